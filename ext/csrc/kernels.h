@@ -1,0 +1,89 @@
+// What the operators (ops.cpp) ask of the kernels (cpu/, cuda/): plain structs and functions, no torch, no CUDA header.
+//
+// Sizes are checked by the caller: every size is at least 1, every offset (in elements) fits in 31 bits. Strides are
+// in elements. A function of cuda:: enqueues on `stream` (a cudaStream_t) of the current device, never synchronises,
+// allocates nothing on the device (so that it can be captured in a CUDA graph), and returns nullptr or a static
+// string that says what CUDA refused. A function of cpu:: runs to its end, split over threads by `parallel`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace cuda_llm_ops {
+
+enum class ScalarType : int32_t { float32 = 0, float16 = 1, bfloat16 = 2 };
+
+// out[b, i, j] = alpha * sum_k a[b, i, k] * b[b, k, j] + beta * c[b, i, j], accumulated in float32.
+// Either stride_m or stride_k of `a` is 1, either stride_k or stride_n of `b` is 1 (transposition is a stride, not a
+// copy). `out` is row-major and dense: strides (m * n, n, 1). `c` is nullptr exactly when beta is 0, and may have any
+// strides; its type is that of `out`.
+struct GemmArguments {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;
+  void* out = nullptr;
+  int32_t batch = 1, m = 0, n = 0, k = 0;
+  int64_t a_stride_batch = 0, a_stride_m = 0, a_stride_k = 0;
+  int64_t b_stride_batch = 0, b_stride_k = 0, b_stride_n = 0;
+  int64_t c_stride_batch = 0, c_stride_m = 0, c_stride_n = 0;
+  float alpha = 1.0f, beta = 0.0f;
+  ScalarType in_type = ScalarType::float32;   // of a and b
+  ScalarType out_type = ScalarType::float32;  // of out and c: in_type, or float32
+};
+
+struct HeadStrides {
+  int64_t batch = 0, head = 0, seq = 0;  // head_dim's stride is 1
+};
+
+// out = softmax(scale * q k^T [masked]) v, per batch and query head; query head h reads kv head h / (heads / kv_heads).
+// causal: query i sees keys j <= i (top-left alignment, as in torch's scaled_dot_product_attention). A row that sees
+// no key cannot occur (seq_kv >= 1). NaN and infinities follow IEEE arithmetic through the plain formula.
+struct AttentionArguments {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* out = nullptr;
+  int32_t batch = 0, heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0, head_dim = 0;
+  HeadStrides q_stride, k_stride, v_stride, out_stride;
+  float scale = 1.0f;
+  bool causal = false;
+  ScalarType type = ScalarType::float32;
+  void* workspace = nullptr;  // naive on CUDA only: naive_attention_workspace_bytes() bytes, 256-byte aligned
+};
+
+// A kernel's resources as the driver reports them for the current device.
+struct KernelAttributes {
+  const char* family;
+  const char* name;
+  int registers;             // a thread
+  size_t static_shared;      // bytes a block
+  size_t dynamic_shared;     // bytes a block the launch asks for (0: varies)
+  size_t local;              // bytes a thread: spills and stack
+  int max_threads;           // a block
+};
+
+using ParallelFor =
+    std::function<void(int64_t begin, int64_t end, int64_t grain, const std::function<void(int64_t, int64_t)>& body)>;
+
+namespace cpu {
+void gemm(const GemmArguments& arguments, const ParallelFor& parallel);
+void tensor_core_gemm(const GemmArguments& arguments, const ParallelFor& parallel);
+void naive_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
+void tiled_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
+void flash_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
+}  // namespace cpu
+
+namespace cuda {
+const char* gemm(const GemmArguments& arguments, void* stream);
+const char* tensor_core_gemm(const GemmArguments& arguments, void* stream);
+size_t naive_attention_workspace_bytes(const AttentionArguments& arguments);
+const char* naive_attention(const AttentionArguments& arguments, void* stream);
+const char* tiled_attention(const AttentionArguments& arguments, void* stream);
+const char* flash_attention(const AttentionArguments& arguments, void* stream);
+void gemm_attributes(std::vector<KernelAttributes>& into);
+void attention_attributes(std::vector<KernelAttributes>& into);
+}  // namespace cuda
+
+}  // namespace cuda_llm_ops

@@ -1,0 +1,1 @@
+"""How long: two sides timed in turn, by one protocol."""

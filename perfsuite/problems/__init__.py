@@ -1,0 +1,1 @@
+"""What is computed: shapes, costs, inputs and the library that rivals it."""

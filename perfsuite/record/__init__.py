@@ -1,0 +1,1 @@
+"""What is kept: one JSON line a case."""

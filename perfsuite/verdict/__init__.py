@@ -1,0 +1,1 @@
+"""What follows: paired statistics and the decision they allow."""

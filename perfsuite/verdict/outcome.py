@@ -1,0 +1,60 @@
+"""The four verdicts, and every reason for one: a closed list, each with the advice that goes with it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What a gated case came to."""
+
+    MET = "MET"
+    MISSED = "MISSED"
+    WRONG = "WRONG"
+    UNDECIDED = "UNDECIDED"
+
+
+class Reason(StrEnum):
+    """Why; the value is the code that stands in records."""
+
+    # MET
+    FAST_ENOUGH = "fast-enough"
+    CHECKED = "checked"
+    # MISSED
+    TOO_SLOW = "too-slow"
+    TOO_MUCH_MEMORY = "too-much-memory"
+    TOO_MANY_LAUNCHES = "too-many-launches"
+    SYNCHRONISES = "synchronises"
+    REGRESSED = "regressed"
+    # WRONG
+    INACCURATE = "inaccurate"
+    NOT_FINITE = "not-finite"
+    BAD_SHAPE = "bad-shape"
+    BAD_DTYPE = "bad-dtype"
+    BAD_DEVICE = "bad-device"
+    BAD_TYPE = "bad-type"
+    INPUTS_CHANGED = "inputs-changed"
+    OUTPUT_CHANGED = "output-changed"
+    UNWRITTEN = "unwritten"
+    NOT_DETERMINISTIC = "not-deterministic"
+    FASTER_THAN_THE_CARD = "faster-than-the-card"
+    CANDIDATE_FAILED = "candidate-failed"
+    # UNDECIDED
+    BUDGET_SPENT = "budget-spent"
+    THROTTLED = "throttled"
+    SHARED_DEVICE = "shared-device"
+    NO_ROUNDS = "no-rounds"
+    NO_RIVAL = "no-rival"
+    RIVAL_FAILED = "rival-failed"
+    OUT_OF_MEMORY = "out-of-memory"
+    # the run as a whole
+    NO_DEVICE = "no-device"
+    PORTABLE_BUILD = "portable-build"
+    NOTHING_COLLECTED = "nothing-collected"
+
+
+# Exit codes of a gated run. pytest's own codes (2 interrupted, 3 internal error, 4 usage error) keep their meaning.
+EXIT_MET = 0
+EXIT_MISSED = 1
+EXIT_UNDECIDED = 20
+EXIT_NOTHING_MEASURED = 21
