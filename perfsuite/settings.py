@@ -1,0 +1,65 @@
+"""What a run may spend and how it measures: one frozen value, made once from the options and handed down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+DeviceKind = Literal["cuda", "cpu"]
+CacheMode = Literal["cold", "hot"]
+ClockChoice = Literal["auto", "graph", "events", "host"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the cases of one run are measured and decided.
+
+    Raises ValueError, naming the field, where a value is outside what is allowed.
+    """
+
+    device: DeviceKind = "cuda"
+    """Kind of device that is gated: "cuda", or "cpu" for the portable kernels and the host clock."""
+    seconds: float = 1.0
+    """Device time (host time on the CPU) that the timed rounds of one case may take, re-measurements included."""
+    cache: CacheMode = "cold"
+    """"cold": inputs rotate past three times the last-level cache; "hot": one set of inputs, again and again."""
+    seed: int = 0
+    """Seeds the inputs and the random order of the rounds."""
+    distribution: str = "normal"
+    """What the inputs are drawn from: a name that the problem's `inputs` knows. Never all zeros."""
+    alpha: float = 0.01
+    """Probability, over the whole run, that any case gets a MET or a MISSED that its true ratio does not deserve."""
+    cases: int = 1
+    """Timed cases in this run, over which `alpha` is divided (Bonferroni)."""
+    clock: ClockChoice = "auto"
+    """"auto" takes the graph clock on a GPU (events where a side cannot be captured) and the host clock on a CPU."""
+    remeasure: int = 2
+    """Times that a suspect (about to be MISSED) is set up and measured afresh before it fails."""
+    allow_shared: bool = False
+    """Whether another process on the card is tolerated; otherwise it makes the case UNDECIDED (shared-device)."""
+    calibration: Path | None = None
+    """calibration.json of this card, whose noise between set-ups widens the intervals; None: built-in figures."""
+    portable_max_flops: float = 5e9
+    """On the CPU, cases that cost more than this many FLOPs a call are left out by the plugin."""
+
+    def __post_init__(self) -> None:
+        if self.device not in ("cuda", "cpu"):
+            raise ValueError(f"device is {self.device!r}; allowed are 'cuda' and 'cpu'")
+        if not 0.0 < self.seconds <= 3600.0:
+            raise ValueError(f"seconds is {self.seconds!r}; it must be more than 0 and at most 3600")
+        if self.cache not in ("cold", "hot"):
+            raise ValueError(f"cache is {self.cache!r}; allowed are 'cold' and 'hot'")
+        if not 0.0 < self.alpha < 0.5:
+            raise ValueError(f"alpha is {self.alpha!r}; it must lie between 0 and 0.5, both excluded")
+        if self.cases < 1:
+            raise ValueError(f"cases is {self.cases!r}; it must be at least 1")
+        if self.clock not in ("auto", "graph", "events", "host"):
+            raise ValueError(f"clock is {self.clock!r}; allowed are 'auto', 'graph', 'events' and 'host'")
+        if self.remeasure < 0:
+            raise ValueError(f"remeasure is {self.remeasure!r}; it must be 0 or more")
+
+    @property
+    def alpha_a_case(self) -> float:
+        """The error that one case may spend: `alpha` over the number of cases."""
+        return self.alpha / self.cases
