@@ -1,0 +1,113 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["nox>=2025.2.9"]
+# ///
+"""The front door: every session sets up all it needs by itself.
+
+A torch that the interpreter running nox already has (a GPU machine's own) is used as it is; otherwise the one pinned
+in constraints.txt is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.sessions = ["lint", "typecheck", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+ROOT = Path(__file__).parent
+PROJECT = nox.project.load_toml("pyproject.toml")
+CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
+OWN_TORCH = importlib.util.find_spec("torch") is not None
+TORCH_VENV = ["--system-site-packages"] if OWN_TORCH else []
+DEVICE_CODE = "ext/csrc/cuda"
+CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+
+
+def group(name: str) -> list[str]:
+    """The requirements of a dependency group of pyproject.toml."""
+    return nox.project.dependency_groups(PROJECT, name)
+
+
+def install_tools(session: nox.Session, *groups: str) -> None:
+    """Install dependency groups, held to the pinned versions where torch is not the machine's own."""
+    pins = () if OWN_TORCH else CONSTRAINTS
+    session.install(*pins, *(requirement for name in groups for requirement in group(name)))
+
+
+def install_project(session: nox.Session) -> None:
+    """Install torch (if the machine has none), the build tools, and this project with its extension, in place."""
+    if not OWN_TORCH:
+        session.install(*CONSTRAINTS, "torch")
+    install_tools(session, "build", "test")
+    session.install(*(() if OWN_TORCH else CONSTRAINTS), "--no-build-isolation", "-v", "-e", ".", silent=True)
+    session.run("python", "-m", "cuda_llm_ops")
+
+
+def sees_gpu(session: nox.Session) -> bool:
+    """Whether the NVIDIA driver answers and names at least one GPU; asks NVML, so that no CUDA context is created."""
+    probe = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
+    answer = session.run("python", "-c", probe, silent=True, success_codes=[0, 1], log=False)
+    return str(answer).strip().isdigit() and int(str(answer).strip()) > 0
+
+
+@nox.session(default=True)
+def lint(session: nox.Session) -> None:
+    """Check style and imports with ruff (`-- --fix` mends what it can)."""
+    install_tools(session, "lint")
+    session.run("ruff", "check", *session.posargs, ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session(default=True)
+def typecheck(session: nox.Session) -> None:
+    """Check types with mypy."""
+    install_tools(session, "typecheck", "test")
+    session.install(*CONSTRAINTS, "numpy", "rich", "Jinja2", "nvidia-ml-py")
+    session.run("mypy", *session.posargs)
+
+
+@nox.session(default=True, venv_params=TORCH_VENV)
+def tests(session: nox.Session) -> None:
+    """Build the extension and run every test that this machine can run; arguments after `--` go to pytest."""
+    install_project(session)
+    session.run("pytest", *(session.posargs or ["-n", "auto"]))
+
+
+@nox.session(default=False, venv_params=TORCH_VENV)
+def bench(session: nox.Session) -> None:
+    """Gate the kernels against the library: on the GPU, or, where there is none, the portable kernels on the CPU."""
+    install_project(session)
+    kept = ROOT / ".perfsuite"
+    kept.mkdir(exist_ok=True)
+    keep = [f"--perf-record={kept / 'bench.jsonl'}", f"--perf-markdown={kept / 'bench.md'}"]
+    if sees_gpu(session):
+        session.run("pytest", "--gpu", "tests/perf", *keep, *session.posargs)
+    else:
+        print("No GPU here: gating the portable kernels against torch's CPU library with a host clock.", flush=True)
+        session.run("pytest", "--perf-portable", "tests/perf", *keep, *session.posargs)
+
+
+@nox.session(default=False, venv_backend="none")
+def kernels(session: nox.Session) -> None:
+    """Compile all device code for sm_80 and sm_90a; fail on a spill, a stack frame or a C75xx advisory. No GPU needed."""
+    if shutil.which("nvcc") is None and not Path(CUDA_HOME, "bin", "nvcc").exists():
+        missing = f"no nvcc on PATH or under {CUDA_HOME}: the device code is not checked; install the CUDA toolkit"
+        if os.environ.get("CI"):
+            session.error(missing)
+        session.skip(missing)
+    allowed = f"{DEVICE_CODE}/allowed.toml"
+    arguments = ["kernels", DEVICE_CODE, "-I", "ext/csrc", "--allow", allowed, *session.posargs]
+    session.run(sys.executable, "-m", "perfsuite", *arguments, external=True)
+
+
+if __name__ == "__main__":
+    nox.main()

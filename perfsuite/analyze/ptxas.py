@@ -1,0 +1,142 @@
+"""What ptxas reports of compiled kernels: registers, shared memory, stack, spills, and its performance advisories."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_ENTRY = re.compile(r"Compiling entry function '(?P<symbol>[^']+)' for '(?P<arch>[^']+)'")
+_MEMORY = re.compile(
+    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+)
+_REGISTERS = re.compile(r"Used (?P<registers>\d+) registers")
+_SHARED = re.compile(r"(?P<shared>\d+) bytes smem")
+# C75xx: setmaxnreg ignored, wgmma serialised, waits injected. Each silently costs a large factor.
+_ADVISORY = re.compile(r"\((?P<code>C75\d\d)\)\s*(?P<text>.*)")
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """One kernel for one architecture. Shared memory is the static part; sizes are bytes (spills and stack a thread)."""
+
+    source: str
+    arch: str
+    symbol: str
+    name: str
+    registers: int
+    static_shared: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+
+    @property
+    def spills(self) -> bool:
+        """Whether registers or arrays of this kernel live in local memory."""
+        return bool(self.stack or self.spill_stores or self.spill_loads)
+
+
+@dataclass(frozen=True)
+class Advisory:
+    """A C75xx line of ptxas. It names a kernel only where ptxas does."""
+
+    source: str
+    arch: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What one nvcc run over one source for one architecture said."""
+
+    kernels: tuple[KernelResources, ...]
+    advisories: tuple[Advisory, ...]
+    seconds: float
+
+
+class CompileError(Exception):
+    """nvcc refused a source; the message carries what it printed."""
+
+
+def parse(log: str, *, source: str, arch: str) -> tuple[list[KernelResources], list[Advisory]]:
+    """Read the output of `nvcc -Xptxas -v`. Names are left mangled; see `demangle`.
+
+    A block of lines belongs to the entry function named before it; properties of device functions that were not
+    inlined come in blocks of their own, without an entry line, and are attributed to none.
+    """
+    kernels: list[KernelResources] = []
+    advisories: list[Advisory] = []
+    entry: str | None = None
+    properties_of: str | None = None
+    memory = (0, 0, 0)
+    for line in log.splitlines():
+        if match := _ADVISORY.search(line):
+            advisories.append(Advisory(source, arch, match["code"], match["text"].strip()))
+        elif match := _ENTRY.search(line):
+            entry, memory = match["symbol"], (0, 0, 0)
+        elif "Function properties for" in line:
+            properties_of = line.rsplit(" ", 1)[-1]
+        elif (match := _MEMORY.search(line)) and properties_of == entry:
+            memory = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
+        elif (match := _REGISTERS.search(line)) and entry is not None:
+            shared = _SHARED.search(line)
+            kernels.append(
+                KernelResources(
+                    source=source,
+                    arch=arch,
+                    symbol=entry,
+                    name=entry,
+                    registers=int(match["registers"]),
+                    static_shared=int(shared["shared"]) if shared else 0,
+                    stack=memory[0],
+                    spill_stores=memory[1],
+                    spill_loads=memory[2],
+                )
+            )
+            entry = None
+    return kernels, advisories
+
+
+def demangle(symbols: list[str]) -> dict[str, str]:
+    """Map mangled names to readable ones through binutils' `c++filt`; where it is missing, names stay as they are."""
+    tool = shutil.which("c++filt")
+    if tool is None or not symbols:
+        return {symbol: symbol for symbol in symbols}
+    run = subprocess.run([tool], input="\n".join(symbols), capture_output=True, text=True, check=True)
+    return dict(zip(symbols, (_shorten(line) for line in run.stdout.splitlines()), strict=True))
+
+
+def _shorten(demangled: str) -> str:
+    """Drop what says nothing in a table: the return type, the parameters, the anonymous namespace, casts of constants."""
+    name = demangled.replace("(anonymous namespace)::", "").removeprefix("void ")
+    name = re.sub(r"\((?:unsigned |signed )?(?:int|long|bool|char|short|[\w:]+)\)(?=-?\d)", "", name)
+    depth = 0
+    for index, character in enumerate(name):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "(" and depth == 0:
+            return name[:index]
+    return name
+
+
+def compile_resources(source: Path, arch: str, *, nvcc: str, flags: list[str], cubin: Path) -> Compilation:
+    """Compile the device code of `source` for `arch` ("80", "90a") to `cubin`; needs no GPU.
+
+    Raises CompileError with nvcc's words where it refuses.
+    """
+    import dataclasses
+    import time
+
+    command = [nvcc, "-cubin", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-Xptxas", "-v", *flags]
+    start = time.perf_counter()
+    run = subprocess.run([*command, "-o", str(cubin), str(source)], capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    log = run.stdout + run.stderr
+    if run.returncode != 0:
+        raise CompileError(f"{source} does not compile for sm_{arch}:\n{log.strip()}")
+    kernels, advisories = parse(log, source=str(source), arch=f"sm_{arch}")
+    names = demangle([kernel.symbol for kernel in kernels])
+    named = tuple(dataclasses.replace(kernel, name=names[kernel.symbol]) for kernel in kernels)
+    return Compilation(named, tuple(advisories), seconds)

@@ -1,0 +1,184 @@
+"""`perfsuite kernels`: compile device code without a GPU, and fail on spills, stack frames and C75xx advisories."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from perfsuite.analyze.ptxas import Advisory, Compilation, CompileError, KernelResources, compile_resources
+
+HELP = "compile CUDA sources for each architecture; registers, shared memory and spills a kernel; fails on a spill"
+EXAMPLE = """example:
+  perfsuite kernels src/*.cu -I include --arch 80 --arch 90a --allow allowed.toml
+
+An allowed.toml lists what may spill, each with its reason:
+  [[allowed]]
+  kernel = "my_kernel<*>"      # glob over the demangled name, or a C75xx code
+  arch = "sm_80"               # optional
+  reason = "a teaching kernel; the array is the point"
+"""
+
+
+@dataclass
+class Allowance:
+    """One entry of the list of kernels that may spill."""
+
+    kernel: str
+    reason: str
+    arch: str = "*"
+    used: bool = False
+
+    def covers(self, name: str, arch: str) -> bool:
+        """Whether this entry speaks of that kernel (or advisory code) on that architecture."""
+        hit = fnmatchcase(name, self.kernel) and fnmatchcase(arch, self.arch)
+        self.used = self.used or hit
+        return hit
+
+
+class UsageError(Exception):
+    """Bad input to the command: one sentence, exit 2."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a .cu file, or a folder of them")
+    parser.add_argument(
+        "--arch", action="append", metavar="NN", help="80, 90a, ...; repeat for several (default: 80 90a)"
+    )
+    parser.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="include folder")
+    parser.add_argument("--allow", type=Path, metavar="FILE", help="TOML list of kernels that may spill")
+    parser.add_argument("--nvcc", metavar="PATH", help="the compiler (default: nvcc on PATH, then CUDA_HOME)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilations at once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every kernel's resources as JSON")
+
+
+def find_nvcc(given: str | None) -> str:
+    """The compiler's path; UsageError where there is none."""
+    candidates = [given] if given else ["nvcc"]
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if not given:
+        candidates += [str(Path(root) / "bin" / "nvcc") for root in (home, "/usr/local/cuda") if root]
+    for candidate in candidates:
+        if found := shutil.which(candidate):
+            return found
+    raise UsageError(f"no nvcc: looked for {', '.join(candidates)}; install the CUDA toolkit or pass --nvcc PATH")
+
+
+def read_allowed(path: Path | None) -> list[Allowance]:
+    """The allowances of a TOML file; UsageError names what is wrong in it."""
+    if path is None:
+        return []
+    try:
+        document = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"--allow {path}: {error}") from None
+    allowed = []
+    for entry in document.get("allowed", []):
+        unknown = set(entry) - {"kernel", "arch", "reason"}
+        if unknown or not entry.get("kernel") or not entry.get("reason"):
+            raise UsageError(f"--allow {path}: an entry needs kernel and reason and may have arch; it was {entry}")
+        allowed.append(Allowance(entry["kernel"], entry["reason"], entry.get("arch", "*")))
+    return allowed
+
+
+def find_sources(paths: list[Path]) -> list[Path]:
+    """The .cu files named, or found below the folders named."""
+    sources: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            sources += sorted(path.rglob("*.cu"))
+        elif path.is_file():
+            sources.append(path)
+        else:
+            raise UsageError(f"{path}: no such file or folder")
+    if not sources:
+        raise UsageError(f"no .cu file under {', '.join(map(str, paths))}")
+    return sources
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile, print the table, and return 0 where all is clean, 1 where something spills or does not compile."""
+    if arguments.jobs < 1:
+        raise UsageError(f"--jobs is {arguments.jobs}; at least 1 is needed")
+    nvcc = find_nvcc(arguments.nvcc)
+    allowed = read_allowed(arguments.allow)
+    sources = find_sources(arguments.sources)
+    archs = [arch.removeprefix("sm_") for arch in arguments.arch or ["80", "90a"]]
+    flags = ["-O3", "-std=c++17", "-DNDEBUG", *(f"-I{folder}" for folder in arguments.include)]
+    results, failures = _compile_all(sources, archs, nvcc=nvcc, flags=flags, jobs=arguments.jobs)
+
+    kernels = sorted((k for r in results for k in r.kernels), key=lambda k: (k.source, k.name, k.arch))
+    advisories = sorted({a for r in results for a in r.advisories}, key=lambda a: (a.source, a.arch, a.code, a.text))
+    _print_table(kernels)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(kernel) for kernel in kernels], indent=1) + "\n")
+    failures += _judge(kernels, advisories, allowed)
+    for failure in failures:
+        print(f"FAILED {failure}")
+    spilled = sum(kernel.spills for kernel in kernels)
+    print(
+        f"{len(kernels)} kernels from {len(sources)} sources for {', '.join('sm_' + arch for arch in archs)}: ", end=""
+    )
+    print(f"{spilled} with spills or stack, {len(advisories)} advisories, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+def _compile_all(
+    sources: list[Path], archs: list[str], *, nvcc: str, flags: list[str], jobs: int
+) -> tuple[list[Compilation], list[str]]:
+    results, failures = [], []
+    tasks = [(source, arch) for source in sources for arch in archs]
+    with tempfile.TemporaryDirectory(prefix="perfsuite-kernels-") as folder, ThreadPoolExecutor(jobs) as pool:
+        futures = {
+            pool.submit(
+                compile_resources, source, arch, nvcc=nvcc, flags=flags, cubin=Path(folder) / f"{index}.cubin"
+            ): (source, arch)
+            for index, (source, arch) in enumerate(tasks)
+        }
+        for done, future in enumerate(as_completed(futures), start=1):
+            source, arch = futures[future]
+            try:
+                result = future.result()
+            except CompileError as error:
+                failures.append(str(error))
+                print(f"[{done}/{len(tasks)}] {source} sm_{arch} does not compile", file=sys.stderr)
+            else:
+                results.append(result)
+                print(f"[{done}/{len(tasks)}] {source} sm_{arch} {result.seconds:.0f} s", file=sys.stderr)
+    return results, failures
+
+
+def _judge(kernels: list[KernelResources], advisories: list[Advisory], allowed: list[Allowance]) -> list[str]:
+    failures = []
+    for kernel in kernels:
+        if kernel.spills and not any([a.covers(kernel.name, kernel.arch) for a in allowed]):
+            failures.append(
+                f"{kernel.name} ({kernel.arch}, {kernel.source}): {kernel.stack} bytes of stack, "
+                f"{kernel.spill_stores} bytes spilled, {kernel.spill_loads} bytes reloaded a thread"
+            )
+    for advisory in advisories:
+        if not any([a.covers(advisory.code, advisory.arch) for a in allowed]):
+            failures.append(f"{advisory.source} ({advisory.arch}): {advisory.code} {advisory.text}")
+    failures += [
+        f"--allow lists {a.kernel} ({a.arch}), which no longer spills: remove it" for a in allowed if not a.used
+    ]
+    return failures
+
+
+def _print_table(kernels: list[KernelResources]) -> None:
+    print(f"{'kernel':<78} {'arch':>7} {'regs':>5} {'smem':>6} {'stack':>6} {'spill':>6}")
+    for kernel in kernels:
+        name = kernel.name if len(kernel.name) <= 78 else kernel.name[:75] + "..."
+        print(
+            f"{name:<78} {kernel.arch:>7} {kernel.registers:>5} {kernel.static_shared:>6} {kernel.stack:>6} "
+            f"{kernel.spill_stores + kernel.spill_loads:>6}"
+        )
