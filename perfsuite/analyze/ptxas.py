@@ -20,7 +20,7 @@ _ADVISORY = re.compile(r"\((?P<code>C75\d\d)\)\s*(?P<text>.*)")
 
 @dataclass(frozen=True)
 class KernelResources:
-    """One kernel for one architecture. Shared memory is the static part; sizes are bytes (spills and stack a thread)."""
+    """One kernel for one architecture. Sizes are bytes: shared memory a block (its static part), the rest a thread."""
 
     source: str
     arch: str
@@ -110,7 +110,7 @@ def demangle(symbols: list[str]) -> dict[str, str]:
 
 
 def _shorten(demangled: str) -> str:
-    """Drop what says nothing in a table: the return type, the parameters, the anonymous namespace, casts of constants."""
+    """Drop what says nothing in a table: return type, parameters, anonymous namespace, casts of constants."""
     name = demangled.replace("(anonymous namespace)::", "").removeprefix("void ")
     name = re.sub(r"\((?:unsigned |signed )?(?:int|long|bool|char|short|[\w:]+)\)(?=-?\d)", "", name)
     depth = 0

@@ -160,13 +160,13 @@ def _compile_all(
 def _judge(kernels: list[KernelResources], advisories: list[Advisory], allowed: list[Allowance]) -> list[str]:
     failures = []
     for kernel in kernels:
-        if kernel.spills and not any([a.covers(kernel.name, kernel.arch) for a in allowed]):
+        if kernel.spills and not any(a.covers(kernel.name, kernel.arch) for a in allowed):
             failures.append(
                 f"{kernel.name} ({kernel.arch}, {kernel.source}): {kernel.stack} bytes of stack, "
                 f"{kernel.spill_stores} bytes spilled, {kernel.spill_loads} bytes reloaded a thread"
             )
     for advisory in advisories:
-        if not any([a.covers(advisory.code, advisory.arch) for a in allowed]):
+        if not any(a.covers(advisory.code, advisory.arch) for a in allowed):
             failures.append(f"{advisory.source} ({advisory.arch}): {advisory.code} {advisory.text}")
     failures += [
         f"--allow lists {a.kernel} ({a.arch}), which no longer spills: remove it" for a in allowed if not a.used
