@@ -1,0 +1,31 @@
+// Tensor maps: what TMA needs to know of a tensor in global memory. A map holds the raw pointer, so it is made at each
+// call (some 0.1 microseconds); the driver's encoder is looked up once and libcuda is not linked.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace cuda_llm_ops::cuda {
+
+enum class TensorMapType : int32_t { float16, bfloat16, float32 };
+
+constexpr int tensor_map_max_rank = 5;
+
+struct TensorMapArguments {
+  const void* pointer = nullptr;  // 16-byte aligned
+  TensorMapType type = TensorMapType::float16;
+  int rank = 0;                                       // 1 to 5
+  uint64_t size[tensor_map_max_rank] = {};            // elements, innermost first; the innermost stride is 1
+  uint64_t stride_bytes[tensor_map_max_rank] = {};    // stride_bytes[i] belongs to size[i]; [0] is ignored
+  uint32_t box[tensor_map_max_rank] = {};             // elements of one copy, each at most 256
+  bool swizzle_128 = true;                            // then box[0] is at most 128 bytes wide
+};
+
+// True when TMA can describe it: pointer and strides multiples of 16 bytes, strides below 2^40.
+bool tensor_map_possible(const TensorMapArguments& arguments);
+
+// Encodes into `map`. Returns nullptr, or a static string that says what the driver refused. Thread-safe.
+const char* encode_tensor_map(CUtensorMap* map, const TensorMapArguments& arguments);
+
+}  // namespace cuda_llm_ops::cuda
