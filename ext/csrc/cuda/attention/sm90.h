@@ -1,0 +1,20 @@
+// The Hopper (wgmma, TMA) path of flash_attention, compiled only where the build defines CUDA_LLM_OPS_SM90.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <vector>
+
+#include "../../kernels.h"
+
+namespace cuda_llm_ops::cuda::sm90 {
+
+// Whether the Hopper kernel computes these arguments on the current device. Cheap: called before every launch.
+bool flash_attention_supported(const AttentionArguments& arguments);
+
+// As cuda::flash_attention: enqueues on `stream`, nullptr or a static string that says what CUDA refused.
+const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream);
+
+void attention_attributes(std::vector<KernelAttributes>& into);
+
+}  // namespace cuda_llm_ops::cuda::sm90
