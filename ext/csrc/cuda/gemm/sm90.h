@@ -1,0 +1,21 @@
+// The Hopper path of cuda::gemm (wgmma, TMA), for devices of compute capability 9.0.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "../../kernels.h"
+
+namespace cuda_llm_ops::cuda::sm90 {
+
+// Whether gemm() below takes this problem. Looks at types, sizes, strides and alignments, not at the device.
+bool gemm_supported(const GemmArguments& arguments);
+
+// As cuda::gemm, for arguments that gemm_supported() accepts.
+const char* gemm(const GemmArguments& arguments, cudaStream_t stream);
+
+// Appends one entry for every kernel instance of this path.
+void gemm_attributes(std::vector<KernelAttributes>& into);
+
+}  // namespace cuda_llm_ops::cuda::sm90
