@@ -1,1 +1,10 @@
 """What is computed: shapes, costs, inputs and the library that rivals it."""
+
+from .attention import Attention
+from .base import Inputs, Problem
+from .custom import Custom
+from .distributions import DISTRIBUTIONS
+from .gemm import Gemm
+from .rivals import RivalUnavailableError
+
+__all__ = ["DISTRIBUTIONS", "Attention", "Custom", "Gemm", "Inputs", "Problem", "RivalUnavailableError"]

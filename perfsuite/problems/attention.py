@@ -1,0 +1,142 @@
+"""Scaled dot-product attention, from training shapes to a single query over a long cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+from .base import Inputs, Scalar
+from .checks import ITEM_BYTES, dtype_name, flag, positive, scale_factor, torch_dtype
+from .distributions import dominate, draw
+from .rivals import SDPA_NAMES, sdpa
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Attention:
+    """softmax(scale q k^T) v for q (batch, heads, seq_q, head_dim) and k, v (batch, kv_heads, seq_kv, head_dim).
+
+    kv_heads: fewer than heads for grouped queries; query head h reads kv head h // (heads // kv_heads).
+    causal: query i sees keys j <= i, counted from the top left, as SDPA does.
+    scale: 1/sqrt(head_dim) unless given.
+    Candidates are called `f(q, k, v)`, with `is_causal=True` and `scale=...` only where they differ from the default.
+    """
+
+    batch: int
+    heads: int
+    seq_q: int
+    head_dim: int
+    _: KW_ONLY
+    seq_kv: int | None = None
+    kv_heads: int | None = None
+    causal: bool = False
+    scale: float | None = None
+    dtype: str = "float16"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "seq_kv", self.seq_q if self.seq_kv is None else self.seq_kv)
+        put(self, "kv_heads", self.heads if self.kv_heads is None else self.kv_heads)
+        for what in ("batch", "heads", "seq_q", "head_dim", "seq_kv", "kv_heads"):
+            put(self, what, positive(what, getattr(self, what)))
+        if self.heads % self.key_heads:
+            raise ValueError(f"kv_heads is {self.kv_heads}; it must divide heads, which is {self.heads}")
+        flag("causal", self.causal)
+        put(self, "scale", scale_factor(self.scale))
+        put(self, "dtype", dtype_name("dtype", self.dtype))
+
+    @property
+    def keys(self) -> int:
+        """Length of the keys and values."""
+        assert self.seq_kv is not None  # __post_init__ filled it in
+        return self.seq_kv
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of the keys and values."""
+        assert self.kv_heads is not None  # __post_init__ filled it in
+        return self.kv_heads
+
+    @property
+    def scaling(self) -> float:
+        """The factor on the logits, with the default filled in."""
+        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
+
+    @property
+    def pairs(self) -> int:
+        """(query, key) pairs that one head forms: all of them, or those on and under the causal diagonal."""
+        if not self.causal:
+            return self.seq_q * self.keys
+        corner = min(self.seq_q, self.keys)
+        return corner * (corner + 1) // 2 + (self.seq_q - corner) * self.keys
+
+    @property
+    def family(self) -> str:
+        return "attention"
+
+    @property
+    def name(self) -> str:
+        heads = str(self.heads) if self.heads == self.kv_heads else f"{self.heads}/{self.kv_heads}"
+        length = str(self.seq_q) if self.seq_q == self.seq_kv else f"{self.seq_q}/{self.seq_kv}"
+        mask = " causal" if self.causal else ""
+        scale = "" if self.scale is None else f" scale {self.scale:g}"
+        return f"{self.batch}x{heads}x{length}x{self.head_dim} {self.dtype}{mask}{scale}"
+
+    @property
+    def params(self) -> dict[str, Scalar]:
+        return {
+            "batch": self.batch,
+            "heads": self.heads,
+            "kv_heads": self.kv_heads,
+            "seq_q": self.seq_q,
+            "seq_kv": self.seq_kv,
+            "head_dim": self.head_dim,
+            "causal": self.causal,
+            "scale": self.scale,
+            "dtype": self.dtype,
+        }
+
+    @property
+    def flops(self) -> float:
+        """Two products of two operations a pair and channel, as FlashAttention's papers count; softmax is left out."""
+        return 4.0 * self.batch * self.heads * self.pairs * self.head_dim
+
+    @property
+    def bytes(self) -> float:
+        seen = min(self.seq_q, self.keys) if self.causal else self.keys
+        elements = 2 * self.heads * self.seq_q + 2 * self.key_heads * seen
+        return float(self.batch * elements * self.head_dim * ITEM_BYTES[self.dtype])
+
+    @property
+    def default_rival(self) -> str:
+        return "sdpa"
+
+    def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
+        """(q, k, v) on the generator's device."""
+        dtype = torch_dtype(self.dtype)
+
+        def operand(role: str, heads: int, length: int, axis: int) -> torch.Tensor:
+            shape = (self.batch, heads, length, self.head_dim)
+            return draw(distribution, shape, dtype, generator, role=role, axis=axis)
+
+        q = operand("q", self.heads, self.seq_q, -1)
+        k = operand("k", self.key_heads, self.keys, -1)
+        v = operand("v", self.key_heads, self.keys, -2)
+        if distribution == "dominant":
+            q = dominate(q, k, scale=self.scaling, causal=self.causal, generator=generator)
+        kwargs: dict[str, Any] = {}
+        if self.causal:
+            kwargs["is_causal"] = True
+        if self.scale is not None:
+            kwargs["scale"] = self.scale
+        return Inputs((q, k, v), kwargs)
+
+    def rival(self, name: str) -> Callable[..., Any]:
+        """SDPA by its own choice, or through one backend (RivalUnavailableError at the call where it refuses)."""
+        if name not in SDPA_NAMES:
+            raise ValueError(f"rival is {name!r}; an attention's rival must be one of {', '.join(SDPA_NAMES)}")
+        return sdpa(name.partition(":")[2] or None, grouped=self.heads != self.kv_heads)

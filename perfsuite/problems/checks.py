@@ -1,0 +1,59 @@
+"""Validation of a problem's parameters: a clear error naming the parameter, its value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+HALF_DTYPES = ("float16", "bfloat16")
+
+
+def positive(what: str, value: Any) -> int:
+    """`value` as an int of at least 1."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {value!r}; it must be a whole number of at least 1") from None
+    if isinstance(value, bool) or number < 1:
+        raise ValueError(f"{what} is {value!r}; it must be a whole number of at least 1")
+    return number
+
+
+def flag(what: str, value: Any) -> bool:
+    """`value`, which must be True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} is {value!r}; it must be True or False")
+    return value
+
+
+def dtype_name(what: str, value: Any, allowed: tuple[str, ...] = tuple(ITEM_BYTES)) -> str:
+    """The plain name of a dtype given as a name or as a `torch.dtype`."""
+    name = str(value).removeprefix("torch.")
+    if name not in allowed:
+        raise ValueError(f"{what} is {value!r}; it must be one of {', '.join(allowed)}")
+    return name
+
+
+def scale_factor(value: Any) -> float | None:
+    """The softmax scale: None for 1/sqrt(head_dim), or a finite number of at least 0."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"scale is {value!r}; it must be a number, or None for 1/sqrt(head_dim)")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"scale is {value!r}; it must be finite and not negative, or None for 1/sqrt(head_dim)")
+    return float(value)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The `torch.dtype` of a plain name."""
+    import torch
+
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype

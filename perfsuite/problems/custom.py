@@ -1,0 +1,150 @@
+"""Any callable against any callable, on arguments that the user gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .base import Inputs, Scalar
+from .distributions import draw
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Custom:
+    """`f(*args, **kwargs)` for arguments of the user's.
+
+    args: a tuple, or a callable that takes a generator and returns one; the callable is asked anew for each set of
+    inputs, on the generator's device. From a tuple, fresh inputs of the same shapes, strides and dtypes are made:
+    floating-point and complex tensors are redrawn from the distribution, moved and stretched to the mean and standard
+    deviation of the tensor given; 8-bit integers (values, as a rule) are the given ones in random order; wider
+    integers and booleans (indices, lengths, masks) and constant tensors are copied as they are. Where that does not
+    suit, give a callable. Tensors go to the generator's device, except CPU scalars.
+    flops, bytes: of one call, for the record and the roofline.
+    label: what tables call it.
+    against: the rival. reference: what computes the right answer from the same arguments in float64; the rival itself
+    on arguments widened to float64 unless given.
+    """
+
+    args: tuple[Any, ...] | Callable[[torch.Generator], Any]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    flops: float | None = None
+    bytes: float | None = None
+    label: str = "custom"
+    against: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if isinstance(self.args, list):
+            put(self, "args", tuple(self.args))
+        elif not isinstance(self.args, tuple) and not callable(self.args):
+            raise TypeError(
+                f"args is {type(self.args).__name__}; it must be a tuple of arguments, or a callable that takes a "
+                "torch.Generator and returns one (for a single tensor write args=(tensor,))"
+            )
+        if not isinstance(self.kwargs, Mapping):
+            raise TypeError(f"kwargs is {type(self.kwargs).__name__}; it must map names to arguments")
+        for what in ("flops", "bytes"):
+            value = getattr(self, what)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{what} is {value!r}; it must be a number, or None where unknown")
+            if not math.isfinite(value) or value <= 0:
+                raise ValueError(f"{what} is {value!r}; it must be positive and finite, or None where unknown")
+            put(self, what, float(value))
+        if not isinstance(self.label, str) or not self.label:
+            raise TypeError(f"label is {self.label!r}; it must be a text of at least one character")
+        for what in ("against", "reference"):
+            value = getattr(self, what)
+            if value is not None and not callable(value):
+                raise TypeError(f"{what} is {value!r}; it must be a callable")
+
+    @property
+    def family(self) -> str:
+        return "custom"
+
+    @property
+    def name(self) -> str:
+        shapes = "" if callable(self.args) else " ".join(str(_describe(arg)) for arg in self.args if _is_tensor(arg))
+        return f"{self.label} {shapes}".strip()
+
+    @property
+    def params(self) -> dict[str, Scalar]:
+        given: dict[str, Scalar] = {"label": self.label}
+        if not callable(self.args):
+            given |= {f"arg{place}": _describe(arg) for place, arg in enumerate(self.args)}
+        return given | {name: _describe(arg) for name, arg in self.kwargs.items()}
+
+    @property
+    def default_rival(self) -> str | None:
+        """The name of the callable given as `against`."""
+        if self.against is None:
+            return None
+        return str(getattr(self.against, "__name__", type(self.against).__name__))
+
+    def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
+        """Fresh arguments. The distribution concerns redrawn tensors only, not those that a callable makes."""
+        if callable(self.args):
+            made = self.args(generator)
+            args = tuple(made) if isinstance(made, tuple | list) else (made,)
+        else:
+            args = tuple(_fresh(arg, generator, distribution) for arg in self.args)
+        return Inputs(args, {name: _fresh(arg, generator, distribution) for name, arg in self.kwargs.items()})
+
+    def rival(self, name: str) -> Callable[..., Any]:
+        if self.against is None:
+            raise ValueError(f"rival is {name!r}, but {self.label} has none: give a callable as against=")
+        if name != self.default_rival:
+            raise ValueError(f"rival is {name!r}; the rival of {self.label} is {self.default_rival!r}")
+        return self.against
+
+
+def _is_tensor(value: Any) -> bool:
+    # Without importing torch: a tensor can only be here if torch is loaded.
+    return hasattr(value, "data_ptr") and hasattr(value, "dtype")
+
+
+def _describe(value: Any) -> Scalar:
+    if _is_tensor(value):
+        return f"{str(value.dtype).removeprefix('torch.')}[{'x'.join(map(str, value.shape))}]"
+    return value if value is None or isinstance(value, int | float | str | bool) else type(value).__name__
+
+
+def _fresh(value: Any, generator: torch.Generator, distribution: str) -> Any:
+    """A fresh argument like `value`; tuples, lists and dictionaries are gone through."""
+    if _is_tensor(value):
+        return _redraw(value, generator, distribution)
+    if type(value) in (tuple, list):
+        return type(value)(_fresh(item, generator, distribution) for item in value)
+    if type(value) is dict:
+        return {name: _fresh(item, generator, distribution) for name, item in value.items()}
+    return value
+
+
+def _redraw(given: torch.Tensor, generator: torch.Generator, distribution: str) -> torch.Tensor:
+    import torch
+
+    if given.dim() == 0 and given.device.type == "cpu":
+        return given.clone()
+    if 0 in given.stride() and given.numel() > 1:  # an expanded tensor: its memory holds fewer values than its shape
+        return given.detach().to(generator.device, memory_format=torch.contiguous_format, copy=True)
+    values = given.detach().to(generator.device)
+    if given.is_floating_point() or given.is_complex():
+        wide = values.to(torch.complex128 if given.is_complex() else torch.float64)
+        deviation, mean = (wide.std(), wide.mean()) if wide.numel() > 1 else (wide.new_zeros(()), wide.new_zeros(()))
+        if float(deviation.abs()) > 0 and math.isfinite(float(deviation.abs())):
+            fresh = draw(distribution, tuple(given.shape), given.dtype, generator).to(wide.dtype)
+            # "tiny" and "non-finite" are about the values themselves: stretching would undo or spread them.
+            stretch = distribution not in ("tiny", "non-finite")
+            values = (fresh * deviation + mean if stretch else fresh).to(given.dtype)
+    elif given.dtype in (torch.int8, torch.uint8) and given.numel() > 1:
+        order = torch.randperm(given.numel(), generator=generator, device=generator.device)
+        values = values.flatten()[order].view(given.shape)
+    laid = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=generator.device)
+    return laid.copy_(values)

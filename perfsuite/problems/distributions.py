@@ -1,0 +1,193 @@
+"""The values that inputs are drawn from: ordinary ones, and those on which a careless kernel shows its carelessness.
+
+A tensor is drawn for a role, because several of these distributions are about the sum that the kernel forms, not
+about one tensor: which axis is summed over, and which operand carries the sign.
+
+roles: "a" and "b" (GEMM), "q", "k" and "v" (attention), "x" (any other tensor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+Shape = tuple[int, ...]
+
+# Log2 of the largest and smallest magnitude of "cancellation": 12 binary orders apart, and small enough at the top
+# that a float16 result of K = 16384 stays finite.
+_WIDE_LOW, _WIDE_HIGH = -8.0, 4.0
+# How far the dominant term stands above the rest: as a logit, and as a factor on one operand of a GEMM.
+_DOMINANT_LOGIT, _DOMINANT_FACTOR = 16.0, 32.0
+
+
+def draw(
+    distribution: str,
+    shape: Shape,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    *,
+    role: str = "x",
+    axis: int = -1,
+) -> torch.Tensor:
+    """A dense tensor on the generator's device.
+
+    `axis` is the one that the kernel sums over. ValueError for an unknown distribution lists the known ones.
+    """
+    try:
+        function = _DRAWS[distribution]
+    except KeyError:
+        raise ValueError(f"distribution is {distribution!r}; it must be one of {', '.join(DISTRIBUTIONS)}") from None
+    if 0 in shape:
+        import torch
+
+        return torch.empty(shape, dtype=dtype, device=generator.device)
+    return function(shape, dtype, generator, role, axis)
+
+
+def dominate(
+    q: torch.Tensor, k: torch.Tensor, *, scale: float, causal: bool, generator: torch.Generator
+) -> torch.Tensor:
+    """Queries that each point at one key, so that one logit a row stands far above the rest.
+
+    q: (batch, heads, seq_q, head_dim); k: (batch, kv_heads, seq_kv, head_dim). Under a causal mask the key is one that
+    the query sees.
+    """
+    import torch
+
+    batch, heads, seq_q, head_dim = q.shape
+    kv_heads, seq_kv = k.shape[1], k.shape[2]
+    share = torch.rand((batch, heads, seq_q), generator=generator, device=q.device)
+    seen = torch.full((seq_q,), seq_kv, device=q.device)
+    if causal:
+        seen = torch.arange(1, seq_q + 1, device=q.device).clamp(max=seq_kv)
+    target = (share * seen).long().clamp(max=seq_kv - 1)
+    keys = k.repeat_interleave(heads // kv_heads, dim=1) if heads != kv_heads else k
+    aimed = torch.gather(keys, 2, target.unsqueeze(-1).expand(-1, -1, -1, head_dim)).float()
+    # A zero scale makes every logit zero whatever the query is.
+    strength = _DOMINANT_LOGIT / (scale * aimed.square().sum(-1, keepdim=True).clamp(min=1e-3)) if scale > 0 else 1.0
+    return (aimed * strength).to(q.dtype)
+
+
+def _normal(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    import torch
+
+    if dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.complex64, torch.complex128):
+        return torch.randn(shape, dtype=dtype, device=generator.device, generator=generator)
+    return torch.randn(shape, device=generator.device, generator=generator).to(dtype)
+
+
+def _uniform(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    return _between(shape, generator, -1.0, 1.0).to(dtype)
+
+
+def _cancellation(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    wide = _between(shape, generator, _WIDE_LOW, _WIDE_HIGH).exp2() * _signs(shape, generator)
+    even, odd = _pairs(wide, axis)
+    if role in ("a", "q"):
+        odd.copy_(-even)
+    elif role in ("b", "k", "v"):
+        odd.copy_(even * _between(tuple(even.shape), generator, 0.9, 1.1))
+    return wide.to(dtype)
+
+
+def _heavy_tails(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    import torch
+
+    return torch.randn(shape, device=generator.device, generator=generator).pow_(3).to(dtype)
+
+
+def _dominant(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    import torch
+
+    values = torch.randn(shape, device=generator.device, generator=generator)
+    if role in ("a", "x"):
+        place = list(shape)
+        place[axis] = 1
+        index = torch.randint(shape[axis], place, generator=generator, device=generator.device)
+        values.scatter_(axis, index, values.gather(axis, index) * _DOMINANT_FACTOR)
+    return values.to(dtype)
+
+
+def _constant_rows(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    if role == "v":  # equal values would make any set of weights right
+        return _normal(shape, dtype, generator, role, axis)
+    row = list(shape)
+    row[axis] = 1
+    values = _between(tuple(row), generator, 0.25, 1.0) * _signs(tuple(row), generator)
+    return values.to(dtype).expand(shape).contiguous()
+
+
+def _alternating(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    import torch
+
+    values = torch.randn(shape, device=generator.device, generator=generator).abs_()
+    if role not in ("b", "k"):
+        _pairs(values, axis)[1].neg_()
+    return values.to(dtype)
+
+
+def _tiny(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    import torch
+
+    if role not in ("a", "v", "x"):  # tiny times tiny would round to zero and test nothing
+        return _normal(shape, dtype, generator, role, axis)
+    # float64 carries the product: it would be flushed, or lose its bits, in the dtype itself.
+    values = torch.randn(shape, device=generator.device, generator=generator, dtype=torch.float64)
+    return (values * (torch.finfo(dtype).tiny / 4)).to(dtype)
+
+
+def _non_finite(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
+    """NaN in one row of `a` or `q`, infinities in two more of `a`: IEEE arithmetic defines what the row becomes.
+
+    An infinity in k or v, or a NaN in v under a mask, is left out: libraries differ in whether they multiply by a
+    weight of zero.
+    """
+    import torch
+
+    values = _normal(shape, dtype, generator, role, axis)
+    if role not in ("a", "q") or len(shape) < 2:
+        return values
+    planted = [float("nan"), float("inf"), float("-inf")] if role == "a" else [float("nan")]
+    rows = values.movedim(axis, -1).flatten(0, -2) if values.movedim(axis, -1).is_contiguous() else None
+    if rows is None or rows.shape[0] <= len(planted):
+        return values
+    where = torch.randperm(rows.shape[0], generator=generator, device=generator.device)[: len(planted)]
+    column = torch.randint(rows.shape[1], (len(planted),), generator=generator, device=generator.device)
+    rows[where, column] = torch.tensor(planted, dtype=dtype, device=generator.device)
+    return values
+
+
+def _between(shape: Shape, generator: torch.Generator, low: float, high: float) -> torch.Tensor:
+    import torch
+
+    return torch.rand(shape, device=generator.device, generator=generator).mul_(high - low).add_(low)
+
+
+def _signs(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    return torch.randint(2, shape, device=generator.device, generator=generator).mul_(2).sub_(1)
+
+
+def _pairs(values: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Views of the even and the odd places along `axis`, equally long."""
+    count = values.shape[axis] // 2
+    moved = values.movedim(axis, 0)
+    return moved[0 : 2 * count : 2], moved[1 : 2 * count : 2]
+
+
+_DRAWS: dict[str, Callable[[Shape, torch.dtype, torch.Generator, str, int], torch.Tensor]] = {
+    "normal": _normal,
+    "uniform": _uniform,
+    "cancellation": _cancellation,
+    "heavy-tails": _heavy_tails,
+    "dominant": _dominant,
+    "constant-rows": _constant_rows,
+    "alternating": _alternating,
+    "tiny": _tiny,
+    "non-finite": _non_finite,
+}
+DISTRIBUTIONS: tuple[str, ...] = tuple(_DRAWS)
