@@ -1,0 +1,44 @@
+"""Sizes of last-level caches, and the reset of what a kernel may have pinned in the L2."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+CPU_CACHE_BYTES_UNKNOWN = 32 * 2**20
+"""Taken where /sys does not say."""
+_CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 0x06
+
+
+def l2_bytes(device: int) -> int:
+    """L2 size of a CUDA device, in bytes."""
+    import torch
+
+    return int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
+def cpu_cache_bytes() -> int:
+    """Size of the largest cache of the first CPU, in bytes."""
+    sizes = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = file.read_text().strip()
+        if text.endswith("K") and text[:-1].isdigit():
+            sizes.append(int(text[:-1]) * 2**10)
+        elif text.endswith("M") and text[:-1].isdigit():
+            sizes.append(int(text[:-1]) * 2**20)
+    return max(sizes, default=CPU_CACHE_BYTES_UNKNOWN)
+
+
+def reset_persisting_l2() -> bool:
+    """Give back L2 lines set aside in the current context, and the set-aside itself; whether the driver did so.
+
+    A persisting carve-out would keep inputs in the L2 through a rotation of any length.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        reset = driver.cuCtxResetPersistingL2Cache
+        limit = driver.cuCtxSetLimit
+    except (OSError, AttributeError):
+        return False
+    limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    return reset() == 0 and limit(_CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0) == 0

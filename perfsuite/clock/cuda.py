@@ -1,0 +1,250 @@
+"""What the graph clock and the events clock share: rotation, warm-up, paired rounds between CUDA events."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from typing import Any
+
+from perfsuite.clock.base import ClockKind, SideFailed, Sides, TimedCall
+from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
+from perfsuite.clock.nvml import Watch
+from perfsuite.clock.rotation import bytes_in, refill, sets_needed, tensors_in
+from perfsuite.clock.rounds import Round, Side, Telemetry
+from perfsuite.problems.base import Inputs
+from perfsuite.settings import CacheMode
+
+WARM_UP_BOUND_SECONDS = 0.3
+WARM_UP_CHUNK_SECONDS = 1e-3
+SETTLED_HZ = 15e6
+"""Two readings within one step of the clock count as equal."""
+SETTLED_READINGS = 3
+SPIN_CYCLES_A_SECOND = 2e9
+"""Turns seconds into cycles for the blocking kernel; a card that runs slower only blocks a little longer."""
+HOST_CALLS = 20
+HOST_REPEATS = 3
+HOST_BOUND_SECONDS = 0.02
+
+
+class CudaClock:
+    """Base of the two clocks that read CUDA events. Not a clock itself: a subclass says how a sample is enqueued."""
+
+    kind: ClockKind
+    samples_a_side = 1
+    """Samples after which every set of the rotation has been used once."""
+
+    def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
+        import torch
+
+        self.sides = sides
+        self.cache = cache
+        self.note = note
+        self.rotation = 0
+        self.launches = 0
+        self.warnings: list[str] = []
+        self._device = torch.cuda.current_device()
+        self._stream = torch.cuda.Stream()
+        self._order = random.Random(seed)
+        self._seconds = 0.0
+        self._setups = 0
+        self._samples = 0
+        self._sets: list[Inputs] = []
+        self._settled: bool | None = None
+        self._l2_reset: bool | None = None
+        self._watch = Watch(str(torch.cuda.get_device_properties(self._device).uuid))
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+
+    # -- what a subclass provides ------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Make ready to enqueue samples over `self._sets`; sets `launches` and `samples_a_side`."""
+        raise NotImplementedError
+
+    def _after_refill(self) -> None:
+        """Called when the inputs have got the values that will be timed."""
+
+    def _enqueue(self, side: Side, sample: int) -> None:
+        """Enqueue one sample of `side` on the current stream."""
+        raise NotImplementedError
+
+    def _block(self, samples: int) -> None:
+        """Keep the stream busy while `samples` samples are enqueued behind it."""
+        raise NotImplementedError
+
+    def timed_calls(self, count: int) -> list[TimedCall]:
+        """See `Clock`."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Drop graphs and outputs."""
+
+    # -- the protocol ------------------------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """See `Clock`."""
+        import torch
+
+        self._release()
+        self._sets = []
+        spacer = torch.empty(512 * self._order.randrange(1, 2**16), dtype=torch.uint8, device="cuda")
+        self._make_sets()
+        torch.cuda.current_stream().synchronize()
+        with torch.cuda.stream(self._stream):
+            for side in ("candidate", "rival"):
+                self._call(side, self._sets[0])
+            self._prepare()
+            # The values that are timed are not those that the functions saw while they were warmed up and captured.
+            refill(self._sets, self.sides.make_inputs)
+            self._after_refill()
+            self._l2_reset = reset_persisting_l2()
+            self._warm_up()
+        del spacer
+        self._samples = 0
+        self._setups += 1
+
+    def rounds(self, count: int) -> list[Round]:
+        """See `Clock`."""
+        import torch
+
+        while len(self._events) < 2 * count + 1 + count:
+            self._events.append(torch.cuda.Event(enable_timing=True))
+        events = iter(self._events)
+        marks: list[tuple[Side, Any, Any, Any]] = []
+        with torch.cuda.stream(self._stream):
+            for number in range(count):
+                first: Side = "candidate" if self._order.random() < 0.5 else "rival"
+                second: Side = "rival" if first == "candidate" else "candidate"
+                if number == 0 or self.kind == "events":
+                    self._block(2)
+                before, between, after = next(events), next(events), next(events)
+                before.record()
+                self._enqueue(first, self._samples)
+                between.record()
+                self._enqueue(second, self._samples)
+                after.record()
+                self._samples += 1
+                marks.append((first, before, between, after))
+            # Read while the card still works, or the clock would be that of an idle card.
+            clock_hz, invalid = self._watch.sample()
+            after.synchronize()
+        rounds = []
+        for first, before, between, after in marks:
+            one, two = before.elapsed_time(between) / 1e3, between.elapsed_time(after) / 1e3
+            self._seconds += one + two
+            candidate, rival = (one, two) if first == "candidate" else (two, one)
+            rounds.append(
+                Round(
+                    candidate_seconds=candidate / self.launches,
+                    rival_seconds=rival / self.launches,
+                    first=first,
+                    setup=self._setups - 1,
+                    sm_clock_hz=clock_hz,
+                    discarded=invalid,
+                )
+            )
+        return rounds
+
+    def host_seconds(self) -> tuple[float | None, float | None]:
+        """See `Clock`."""
+        import torch
+
+        found: dict[str, float] = {}
+        with torch.cuda.stream(self._stream):
+            for side in ("candidate", "rival"):
+                self._stream.synchronize()
+                start = time.perf_counter()
+                self._call(side, self._sets[0])
+                self._stream.synchronize()
+                once = time.perf_counter() - start
+                calls = max(1, min(HOST_CALLS, int(HOST_BOUND_SECONDS / HOST_REPEATS / max(once, 1e-7))))
+                repeats = []
+                for _ in range(HOST_REPEATS):
+                    start = time.perf_counter()
+                    for number in range(calls):
+                        self._call(side, self._sets[number % len(self._sets)])
+                    repeats.append((time.perf_counter() - start) / calls)
+                    self._stream.synchronize()
+                found[side] = statistics.median(repeats)
+        return found["candidate"], found["rival"]
+
+    def telemetry(self) -> Telemetry:
+        """See `Clock`."""
+        self._watch.sample_slow()
+        return self._watch.telemetry(l2_persistence_reset=self._l2_reset, clock_settled=self._settled)
+
+    @property
+    def seconds_spent(self) -> float:
+        """See `Clock`."""
+        return self._seconds
+
+    def close(self) -> None:
+        """See `Clock`."""
+        import torch
+
+        self._release()
+        self._sets = []
+        if torch.cuda.memory_reserved() > torch.cuda.get_device_properties(self._device).total_memory / 4:
+            torch.cuda.empty_cache()
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _call(self, side: str, inputs: Inputs) -> Any:
+        try:
+            return inputs.call(self.sides.candidate if side == "candidate" else self.sides.rival)
+        except Exception as error:
+            raise SideFailed(side, error) from error
+
+    def _make_sets(self) -> None:
+        first = self.sides.make_inputs()
+        size = bytes_in(first)
+        cache = l2_bytes(self._device)
+        wanted = 1 if self.cache == "hot" else sets_needed(size, cache)
+        self._sets = [first] + [self.sides.make_inputs() for _ in range(wanted - 1)]
+        self.rotation = wanted
+        warm = "the rotation covers {:.1f} L2 caches, not 3: part of the inputs may be read from the L2"
+        covered = size * wanted / max(cache, 1)
+        if self.cache == "cold" and covered < 3 and not self.warnings and any(True for _ in tensors_in(first)):
+            self.warnings.append(warm.format(covered))
+
+    def _sample_seconds(self, samples: int) -> tuple[float, float]:
+        """Seconds of a sample of the candidate, and of the rival, over `samples` of each. Enqueued and waited for."""
+        before, between, after = self._events[:3]
+        before.record()
+        for number in range(samples):
+            self._enqueue("candidate", number)
+        between.record()
+        for number in range(samples):
+            self._enqueue("rival", number)
+        after.record()
+        after.synchronize()
+        one, two = before.elapsed_time(between) / 1e3, between.elapsed_time(after) / 1e3
+        self._seconds += one + two
+        return one / samples, two / samples
+
+    def _warm_up(self) -> None:
+        """Run both sides until the SM clock has settled (or, where it is unknown, their times have), or the bound."""
+        start = time.perf_counter()
+        clocks: list[float] = []
+        times: list[float] = []
+        samples = self.samples_a_side
+        while time.perf_counter() - start < WARM_UP_BOUND_SECONDS:
+            one, two = self._sample_seconds(samples)
+            times.append(one + two)
+            samples = max(1, min(64, round(WARM_UP_CHUNK_SECONDS / (one + two))))
+            clock = self._watch.sm_clock_hz()
+            if clock is not None:
+                clocks.append(clock)
+            recent = clocks[-SETTLED_READINGS:] if clock is not None else times[-SETTLED_READINGS:]
+            spread = SETTLED_HZ if clock is not None else 0.01 * recent[-1]
+            if len(recent) == SETTLED_READINGS and max(recent) - min(recent) <= spread:
+                self._settled = True
+                return
+        self._settled = False
+
+
+def spin(seconds: float) -> None:
+    """Enqueue a kernel that keeps the current stream busy for about `seconds`."""
+    import torch
+
+    torch.cuda._sleep(int(seconds * SPIN_CYCLES_A_SECOND))

@@ -1,0 +1,123 @@
+"""The clock of the portable backend: calls that return when their work is done, timed by the host."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from typing import Any
+
+from perfsuite.clock.base import SideFailed, Sides, TimedCall
+from perfsuite.clock.cache import cpu_cache_bytes
+from perfsuite.clock.rotation import bytes_in, refill, sets_needed
+from perfsuite.clock.rounds import Round, Side, Telemetry
+from perfsuite.problems.base import Inputs
+from perfsuite.settings import CacheMode
+
+SAMPLE_SECONDS = 2e-3
+LONGEST_SAMPLE_SECONDS = 50e-3
+MOST_SETS = 64
+WARM_UP_BOUND_SECONDS = 0.3
+SETTLED_SPREAD = 0.05
+
+
+class HostClock:
+    """Times by `perf_counter_ns`. It is noisier than a device's clock by an order of magnitude, and says so."""
+
+    kind = "host"
+
+    def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
+        self.sides = sides
+        self.cache = cache
+        self.note = note
+        self.rotation = 0
+        self.launches = 0
+        self.warnings: list[str] = []
+        self._order = random.Random(seed)
+        self._seconds = 0.0
+        self._setups = 0
+        self._next = 0
+        self._sets: list[Inputs] = []
+        self._last: dict[Side, dict[int, Any]] = {"candidate": {}, "rival": {}}
+        self._settled: bool | None = None
+
+    def setup(self) -> None:
+        """See `Clock`."""
+        first = self.sides.make_inputs()
+        wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(bytes_in(first), cpu_cache_bytes()))
+        self._sets = [first] + [self.sides.make_inputs() for _ in range(wanted - 1)]
+        self.rotation = wanted
+        for side in ("candidate", "rival"):
+            self._sample(side, 0, 1)
+        if not self.launches:
+            once = [self._sample(side, 0, 1) for side in ("candidate", "rival")]
+            calls = math.ceil(SAMPLE_SECONDS / max(min(once), 1e-7))
+            self.launches = max(1, min(calls, int(LONGEST_SAMPLE_SECONDS / max(once))))
+        refill(self._sets, self.sides.make_inputs)
+        self._warm_up()
+        self._setups += 1
+
+    def rounds(self, count: int) -> list[Round]:
+        """See `Clock`."""
+        rounds = []
+        for _ in range(count):
+            first: Side = "candidate" if self._order.random() < 0.5 else "rival"
+            second: Side = "rival" if first == "candidate" else "candidate"
+            start, self._next = self._next, (self._next + self.launches) % len(self._sets)
+            seconds = {side: self._sample(side, start, self.launches) / self.launches for side in (first, second)}
+            rounds.append(Round(seconds["candidate"], seconds["rival"], first, setup=self._setups - 1))
+        return rounds
+
+    def timed_calls(self, count: int) -> list[TimedCall]:
+        """See `Clock`: the last call of each side, where both used the same inputs."""
+        both = sorted(self._last["candidate"].keys() & self._last["rival"].keys())[:count]
+        return [
+            TimedCall(self._sets[index], self._last["candidate"][index], self._last["rival"][index]) for index in both
+        ]
+
+    def host_seconds(self) -> tuple[float | None, float | None]:
+        """None for both: on the host, a call's time is the time that was compared."""
+        return None, None
+
+    def telemetry(self) -> Telemetry:
+        """See `Clock`."""
+        return Telemetry(clock_settled=self._settled, unknown=("everything: the host clock reads no device",))
+
+    @property
+    def seconds_spent(self) -> float:
+        """See `Clock`."""
+        return self._seconds
+
+    def close(self) -> None:
+        """See `Clock`."""
+        self._sets = []
+        self._last = {"candidate": {}, "rival": {}}
+
+    def _sample(self, side: Side, start: int, calls: int) -> float:
+        """Seconds that `calls` calls of `side` take, over the rotation from `start` on."""
+        function = self.sides.candidate if side == "candidate" else self.sides.rival
+        index, output = start, None
+        try:
+            begin = time.perf_counter_ns()
+            for call in range(calls):
+                index = (start + call) % len(self._sets)
+                output = self._sets[index].call(function)
+            seconds = (time.perf_counter_ns() - begin) / 1e9
+        except Exception as error:
+            raise SideFailed(side, error) from error
+        self._last[side] = {index: output}
+        self._seconds += seconds
+        return seconds
+
+    def _warm_up(self) -> None:
+        """Run both sides until three samples agree, or the bound."""
+        start = time.perf_counter()
+        times: list[float] = []
+        while time.perf_counter() - start < WARM_UP_BOUND_SECONDS:
+            times.append(sum(self._sample(side, 0, self.launches) for side in ("candidate", "rival")))
+            recent = times[-3:]
+            if len(recent) == 3 and max(recent) - min(recent) <= SETTLED_SPREAD * statistics.median(recent):
+                self._settled = True
+                return
+        self._settled = False

@@ -1,0 +1,74 @@
+"""Sets of inputs that are used in turn, so many that none is still in the cache when its turn comes again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.problems.base import Inputs
+
+if TYPE_CHECKING:
+    import torch
+
+CACHE_MULTIPLE = 3
+MOST_SETS = 1024
+"""Bound on the sets of a rotation: tiny inputs would need tens of thousands of them, and as many captured launches."""
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists and dicts, in order."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Inputs):
+        yield from tensors_in(value.args)
+        yield from tensors_in(dict(value.kwargs))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+def bytes_in(value: Any) -> int:
+    """Bytes of the tensors in `value`."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value))
+
+
+def sets_needed(bytes_a_set: int, cache_bytes: int) -> int:
+    """Sets whose inputs together cover CACHE_MULTIPLE caches; at least 2, at most MOST_SETS.
+
+    One more than the quotient: between two uses of a set lie all the others.
+    """
+    if bytes_a_set <= 0:
+        return 2
+    return min(MOST_SETS, 1 + max(1, math.ceil(CACHE_MULTIPLE * cache_bytes / bytes_a_set)))
+
+
+def refill(sets: list[Inputs], make_inputs: Callable[[], Inputs]) -> None:
+    """Overwrite every tensor of `sets` in place with values from fresh inputs of the same shapes."""
+    for inputs in sets:
+        for old, new in zip(tensors_in(inputs), tensors_in(make_inputs()), strict=True):
+            old.copy_(new)
+
+
+def share_memory(one: Any, other: Any) -> bool:
+    """Whether any tensor in `one` lies in the same allocation as one in `other`."""
+    storages = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(one) if tensor.numel()}
+    return any(tensor.untyped_storage().data_ptr() in storages for tensor in tensors_in(other) if tensor.numel())
+
+
+def poison(value: Any) -> None:
+    """Fill every tensor in `value` with NaN, or the largest value of its integer type."""
+    import torch
+
+    for tensor in tensors_in(value):
+        if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+            tensor.fill_(float("nan"))
+        elif tensor.dtype is torch.bool:
+            tensor.fill_(True)
+        else:
+            tensor.fill_(torch.iinfo(tensor.dtype).max)
