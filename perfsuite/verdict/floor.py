@@ -1,0 +1,80 @@
+"""The least time that a card could take: below it, a measurement or an answer must be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Dense floating-point operations a clock and multiprocessor, by compute capability: the fastest path that the hardware
+# has for inputs of that type, tensor cores and TF32 included, from NVIDIA's architecture white papers (A100, GA102,
+# Ada, H100, Blackwell). float32 stands for TF32. Where papers differ by product the larger figure stands: these are
+# bounds that nothing honest passes, not what to expect.
+_PER_CLOCK: dict[tuple[int, int], dict[str, int]] = {
+    (8, 0): {"float64": 128, "float32": 1024, "half": 2048, "byte": 4096},
+    (8, 6): {"float64": 4, "float32": 256, "half": 1024, "byte": 2048},
+    (8, 9): {"float64": 4, "float32": 256, "half": 1024, "byte": 2048},
+    (9, 0): {"float64": 256, "float32": 2048, "half": 4096, "byte": 8192},
+    (10, 0): {"float64": 256, "float32": 4096, "half": 8192, "byte": 32768},
+}
+_KIND = {
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "half",
+    "bfloat16": "half",
+    "int8": "byte",
+    "uint8": "byte",
+    "float8_e4m3fn": "byte",
+    "float8_e5m2": "byte",
+}
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a card cannot exceed. None means unknown: no floor follows from it."""
+
+    name: str
+    flops_a_second: dict[str, float]
+    """By dtype name."""
+    bytes_a_second: float | None
+    """Of device memory: both edges of its clock over the whole bus."""
+
+
+def ceilings_of(device: int) -> Ceilings:
+    """The ceilings of a CUDA device, from its number of multiprocessors, highest clocks and bus width."""
+    import torch
+
+    facts = torch.cuda.get_device_properties(device)
+    hertz = float(getattr(facts, "clock_rate", 0)) * 1e3
+    per_clock = _PER_CLOCK.get((facts.major, facts.minor), {})
+    flops = {
+        dtype: per_clock[kind] * facts.multi_processor_count * hertz
+        for dtype, kind in _KIND.items()
+        if kind in per_clock and hertz
+    }
+    memory = 2.0 * float(getattr(facts, "memory_clock_rate", 0)) * 1e3 * float(getattr(facts, "memory_bus_width", 0)) / 8
+    return Ceilings(facts.name, flops, memory or None)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least seconds a call, and what sets it."""
+
+    seconds: float
+    why: str
+
+
+def floor_of(
+    ceilings: Ceilings, *, flops: float | None, bytes_moved: float | None, dtype: str | None, cold: bool
+) -> Floor | None:
+    """The floor of a computation: its FLOPs at the card's peak or its bytes at the memory's, whichever is longer.
+
+    `bytes_moved` counts only where the inputs come `cold` from device memory. None where nothing is known. An unknown
+    dtype is taken as the fastest there is.
+    """
+    floors = []
+    peak = ceilings.flops_a_second.get(dtype or "", max(ceilings.flops_a_second.values(), default=0.0))
+    if flops and peak:
+        floors.append(Floor(flops / peak, f"{flops:.3g} FLOPs at {peak / 1e12:.0f} TFLOPS"))
+    if bytes_moved and cold and ceilings.bytes_a_second:
+        rate = ceilings.bytes_a_second
+        floors.append(Floor(bytes_moved / rate, f"{bytes_moved:.3g} bytes at {rate / 1e12:.2f} TB/s"))
+    return max(floors, key=lambda one: one.seconds, default=None)

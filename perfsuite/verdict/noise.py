@@ -1,0 +1,111 @@
+"""How far apart two set-ups of the same comparison lie: from calibration.json of this card, or built-in figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfsuite.settings import HARNESS, DeviceKind
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of the log of a paired ratio that more rounds do not average out."""
+
+    setup: float
+    """Between set-ups of one process: other addresses, other graphs."""
+    process: float
+    """Between processes, beyond what their set-ups explain."""
+    source: str
+    """Where the figures come from, for the record."""
+
+    def of_mean(self, setups: int, processes: int) -> float:
+        """Standard deviation of the mean over `setups` set-ups, all told, in `processes` processes."""
+        return math.sqrt(self.setup**2 / max(1, setups) + self.process**2 / max(1, processes))
+
+
+@dataclass(frozen=True)
+class CalibratedCase:
+    """What calibration found for one case."""
+
+    seconds: float
+    setup_noise: float
+    process_noise: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the gate uses of a calibration.json."""
+
+    gpu: str
+    harness: str
+    cases: tuple[CalibratedCase, ...]
+
+    @classmethod
+    def load(cls, file: Path) -> Calibration:
+        """Read a calibration.json. Raises ValueError, naming the file and what is wrong, where it is not one."""
+        try:
+            values: Any = json.loads(file.read_text())
+            cases = tuple(
+                CalibratedCase(float(one["seconds"]), float(one["setup_noise"]), float(one["process_noise"]))
+                for one in values["cases"]
+            )
+            return cls(gpu=str(values["gpu"]), harness=str(values["harness"]), cases=cases)
+        except OSError as error:
+            raise ValueError(f"{file}: {error.strerror}") from error
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{file} is not a calibration of this suite: {type(error).__name__}: {error}") from error
+
+
+# Short kernels move most with where their buffers lie. The figures are rounded up from one NVIDIA H200, 8 processes
+# of 4 repeats; a card's own calibration replaces them.
+_BUILT_IN_CUDA = ((20e-6, 0.0040, 0.0020), (math.inf, 0.0015, 0.0010))
+_BUILT_IN_CPU = (0.01, 0.01)
+
+
+def built_in_noise(device: DeviceKind, seconds: float) -> Noise:
+    """The figures taken where there is no calibration, for a call of `seconds`."""
+    if device == "cpu":
+        return Noise(*_BUILT_IN_CPU, source="built in")
+    setup, process = next((setup, process) for below, setup, process in _BUILT_IN_CUDA if seconds < below)
+    return Noise(setup, process, source="built in")
+
+
+def calibrated_noise(calibration: Calibration, seconds: float) -> Noise:
+    """The larger noise of the two calibrated cases whose times enclose `seconds` (one, beyond the ends)."""
+    ordered = sorted(calibration.cases, key=lambda one: one.seconds)
+    shorter = [one for one in ordered if one.seconds <= seconds][-1:]
+    longer = [one for one in ordered if one.seconds > seconds][:1]
+    near = shorter + longer
+    return Noise(
+        setup=max(one.setup_noise for one in near),
+        process=max(one.process_noise for one in near),
+        source="calibration",
+    )
+
+
+def noise_for(
+    device: DeviceKind, seconds: float, *, file: Path | None, gpu: str | None
+) -> tuple[Noise, Sequence[str]]:
+    """The noise to reckon with for a call of `seconds`, and warnings about the calibration it should come from."""
+    fallback = built_in_noise(device, seconds)
+    if device == "cpu":
+        return fallback, ()
+    if file is None:
+        return fallback, ("no calibration of this card: built-in noise figures are used (run `perfsuite calibrate`)",)
+    try:
+        calibration = Calibration.load(file)
+    except ValueError as error:
+        return fallback, (f"{error}: built-in noise figures are used",)
+    if gpu is not None and calibration.gpu != gpu:
+        return fallback, (f"{file} is of {calibration.gpu}, this card is {gpu}: built-in noise figures are used",)
+    if not calibration.cases:
+        return fallback, (f"{file} holds no cases: built-in noise figures are used",)
+    warnings = []
+    if calibration.harness != HARNESS:
+        warnings.append(f"{file} is of harness version {calibration.harness}, this is {HARNESS}: calibrate again")
+    return calibrated_noise(calibration, seconds), tuple(warnings)

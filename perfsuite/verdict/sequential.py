@@ -1,0 +1,74 @@
+"""The sequential test: looks at paired rounds as they come in, with the error spent over the looks."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfsuite.clock.rounds import Round
+from perfsuite.verdict.interval import median_interval, normal_quantile
+from perfsuite.verdict.noise import Noise
+from perfsuite.verdict.outcome import Verdict
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The median ratio over some rounds, with its interval. Ratios are rival seconds over candidate seconds."""
+
+    speed: float
+    low: float
+    high: float
+
+
+def spent_at(look: int, alpha: float) -> float:
+    """The part of `alpha` that look number `look` (from 1) spends: alpha / (k (k + 1)), which sums to alpha for ever.
+
+    A spending function in the sense of K. K. G. Lan and D. L. DeMets (Biometrika 70, 1983), of a form that needs no
+    number of looks fixed beforehand; the looks' errors are added, not multiplied, so that no independence is assumed.
+    """
+    return alpha / (look * (look + 1))
+
+
+def estimate(rounds: Sequence[Round], alpha: float, noise: Noise, processes: int = 1) -> Estimate:
+    """Median ratio and an interval each of whose ends is wrong with probability at most about `alpha`.
+
+    Within a set-up the interval comes from order statistics and assumes no distribution. What set-ups and processes add
+    is taken as normal with the standard deviations of `noise`; both half-widths are at level `alpha` and are added in
+    quadrature.
+    """
+    logs = [math.log(one.speed) for one in rounds]
+    centre = statistics.median(logs)
+    low, high = median_interval(logs, alpha)
+    between = normal_quantile(alpha) * noise.of_mean(len({one.setup for one in rounds}), processes)
+    return Estimate(
+        speed=math.exp(centre),
+        low=math.exp(centre - math.hypot(centre - low, between)),
+        high=math.exp(min(centre + math.hypot(high - centre, between), 700.0)),
+    )
+
+
+@dataclass
+class SequentialTest:
+    """Asks after every look whether the speed is at least `target` (MET), below it (MISSED), or not known yet (None).
+
+    `alpha` bounds the probability that a MET or a MISSED is wrong, over all looks together: each direction may spend
+    all of it, since only one of the two can be wrong.
+    """
+
+    target: float
+    alpha: float
+    noise: Noise
+    looks: int = 0
+    last: Estimate | None = None
+
+    def look(self, rounds: Sequence[Round], processes: int = 1) -> Verdict | None:
+        """Look at all rounds so far."""
+        self.looks += 1
+        self.last = estimate(rounds, spent_at(self.looks, self.alpha), self.noise, processes)
+        if self.last.low >= self.target:
+            return Verdict.MET
+        if self.last.high < self.target:
+            return Verdict.MISSED
+        return None
