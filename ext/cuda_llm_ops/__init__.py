@@ -1,0 +1,27 @@
+"""Attention and GEMM kernels for NVIDIA GPUs from Ampere on, with portable ones for the CPU behind the same operators.
+
+Importing it registers `torch.ops.cuda_llm_ops.*`. It raises ImportError, with the command that builds the extension,
+where the install left the extension out.
+"""
+
+from ._loading import load as _load
+
+_load()
+
+from . import fakes as fakes  # noqa: E402  registers the fake kernels
+from .build import BuildInfo, KernelAttributes, build_info, kernel_attributes, warn_if_degraded  # noqa: E402
+from .ops import flash_attention, gemm, naive_attention, tensor_core_gemm, tiled_attention  # noqa: E402
+
+warn_if_degraded()
+
+__all__ = [
+    "BuildInfo",
+    "KernelAttributes",
+    "build_info",
+    "flash_attention",
+    "gemm",
+    "kernel_attributes",
+    "naive_attention",
+    "tensor_core_gemm",
+    "tiled_attention",
+]

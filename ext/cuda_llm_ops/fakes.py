@@ -1,0 +1,89 @@
+"""Fake kernels: the shape, dtype and device of an operator's output without its data (torch.compile, meta tensors).
+
+They check what they need to know the output; the full checks are the operators' own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _require(holds: bool, error: type[Exception], message: str) -> None:
+    if not holds:
+        raise error(message)
+
+
+def _check_pair(op: str, name: str, tensor: Tensor, first_name: str, first: Tensor) -> None:
+    _require(tensor.dtype == first.dtype, TypeError, f"{op}: {name} is {tensor.dtype}, {first_name} {first.dtype}")
+    _require(
+        tensor.device == first.device, ValueError, f"{op}: {name} on {tensor.device}, {first_name} on {first.device}"
+    )
+
+
+def _attention(op: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _require(tensor.dim() == 4, ValueError, f"{op}: {name} has {tensor.dim()} dimensions; it must have 4")
+        _check_pair(op, name, tensor, "q", q)
+    _require(q.dtype in _DTYPES, TypeError, f"{op}: q is {q.dtype}; it must be one of {_DTYPES}")
+    _require(
+        k.shape[0] == q.shape[0] and k.shape[3] == q.shape[3], ValueError, f"{op}: k {k.shape} against q {q.shape}"
+    )
+    _require(v.shape == k.shape, ValueError, f"{op}: v {v.shape} against k {k.shape}; they must be equal")
+    return q.new_empty(q.shape)
+
+
+def _gemm(op: str, a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> Tensor:
+    for name, tensor in (("a", a), ("b", b)):
+        _require(tensor.dim() in (2, 3), ValueError, f"{op}: {name} has {tensor.dim()} dimensions; it must have 2 or 3")
+    _check_pair(op, "b", b, "a", a)
+    left = a.transpose(-1, -2) if trans_a else a
+    right = b.transpose(-1, -2) if trans_b else b
+    _require(left.shape[-1] == right.shape[-2], ValueError, f"{op}: inner sizes of a {a.shape} and b {b.shape} differ")
+    if a.dim() == 3 and b.dim() == 3:
+        _require(a.shape[0] == b.shape[0], ValueError, f"{op}: batches of a {a.shape} and b {b.shape} differ")
+    batch = a.shape[:1] if a.dim() == 3 else b.shape[:1] if b.dim() == 3 else a.shape[:0]
+    return a.new_empty((*batch, left.shape[-2], right.shape[-1]))
+
+
+@torch.library.register_fake("cuda_llm_ops::naive_attention")
+def _(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
+    return _attention("naive_attention", q, k, v)
+
+
+@torch.library.register_fake("cuda_llm_ops::tiled_attention")
+def _(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
+    return _attention("tiled_attention", q, k, v)
+
+
+@torch.library.register_fake("cuda_llm_ops::flash_attention")
+def _(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
+    return _attention("flash_attention", q, k, v)
+
+
+@torch.library.register_fake("cuda_llm_ops::gemm")
+def _(
+    a: Tensor,
+    b: Tensor,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Tensor | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> Tensor:
+    _require(a.dtype in _DTYPES, TypeError, f"gemm: a is {a.dtype}; it must be one of {_DTYPES}")
+    out = _gemm("gemm", a, b, trans_a, trans_b)
+    if c is not None:
+        _check_pair("gemm", "c", c, "a", a)
+        _require(
+            c.shape == out.shape, ValueError, f"gemm: c has shape {c.shape}; it must have the output's, {out.shape}"
+        )
+    return out
+
+
+@torch.library.register_fake("cuda_llm_ops::tensor_core_gemm")
+def _(a: Tensor, b: Tensor) -> Tensor:
+    _require(a.dtype in _DTYPES[1:], TypeError, f"tensor_core_gemm: a is {a.dtype}; it must be one of {_DTYPES[1:]}")
+    return _gemm("tensor_core_gemm", a, b, False, False).to(torch.float32)

@@ -1,0 +1,165 @@
+"""The operators as Python functions: forward only, on the current stream of the inputs' device."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .errors import translated
+
+# Bound once: a look-up through torch.ops at every call costs more than the call's checks.
+_naive_attention = torch.ops.cuda_llm_ops.naive_attention.default
+_tiled_attention = torch.ops.cuda_llm_ops.tiled_attention.default
+_flash_attention = torch.ops.cuda_llm_ops.flash_attention.default
+_gemm = torch.ops.cuda_llm_ops.gemm.default
+_tensor_core_gemm = torch.ops.cuda_llm_ops.tensor_core_gemm.default
+
+
+def naive_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
+    """softmax(scale q kᵀ) v with the score matrix written out in full: the textbook's algorithm, O(Sq Skv) memory.
+
+    Arguments, result and errors are those of `flash_attention`.
+    """
+    try:
+        _refuse_gradients("naive_attention", q=q, k=k, v=v)
+        return _naive_attention(q, k, v, is_causal, scale)
+    except (RuntimeError, AttributeError) as error:
+        _raise_for_attention("naive_attention", error, q, k, v, is_causal, scale)
+
+
+def tiled_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
+    """softmax(scale q kᵀ) v in blocks held on the chip: the score matrix is never in global memory in full.
+
+    Arguments, result and errors are those of `flash_attention`.
+    """
+    try:
+        _refuse_gradients("tiled_attention", q=q, k=k, v=v)
+        return _tiled_attention(q, k, v, is_causal, scale)
+    except (RuntimeError, AttributeError) as error:
+        _raise_for_attention("tiled_attention", error, q, k, v, is_causal, scale)
+
+
+def flash_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
+    """softmax(scale q kᵀ) v by an online softmax, on tensor cores for 16-bit inputs; O(Sq + Skv) memory.
+
+    Dao et al., FlashAttention (2022) and FlashAttention-2 (2023). Semantics are those of
+    torch.nn.functional.scaled_dot_product_attention: a row that sees only scores of minus infinity gives zeros, and so
+    does an empty key sequence.
+
+    Args:
+        q: (batch, heads, seq_q, head_dim), float32, float16 or bfloat16, head_dim at most 256.
+        k: (batch, kv_heads, seq_kv, head_dim); heads is a multiple of kv_heads, and query head h reads key head
+            h // (heads // kv_heads).
+        v: the shape of k.
+        is_causal: query i sees keys j <= i, aligned at the top left also where seq_q and seq_kv differ.
+        scale: factor of the scores, finite and not negative; 1 / sqrt(head_dim) by default.
+
+    Any strides are taken as they are, except that a tensor whose last dimension is not dense is copied.
+
+    Returns:
+        (batch, heads, seq_q, head_dim), contiguous, of q's dtype.
+
+    Raises:
+        TypeError: an argument is no tensor, or of a dtype that is not supported, or dtypes differ.
+        ValueError: rank, sizes, devices or scale do not fit, or an offset passes 2**31 elements.
+        NotImplementedError: an input requires grad, head_dim is over 256, a tensor is not strided, or its device has
+            no kernel in this build.
+        torch.OutOfMemoryError: the output or the workspace cannot be allocated.
+    """
+    try:
+        _refuse_gradients("flash_attention", q=q, k=k, v=v)
+        return _flash_attention(q, k, v, is_causal, scale)
+    except (RuntimeError, AttributeError) as error:
+        _raise_for_attention("flash_attention", error, q, k, v, is_causal, scale)
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Tensor | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> Tensor:
+    """alpha · op(a) · op(b) + beta · c, accumulated in float32, where op transposes the last two dimensions if asked.
+
+    Args:
+        a: (m, k) or (batch, m, k); (k, m) with `trans_a`. float32, float16 or bfloat16.
+        b: (k, n) or (batch, k, n); (n, k) with `trans_b`. The dtype of a. A 2-D operand is shared by the batch of the
+            other.
+        alpha: factor of the product; where it is 0 the product is not read (BLAS's convention, as in torch.addmm).
+        beta: factor of c; where it is 0, c is not read.
+        c: the shape and dtype of the result, any strides.
+        trans_a: take a transposed, without a copy; a transposed view serves as well.
+        trans_b: likewise for b.
+
+    An operand with a stride of 1 in neither of its last two dimensions is copied.
+
+    Returns:
+        (m, n) or (batch, m, n), contiguous, of a's dtype.
+
+    Raises:
+        TypeError: an argument is no tensor, or of a dtype that is not supported, or dtypes differ.
+        ValueError: rank, sizes or devices do not fit, beta is not 0 and c is None, alpha or beta is beyond float32, or
+            an offset passes 2**31 elements.
+        NotImplementedError: an input requires grad, a tensor is not strided, or its device has no kernel in this build.
+        torch.OutOfMemoryError: the output cannot be allocated.
+    """
+    try:
+        _refuse_gradients("gemm", a=a, b=b, c=c)
+        return _gemm(a, b, alpha, beta, c, trans_a, trans_b)
+    except (RuntimeError, AttributeError) as error:
+        options = {
+            "alpha": ("number", alpha),
+            "beta": ("number", beta),
+            "trans_a": ("bool", trans_a),
+            "trans_b": ("bool", trans_b),
+        }
+        raise translated("gemm", error, {"a": a, "b": b, "c": c}, options) from None
+
+
+def tensor_core_gemm(a: Tensor, b: Tensor) -> Tensor:
+    """a · b on tensor cores: 16-bit in, accumulated and returned in float32.
+
+    Args:
+        a: (m, k) or (batch, m, k), float16 or bfloat16; a transposed view is taken without a copy.
+        b: (k, n) or (batch, k, n), the dtype of a. A 2-D operand is shared by the batch of the other.
+
+    Returns:
+        (m, n) or (batch, m, n), contiguous, float32.
+
+    Raises:
+        As `gemm`; float32 inputs are a TypeError.
+    """
+    try:
+        _refuse_gradients("tensor_core_gemm", a=a, b=b)
+        return _tensor_core_gemm(a, b)
+    except (RuntimeError, AttributeError) as error:
+        raise translated("tensor_core_gemm", error, {"a": a, "b": b}, {}) from None
+
+
+def _refuse_gradients(op: str, **tensors: Tensor | None) -> None:
+    # Without a backward, torch would hand on a result without a gradient, or without its tangent: wrong in silence.
+    if torch.is_grad_enabled():
+        for name, tensor in tensors.items():
+            if tensor is not None and tensor.requires_grad:
+                raise NotImplementedError(
+                    f"{op}: {name} requires grad, and the operator is forward only; call it under torch.no_grad() or "
+                    f"pass {name}.detach()"
+                )
+    if forward_ad._current_level >= 0:
+        for name, tensor in tensors.items():
+            if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+                raise NotImplementedError(f"{op}: {name} carries a tangent, and the operator has no forward-mode rule")
+
+
+def _raise_for_attention(
+    op: str, error: Exception, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None
+) -> NoReturn:
+    options = {"is_causal": ("bool", is_causal), "scale": ("number or None", scale)}
+    raise translated(op, error, {"q": q, "k": k, "v": v}, options) from None
