@@ -1,1 +1,17 @@
-"""Is it right: an FP64 reference, and a tolerance set by the library's own error."""
+"""Is it right: an FP64 reference, a tolerance set by the library's own error, and guards against being fooled."""
+
+from .check import check
+from .examine import examine
+from .judgement import Judgement
+from .memory import poison, poison_free_memory
+from .reference import ReferenceUnavailableError, reference
+
+__all__ = [
+    "Judgement",
+    "ReferenceUnavailableError",
+    "check",
+    "examine",
+    "poison",
+    "poison_free_memory",
+    "reference",
+]

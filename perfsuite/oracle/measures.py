@@ -1,0 +1,174 @@
+"""How far an answer lies from the right one: over the whole tensor, in its worst row, at its worst element.
+
+All three are relative to the reference. Rows are those of the last axis; where it is short, neighbouring rows are
+taken together, because the norm of a handful of elements can be small by chance and would make any error look large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+# Elements that a row has at least, after neighbours were taken together; elements that are compared at a time.
+ROW_ELEMENTS = 64
+BLOCK_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 20}
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Errors of a candidate and of the library, from one pass over both.
+
+    `frobenius`: norm of the difference over norm of the reference. `row`: the same of the worst row. `element`: the
+    largest difference over its row's root mean square. Each floor is one unit in the last place of the output's dtype
+    at the output's scale, in the same relative terms, where the candidate does worst.
+    """
+
+    frobenius: float
+    row: float
+    element: float
+    library_frobenius: float
+    library_row: float
+    library_element: float
+    frobenius_floor: float
+    row_floor: float
+    element_floor: float
+    worst_row: int
+    stray: int
+    """Elements whose NaN or infinity is neither the reference's, rounded to the dtype, nor the library's."""
+    poisoned: int
+    """Elements that still hold what the memory was filled with before the call."""
+    elements: int
+
+
+def measure(
+    candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor, *, poison: int | None = None
+) -> Measures:
+    """Compare `candidate` and `library` with `right` (float64), all of one shape and on one device.
+
+    poison: the bit pattern of a 16-bit half that counts as never written.
+    """
+    import torch
+
+    if candidate.is_complex():
+        candidate, right, library = (torch.view_as_real(t.resolve_conj()) for t in (candidate, right, library))
+    if candidate.numel() == 0:
+        return _measures([0.0] * 9, [0, 0, 0], 0)
+    eps, quantum = _grain(candidate.dtype)
+    width = candidate.shape[-1] if candidate.dim() else 1
+    flat = [t.detach().reshape(-1, width) for t in (candidate, right, library)]
+    step = max(1, BLOCK_ELEMENTS[candidate.device.type] // width)
+    blocks = [
+        _block(ours, exact, theirs, poison)
+        for ours, exact, theirs in zip(*(tensor.split(step) for tensor in flat), strict=True)
+    ]
+    together = -(-ROW_ELEMENTS // width)
+    squares = _groups(torch.cat([block[0] for block in blocks], 1), together).sum(-1)
+    peaks = _groups(torch.cat([block[1] for block in blocks], 1), together).amax(-1)
+    counts = torch.stack([block[2] for block in blocks]).sum(0)
+    members = _groups(torch.full((1, len(flat[0])), float(width), dtype=torch.float64), together).sum(-1)[0]
+    members = members.to(squares.device)
+
+    whole = squares.sum(1)
+    scale = (whole[2] / candidate.numel()).sqrt()
+    rms = (squares[2] / members).sqrt()
+    rms = torch.where(rms > 0, rms, scale)  # a row that should be all zeros is judged at the scale of the whole
+    row, library_row = (_ratio(squares[side].sqrt(), rms * members.sqrt()) for side in (0, 1))
+    element, library_element = (_ratio(peaks[side], rms) for side in (0, 1))
+    row_floor = _ratio((eps * rms).clamp(min=quantum), rms)
+    element_floor = _ratio((eps * peaks[2]).clamp(min=quantum), rms)
+    row_at, element_at = (row - row_floor).argmax(), (element - element_floor).argmax()
+    numbers = [
+        _ratio(whole[0].sqrt(), whole[2].sqrt()),
+        row[row_at],
+        element[element_at],
+        _ratio(whole[1].sqrt(), whole[2].sqrt()),
+        library_row.amax(),
+        library_element.amax(),
+        _ratio((eps * scale).clamp(min=quantum), scale),
+        row_floor[row_at],
+        element_floor[element_at],
+        (row_at * together).double(),
+        *counts,
+    ]
+    # One transfer for all of them: each would wait for the device by itself.
+    values = torch.stack(numbers).tolist()
+    return _measures(values[:9], [int(value) for value in values[9:]], candidate.numel())
+
+
+def _measures(errors: list[float], counts: list[int], elements: int) -> Measures:
+    frobenius, row, element, library_frobenius, library_row, library_element, *floors = errors
+    return Measures(
+        frobenius=frobenius,
+        row=row,
+        element=element,
+        library_frobenius=library_frobenius,
+        library_row=library_row,
+        library_element=library_element,
+        frobenius_floor=floors[0],
+        row_floor=floors[1],
+        element_floor=floors[2],
+        worst_row=counts[0],
+        stray=counts[1],
+        poisoned=counts[2],
+        elements=elements,
+    )
+
+
+def _grain(dtype: torch.dtype) -> tuple[float, float]:
+    """Relative spacing of the dtype's numbers, and absolute spacing of its smallest ones; zeros for integers."""
+    import torch
+
+    if not dtype.is_floating_point:
+        return 0.0, 0.0
+    info = torch.finfo(dtype)
+    return info.eps, info.smallest_normal * info.eps
+
+
+def _block(
+    candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor, poison: int | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of a block of rows: sums of squares (3, rows) and largest magnitudes (3, rows) of the candidate's difference, the
+    library's difference and the reference; and the counts of stray and of poisoned elements."""
+    import torch
+
+    answer, theirs = candidate.double(), library.double()
+    rounded = right.to(candidate.dtype).double()
+    finite = answer.isfinite() & theirs.isfinite() & rounded.isfinite()
+    agrees = _same(answer, rounded) | _same(answer, theirs)
+    stray = (~finite & ~agrees).sum()
+    untouched = torch.zeros_like(stray)
+    if poison is not None and candidate.element_size() in (2, 4) and candidate.is_floating_point():
+        halves = (candidate.contiguous().view(torch.int16) == poison).view(*candidate.shape, -1).all(-1)
+        untouched = halves.sum()
+    kept = finite.double()
+    reference = torch.where(finite, right, 0.0)
+    stacked = torch.stack(
+        [
+            (torch.where(finite, answer, 0.0) - reference) * kept,
+            (torch.where(finite, theirs, 0.0) - reference) * kept,
+            reference,
+        ]
+    )
+    return stacked.square().sum(-1), stacked.abs().amax(-1), torch.stack([stray, untouched]).double()
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one == other) | (one.isnan() & other.isnan())
+
+
+def _groups(values: torch.Tensor, together: int) -> torch.Tensor:
+    """(kinds, rows) to (kinds, groups, together), the last group filled up with zeros."""
+    import torch
+
+    missing = -values.shape[1] % together
+    return torch.nn.functional.pad(values, (0, missing)).view(values.shape[0], -1, together)
+
+
+def _ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
+    """Their quotient; 0 where both are zero, infinite where only the divisor is."""
+    import torch
+
+    return torch.where(above > 0, above / below, torch.zeros_like(above))

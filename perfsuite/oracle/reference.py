@@ -1,0 +1,155 @@
+"""The right answer, in float64.
+
+Every problem is computed from its formula in blocks whose temporaries stay under a bound, so that a sequence of 16384
+or a product of 16384 fits beside the case that is being judged.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.oracle.tensors import map_tensors, tensors_in
+from perfsuite.problems import Attention, Custom, Gemm
+from perfsuite.problems.base import Inputs, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+# Bytes of the largest temporary, and the FLOPs on a CPU beyond which only some rows are computed: about a second of
+# two cores' float64.
+BLOCK_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
+CPU_FLOPS = 4e10
+FEWEST_ROWS = 16
+
+
+class ReferenceUnavailableError(RuntimeError):
+    """No float64 answer can be had for a custom problem; the message says what to pass."""
+
+
+def reference(problem: Problem, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
+    """The result of `problem` on `inputs` in float64, on the inputs' device.
+
+    rows: indices along the next to last axis of the result (rows of a GEMM, queries of an attention) to compute; all
+    of them unless given. Of a custom problem the result is whatever its function returns, in float64.
+    ReferenceUnavailableError where a custom problem has neither a reference nor a rival that takes float64.
+    """
+    if isinstance(problem, Gemm):
+        return _gemm(*inputs.args, rows=rows)
+    if isinstance(problem, Attention):
+        return _attention(problem, *inputs.args, rows=rows)
+    if isinstance(problem, Custom):
+        return _custom(problem, inputs)
+    raise TypeError(f"problem is a {type(problem).__name__}; the oracle knows Gemm, Attention and Custom")
+
+
+def rows_to_check(problem: Problem, device: str) -> torch.Tensor | None:
+    """Which rows of the result are computed and compared: None for all, or indices of some on a CPU.
+
+    Beyond CPU_FLOPS, as many rows as that many FLOPs allow are drawn afresh at every call (so that no candidate can
+    know them), the first and the last always among them.
+    """
+    import torch
+
+    if device != "cpu" or not isinstance(problem, Gemm | Attention) or problem.flops <= CPU_FLOPS:
+        return None
+    total = problem.m if isinstance(problem, Gemm) else problem.seq_q
+    count = max(FEWEST_ROWS, int(total * CPU_FLOPS / problem.flops))
+    if count >= total:
+        return None
+    secret = torch.Generator().manual_seed(secrets.randbits(63))
+    chosen = torch.randperm(total, generator=secret)[: count - 2]
+    return torch.cat([chosen, torch.tensor([0, total - 1])]).unique()
+
+
+def _gemm(a: torch.Tensor, b: torch.Tensor, *, rows: torch.Tensor | None) -> torch.Tensor:
+    import torch
+
+    if rows is not None:
+        a = a.index_select(-2, rows.to(a.device))
+    out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=torch.float64, device=a.device)
+    left, right, result = (t if t.dim() == 3 else t.unsqueeze(0) for t in (a, b, out))
+    step = max(1, BLOCK_BYTES[a.device.type] // (8 * max(a.shape[-1], b.shape[-1])))
+    for one in range(left.shape[0]):
+        wide = right[one].double()
+        for start in range(0, left.shape[1], step):
+            block = slice(start, start + step)
+            torch.mm(left[one, block].double(), wide, out=result[one, block])
+    return out
+
+
+def _attention(
+    problem: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, rows: torch.Tensor | None
+) -> torch.Tensor:
+    import torch
+
+    device = q.device
+    positions = torch.arange(problem.seq_q, device=device)
+    if rows is not None:
+        positions = rows.to(device)
+        q = q.index_select(2, positions)
+    count, group = q.shape[2], problem.heads // problem.key_heads
+    # One "head" below is a key head with the queries of its whole group: (batch * kv_heads, group, rows, head_dim).
+    queries = q.reshape(-1, group, count, problem.head_dim)
+    keys, values = (t.reshape(-1, 1, problem.keys, problem.head_dim) for t in (k, v))
+    out = torch.empty(queries.shape, dtype=torch.float64, device=device)
+    room = max(1, BLOCK_BYTES[device.type] // (8 * problem.keys * group))
+    step = min(count, room)
+    heads = max(1, room // step)
+    for head in range(0, queries.shape[0], heads):
+        some = slice(head, head + heads)
+        k64, v64 = keys[some].double(), values[some].double()
+        for start in range(0, count, step):
+            block = slice(start, start + step)
+            at = positions[block]
+            # The masked tail of a block is never formed: half the work of a causal case.
+            seen = problem.keys
+            if problem.causal:
+                last = int(rows[block].max()) if rows is not None else min(start + step, count) - 1
+                seen = min(problem.keys, last + 1)
+            logits = queries[some, :, block].double() @ k64[:, :, :seen].mT
+            logits *= problem.scaling
+            if problem.causal:
+                logits.masked_fill_(torch.arange(seen, device=device) > at[:, None], float("-inf"))
+            # Softmax in place, divided out at the end: the block is the largest thing in memory.
+            logits -= logits.amax(-1, keepdim=True)
+            weights = logits.exp_()
+            out[some, :, block] = (weights @ v64[:, :, :seen]) / weights.sum(-1, keepdim=True)
+    return out.reshape(q.shape)
+
+
+def _custom(problem: Custom, inputs: Inputs) -> Any:
+    import torch
+
+    function, what = (problem.reference, "reference") if problem.reference else (problem.against, "rival")
+    if function is None:
+        raise ReferenceUnavailableError(
+            f"{problem.label} has no right answer to compare with: pass reference=, a callable that takes the same "
+            "arguments in float64, or against="
+        )
+    wide = map_tensors(inputs, _widen)
+    try:
+        result = wide.call(function)
+    except Exception as error:  # whatever the user's function raises is the message's business, not ours
+        raise ReferenceUnavailableError(
+            f"the {what} of {problem.label} fails on arguments widened to float64 ({type(error).__name__}: {error}); "
+            "pass reference=, a callable that takes the same arguments in float64"
+        ) from error
+    for tensor in tensors_in(result):
+        if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in (
+            torch.float64,
+            torch.complex128,
+        ):
+            raise ReferenceUnavailableError(
+                f"the {what} of {problem.label} returns {tensor.dtype} for float64 arguments; pass reference=, a "
+                "callable that computes in float64"
+            )
+    return result
+
+
+def _widen(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor

@@ -1,0 +1,78 @@
+"""Walking over nested arguments and results, and comparing tensors bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.problems.base import Inputs
+
+if TYPE_CHECKING:
+    import torch
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists, dictionaries and Inputs, in order."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Inputs):
+        yield from tensors_in(value.args)
+        yield from tensors_in(dict(value.kwargs))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same nest with every tensor replaced by what `change` makes of it."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Inputs):
+        kwargs = {name: map_tensors(item, change) for name, item in value.kwargs.items()}
+        return Inputs(tuple(map_tensors(item, change) for item in value.args), kwargs)
+    if type(value) in (tuple, list):
+        return type(value)(map_tensors(item, change) for item in value)
+    if type(value) is dict:
+        return {name: map_tensors(item, change) for name, item in value.items()}
+    return value
+
+
+def copy_in_place(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of the same shape and strides at another address (dense where the strides overlap)."""
+    import torch
+
+    if 0 in tensor.stride():
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor.detach())
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's bytes as integers, so that a NaN equals itself and -0 differs from 0."""
+    import torch
+
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.view(integers[tensor.element_size()])
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    """Whether two nests hold the same tensors bit by bit, shapes and dtypes included."""
+    import torch
+
+    ones, others = list(tensors_in(one)), list(tensors_in(other))
+    if len(ones) != len(others):
+        return False
+    for a, b in zip(ones, others, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype or not torch.equal(bits(a), bits(b)):
+            return False
+    return True
