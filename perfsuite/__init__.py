@@ -1,0 +1,55 @@
+"""Judges GPU kernels on every commit: right, fast enough, not slower than before.
+
+The names below are loaded when they are first used, so that importing the package (which pytest does in every suite
+where it is installed) costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Attention": "perfsuite.problems",
+    "Comparison": "perfsuite.comparison",
+    "Custom": "perfsuite.problems",
+    "Gemm": "perfsuite.problems",
+    "Problem": "perfsuite.problems.base",
+    "Reason": "perfsuite.verdict.outcome",
+    "Settings": "perfsuite.settings",
+    "Verdict": "perfsuite.verdict.outcome",
+    "compare": "perfsuite.comparison",
+}
+
+__all__ = [
+    "Attention",
+    "Comparison",
+    "Custom",
+    "Gemm",
+    "Problem",
+    "Reason",
+    "Settings",
+    "Verdict",
+    "__version__",
+    "compare",
+]
+
+if TYPE_CHECKING:
+    from perfsuite.comparison import Comparison, compare
+    from perfsuite.problems import Attention, Custom, Gemm
+    from perfsuite.problems.base import Problem
+    from perfsuite.settings import Settings
+    from perfsuite.verdict.outcome import Reason, Verdict
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,7 @@
+"""How a subcommand says that it was asked for something it cannot do."""
+
+from __future__ import annotations
+
+
+class UsageError(Exception):
+    """Bad input to a command: one sentence, exit 2."""

@@ -1,0 +1,252 @@
+"""One gated test: what its markers ask, what its calls of `perf` came to, and how that becomes its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from perfsuite.markers import PERF_MARKERS, MarkerError, Need, parse, parse_all, targets_of
+from perfsuite.run import RUN, Run
+
+if TYPE_CHECKING:
+    from perfsuite.comparison import Comparison
+    from perfsuite.problems.base import Problem
+
+DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
+PORTABLE_FIXTURES = frozenset({"perf"})
+"""Fixtures that also work without a GPU, under --perf-portable."""
+WORST_FIRST = ("WRONG", "MISSED", "UNDECIDED", "MET")
+
+
+class GateFailure(pytest.fail.Exception):
+    """A case of the test did not meet what its markers ask."""
+
+    __module__ = "builtins"  # as pytest's own outcomes: summaries then show the bare name
+
+    def __init__(self, sentence: str, verdict: str) -> None:
+        super().__init__(sentence, pytrace=False)
+        self.verdict = verdict
+
+
+class Unmeasured(pytest.fail.Exception):
+    """The test needs a GPU that was promised by --gpu and is not there."""
+
+    __module__ = "builtins"
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(f"nothing measured ({code}): {sentence}", pytrace=False)
+        self.code, self.sentence = code, sentence
+
+
+CASES = pytest.StashKey[list[dict[str, Any]]]()
+HELD = pytest.StashKey[ExitStack]()
+
+
+class Gate:
+    """What `perf` is made of: measures cases for one test and keeps what they came to."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
+        self.run: Run = item.config.stash[RUN]
+        mark = item.get_closest_marker("correctness")
+        named = parse(mark).against if mark else None
+        self.correctness: bool | str = named or True
+        self.comparisons: list[Comparison] = []
+        item.stash[CASES] = []
+
+    def measure(
+        self, problem: Problem, candidate: Callable[..., Any], against: str | Callable[..., Any] | None
+    ) -> Comparison:
+        """Check the candidate and time it against each rival that a marker names; the first comparison is returned."""
+        if reason := self.run.too_long(problem):
+            self.run.skipped += 1
+            pytest.skip(reason)
+        targets = targets_of(self.item)
+        if targets:
+            targets = self.run.targets.apply(targets, nodeid=self.item.nodeid, model=self.run.model)
+            made = [
+                self._one(problem, candidate, _rival(target.against, against), target.at_least) for target in targets
+            ]
+        else:
+            made = [self._one(problem, candidate, None, None)]
+        return made[0]
+
+    def _one(
+        self,
+        problem: Problem,
+        candidate: Callable[..., Any],
+        against: str | Callable[..., Any] | None,
+        at_least: float | None,
+    ) -> Comparison:
+        from perfsuite.record.schema import case_record
+        from perfsuite.workers import workers_in
+
+        run = self.run
+        comparison: Comparison = run.config.hook.pytest_perfsuite_compare(
+            config=run.config,
+            problem=problem,
+            candidate=candidate,
+            against=against,
+            correctness=self.correctness,
+            at_least=at_least,
+            settings=run.settings(),
+        )
+        self.comparisons.append(comparison)
+        case = case_record(
+            comparison, test=self.item.nodeid, fingerprint=run.fingerprint(), workers=workers_in(run.config)
+        )
+        self.item.stash[CASES].append(case)
+        self._tell(case, len(self.comparisons))
+        return comparison
+
+    def _tell(self, case: dict[str, Any], number: int) -> None:
+        """Put the case's figures where JUnit and other reporters find them."""
+        prefix = "perf_" if number == 1 else f"perf_{number}_"
+        shown = ("case", "rival", "verdict", "reason", "speed", "speed_low", "speed_high", "target")
+        timed = ("candidate_seconds", "rival_seconds")
+        self.item.user_properties += [
+            (prefix + name, case[name]) for name in (*shown, *timed) if case[name] is not None
+        ]
+
+
+def _rival(
+    marked: str | Callable[..., Any] | None, called: str | Callable[..., Any] | None
+) -> str | Callable[..., Any] | None:
+    if marked is not None and called is not None and marked != called:
+        raise ValueError(
+            f"two rivals: the marker perf_target(against={marked!r}) and perf(..., against={called!r}); name it once"
+        )
+    return called if marked is None else marked
+
+
+def needs_device(item: pytest.Item) -> bool:
+    """Whether the test has the `gpu` marker or asks for a fixture that works on a device."""
+    asked = getattr(item, "fixturenames", ())
+    return item.get_closest_marker("gpu") is not None or not DEVICE_FIXTURES.isdisjoint(asked)
+
+
+def is_gated(item: pytest.Item) -> bool:
+    """Whether the test has a perf marker or asks for `perf`."""
+    marked = any(item.get_closest_marker(name) for name in PERF_MARKERS)
+    return marked or "perf" in getattr(item, "fixturenames", ())
+
+
+def require_device(item: pytest.Item) -> None:
+    """Skip a test that needs a device where none was asked for; fail it where one was and there is none."""
+    if not needs_device(item):
+        return
+    run = item.config.stash[RUN]
+    asked = DEVICE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    if run.options.portable and asked and asked <= PORTABLE_FIXTURES:
+        return
+    admit(run, item)
+    _hold_cards(run, item)
+
+
+def admit(run: Run, item: pytest.Item) -> None:
+    """Let the test pass to the GPU: skip without --gpu and on a card that is too small, fail closed without a card."""
+    if not run.options.gpu:
+        pytest.skip("needs a GPU: run pytest --gpu")
+    if trouble := run.cannot_measure():
+        raise Unmeasured(*trouble)
+    for mark in item.iter_markers("gpu"):
+        if lack := _lack(parse(mark), run):
+            run.skipped += is_gated(item)
+            pytest.skip(lack)
+
+
+def _lack(need: Need, run: Run) -> str | None:
+    card = run.card
+    if need.min_capability is not None and card.capability < tuple(need.min_capability):
+        asked, has = (".".join(map(str, pair)) for pair in (need.min_capability, card.capability))
+        return f"needs compute capability {asked}; {card.name} has {has}"
+    if need.min_memory is not None and card.memory_bytes < need.min_memory:
+        return f"needs {need.min_memory / 2**30:.3g} GiB of memory; {card.name} has {card.memory_bytes / 2**30:.3g}"
+    return None
+
+
+def decide(item: pytest.Item) -> None:
+    """Fail a test that passed by itself where a case of it did not meet its target, or where none was measured."""
+    run = item.config.stash[RUN]
+    if not run.options.gating:
+        return
+    cases = item.stash.get(CASES, None)
+    if not cases:
+        asked = [name for name in PERF_MARKERS if item.get_closest_marker(name)]
+        if asked and (run.options.gpu or needs_device(item)):
+            names = " and ".join(asked)
+            pytest.fail(f"the test has {names} but never called perf(): nothing was measured", pytrace=False)
+        return
+    bad = [case for case in cases if case["verdict"] != "MET"]
+    if bad:
+        verdict = min((case["verdict"] for case in bad), key=WORST_FIRST.index)
+        raise GateFailure("\n".join(case["sentence"] for case in bad), verdict)
+
+
+def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Hang what was measured on the report, as plain values: it may travel to another process."""
+    error = call.excinfo.value if call.excinfo else None
+    if report.when == "call":
+        cases = item.stash.get(CASES, [])
+        if cases:
+            report.perfsuite_cases = cases  # type: ignore[attr-defined]
+        if isinstance(error, GateFailure) and report.failed:
+            report.perfsuite_verdict = error.verdict  # type: ignore[attr-defined]
+    if isinstance(error, Unmeasured) and report.failed:
+        report.perfsuite_unmeasured = [error.code, error.sentence]  # type: ignore[attr-defined]
+
+
+def release(item: pytest.Item) -> None:
+    """Free the cards that the test held."""
+    if HELD in item.stash:
+        item.stash[HELD].close()
+
+
+def _hold_cards(run: Run, item: pytest.Item) -> None:
+    """Keep other workers off the cards until the test has ended."""
+    from perfsuite.locks import CardBusy, hold
+
+    cards = run.devices().cards
+    mine = cards if "gpus" in getattr(item, "fixturenames", ()) else cards[:1]
+    held = item.stash.setdefault(HELD, ExitStack())
+    try:
+        held.enter_context(hold((card.uuid for card in mine), "case"))
+    except CardBusy as error:
+        raise Unmeasured("shared-device", str(error)) from None
+
+
+def check_markers(item: pytest.Item) -> None:
+    """Fail the collection of a test whose markers have unknown arguments or bad values."""
+    try:
+        parse_all(item)
+    except MarkerError as error:
+        raise pytest.Collector.CollectError(f"{item.nodeid}: {error}") from None
+
+
+def check_overrides(run: Run, items: list[pytest.Item]) -> None:
+    """Complain of overrides that name no test, where all tests were collected (else they may name one elsewhere)."""
+    config = run.config
+    if not run.targets.overrides or not _whole_tree(config):
+        return
+    unused = run.targets.unused(item.nodeid for item in items)
+    if unused:
+        where = run.targets.path.name if run.targets.path else "perf_targets.toml"
+        run.complaints.append(f"{where}: no test is named by {', '.join(map(repr, unused))}")
+
+
+def _whole_tree(config: pytest.Config) -> bool:
+    narrowed = any(
+        config.getoption(name, None) for name in ("ignore", "ignore_glob", "deselect", "lf", "stepwise", "last_failed")
+    )
+    places = {Path(place).resolve() for place in config.args}
+    whole = {config.rootpath.resolve()}, {(config.rootpath / place).resolve() for place in config.getini("testpaths")}
+    return not narrowed and places in whole
+
+
+def planned_cases(items: list[pytest.Item]) -> int:
+    """Timed cases that these tests announce by their markers."""
+    return sum(len(targets_of(item)) for item in items if is_gated(item))

@@ -1,0 +1,45 @@
+"""Hooks by which a conftest or another plugin takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from perfsuite.comparison import Comparison
+    from perfsuite.devices import Devices
+    from perfsuite.problems.base import Problem
+    from perfsuite.settings import Settings
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_devices(config: pytest.Config) -> Devices | None:
+    """The cards that this run may use, or why there is none. Asked once, when the first test needs a card."""
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_device_check(config: pytest.Config) -> str | None:
+    """One sentence why the code under test cannot use the GPU at all (an extension built without CUDA), or None.
+
+    Under `--gpu` the sentence fails every gated test: what was asked for cannot be measured.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_compare(
+    config: pytest.Config,
+    problem: Problem,
+    candidate: Callable[..., Any],
+    against: str | Callable[..., Any] | None,
+    correctness: bool | str,
+    at_least: float | None,
+    settings: Settings,
+) -> Comparison | None:
+    """Measure and judge one case; the default is `perfsuite.compare`. The first answer that is not None counts."""
+
+
+@pytest.hookspec
+def pytest_perfsuite_fingerprint(config: pytest.Config, fingerprint: dict[str, Any]) -> None:
+    """Add to what every case's record says of the environment: change `fingerprint` in place, with plain values."""

@@ -1,0 +1,133 @@
+"""The markers: each is a function whose arguments are the marker's, and whose value is what the gate needs to know."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+
+class MarkerError(Exception):
+    """A marker was given something that it does not know; the text says what is allowed."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a test needs of the card; memory in bytes."""
+
+    min_capability: tuple[int, int] | None
+    min_memory: float | None
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """Which library's own error sets the tolerance; None: that of the rival."""
+
+    against: str | None
+
+
+@dataclass(frozen=True)
+class PerfTarget:
+    """The least speed asked for, as a fraction of the rival's; `against` None means the problem's default rival."""
+
+    against: str | Callable[..., Any] | None
+    at_least: float
+
+    @property
+    def rival_name(self) -> str | None:
+        """The name under which perf_targets.toml knows the rival."""
+        return getattr(self.against, "__name__", None) if callable(self.against) else self.against
+
+
+def gpu(*, min_capability: tuple[int, int] | None = None, min_memory: float | None = None) -> Need:
+    """The test needs a GPU, of at least that compute capability and with at least that many bytes of memory."""
+    if min_capability is not None and not _is_capability(min_capability):
+        raise MarkerError(f"min_capability is {min_capability!r}; it must be a pair such as (8, 0)")
+    if min_memory is not None and not _is_positive(min_memory):
+        raise MarkerError(f"min_memory is {min_memory!r}; it must be a number of bytes over 0")
+    return Need(min_capability, min_memory)
+
+
+def correctness(*, against: str | None = None) -> Correctness:
+    """The answer must be right; the tolerance is set from the error of the library `against` (default: the rival's)."""
+    if against is not None and not isinstance(against, str):
+        raise MarkerError(f"against is {against!r}; it must be the name of a library, such as 'cublas'")
+    return Correctness(against)
+
+
+def perf_target(*, against: str | Callable[..., Any] | None = None, at_least: float = 1.0) -> PerfTarget:
+    """The candidate must reach at least that fraction of the rival's speed; give it once for each rival."""
+    if against is not None and not isinstance(against, str) and not callable(against):
+        raise MarkerError(f"against is {against!r}; it must be a rival's name, such as 'cublas', or a callable")
+    if not _is_positive(at_least):
+        raise MarkerError(
+            f"at_least is {at_least!r}; it must be a number over 0 (0.9: nine tenths of the rival's speed)"
+        )
+    return PerfTarget(against, float(at_least))
+
+
+MARKERS: dict[str, Callable[..., Any]] = {function.__name__: function for function in (gpu, correctness, perf_target)}
+PERF_MARKERS = ("correctness", "perf_target")
+
+
+def help_lines() -> Iterator[str]:
+    """One line a marker for `pytest --markers`, read off the functions above."""
+    for name, function in MARKERS.items():
+        arguments = ", ".join(_written(parameter) for parameter in inspect.signature(function).parameters.values())
+        yield f"{name}({arguments}): {inspect.getdoc(function)}"
+
+
+def parse(mark: pytest.Mark) -> Any:
+    """The value of one of our markers; MarkerError where an argument is unknown or has a bad value."""
+    function = MARKERS[mark.name]
+    known = list(inspect.signature(function).parameters)
+    if mark.args:
+        raise MarkerError(
+            f"@pytest.mark.{mark.name} takes no positional arguments (was given {mark.args!r}); "
+            f"name them: {', '.join(known)}"
+        )
+    unknown = [name for name in mark.kwargs if name not in known]
+    if unknown:
+        raise MarkerError(
+            f"@pytest.mark.{mark.name} has no argument {', '.join(map(repr, unknown))}; known are {', '.join(known)}"
+        )
+    try:
+        return function(**mark.kwargs)
+    except MarkerError as error:
+        raise MarkerError(f"@pytest.mark.{mark.name}: {error}") from None
+
+
+def parse_all(node: pytest.Item) -> None:
+    """Check every one of our markers on a collected test; MarkerError for the first that is wrong."""
+    for mark in node.iter_markers():
+        if mark.name in MARKERS:
+            parse(mark)
+
+
+def targets_of(node: pytest.Item) -> list[PerfTarget]:
+    """The test's targets, one a rival in the order in which they are written; the nearest marker of a rival wins."""
+    nearest: dict[Any, PerfTarget] = {}
+    for mark in node.iter_markers("perf_target"):
+        target = parse(mark)
+        nearest.setdefault(target.against, target)
+    return list(nearest.values())
+
+
+def _written(parameter: inspect.Parameter) -> str:
+    return f"{parameter.name}={parameter.default!r}"
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _is_capability(value: object) -> bool:
+    return (
+        isinstance(value, (tuple, list))
+        and len(value) == 2
+        and all(isinstance(part, int) and not isinstance(part, bool) and part >= 0 for part in value)
+    )

@@ -1,0 +1,171 @@
+"""The pytest hooks of perfsuite, and nothing else. Loading this module imports neither torch nor numpy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from perfsuite import gate, hookspec, markers, options, present, workers
+from perfsuite import run as runs
+from perfsuite.fixtures import gpu, gpu_memory, gpu_rng, gpus, perf
+from perfsuite.run import RUN, Run
+
+if TYPE_CHECKING:
+    from perfsuite.comparison import Comparison
+    from perfsuite.devices import Devices
+    from perfsuite.problems.base import Problem
+    from perfsuite.settings import Settings
+
+__all__ = ["gpu", "gpu_memory", "gpu_rng", "gpus", "perf"]
+
+
+# What the user can say.
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspec)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in markers.help_lines():
+        config.addinivalue_line("markers", line)
+    run = runs.start(config)
+    config.pluginmanager.register(Results(run), "perfsuite.results")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if RUN in config.stash:
+        config.stash[RUN].held.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    run = session.config.stash[RUN]
+    runs.open_journal(run)
+    runs.lock_cards(run)
+
+
+# Collection: markers are checked while a module is collected, so that a bad one is a collection error in every mode.
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    made = yield
+    for node in made if isinstance(made, list) else [made]:
+        if isinstance(node, pytest.Item):
+            gate.check_markers(node)
+    return made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    gate.check_overrides(config.stash[RUN], items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[RUN].planned = gate.planned_cases(session.items)
+
+
+# One test.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    finally:
+        gate.release(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    gate.require_device(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    result = yield
+    gate.decide(item)
+    return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    gate.annotate(item, call, report)
+    return report
+
+
+# Measuring, unless another plugin or a conftest answers first.
+@pytest.hookimpl(trylast=True)
+def pytest_perfsuite_devices(config: pytest.Config) -> Devices:
+    from perfsuite.devices import find_devices, usable_devices
+
+    # The controller never measures, so it is spared the import of torch.
+    return (find_devices if workers.is_controller(config) else usable_devices)(os.environ)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_perfsuite_compare(
+    problem: Problem,
+    candidate: Callable[..., Any],
+    against: str | Callable[..., Any] | None,
+    correctness: bool | str,
+    at_least: float | None,
+    settings: Settings,
+) -> Comparison:
+    from perfsuite.comparison import compare
+
+    return compare(problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings)
+
+
+# Several processes, with pytest-xdist.
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    return workers.auto_workers(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    runs.brief_worker(node.config.stash[RUN], node.workerinput)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    runs.debrief_worker(node.config.stash[RUN], getattr(node, "workeroutput", None))
+
+
+# What the user sees.
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return present.header(config.stash[RUN])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: pytest.TestReport) -> Any:
+    return present.status_word(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    present.write_summary(config.stash[RUN], terminalreporter)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.exitstatus = runs.finish(session.config.stash[RUN], int(exitstatus))
+
+
+class Results:
+    """Takes the reports of this run; an object of its own, since these hooks are not told the config."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.run.take(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.run.failures += report.failed

@@ -1,0 +1,106 @@
+"""What a run shows of itself in the terminal: header, one word a test, summary; and the markdown for CI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from perfsuite.run import Run
+
+_STATUS = {"MISSED": ("missed", "M"), "WRONG": ("wrong", "W"), "UNDECIDED": ("undecided", "U")}
+_MARKUP: dict[str, dict[str, bool]] = {
+    "": {"bold": True},
+    "MET": {"green": True},
+    "MISSED": {"red": True},
+    "WRONG": {"red": True, "bold": True},
+    "UNDECIDED": {"yellow": True},
+}
+
+
+def header(run: Run) -> list[str]:
+    """Two lines at most, in gated runs alone: what is measured on, and how."""
+    if not run.options.gating:
+        return []
+    options = run.options
+    budget = f"{options.seconds:g} s a case, {options.cache} cache, seed {options.seed}"
+    if options.portable:
+        return [f"perfsuite: portable backend: host clock on the CPU, not a GPU; {budget}"]
+    devices = run.devices()
+    if devices.missing:
+        return [f"perfsuite: --gpu, but {devices.missing}"]
+    names = ", ".join(dict.fromkeys(card.name for card in devices.cards))
+    several = f" ({len(devices.cards)} cards)" if len(devices.cards) > 1 else ""
+    return [f"perfsuite: {names}{several}, driver {devices.driver or 'unknown'}; {budget}"]
+
+
+def status_word(report: pytest.TestReport) -> Any:
+    """The status of a gated test for `pytest_report_teststatus`: category, letter, and the line that `-v` shows."""
+    cases = getattr(report, "perfsuite_cases", None)
+    if not cases or report.when != "call" or hasattr(report, "wasxfail"):
+        return None
+    verdict = getattr(report, "perfsuite_verdict", None)
+    if verdict is None and not report.passed:
+        return None  # it failed for another reason, which pytest shows
+    category, letter = _STATUS[verdict] if verdict else ("passed", ".")
+    return category, letter, ("; ".join(_brief(case) for case in cases), _MARKUP[verdict or "MET"])
+
+
+def write_summary(run: Run, reporter: pytest.TerminalReporter) -> None:
+    """The table of a gated run, sentences for what is not met, where the record lies; and the markdown file."""
+    if run.worker or run.config.getoption("collectonly"):
+        return
+    if run.options.gating:
+        _write_cases(run, reporter)
+    for complaint in run.complaints:
+        reporter.write_line(f"perfsuite: {complaint}", red=True)
+    if run.options.markdown is not None:
+        _write_markdown(run)
+
+
+def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
+    from perfsuite.report import figures, terminal
+
+    reporter.section("perfsuite: gates")
+    if not run.cases:
+        code, sentence = run.why_nothing()
+        reporter.write_line(f"nothing was measured ({code}): {sentence}", red=True)
+        return
+    for verdict, line in terminal.table(run.cases):
+        reporter.write_line(line, **_MARKUP[verdict])
+    for verdict, sentence in terminal.sentences(run.cases):
+        reporter.write_line(sentence, **_MARKUP[verdict])
+    beside = run.cases[0].get("workers", 1)
+    together = f", {beside} workers" if beside > 1 else ""
+    where = f"; record: {_shown(run)}" if run.journal is not None else ""
+    reporter.write_line(f"{figures.counts(run.cases)}{together}{where}")
+
+
+def _shown(run: Run) -> str:
+    assert run.journal is not None
+    path = run.journal.path
+    return str(path.relative_to(run.config.rootpath) if path.is_relative_to(run.config.rootpath) else path)
+
+
+def _write_markdown(run: Run) -> None:
+    from perfsuite.report import markdown
+
+    assert run.options.markdown is not None
+    notes = [markdown.environment(run.cases[0])] if run.cases else [": ".join(run.why_nothing())]
+    run.options.markdown.parent.mkdir(parents=True, exist_ok=True)
+    # CI gives one file for all steps of a job, so a run adds to it.
+    with run.options.markdown.open("a", encoding="utf-8") as file:
+        file.write(markdown.summary(run.cases, title="perfsuite gates", notes=notes))
+
+
+def _brief(case: Mapping[str, Any]) -> str:
+    from perfsuite.report import figures
+
+    if case["speed"] is None:
+        return f"{case['verdict']} ({case['reason']})"
+    wanted = "" if case["target"] is None else f", target {figures.target(case)}"
+    spent = f", {case['gpu_seconds']:.2g} s" if case.get("gpu_seconds") else ""
+    return (
+        f"{case['verdict']} {figures.ratio(case['speed'])} [{figures.interval(case)}] of {case['rival']}{wanted}{spent}"
+    )

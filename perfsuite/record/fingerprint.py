@@ -1,0 +1,146 @@
+"""The environment that a measurement holds for: card, driver, libraries, clocks, commit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+COMMIT_VARIABLE = "PERFSUITE_COMMIT"
+"""Names the commit where there is no repository to ask (a copy of the tree); "-dirty" at its end marks changes."""
+GIT_SECONDS = 20.0
+
+
+def fingerprint(root: Path, *, device: str) -> dict[str, Any]:
+    """Plain values for the record. `device` is "cuda" or "cpu"; what cannot be found is None.
+
+    clocks in hertz, power in watts.
+    """
+    commit, dirty = commit_of(root)
+    facts: dict[str, Any] = {
+        "commit": commit,
+        "dirty": dirty,
+        "python": platform.python_version(),
+        "cpu": _cpu_model(),
+    }
+    return facts | _torch_facts(device) | (_card_facts() if device == "cuda" else {})
+
+
+def commit_of(root: Path) -> tuple[str | None, bool | None]:
+    """The commit checked out at `root` and whether the tree differs from it; (None, None) outside a repository."""
+    given = os.environ.get(COMMIT_VARIABLE)
+    if given:
+        return given.removesuffix("-dirty"), given.endswith("-dirty")
+    commit = _git(root, "rev-parse", "HEAD")
+    if commit is None:
+        return None, None
+    status = _git(root, "status", "--porcelain")
+    return commit, None if status is None else bool(status)
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=GIT_SECONDS,
+            # Looking must not take the lock that a commit going on beside needs.
+            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _torch_facts(device: str) -> dict[str, Any]:
+    try:
+        import torch
+    except ImportError:
+        return {"gpu": None, "torch": None, "cuda": None, "cublas": None, "cudnn": None}
+    if device != "cuda" or not torch.cuda.is_available():
+        return {"gpu": None, "torch": torch.__version__, "cuda": torch.version.cuda, "cublas": None, "cudnn": None}
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "gpu": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cublas": _cublas_version(),
+        "cudnn": _cudnn_version(torch.backends.cudnn.version()),
+    }
+
+
+def _cudnn_version(number: int | None) -> str | None:
+    """ "9.10.2" from 91002, and "8.9.7" from 8907, as cudnn_version.h composes them."""
+    if number is None:
+        return None
+    unit = 10000 if number >= 90000 else 1000
+    return f"{number // unit}.{number % unit // 100}.{number % 100}"
+
+
+def _cublas_version() -> str | None:
+    """The version of the libcublas that this process has loaded, by cublasGetProperty; None where none is loaded."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    found = re.search(r"(/\S*/libcublas\.so\S*)", maps)
+    if found is None:
+        return None
+    try:
+        ask = ctypes.CDLL(found[1]).cublasGetProperty
+    except (OSError, AttributeError):
+        return None
+    parts = []
+    for which in range(3):  # libraryPropertyType: major, minor, patch level
+        value = ctypes.c_int()
+        if ask(which, ctypes.byref(value)) != 0:
+            return None
+        parts.append(value.value)
+    return ".".join(map(str, parts))
+
+
+def _card_facts() -> dict[str, Any]:
+    """Driver, highest clocks and power limit of the card in use; empty where NVML does not answer."""
+    try:
+        import pynvml
+        import torch
+    except ImportError:
+        return {}
+    if not torch.cuda.is_available():
+        return {}
+    uuid = str(getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", ""))
+    try:
+        pynvml.nvmlInit()
+        card = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+    except pynvml.NVMLError:
+        return {}
+    readings = {
+        "driver": lambda: str(pynvml.nvmlSystemGetDriverVersion()),
+        "sm_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(card, pynvml.NVML_CLOCK_SM) * 1e6,
+        "memory_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(card, pynvml.NVML_CLOCK_MEM) * 1e6,
+        "power_limit_watts": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(card) / 1e3,
+    }
+    facts: dict[str, Any] = {}
+    for name, read in readings.items():
+        try:
+            facts[name] = read()
+        except pynvml.NVMLError:
+            facts[name] = None
+    return facts
+
+
+def _cpu_model() -> str | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or None
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()

@@ -1,0 +1,102 @@
+"""Records in files: JSON lines, read whole or refused, never left half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perfsuite.record.schema import RecordError, check_case
+
+
+def read_record(path: Path) -> list[dict[str, Any]]:
+    """Every case of a record; RecordError where the file is missing, empty, cut off, or something else."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: cannot be read as a record: {error}") from None
+    cases = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                value = json.loads(line, parse_constant=_refuse_constant)
+            except ValueError as error:
+                raise RecordError(f"{path}:{number}: not a line of JSON (cut off or foreign): {error}") from None
+            cases.append(check_case(value, f"{path}:{number}"))
+    if not cases:
+        raise RecordError(f"{path}: holds no case")
+    return cases
+
+
+def write_record(path: Path, cases: Iterable[Mapping[str, Any]]) -> None:
+    """Write a record beside `path` and move it there in one step: a reader finds the old one or the new one, whole."""
+    with Journal(path) as journal:
+        for case in cases:
+            journal.add(case)
+
+
+def default_path(root: Path) -> Path:
+    """A new file under `.perfsuite/runs/`; the folder is made, with a .gitignore of its own."""
+    folder = root / ".perfsuite"
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return folder / "runs" / f"{stamp}-{os.getpid()}.jsonl"
+
+
+def latest_path(root: Path) -> Path | None:
+    """The newest record under `.perfsuite/runs/`, or None."""
+    runs = sorted((root / ".perfsuite" / "runs").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+    return runs[-1] if runs else None
+
+
+class Journal:
+    """Takes cases as they come, each whole on disk at once; `close` puts the record in its place.
+
+    Until then they lie in `FILE.<process>.partial`, which is what an interrupted run leaves: the cases it got to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        self.count = 0
+        self._descriptor: int | None = None
+
+    def add(self, case: Mapping[str, Any]) -> None:
+        """Write one case; ValueError where it holds what JSON cannot say."""
+        line = json.dumps(case, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        if self._descriptor is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        while line:
+            line = line[os.write(self._descriptor, line) :]
+        self.count += 1
+
+    def close(self) -> None:
+        """Move what was written to its place; without a case nothing is touched, an older record least of all."""
+        if self._descriptor is None:
+            return
+        os.fsync(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = None
+        os.replace(self.partial, self.path)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        elif self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            self.partial.unlink(missing_ok=True)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")

@@ -1,0 +1,56 @@
+"""A record as lines of a terminal: the table of a run, worst first, and one sentence for each case that is not met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfsuite.report import figures
+
+WIDTH = 100
+"""No line of the table is longer."""
+_HEAD = ("case", "rival", "speed", "interval", "target", "verdict", "reason")
+_RIGHT = {"speed", "target"}
+_LEAST_CASE = 20
+
+
+def table(cases: Sequence[Mapping[str, Any]], width: int = WIDTH) -> list[tuple[str, str]]:
+    """(verdict, line) of each row, worst first, the head with an empty verdict; no line longer than `width`."""
+    rows = [_row(case) for case in figures.worst_first(cases)]
+    widths = [max(len(row[column]) for row in [_HEAD, *rows]) for column in range(len(_HEAD))]
+    # The case gives way first, then the rival: figures and verdicts stay whole.
+    for column, least in ((0, _LEAST_CASE), (1, 8)):
+        excess = sum(widths) + 2 * (len(widths) - 1) - width
+        widths[column] = max(min(least, widths[column]), widths[column] - max(excess, 0))
+    lines = [("", _line(_HEAD, widths))]
+    return lines + [(row[5], _line(row, widths)) for row in rows]
+
+
+def sentences(cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(verdict, sentence) of each case that is not met, worst first."""
+    return [
+        (case["verdict"], f"{case['verdict']} {case.get('test') or case['case']}: {case['sentence']}")
+        for case in figures.worst_first(cases)
+        if case["verdict"] != "MET"
+    ]
+
+
+def _row(case: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        figures.label(case),
+        case["rival"] or "-",
+        figures.ratio(case["speed"]),
+        figures.interval(case),
+        figures.target(case),
+        case["verdict"],
+        case["reason"],
+    )
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [figures.short(cell, width) for cell, width in zip(row, widths, strict=True)]
+    padded = [
+        cell.rjust(width) if name in _RIGHT else cell.ljust(width)
+        for name, cell, width in zip(_HEAD, cells, widths, strict=True)
+    ]
+    return "  ".join(padded).rstrip()

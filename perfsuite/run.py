@@ -1,0 +1,243 @@
+"""One pytest run: its options, its cards, the cases it measured, and what all of them come to."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from perfsuite import workers
+from perfsuite.options import DEFAULT_TARGETS, Options, build_options
+from perfsuite.targets import PORTABLE, Targets, load_targets
+
+if TYPE_CHECKING:
+    from perfsuite.devices import Device, Devices
+    from perfsuite.problems.base import Problem
+    from perfsuite.record.store import Journal
+    from perfsuite.settings import Settings
+
+NO_DEVICE, PORTABLE_BUILD, NOTHING_COLLECTED = "no-device", "portable-build", "nothing-collected"
+_OWN_CODES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+@dataclass
+class Run:
+    """The state of a run in one process: a worker's, the controller's, or the only one."""
+
+    config: pytest.Config
+    options: Options
+    targets: Targets
+    planned: int = 0
+    """Timed cases of the whole run, over which the error of the verdicts is shared out."""
+    cases: list[dict[str, Any]] = field(default_factory=list)
+    """What was measured, as record lines; in the controller, by all workers."""
+    failures: int = 0
+    """Failed tests and errors that are not a verdict and not a missing device."""
+    unmeasured: list[tuple[str, str]] = field(default_factory=list)
+    """(reason code, sentence) of gated tests that could not run."""
+    skipped: int = 0
+    complaints: list[str] = field(default_factory=list)
+    """What is wrong with the run as a whole, such as overrides that name no test."""
+    held: ExitStack = field(default_factory=ExitStack)
+    journal: Journal | None = None
+    _devices: Devices | None = None
+    _check: tuple[str, str] | bool | None = False
+    _fingerprint: dict[str, Any] | None = None
+
+    @property
+    def controller(self) -> bool:
+        """Whether this process only gathers what workers measure."""
+        return workers.is_controller(self.config)
+
+    @property
+    def worker(self) -> bool:
+        """Whether this process is an xdist worker."""
+        return hasattr(self.config, "workerinput")
+
+    def devices(self) -> Devices:
+        """The cards that this process may use, asked once."""
+        if self._devices is None:
+            self._devices = self.config.hook.pytest_perfsuite_devices(config=self.config)
+            assert self._devices is not None
+        return self._devices
+
+    def cannot_measure(self) -> tuple[str, str] | None:
+        """(reason code, sentence) why no gate can run on the GPU, or None."""
+        if isinstance(self._check, bool):
+            self._check = self._look()
+        return self._check
+
+    def _look(self) -> tuple[str, str] | None:
+        missing = self.devices().missing
+        if missing:
+            return NO_DEVICE, f"--gpu asks for a GPU, but {missing}"
+        sentence = self.config.hook.pytest_perfsuite_device_check(config=self.config)
+        return (PORTABLE_BUILD, f"--gpu asks for a GPU, but {sentence}") if sentence else None
+
+    @property
+    def card(self) -> Device:
+        """The card that this process measures on."""
+        return self.devices().cards[0]
+
+    @property
+    def model(self) -> str:
+        """Under which name perf_targets.toml knows what is measured on."""
+        return PORTABLE if self.options.portable else self.card.name
+
+    def settings(self) -> Settings:
+        """How the instrument is to measure."""
+        settings = self.options.settings(cases=self.planned)
+        if self.takes_turns and not settings.allow_shared:
+            # The other processes on the card are workers of this run, and the case's lock keeps them idle.
+            settings = replace(settings, allow_shared=True)
+        return settings
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether workers of this run share a card: there are more of them than cards on the host."""
+        selectors = getattr(self.config, "workerinput", {}).get("perfsuite_selectors")
+        return selectors is not None and workers.workers_in(self.config) > len(selectors)
+
+    def too_long(self, problem: Problem) -> str | None:
+        """Why the portable backend leaves this problem out, or None."""
+        if not self.options.portable or problem.flops is None:
+            return None
+        most = self.settings().portable_max_flops
+        if problem.flops <= most:
+            return None
+        return (
+            f"{problem.family} {problem.name} costs {problem.flops:.3g} FLOPs; the portable backend stops at {most:.3g}"
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The environment, for the record; looked up once."""
+        if self._fingerprint is None:
+            from perfsuite import __version__
+            from perfsuite.record.fingerprint import fingerprint
+            from perfsuite.settings import HARNESS
+
+            device = "cpu" if self.options.portable else "cuda"
+            facts = {"harness": HARNESS, "perfsuite": __version__}
+            facts |= fingerprint(self.config.rootpath, device=device)
+            self.config.hook.pytest_perfsuite_fingerprint(config=self.config, fingerprint=facts)
+            self._fingerprint = facts
+        return self._fingerprint
+
+    def take(self, report: pytest.TestReport) -> None:
+        """Count a finished report, and put its cases on record."""
+        for case in getattr(report, "perfsuite_cases", ()):
+            self.cases.append(case)
+            if self.journal is not None:
+                self.journal.add(case)
+        unmeasured = getattr(report, "perfsuite_unmeasured", None)
+        if unmeasured is not None:
+            self.unmeasured.append((unmeasured[0], unmeasured[1]))
+        elif report.failed and getattr(report, "perfsuite_verdict", None) is None:
+            self.failures += 1
+
+    def exit_code(self, given: int) -> int:
+        """What the process returns; pytest's own codes for its own troubles stay as they are."""
+        from perfsuite.verdict import outcome
+
+        if given not in _OWN_CODES or self.config.getoption("collectonly"):
+            return given
+        verdicts = {case["verdict"] for case in self.cases}
+        if self.failures or verdicts & {"MISSED", "WRONG"}:
+            return int(given) or outcome.EXIT_MISSED
+        if self.complaints:
+            return int(pytest.ExitCode.USAGE_ERROR)
+        if not self.options.gating:
+            return given
+        if "UNDECIDED" in verdicts:
+            return outcome.EXIT_MISSED if self.unmeasured else outcome.EXIT_UNDECIDED
+        if not self.cases:
+            return outcome.EXIT_NOTHING_MEASURED
+        return given
+
+    def why_nothing(self) -> tuple[str, str]:
+        """(reason code, sentence) for a gated run without a case."""
+        if self.unmeasured:
+            return self.unmeasured[0]
+        flag = "--gpu" if self.options.gpu else "--perf-portable"
+        if self.skipped:
+            return NOTHING_COLLECTED, f"{flag} asks for gates, but each of the {self.skipped} gated tests was skipped"
+        return NOTHING_COLLECTED, f"{flag} asks for gates, but no test that calls perf() was run"
+
+
+RUN = pytest.StashKey[Run]()
+
+
+def start(config: pytest.Config) -> Run:
+    """Make the run's state from the options; UsageError where one of them, or perf_targets.toml, is wrong."""
+    options = build_options(config)
+    path = options.targets or config.rootpath / DEFAULT_TARGETS
+    targets = load_targets(path) if path.is_file() else Targets()
+    run = Run(config, options, targets)
+    config.stash[RUN] = run
+    if options.gpu:
+        _place(run)
+    return run
+
+
+def _place(run: Run) -> None:
+    """Choose this worker's card before anything touches CUDA."""
+    workers.pin_order(os.environ)
+    worker = workers.this_worker(os.environ) if run.worker else None
+    if worker is not None:
+        workers.take_card(worker, os.environ, run.config.workerinput.get("perfsuite_selectors", []))
+
+
+def brief_worker(run: Run, workerinput: dict[str, Any]) -> None:
+    """Tell a worker which cards there are, before it starts."""
+    if run.options.gpu:
+        workerinput["perfsuite_selectors"] = [card.selector for card in run.devices().cards]
+
+
+def debrief_worker(run: Run, output: dict[str, Any] | None) -> None:
+    """Take over what a worker had to complain of; every worker collects the same tests, so once is enough."""
+    for complaint in (output or {}).get("perfsuite_complaints", ()):
+        if complaint not in run.complaints:
+            run.complaints.append(complaint)
+
+
+def finish(run: Run, given: int) -> int:
+    """Close the record and give the exit code of the run."""
+    workers.send(run.config, "perfsuite_complaints", run.complaints)
+    if run.worker:
+        return given
+    if run.journal is not None:
+        run.journal.close()
+    return run.exit_code(given)
+
+
+def open_journal(run: Run) -> None:
+    """Get the record's file ready, where this process writes one; UsageError where something else lies there."""
+    if run.worker or not run.options.gating or run.config.getoption("collectonly"):
+        return
+    from perfsuite.record.schema import RecordError
+    from perfsuite.record.store import Journal, default_path, read_record
+
+    path = run.options.record or default_path(run.config.rootpath)
+    if path.exists() and path.stat().st_size:
+        try:
+            read_record(path)
+        except RecordError as error:
+            raise pytest.UsageError(f"--perf-record would overwrite what is not a record: {error}") from None
+    run.journal = Journal(path)
+
+
+def lock_cards(run: Run) -> None:
+    """Keep other runs off the cards of this one, until the run ends."""
+    if not run.options.gpu or run.worker or run.config.getoption("collectonly"):
+        return
+    from perfsuite.locks import CardBusy, hold
+
+    cards = run.devices().cards
+    mine = cards if run.controller else cards[:1]
+    try:
+        run.held.enter_context(hold((card.uuid for card in mine), "run"))
+    except CardBusy as error:
+        raise pytest.UsageError(str(error)) from None
