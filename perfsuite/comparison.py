@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from perfsuite.verdict.outcome import Reason, Verdict
 
 ClockKind = Literal["graph", "events", "host", "fake", "none"]
 Bound = Literal["device", "host"]
+Remeasure = Callable[[], Sequence[Round]]
 
 
 @dataclass(frozen=True)
@@ -101,15 +102,26 @@ def compare(
     correctness: bool | str = True,
     at_least: float | None = None,
     settings: Settings,
+    remeasure: Remeasure | None = None,
 ) -> Comparison:
     """Check and, where asked, time `candidate` on `problem`.
 
     `against` names the rival ("cublas") or is one; without it the problem's default rival is taken. The case is timed
     when `against` or `at_least` is given. `at_least` is the least speed, as a fraction of the rival's. `correctness`
-    may name the library whose own error sets the tolerance; False leaves the check out.
+    may name the library whose own error sets the tolerance; False leaves the check out. `remeasure`, where given, is
+    asked once before a suspect fails: it measures the same case in a fresh process and returns that one's rounds.
+
+    What the sides raise becomes a verdict. Raises ValueError for an unknown rival or an `at_least` that is no positive
+    number, and ReferenceUnavailableError where a custom problem cannot be checked.
     """
     from perfsuite.case import run_case
 
     return run_case(
-        problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings
+        problem,
+        candidate,
+        against=against,
+        correctness=correctness,
+        at_least=at_least,
+        settings=settings,
+        remeasure=remeasure,
     )

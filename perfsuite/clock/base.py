@@ -41,7 +41,7 @@ class CaptureError(RuntimeError):
         self.cause = cause
 
 
-class SideFailed(RuntimeError):
+class SideFailedError(RuntimeError):
     """A side raised while it was called; `side` says which, `cause` what."""
 
     def __init__(self, side: str, cause: BaseException) -> None:
@@ -65,7 +65,7 @@ class Clock(Protocol):
     def setup(self) -> None:
         """Make inputs, buffers and graphs anew, at other addresses and with other values, and warm up.
 
-        Raises CaptureError or SideFailed.
+        Raises CaptureError or SideFailedError.
         """
         ...
 

@@ -7,10 +7,10 @@ import statistics
 import time
 from typing import Any
 
-from perfsuite.clock.base import ClockKind, SideFailed, Sides, TimedCall
+from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.nvml import Watch
-from perfsuite.clock.rotation import bytes_in, refill, sets_needed, tensors_in
+from perfsuite.clock.rotation import bytes_in, refill, sets_needed
 from perfsuite.clock.rounds import Round, Side, Telemetry
 from perfsuite.problems.base import Inputs
 from perfsuite.settings import CacheMode
@@ -193,7 +193,7 @@ class CudaClock:
         try:
             return inputs.call(self.sides.candidate if side == "candidate" else self.sides.rival)
         except Exception as error:
-            raise SideFailed(side, error) from error
+            raise SideFailedError(side, error) from error
 
     def _make_sets(self) -> None:
         first = self.sides.make_inputs()
@@ -204,7 +204,7 @@ class CudaClock:
         self.rotation = wanted
         warm = "the rotation covers {:.1f} L2 caches, not 3: part of the inputs may be read from the L2"
         covered = size * wanted / max(cache, 1)
-        if self.cache == "cold" and covered < 3 and not self.warnings and any(True for _ in tensors_in(first)):
+        if self.cache == "cold" and 0 < covered < 3 and not self.warnings:
             self.warnings.append(warm.format(covered))
 
     def _sample_seconds(self, samples: int) -> tuple[float, float]:

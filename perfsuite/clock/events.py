@@ -7,10 +7,11 @@ import random
 import time
 from typing import Any
 
-from perfsuite.clock.base import TimedCall
+from perfsuite.clock.base import ClockKind, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.rotation import poison, share_memory
+from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import Side
+from perfsuite.oracle import poison
 
 SAMPLE_SECONDS = 400e-6
 MOST_CALLS = 64
@@ -22,7 +23,7 @@ BLOCK_MARGIN = 1.5
 class EventsClock(CudaClock):
     """Times eager calls. A side that waits for the device inside its call shows the host's time as well."""
 
-    kind = "events"
+    kind: ClockKind = "events"
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from perfsuite.clock.base import Sides, TimedCall
+from perfsuite.clock.base import ClockKind, Sides, TimedCall
 from perfsuite.clock.rounds import Round, Telemetry
 
 
@@ -16,7 +16,7 @@ class FakeClock:
     once. `failure` is raised by `setup`.
     """
 
-    kind = "fake"
+    kind: ClockKind = "fake"
 
     def __init__(
         self,

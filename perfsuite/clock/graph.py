@@ -6,10 +6,11 @@ import math
 import random
 from typing import Any
 
-from perfsuite.clock.base import CaptureError, SideFailed, Sides, TimedCall
+from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.rotation import bytes_in, poison, share_memory
+from perfsuite.clock.rotation import bytes_in, share_memory
 from perfsuite.clock.rounds import Side
+from perfsuite.oracle import poison
 from perfsuite.settings import CacheMode
 
 SAMPLE_SECONDS = 400e-6
@@ -26,7 +27,7 @@ GRAPH_LAUNCH_SECONDS = 100e-6
 class GraphClock(CudaClock):
     """Times replays of CUDA graphs: no launch overhead between the calls, the same work for both sides."""
 
-    kind = "graph"
+    kind: ClockKind = "graph"
 
     def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
         import torch
@@ -92,7 +93,7 @@ class GraphClock(CudaClock):
                 output = self._call(side, self._sets[index])
                 if index in self._checked or bytes_in(output) * len(self._sets) <= KEPT_OUTPUT_BYTES:
                     kept[index] = output
-        except SideFailed as error:
+        except SideFailedError as error:
             failure = error.cause
         try:
             graph.capture_end()

@@ -8,7 +8,7 @@ import statistics
 import time
 from typing import Any
 
-from perfsuite.clock.base import SideFailed, Sides, TimedCall
+from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.rotation import bytes_in, refill, sets_needed
 from perfsuite.clock.rounds import Round, Side, Telemetry
@@ -25,7 +25,7 @@ SETTLED_SPREAD = 0.05
 class HostClock:
     """Times by `perf_counter_ns`. It is noisier than a device's clock by an order of magnitude, and says so."""
 
-    kind = "host"
+    kind: ClockKind = "host"
 
     def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
         self.sides = sides
@@ -105,7 +105,7 @@ class HostClock:
                 output = self._sets[index].call(function)
             seconds = (time.perf_counter_ns() - begin) / 1e9
         except Exception as error:
-            raise SideFailed(side, error) from error
+            raise SideFailedError(side, error) from error
         self._last[side] = {index: output}
         self._seconds += seconds
         return seconds

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.oracle.tensors import tensors_in
 from perfsuite.problems.base import Inputs
 
 if TYPE_CHECKING:
@@ -14,23 +15,6 @@ if TYPE_CHECKING:
 CACHE_MULTIPLE = 3
 MOST_SETS = 1024
 """Bound on the sets of a rotation: tiny inputs would need tens of thousands of them, and as many captured launches."""
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested tuples, lists and dicts, in order."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Inputs):
-        yield from tensors_in(value.args)
-        yield from tensors_in(dict(value.kwargs))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
 
 
 def bytes_in(value: Any) -> int:
@@ -52,23 +36,18 @@ def refill(sets: list[Inputs], make_inputs: Callable[[], Inputs]) -> None:
     """Overwrite every tensor of `sets` in place with values from fresh inputs of the same shapes."""
     for inputs in sets:
         for old, new in zip(tensors_in(inputs), tensors_in(make_inputs()), strict=True):
-            old.copy_(new)
+            _without_repeats(old).copy_(_without_repeats(new))
+
+
+def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with every broadcast axis cut to one element: what shares its memory cannot be written as a whole."""
+    for axis, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
 
 
 def share_memory(one: Any, other: Any) -> bool:
     """Whether any tensor in `one` lies in the same allocation as one in `other`."""
     storages = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(one) if tensor.numel()}
     return any(tensor.untyped_storage().data_ptr() in storages for tensor in tensors_in(other) if tensor.numel())
-
-
-def poison(value: Any) -> None:
-    """Fill every tensor in `value` with NaN, or the largest value of its integer type."""
-    import torch
-
-    for tensor in tensors_in(value):
-        if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-            tensor.fill_(float("nan"))
-        elif tensor.dtype is torch.bool:
-            tensor.fill_(True)
-        else:
-            tensor.fill_(torch.iinfo(tensor.dtype).max)

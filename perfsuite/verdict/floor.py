@@ -50,7 +50,9 @@ def ceilings_of(device: int) -> Ceilings:
         for dtype, kind in _KIND.items()
         if kind in per_clock and hertz
     }
-    memory = 2.0 * float(getattr(facts, "memory_clock_rate", 0)) * 1e3 * float(getattr(facts, "memory_bus_width", 0)) / 8
+    memory = (
+        2.0 * float(getattr(facts, "memory_clock_rate", 0)) * 1e3 * float(getattr(facts, "memory_bus_width", 0)) / 8
+    )
     return Ceilings(facts.name, flops, memory or None)
 
 

@@ -25,7 +25,7 @@ def rank_for(count: int, alpha: float) -> int:
 
 
 def median_interval(values: Sequence[float], alpha: float) -> tuple[float, float]:
-    """Interval on the median, each end wrong with probability at most `alpha`; infinite where the values are too few."""
+    """Interval on the median, each end wrong with probability at most `alpha`; infinite where values are too few."""
     rank = rank_for(len(values), alpha)
     if rank == 0:
         return -math.inf, math.inf

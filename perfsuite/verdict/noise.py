@@ -88,9 +88,7 @@ def calibrated_noise(calibration: Calibration, seconds: float) -> Noise:
     )
 
 
-def noise_for(
-    device: DeviceKind, seconds: float, *, file: Path | None, gpu: str | None
-) -> tuple[Noise, Sequence[str]]:
+def noise_for(device: DeviceKind, seconds: float, *, file: Path | None, gpu: str | None) -> tuple[Noise, Sequence[str]]:
     """The noise to reckon with for a call of `seconds`, and warnings about the calibration it should come from."""
     fallback = built_in_noise(device, seconds)
     if device == "cpu":

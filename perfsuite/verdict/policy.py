@@ -11,7 +11,7 @@ from perfsuite.verdict.sequential import Estimate
 
 REGRESSION_MARGIN = 0.005
 """A candidate has regressed when it is slower than its rival by more than this part, beyond the interval. Half of the
-1 % that a gate is to find: identical code stays as far on this side of the line as a 1 % slow-down lies on the other."""
+1 % that a gate is to find: identical code stays as far on this side of the line as a 1 % slow-down on the other."""
 SUSPECT_BAND = 0.10
 """A miss by less than this part of the target is a suspect: it is set up and measured afresh before it fails. What
 misses by more is not a matter of noise."""

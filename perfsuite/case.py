@@ -1,0 +1,335 @@
+"""One case, room by room: inputs, oracle, clock, verdict. The order is here; how each works is in its room."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
+from perfsuite.clock.choose import open_clock
+from perfsuite.comparison import Comparison, Remeasure
+from perfsuite.problems.base import Problem
+from perfsuite.settings import Settings
+from perfsuite.verdict import sentence as words
+from perfsuite.verdict.floor import ceilings_of, floor_of
+from perfsuite.verdict.noise import Noise, noise_for
+from perfsuite.verdict.outcome import Reason, Verdict
+from perfsuite.verdict.policy import undecided
+from perfsuite.verdict.timing import Timed, Timing
+
+TIMED_CALLS_CHECKED = 2
+"""Calls of the timed region whose outputs the oracle judges."""
+
+OpenClock = Callable[[Sides, Settings], Clock]
+
+
+class _Stop(Exception):
+    """The case is decided before its end."""
+
+    def __init__(self, verdict: Verdict, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.verdict, self.reason = verdict, reason
+
+
+def run_case(
+    problem: Problem,
+    candidate: Callable[..., Any],
+    *,
+    against: str | Callable[..., Any] | None,
+    correctness: bool | str,
+    at_least: float | None,
+    settings: Settings,
+    remeasure: Remeasure | None = None,
+    open_clock: OpenClock = open_clock,
+) -> Comparison:
+    """See `perfsuite.comparison.compare`; `open_clock` is there for tests."""
+    if at_least is not None and not (0.0 < at_least < math.inf):
+        raise ValueError(
+            f"at_least is {at_least!r}; it must be a positive number, the least share of the rival's speed"
+        )
+    case = _Case(problem, candidate, against, settings)
+    case.target = at_least
+    try:
+        if correctness is not False:
+            case.check(correctness if isinstance(correctness, str) else None)
+        if against is None and at_least is None:
+            return case.result(Verdict.MET, Reason.CHECKED, case.checked_sentence(correctness is not False))
+        return case.time(open_clock, remeasure)
+    except _Stop as stop:
+        return case.result(stop.verdict, stop.reason, str(stop))
+
+
+class _Case:
+    """What is known of the case so far."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        candidate: Callable[..., Any],
+        against: str | Callable[..., Any] | None,
+        settings: Settings,
+    ) -> None:
+        import torch
+
+        self.problem, self.candidate, self.settings = problem, candidate, settings
+        self.target: float | None = None
+        self.against = against if against is not None else problem.default_rival
+        self.rival_name = name_of(self.against) if self.against is not None else None
+        self.generator = torch.Generator(device=settings.device).manual_seed(settings.seed)
+        self.facts: dict[str, Any] = {}
+        self.warnings: list[str] = []
+
+    def inputs(self) -> Any:
+        return self.problem.inputs(self.generator, distribution=self.settings.distribution)
+
+    def rival(self, against: str | Callable[..., Any] | None) -> Callable[..., Any]:
+        if against is None:
+            raise _Stop(
+                Verdict.UNDECIDED,
+                Reason.NO_RIVAL,
+                f"nothing to compare {self.problem.name} with: the {self.problem.family} family has no rival of its "
+                "own, so name one (against=...)",
+            )
+        return self.problem.rival(against) if isinstance(against, str) else against
+
+    # -- oracle ------------------------------------------------------------------------------------------------------
+
+    def check(self, library: str | None) -> None:
+        """Judge the candidate's answer; stops the case where it is wrong."""
+        from perfsuite.oracle import examine
+
+        against = library or self.against
+        with self._failures():
+            rival = None if against is None else guarded("rival", self.rival(against))
+            judgement = examine(
+                self.problem,
+                guarded("candidate", self.candidate),
+                self.generator,
+                rival=rival,
+                distribution=self.settings.distribution,
+            )
+        self._judged(judgement)
+
+    def _judged(self, judgement: Any) -> None:
+        for field in ("candidate_error", "rival_error"):
+            value = getattr(judgement, field)
+            if value is not None:
+                self.facts[field] = max(value, self.facts.get(field) or 0.0)
+        if judgement.limit is not None:
+            self.facts["error_limit"] = judgement.limit
+        if not judgement.ok:
+            raise _Stop(Verdict.WRONG, judgement.reason, judgement.sentence)
+
+    def checked_sentence(self, checked: bool) -> str:
+        error, limit = self.facts.get("candidate_error"), self.facts.get("error_limit")
+        if not checked:
+            return "neither checked nor timed"
+        if error is None or limit is None:
+            return "right"
+        return f"right: relative error {error:.2g}, at most {limit:.2g} allowed; not timed"
+
+    # -- clock and verdict -------------------------------------------------------------------------------------------
+
+    def time(self, open_clock: OpenClock, remeasure: Remeasure | None) -> Comparison:
+        """Time both sides and decide."""
+        with self._failures():
+            sides = Sides(self.candidate, self.rival(self.against), self.inputs)
+            clock = open_clock(sides, self.settings)
+            try:
+                return self._timed(clock, remeasure)
+            finally:
+                clock.close()
+
+    def _timed(self, clock: Clock, remeasure: Remeasure | None) -> Comparison:
+        settings = self.settings
+        self.facts |= {"clock": clock.kind, "clock_note": clock.note}
+        timing = Timing(clock, self.target, settings, self._noise, remeasure)
+        timed = timing.run()
+        self._keep(clock, timed)
+        self._check_timed(clock)
+        self._floor(clock)
+        return self._verdict(timed)
+
+    def _noise(self, seconds: float) -> Noise:
+        gpu = None
+        if self.settings.device == "cuda":
+            import torch
+
+            gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+        noise, warnings = noise_for(self.settings.device, seconds, file=self.settings.calibration, gpu=gpu)
+        self.warnings += warnings
+        return noise
+
+    def _keep(self, clock: Clock, timed: Timed) -> None:
+        telemetry = clock.telemetry()
+        host = clock.host_seconds()
+        kept = timed.kept
+        facts: dict[str, Any] = {
+            "rounds": tuple(kept),
+            "discarded": tuple(timed.discarded),
+            "telemetry": telemetry,
+            "looks": timed.looks,
+            "setups": timed.setups,
+            "retries": timed.retries,
+            "rotation": clock.rotation,
+            "launches": clock.launches,
+            "gpu_seconds": clock.seconds_spent,
+            "candidate_host_seconds": host[0],
+            "rival_host_seconds": host[1],
+        }
+        if timed.estimate is not None:
+            facts["speed"] = timed.estimate.speed
+            facts["speed_low"], facts["speed_high"] = timed.estimate.low, timed.estimate.high
+            facts["confidence"] = 1.0 - 2.0 * self.settings.alpha_a_case
+        if kept:
+            facts["candidate_seconds"] = statistics.median(one.candidate_seconds for one in kept)
+            facts["rival_seconds"] = statistics.median(one.rival_seconds for one in kept)
+            facts["cycles_speed"] = timed.cycles_speed
+            if host[0] is not None:
+                facts["bound"] = "host" if host[0] > facts["candidate_seconds"] else "device"
+        self.facts |= facts
+        self.warnings += clock.warnings
+
+    def _check_timed(self, clock: Clock) -> None:
+        """Judge outputs of calls that were timed, on inputs that were not there when the candidate was captured."""
+        from perfsuite.oracle import check
+
+        for call in clock.timed_calls(TIMED_CALLS_CHECKED):
+            judgement = check(self.problem, call.inputs, call.candidate_output, call.rival_output)
+            self._judged(
+                judgement
+                if judgement.ok
+                else replace(judgement, sentence=f"in a timed call, on new inputs: {judgement.sentence}")
+            )
+
+    def _floor(self, clock: Clock) -> None:
+        seconds = self.facts.get("candidate_seconds")
+        if self.settings.device != "cuda" or clock.kind == "fake" or seconds is None:
+            return
+        import torch
+
+        floor = floor_of(
+            ceilings_of(torch.cuda.current_device()),
+            flops=self.problem.flops,
+            bytes_moved=self.problem.bytes,
+            dtype=str(self.problem.params.get("dtype") or ""),
+            cold=self.settings.cache == "cold" and not clock.warnings,
+        )
+        if floor is not None and seconds < floor.seconds:
+            raise _Stop(
+                Verdict.WRONG,
+                Reason.FASTER_THAN_THE_CARD,
+                f"{words.time_text(seconds)} a call is less than the card can take: {floor.why} are "
+                f"{words.time_text(floor.seconds)}",
+            )
+
+    def _verdict(self, timed: Timed) -> Comparison:
+        telemetry = self.facts["telemetry"]
+        others, allowed = telemetry.other_processes, self.settings.allow_shared
+        if timed.verdict is None or timed.estimate is None or (others and not allowed):
+            reason = undecided(timed.discarded, timed.kept, others, allowed)
+            return self.result(Verdict.UNDECIDED, reason, self._undecided_sentence(reason, timed))
+        reason = {Verdict.MET: Reason.FAST_ENOUGH, Verdict.MISSED: Reason.TOO_SLOW}[timed.verdict]
+        if self.target is None:
+            reason = Reason.CHECKED
+        return self.result(timed.verdict, reason, self._ratio_sentence(timed))
+
+    def _ratio_sentence(self, timed: Timed) -> str:
+        assert timed.estimate is not None
+        facts, one = self.facts, timed.estimate
+        asked = "" if self.target is None else f", at least {self.target:.3f} asked"
+        text = (
+            f"{one.speed:.3f} of {self.rival_name} {words.interval_text(one.low, one.high)}{asked}: "
+            f"{words.time_text(facts['candidate_seconds'])} against {words.time_text(facts['rival_seconds'])}"
+        )
+        if self.settings.device == "cuda":
+            text += words.clock_text(facts["telemetry"], timed.cycles_speed, one.speed)
+        if facts.get("bound") == "host":
+            text += f"; eager calls are bound by the host ({words.time_text(facts['candidate_host_seconds'])} a call)"
+        return text
+
+    def _undecided_sentence(self, reason: Reason, timed: Timed) -> str:
+        others = self.facts["telemetry"].other_processes
+        found = f"; so far {self._ratio_sentence(timed)}" if timed.estimate is not None else ""
+        spent = words.time_text(max(self.facts["gpu_seconds"], 1e-9))
+        start = {
+            Reason.SHARED_DEVICE: f"{others} other process{'es' if others != 1 else ''} on the card",
+            Reason.THROTTLED: f"{len(timed.discarded)} of {len(timed.discarded) + len(timed.kept)} rounds were "
+            f"discarded ({', '.join(sorted({str(one.discarded) for one in timed.discarded}))})",
+            Reason.NO_ROUNDS: "no round was timed",
+            Reason.BUDGET_SPENT: f"not decided in {spent} of {self.settings.seconds:g} s",
+        }[reason]
+        return start + found
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn what the sides raise into a verdict; what anything else raises goes through."""
+        from torch import OutOfMemoryError
+
+        from perfsuite.problems.rivals import RivalUnavailableError
+
+        try:
+            yield
+        except RivalUnavailableError as error:
+            raise _Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, str(error)) from error
+        except OutOfMemoryError as error:
+            raise _Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, f"out of memory: {first_line(error)}") from error
+        except (SideFailedError, CaptureError) as error:
+            if isinstance(error.cause, OutOfMemoryError):
+                sentence = f"the {error.side} ran out of memory: {first_line(error.cause)}"
+                raise _Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, sentence) from error
+            if isinstance(error.cause, RivalUnavailableError):
+                raise _Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, str(error.cause)) from error
+            if error.side == "rival":
+                raise _Stop(Verdict.UNDECIDED, Reason.RIVAL_FAILED, str(error)) from error
+            raise _Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, str(error)) from error
+
+    def result(self, verdict: Verdict, reason: Reason, sentence: str) -> Comparison:
+        return Comparison(
+            family=self.problem.family,
+            name=self.problem.name,
+            params=dict(self.problem.params),
+            candidate=name_of(self.candidate),
+            rival=self.rival_name,
+            verdict=verdict,
+            reason=reason,
+            sentence=sentence,
+            target=self.target,
+            cache=self.settings.cache,
+            distribution=self.settings.distribution,
+            seed=self.settings.seed,
+            warnings=tuple(dict.fromkeys(self.warnings)),
+            **self.facts,
+        )
+
+
+def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose exceptions say which side raised them."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise SideFailedError(side, error) from error
+
+    return call
+
+
+def name_of(side: str | Callable[..., Any]) -> str:
+    """A rival's name as it was given, or a callable's: "module.function"."""
+    if isinstance(side, str):
+        return side
+    name = getattr(side, "__qualname__", None) or getattr(side, "__name__", None)
+    if name is None:
+        return type(side).__qualname__
+    module = getattr(side, "__module__", None)
+    return f"{module}.{name}" if module else str(name)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

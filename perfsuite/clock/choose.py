@@ -1,0 +1,34 @@
+"""Which clock a case gets: the best one that its sides allow."""
+
+from __future__ import annotations
+
+from perfsuite.clock.base import CaptureError, Clock, Sides
+from perfsuite.settings import Settings
+
+
+def open_clock(sides: Sides, settings: Settings) -> Clock:
+    """A clock, set up once. Raises SideFailedError, and CaptureError where the graph clock was insisted on."""
+    if settings.device == "cpu" or settings.clock == "host":
+        from perfsuite.clock.host import HostClock
+
+        note = None if settings.device == "cpu" else "asked for: times include launch and wait"
+        return _set_up(HostClock(sides, cache=settings.cache, seed=settings.seed, note=note))
+
+    from perfsuite.clock.events import EventsClock
+    from perfsuite.clock.graph import GraphClock
+
+    if settings.clock == "events":
+        return _set_up(EventsClock(sides, cache=settings.cache, seed=settings.seed, note="asked for"))
+    graph = GraphClock(sides, cache=settings.cache, seed=settings.seed)
+    try:
+        return _set_up(graph)
+    except CaptureError as error:
+        graph.close()
+        if settings.clock == "graph":
+            raise
+        return _set_up(EventsClock(sides, cache=settings.cache, seed=settings.seed, note=str(error)))
+
+
+def _set_up(clock: Clock) -> Clock:
+    clock.setup()
+    return clock

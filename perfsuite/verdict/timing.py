@@ -1,0 +1,184 @@
+"""From a clock to a verdict: set up, time, look; again until it is decided or the budget is spent."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from perfsuite.clock.base import Clock
+from perfsuite.clock.rounds import Round
+from perfsuite.settings import Settings
+from perfsuite.verdict.interval import rounds_needed
+from perfsuite.verdict.noise import Noise
+from perfsuite.verdict.outcome import Verdict
+from perfsuite.verdict.policy import GROSS_ROUNDS, gross, is_suspect
+from perfsuite.verdict.sequential import Estimate, SequentialTest, spent_at
+
+FIRST_ROUNDS = 20
+"""Rounds of the first look; more where the error to spend is so small that an interval needs more."""
+LATER_ROUNDS = 10
+"""Rounds that each later look adds, in a set-up of their own."""
+FEWEST_LATER_ROUNDS = 4
+BATCH_SECONDS = 0.02
+"""Device time that is enqueued at once; NVML is read once a batch."""
+BATCH_ROUNDS = 20
+
+
+@dataclass
+class Timed:
+    """What the rounds came to. `verdict` is None where the case stayed undecided."""
+
+    verdict: Verdict | None = None
+    estimate: Estimate | None = None
+    kept: list[Round] = field(default_factory=list)
+    discarded: list[Round] = field(default_factory=list)
+    looks: int = 0
+    setups: int = 0
+    retries: int = 0
+    cycles_speed: float | None = None
+
+
+class Timing:
+    """Runs one case on a clock that has been set up once.
+
+    `noise_of` gives the noise to reckon with for a call of so many seconds. `remeasure`, where given, measures a
+    suspect in a fresh process and returns its rounds; without it a suspect is set up anew in this process only.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        target: float | None,
+        settings: Settings,
+        noise_of: Callable[[float], Noise],
+        remeasure: Callable[[], Sequence[Round]] | None = None,
+    ) -> None:
+        self.clock, self.target, self.settings = clock, target, settings
+        self.noise_of, self.remeasure = noise_of, remeasure
+        self.alpha = settings.alpha_a_case
+        self.processes = 1
+        self.timed = Timed(setups=1)
+
+    def run(self) -> Timed:
+        """Time until decided; without a target, as long as a first look takes."""
+        timed = self.timed
+        wanted = max(FIRST_ROUNDS, rounds_needed(spent_at(1, self.alpha)))
+        self._collect(1)
+        self._collect(min(wanted, GROSS_ROUNDS) - 1)
+        if self._round_seconds() * (wanted - GROSS_ROUNDS) > self._left():
+            return self._finish_early()
+        self._collect(wanted - GROSS_ROUNDS)
+        while len(timed.kept) < wanted and self._round_seconds() * (wanted - len(timed.kept)) < self._left():
+            self._collect(wanted - len(timed.kept))
+        if len(timed.kept) < wanted:
+            return self._finish_early()
+        test = SequentialTest(self.target or 1.0, self.alpha, self.noise_of(self._call_seconds()))
+        verdict = self._look(test)
+        if self.target is None:
+            timed.verdict = Verdict.MET
+            return self._finish()
+        while True:
+            if verdict is Verdict.MISSED and timed.estimate is not None and is_suspect(timed.estimate, self.target):
+                verdict = self._again(test)
+            if verdict is not None:
+                timed.verdict = verdict
+                return self._finish()
+            if not self._new_setup():
+                return self._finish()
+            verdict = self._look(test)
+
+    def _again(self, test: SequentialTest) -> Verdict | None:
+        """Set a suspect up afresh before it fails; None where it turns out undecided, or the budget ends before."""
+        verdict: Verdict | None = Verdict.MISSED
+        for _ in range(self.settings.remeasure):
+            if not self._new_setup():
+                return None
+            self.timed.retries += 1
+            verdict = self._look(test)
+            if verdict is not Verdict.MISSED:
+                return verdict
+        if self.remeasure is not None:
+            elsewhere = [one for one in self.remeasure() if one.discarded is None]
+            if elsewhere:
+                self.processes += 1
+                self.timed.retries += 1
+                self.timed.kept += [replace(one, setup=one.setup + self.timed.setups) for one in elsewhere]
+                self.timed.setups += 1 + max(one.setup for one in elsewhere)
+                verdict = self._look(test)
+        return verdict
+
+    def _look(self, test: SequentialTest) -> Verdict | None:
+        verdict = test.look(self.timed.kept, self.processes)
+        self.timed.estimate, self.timed.looks = test.last, test.looks
+        return verdict
+
+    def _new_setup(self) -> bool:
+        """A set-up more, with its rounds; False, and nothing done, where the budget does not hold it."""
+        count = LATER_ROUNDS
+        if self._round_seconds() * (count + 1) > self._left():
+            count = FEWEST_LATER_ROUNDS
+        if self._round_seconds() * (count + 1) > self._left():
+            return False
+        self.clock.setup()
+        self.timed.setups += 1
+        self._collect(count)
+        return True
+
+    def _collect(self, count: int) -> None:
+        """Time `count` rounds in batches."""
+        while count > 0:
+            batch = BATCH_ROUNDS
+            if self.timed.kept:
+                batch = max(1, min(batch, int(BATCH_SECONDS / self._round_seconds())))
+            batch = min(batch, count)
+            for one in self.clock.rounds(batch):
+                (self.timed.kept if one.discarded is None else self.timed.discarded).append(one)
+            count -= batch
+
+    def _finish_early(self) -> Timed:
+        """Too few rounds for an interval: decide only what is beyond doubt."""
+        if self.timed.kept:
+            ratio = statistics.median(one.speed for one in self.timed.kept)
+            self.timed.estimate = Estimate(ratio, 0.0, math.inf)
+            if self.target is None:
+                self.timed.verdict = Verdict.MET
+            else:
+                self.timed.verdict = gross(self.timed.kept, self.target)
+                self.timed.looks += 1
+        return self._finish()
+
+    def _finish(self) -> Timed:
+        self.timed.cycles_speed = cycles_speed(self.timed.kept)
+        return self.timed
+
+    def _all_rounds(self) -> list[Round]:
+        return self.timed.kept + self.timed.discarded
+
+    def _round_seconds(self) -> float:
+        """Device seconds of a round, from the rounds so far."""
+        rounds = self._all_rounds()
+        if not rounds:
+            return 0.0
+        return self.clock.launches * statistics.median(one.candidate_seconds + one.rival_seconds for one in rounds)
+
+    def _call_seconds(self) -> float:
+        return statistics.median(min(one.candidate_seconds, one.rival_seconds) for one in self.timed.kept)
+
+    def _left(self) -> float:
+        return self.settings.seconds - self.clock.seconds_spent
+
+
+def cycles_speed(rounds: Sequence[Round]) -> float | None:
+    """Ratio of the sides' cycles: None where the clock is unknown.
+
+    Both sides of a round run at the clock of that round, so their ratio of cycles is that of seconds; weighting rounds
+    by their clock only matters when the sides' shares of fast and slow rounds differ.
+    """
+    known = [one for one in rounds if one.sm_clock_hz is not None]
+    if not known:
+        return None
+    rival = statistics.median(one.rival_seconds * (one.sm_clock_hz or 0.0) for one in known)
+    candidate = statistics.median(one.candidate_seconds * (one.sm_clock_hz or 0.0) for one in known)
+    return rival / candidate if candidate else None
