@@ -1,0 +1,50 @@
+// The kernel instances, one explicit instantiation a translation unit, so that they compile side by side.
+#pragma once
+
+#include "mma_aligned.cuh"
+#include "mma_general.cuh"
+#include "simt.cuh"
+
+namespace cuda_llm_ops::cuda {
+
+struct KernelInstance {
+  const void* function;
+  int tile_m, tile_n, tile_k;
+  int threads;
+  int shared_bytes;
+};
+
+// Tiles of the aligned mma.sync kernel, in the order of `aligned_instances`. Three stages of the largest fit the
+// 163 KB of an sm_80 block; all but that one fit the 99 KB of sm_86 and sm_89.
+//                          m    n    k   warps m, n, k  stages  blocks a multiprocessor
+using MmaLarge = MmaConfig<128, 256, 64, 2, 4, 1, 3, 1>;
+using MmaSquare = MmaConfig<128, 128, 64, 2, 2, 1, 3, 2>;
+using MmaWide = MmaConfig<64, 128, 64, 2, 2, 1, 4, 2>;
+using MmaSmall = MmaConfig<64, 64, 64, 2, 2, 1, 4, 3>;
+using MmaSkinny = MmaConfig<16, 64, 128, 1, 1, 4, 4, 2>;
+constexpr int kAlignedConfigs = 5;
+
+using GeneralLarge = GeneralConfig<128, 2, 4, 1>;
+using GeneralSmall = GeneralConfig<64, 2, 2, 2>;
+constexpr int kGeneralConfigs = 2;
+
+using SimtLarge = SimtConfig<2, 2>;
+using SimtSmall = SimtConfig<1, 3>;
+constexpr int kSimtConfigs = 2;
+
+template <typename Config, typename Kernel>
+KernelInstance make_instance(Kernel* kernel, int tile_m, int tile_n) {
+  return {reinterpret_cast<const void*>(kernel), tile_m,          tile_n,
+          Config::TileK,                         Config::Threads, Config::SharedBytes};
+}
+
+// instances[b's layout: 1 if K-major][config], for one element type and one layout of a.
+template <typename T, bool AKMajor>
+const KernelInstance (&aligned_instances())[2][kAlignedConfigs];
+
+template <typename T>
+const KernelInstance (&general_instances())[kGeneralConfigs];
+
+const KernelInstance (&simt_instances())[kSimtConfigs];
+
+}  // namespace cuda_llm_ops::cuda

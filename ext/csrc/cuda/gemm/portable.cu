@@ -1,0 +1,201 @@
+// From GemmArguments to a launch: layouts and alignments, the kernel family, the configuration, the parameters.
+#include <algorithm>
+#include <deque>
+#include <string>
+
+#include "dispatch.h"
+#include "kernels.cuh"
+#include "select.h"
+
+namespace cuda_llm_ops::cuda::portable {
+namespace {
+
+// Order as in kernels.cuh. The rates are relative to each other: what a multiprocessor was measured to reach with
+// many such blocks (see docs/ladder-gemm.md).
+constexpr TileCost kAlignedCosts[kAlignedConfigs] = {
+    {MmaLarge::TileM, MmaLarge::TileN, MmaLarge::TileK, MmaLarge::SharedBytes, 1, 2300.0, 300},
+    {MmaSquare::TileM, MmaSquare::TileN, MmaSquare::TileK, MmaSquare::SharedBytes, 2, 2200.0, 300},
+    {MmaWide::TileM, MmaWide::TileN, MmaWide::TileK, MmaWide::SharedBytes, 3, 1900.0, 250},
+    {MmaSmall::TileM, MmaSmall::TileN, MmaSmall::TileK, MmaSmall::SharedBytes, 4, 1500.0, 250},
+    {MmaSkinny::TileM, MmaSkinny::TileN, MmaSkinny::TileK, MmaSkinny::SharedBytes, 4, 500.0, 250},
+};
+constexpr TileCost kGeneralCosts[kGeneralConfigs] = {
+    {GeneralLarge::Tile, GeneralLarge::Tile, GeneralLarge::TileK, GeneralLarge::SharedBytes, 1, 1000.0, 500},
+    {GeneralSmall::Tile, GeneralSmall::Tile, GeneralSmall::TileK, GeneralSmall::SharedBytes, 3, 800.0, 500},
+};
+constexpr TileCost kSimtCosts[kSimtConfigs] = {
+    {SimtLarge::Tile, SimtLarge::Tile, SimtLarge::TileK, SimtLarge::SharedBytes, 2, 220.0, 1200},
+    {SimtSmall::Tile, SimtSmall::Tile, SimtSmall::TileK, SimtSmall::SharedBytes, 3, 160.0, 600},
+};
+
+bool multiple_of_16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+// How a kernel that copies whole 16-byte chunks along one dimension sees an operand.
+struct Lines {
+  bool k_major;
+  int64_t leading;  // elements from line to line
+  bool aligned;     // every line of every batch begins at a multiple of 16 bytes
+};
+
+Lines lines_of(const void* pointer, int element_bytes, int64_t batch, int64_t stride_batch, int64_t extent,
+               int64_t stride_extent, int64_t k, int64_t stride_k) {
+  const int64_t unit = 16 / element_bytes;
+  const bool base = multiple_of_16(pointer) && (batch == 1 || stride_batch % unit == 0);
+  // The stride of a dimension of size 1 is never taken.
+  const int64_t along_extent = extent == 1 ? 0 : stride_extent;
+  const int64_t along_k = k == 1 ? 0 : stride_k;
+  const Lines k_major{true, along_extent, base && (stride_k == 1 || k == 1) && along_extent % unit == 0};
+  const Lines extent_major{false, along_k, base && (stride_extent == 1 || extent == 1) && along_k % unit == 0};
+  return k_major.aligned ? k_major : extent_major;
+}
+
+template <int Count>
+int cheapest(const TileCost (&costs)[Count], const DeviceFacts& device, const GemmArguments& arguments) {
+  int best = 0;
+  double best_clocks = 0.0;
+  for (int i = 0; i < Count; ++i) {
+    const double clocks =
+        estimated_clocks(costs[i], device, arguments.batch, arguments.m, arguments.n, arguments.k);
+    if (i == 0 || clocks < best_clocks) {
+      best = i;
+      best_clocks = clocks;
+    }
+  }
+  return best;
+}
+
+cudaError_t launch(const KernelInstance& instance, GemmProblem& problem, int batch, void** parameters,
+                   cudaStream_t stream) {
+  problem.tiles_m = (problem.m + instance.tile_m - 1) / instance.tile_m;
+  problem.tiles_n = (problem.n + instance.tile_n - 1) / instance.tile_n;
+  if (const cudaError_t error = allow_dynamic_shared(instance.function, instance.shared_bytes); error != cudaSuccess) {
+    return error;
+  }
+  const dim3 grid(static_cast<unsigned>(batch) * problem.tiles_m * problem.tiles_n);
+  return cudaLaunchKernel(instance.function, grid, dim3(instance.threads), parameters, instance.shared_bytes, stream);
+}
+
+template <typename T>
+const KernelInstance* aligned_row(bool a_k_major, bool b_k_major) {
+  return a_k_major ? aligned_instances<T, true>()[b_k_major] : aligned_instances<T, false>()[b_k_major];
+}
+
+const char* describe(cudaError_t error) {
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // the caller reports it; leave none behind for the next call
+  return cudaGetErrorString(error);
+}
+
+}  // namespace
+
+const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config) {
+  DeviceFacts device;
+  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
+
+  GemmProblem problem{};
+  problem.a = arguments.a, problem.b = arguments.b, problem.c = arguments.c, problem.out = arguments.out;
+  problem.m = arguments.m, problem.n = arguments.n, problem.k = arguments.k;
+  problem.a_batch = arguments.a_stride_batch, problem.b_batch = arguments.b_stride_batch;
+  problem.c_batch = arguments.c_stride_batch, problem.c_m = arguments.c_stride_m, problem.c_n = arguments.c_stride_n;
+  problem.alpha = arguments.alpha, problem.beta = arguments.beta;
+  problem.out_float = arguments.out_type == ScalarType::float32;
+
+  const int width = 16 / element_bytes(arguments.out_type);
+  problem.out_vector = multiple_of_16(arguments.out) && arguments.n % width == 0;
+  if (arguments.c != nullptr) {
+    const Lines c = lines_of(arguments.c, element_bytes(arguments.out_type), arguments.batch,
+                             arguments.c_stride_batch, arguments.m, arguments.c_stride_m, arguments.n,
+                             arguments.c_stride_n);
+    problem.out_vector = problem.out_vector && c.aligned && c.k_major;
+  }
+
+  const int in_bytes = element_bytes(arguments.in_type);
+  const Lines a = lines_of(arguments.a, in_bytes, arguments.batch, arguments.a_stride_batch, arguments.m,
+                           arguments.a_stride_m, arguments.k, arguments.a_stride_k);
+  const Lines b = lines_of(arguments.b, in_bytes, arguments.batch, arguments.b_stride_batch, arguments.n,
+                           arguments.b_stride_n, arguments.k, arguments.b_stride_k);
+
+  if (arguments.in_type == ScalarType::float32) {
+    SimtStrides strides{};
+    strides.a_m = arguments.a_stride_m, strides.a_k = arguments.a_stride_k;
+    strides.b_k = arguments.b_stride_k, strides.b_n = arguments.b_stride_n;
+    strides.a_vector = a.aligned && !a.k_major;
+    strides.b_vector = b.aligned && !b.k_major;
+    const int chosen = config >= 0 ? config : cheapest(kSimtCosts, device, arguments);
+    void* parameters[] = {&problem, &strides};
+    return describe(launch(simt_instances()[chosen], problem, arguments.batch, parameters, stream));
+  }
+
+  const bool half = arguments.in_type == ScalarType::float16;
+  if (a.aligned && b.aligned) {
+    problem.a_leading = a.leading;
+    problem.b_leading = b.leading;
+    const int chosen = config >= 0 ? config : cheapest(kAlignedCosts, device, arguments);
+    const KernelInstance* const row =
+        half ? aligned_row<__half>(a.k_major, b.k_major) : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);
+    void* parameters[] = {&problem};
+    return describe(launch(row[chosen], problem, arguments.batch, parameters, stream));
+  }
+
+  const auto pairs = [&](const void* pointer, int64_t stride_batch, int64_t extent, int64_t stride, int64_t stride_k) {
+    return reinterpret_cast<uintptr_t>(pointer) % 4 == 0 && stride_k == 1 && (extent == 1 || stride % 2 == 0) &&
+           (arguments.batch == 1 || stride_batch % 2 == 0);
+  };
+  GeneralStrides strides{};
+  strides.a_m = arguments.a_stride_m, strides.a_k = arguments.a_stride_k;
+  strides.b_k = arguments.b_stride_k, strides.b_n = arguments.b_stride_n;
+  strides.a_pairs = pairs(arguments.a, arguments.a_stride_batch, arguments.m, strides.a_m, strides.a_k);
+  strides.b_pairs = pairs(arguments.b, arguments.b_stride_batch, arguments.n, strides.b_n, strides.b_k);
+  const int chosen = config >= 0 ? config : cheapest(kGeneralCosts, device, arguments);
+  const KernelInstance& instance =
+      half ? general_instances<__half>()[chosen] : general_instances<__nv_bfloat16>()[chosen];
+  void* parameters[] = {&problem, &strides};
+  return describe(launch(instance, problem, arguments.batch, parameters, stream));
+}
+
+void gemm_attributes(std::vector<KernelAttributes>& into) {
+  static std::deque<std::string> names;  // KernelAttributes keeps pointers to them
+  static const bool named = [] {
+    const auto name = [](const std::string& family, const KernelInstance& instance, const std::string& rest) {
+      names.push_back(family + " " + std::to_string(instance.tile_m) + "x" + std::to_string(instance.tile_n) + "x" +
+                      std::to_string(instance.tile_k) + " " + rest);
+    };
+    for (const char* type : {"float16", "bfloat16"}) {
+      for (const bool a : {false, true}) {
+        for (const bool b : {false, true}) {
+          const KernelInstance* const row = aligned_row<__half>(a, b);
+          for (int i = 0; i < kAlignedConfigs; ++i) {
+            name("mma_aligned", row[i], std::string(type) + (a ? " a:k" : " a:m") + (b ? " b:k" : " b:n"));
+          }
+        }
+      }
+      for (const KernelInstance& instance : general_instances<__half>()) name("mma_general", instance, type);
+    }
+    for (const KernelInstance& instance : simt_instances()) name("simt", instance, "float32");
+    return true;
+  }();
+  static_cast<void>(named);
+
+  size_t next = 0;
+  const auto append = [&](const KernelInstance& instance) {
+    const char* const name = names[next++].c_str();
+    cudaFuncAttributes found{};
+    if (describe(cudaFuncGetAttributes(&found, instance.function)) != nullptr) return;
+    into.push_back({"gemm", name, found.numRegs, found.sharedSizeBytes, static_cast<size_t>(instance.shared_bytes),
+                    found.localSizeBytes, found.maxThreadsPerBlock});
+  };
+  const auto append_type = [&](auto zero) {
+    using T = decltype(zero);
+    for (const bool a : {false, true}) {
+      for (const bool b : {false, true}) {
+        for (int i = 0; i < kAlignedConfigs; ++i) append(aligned_row<T>(a, b)[i]);
+      }
+    }
+    for (const KernelInstance& instance : general_instances<T>()) append(instance);
+  };
+  append_type(__half{});
+  append_type(__nv_bfloat16{});
+  for (const KernelInstance& instance : simt_instances()) append(instance);
+}
+
+}  // namespace cuda_llm_ops::cuda::portable

@@ -1,0 +1,13 @@
+// float32 kernels on the CUDA cores.
+#include "kernels.cuh"
+
+namespace cuda_llm_ops::cuda {
+
+const KernelInstance (&simt_instances())[kSimtConfigs] {
+  static const KernelInstance instances[kSimtConfigs] = {
+      make_instance<SimtLarge>(simt_kernel<SimtLarge>, SimtLarge::Tile, SimtLarge::Tile),
+      make_instance<SimtSmall>(simt_kernel<SimtSmall>, SimtSmall::Tile, SimtSmall::Tile)};
+  return instances;
+}
+
+}  // namespace cuda_llm_ops::cuda

@@ -1,0 +1,224 @@
+#include "sm90.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+
+#include "../tensor_map.h"
+#include "sm90_plan.h"
+
+namespace cuda_llm_ops::cuda::sm90 {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// One operand as a matrix of mn x k. `mn` is m for a, n for b.
+struct Operand {
+  const void* pointer;
+  int64_t mn, k, batch;
+  int64_t stride_mn, stride_k, stride_batch;
+};
+
+Operand operand_a(const GemmArguments& g) {
+  return {g.a, g.m, g.k, g.batch, g.a_stride_m, g.a_stride_k, g.a_stride_batch};
+}
+
+Operand operand_b(const GemmArguments& g) {
+  return {g.b, g.n, g.k, g.batch, g.b_stride_n, g.b_stride_k, g.b_stride_batch};
+}
+
+// The map without its box. A stride of a dimension of size 1 means nothing and is replaced by one that TMA accepts.
+TensorMapArguments describe(const Operand& operand, ScalarType type, bool mn_major) {
+  TensorMapArguments map;
+  map.pointer = operand.pointer;
+  map.type = type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
+  map.rank = 3;
+  const int64_t inner = mn_major ? operand.mn : operand.k, outer = mn_major ? operand.k : operand.mn;
+  const int64_t stride = mn_major ? operand.stride_k : operand.stride_mn;
+  const bool batched = operand.batch > 1 && operand.stride_batch != 0;
+  map.size[0] = static_cast<uint64_t>(inner);
+  map.size[1] = static_cast<uint64_t>(outer);
+  map.size[2] = static_cast<uint64_t>(batched ? operand.batch : 1);
+  map.stride_bytes[1] = static_cast<uint64_t>(outer > 1 ? stride * 2 : ceil_div(inner, 8) * 16);
+  map.stride_bytes[2] = batched ? static_cast<uint64_t>(operand.stride_batch * 2) : map.stride_bytes[1];
+  return map;
+}
+
+bool mn_major(const Operand& operand) { return operand.stride_k != 1 && operand.k > 1; }
+
+bool inner_stride_is_one(const Operand& operand) {
+  return mn_major(operand) ? operand.stride_mn == 1 || operand.mn == 1 : true;
+}
+
+bool describable(const Operand& operand, ScalarType type) {
+  return inner_stride_is_one(operand) && tensor_map_possible(describe(operand, type, mn_major(operand)));
+}
+
+int element_bytes(ScalarType type) { return type == ScalarType::float32 ? 4 : 2; }
+
+TensorMapArguments describe_out(const GemmArguments& g) {
+  TensorMapArguments map;
+  const int bytes = element_bytes(g.out_type);
+  map.pointer = g.out;
+  map.type = g.out_type == ScalarType::float32    ? TensorMapType::float32
+             : g.out_type == ScalarType::bfloat16 ? TensorMapType::bfloat16
+                                                  : TensorMapType::float16;
+  map.rank = 3;
+  map.size[0] = static_cast<uint64_t>(g.n);
+  map.size[1] = static_cast<uint64_t>(g.m);
+  map.size[2] = static_cast<uint64_t>(g.batch);
+  map.stride_bytes[1] = static_cast<uint64_t>(g.n) * bytes;
+  map.stride_bytes[2] = map.stride_bytes[1] * g.m;
+  map.box[0] = 128 / bytes;
+  map.box[1] = 64;
+  map.box[2] = 1;
+  return map;
+}
+
+// Tiles along m that are walked together: as square as possible a patch of D in flight reads the fewest bytes.
+int raster_group(int tiles_m, int in_flight, int height, int width) {
+  int best = 1;
+  int64_t least = INT64_MAX;
+  for (int group = 1; group <= std::min(tiles_m, 32); ++group) {
+    const int64_t bytes = static_cast<int64_t>(group) * height + ceil_div(in_flight, group) * width;
+    if (bytes < least) least = bytes, best = group;
+  }
+  return best;
+}
+
+constexpr int max_kernels = 512;
+
+// Raises the dynamic shared memory limit, once a kernel and device.
+const char* prepare(const Kernel& kernel) {
+  static std::atomic<uint64_t> prepared[max_kernels];  // a bit a device
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  const std::vector<const Kernel*>& all = all_kernels();
+  const size_t index = static_cast<size_t>(std::lower_bound(all.begin(), all.end(), &kernel) - all.begin());
+  const bool known = index < max_kernels && device < 64;
+  const uint64_t bit = known ? uint64_t{1} << device : 0;
+  if (known && (prepared[index].load(std::memory_order_acquire) & bit) != 0) return nullptr;
+  error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (known) prepared[index].fetch_or(bit, std::memory_order_release);
+  return nullptr;
+}
+
+int multiprocessors() {
+  static std::atomic<int> counts[64];
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (device < 64 && counts[device].load(std::memory_order_relaxed) != 0) return counts[device];
+  int count = 0;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  if (device < 64) counts[device].store(count, std::memory_order_relaxed);
+  return count;
+}
+
+}  // namespace
+
+const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaStream_t stream) {
+  const Kernel& kernel = *plan.kernel;
+  if (const char* refused = prepare(kernel)) return refused;
+
+  const Operand p = kernel.swap ? operand_b(g) : operand_a(g);
+  const Operand q = kernel.swap ? operand_a(g) : operand_b(g);
+  const int cluster = plan.cluster_m * plan.cluster_n;
+
+  TensorMapArguments p_description = describe(p, g.in_type, kernel.p_mn_major);
+  p_description.box[0] = 64;
+  p_description.box[1] = static_cast<uint32_t>((kernel.p_mn_major ? kernel.tile_k : kernel.tile_m) / plan.cluster_n);
+  p_description.box[2] = 1;
+  TensorMapArguments q_description = describe(q, g.in_type, kernel.q_mn_major);
+  q_description.box[0] = 64;
+  q_description.box[1] = static_cast<uint32_t>((kernel.q_mn_major ? kernel.tile_k : kernel.tile_n) / plan.cluster_m);
+  q_description.box[2] = 1;
+
+  CUtensorMap p_map, q_map, out_map{};
+  if (const char* refused = encode_tensor_map(&p_map, p_description)) return refused;
+  if (const char* refused = encode_tensor_map(&q_map, q_description)) return refused;
+
+  KernelArguments arguments;
+  arguments.rows = static_cast<int>(p.mn);
+  arguments.columns = static_cast<int>(q.mn);
+  arguments.k_blocks = static_cast<int>(ceil_div(g.k, kernel.tile_k));
+  arguments.tiles_m = static_cast<int>(ceil_div(ceil_div(p.mn, kernel.tile_m), plan.cluster_m));
+  arguments.tiles_n = static_cast<int>(ceil_div(ceil_div(q.mn, kernel.tile_n), plan.cluster_n));
+  arguments.cluster_m = plan.cluster_m;
+  arguments.cluster_n = plan.cluster_n;
+  arguments.p_batched = p_description.size[2] > 1;
+  arguments.q_batched = q_description.size[2] > 1;
+  arguments.out_float = g.out_type == ScalarType::float32;
+  arguments.out = g.out;
+  arguments.c = g.c;
+  arguments.c_stride_batch = g.c_stride_batch;
+  arguments.c_stride_m = g.c_stride_m;
+  arguments.c_stride_n = g.c_stride_n;
+  arguments.alpha = g.alpha;
+  arguments.beta = g.c == nullptr ? 0.0f : g.beta;
+  const int64_t tiles = static_cast<int64_t>(arguments.tiles_m) * arguments.tiles_n * g.batch;
+  if (tiles * plan.split > INT_MAX) return "the product has more tiles than a grid can hold";
+  arguments.tiles = static_cast<int>(tiles);
+
+  int64_t grid = 0;
+  if (kernel.persistent) {
+    const TensorMapArguments out_description = describe_out(g);
+    arguments.tma_store = tensor_map_possible(out_description);
+    if (arguments.tma_store != 0) {
+      if (const char* refused = encode_tensor_map(&out_map, out_description)) return refused;
+    }
+    grid = std::min<int64_t>(tiles, sms / cluster) * cluster;
+  } else {
+    const int bytes = element_bytes(g.out_type);
+    arguments.vector_store = reinterpret_cast<uintptr_t>(g.out) % 16 == 0 && static_cast<int64_t>(g.n) * bytes % 16 == 0;
+    grid = tiles * plan.split;
+  }
+  const int in_flight = kernel.persistent ? static_cast<int>(grid / cluster)
+                                          : std::max(1, sms * kernel.blocks_per_sm / plan.split);
+  arguments.group = raster_group(arguments.tiles_m, in_flight, kernel.tile_m * plan.cluster_m,
+                                 kernel.tile_n * plan.cluster_n);
+
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster * plan.split);
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid));
+  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(kernel.shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = cluster * plan.split > 1 ? 2 : 1;
+  void* parameters[] = {&p_map, &q_map, &out_map, &arguments};
+  const cudaError_t error = cudaLaunchKernelExC(&config, kernel.function, parameters);
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+bool gemm_supported(const GemmArguments& arguments) {
+  if (arguments.in_type != ScalarType::float16 && arguments.in_type != ScalarType::bfloat16) return false;
+  return describable(operand_a(arguments), arguments.in_type) && describable(operand_b(arguments), arguments.in_type);
+}
+
+const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
+  const int sms = multiprocessors();
+  if (sms == 0) return "no CUDA device is current";
+  return launch_plan(arguments, choose_plan(arguments, sms), sms, stream);
+}
+
+void gemm_attributes(std::vector<KernelAttributes>& into) {
+  for (const Kernel* kernel : all_kernels()) {
+    cudaFuncAttributes attributes{};
+    if (cudaFuncGetAttributes(&attributes, kernel->function) != cudaSuccess) continue;
+    into.push_back({"gemm sm90", kernel->name, attributes.numRegs, attributes.sharedSizeBytes,
+                    static_cast<size_t>(kernel->shared_bytes), attributes.localSizeBytes,
+                    attributes.maxThreadsPerBlock});
+  }
+}
+
+}  // namespace cuda_llm_ops::cuda::sm90

@@ -1,0 +1,61 @@
+// The Hopper GEMM kernels as the host sees them: what each expects, and where it is.
+//
+// The kernels compute D = P Q with P of rows x k and Q of k x columns. Usually P is `a` and Q is `b`. A kernel with
+// `swap` computes the transposed product, P = b^T and Q = a^T, so that a few rows of `a` are the narrow side of the
+// instruction (its n may be 8) while the weights fill the 64 rows that it always has.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../../kernels.h"
+
+namespace cuda_llm_ops::cuda::sm90 {
+
+// What the host passes beside the tensor maps.
+struct KernelArguments {
+  int rows = 0, columns = 0;       // of D = P Q
+  int k_blocks = 0;                // ceil(k / tile_k)
+  int tiles_m = 0, tiles_n = 0;    // in units of cluster tiles
+  int tiles = 0;                   // tiles_m * tiles_n * batch
+  int group = 1;                   // cluster tiles along m that are walked together, so that they share Q in L2
+  int cluster_m = 1, cluster_n = 1;  // blocks that share tiles of Q (cluster_m) or P (cluster_n) by multicast
+  int p_batched = 0, q_batched = 0;  // 0: one operand for all of the batch
+  int out_float = 0;               // 1: out and c are float32, 0: they are of the input type
+  int tma_store = 0;               // persistent kernels: out can be described to TMA
+  int vector_store = 0;            // split kernels: rows of out are 16-byte aligned
+  void* out = nullptr;             // rows x columns (swap: columns x rows), row-major and dense
+  const void* c = nullptr;
+  int64_t c_stride_batch = 0, c_stride_m = 0, c_stride_n = 0;  // as in GemmArguments: of out, never swapped
+  float alpha = 1.0f, beta = 0.0f;
+};
+
+struct Kernel {
+  const char* name;
+  const void* function;
+  ScalarType type;
+  bool p_mn_major, q_mn_major;  // P stored k x rows; Q stored k x columns
+  bool persistent;              // else: one tile a cluster, the blocks of the cluster splitting k
+  bool swap;
+  int tile_m, tile_n, tile_k;
+  int threads;
+  int shared_bytes;
+  int blocks_per_sm;
+};
+
+struct KernelList {
+  const Kernel* kernels;
+  int count;
+};
+
+// One list a translation unit that instantiates kernels.
+KernelList persistent_float16();
+KernelList persistent_bfloat16();
+KernelList split_float16();
+KernelList split_bfloat16();
+KernelList skinny_float16();
+KernelList skinny_bfloat16();
+
+}  // namespace cuda_llm_ops::cuda::sm90

@@ -1,0 +1,163 @@
+// What the Hopper GEMM kernels share: stages in shared memory, the producer's loads and the consumers' products.
+//
+//   producer (one thread)                          consumers (each warpgroup: tile_m / warpgroups rows of the tile)
+//   wait empty[s] -> expect bytes on full[s]       wait full[s] -> wgmma over tile_k, asynchronously
+//   TMA: P tile -> stage s, Q tile -> stage s      previous stage's wgmma done -> arrive empty[s - 1]
+//
+// A stage holds the P tile, then the Q tile, both as TMA's 128-byte swizzle writes them:
+//   K-major    panels of 64 elements along k (128 bytes), each of tile_m (tile_n) rows
+//   MN-major   panels of 64 elements along m (n), each of tile_k rows
+// In a cluster of two the shared tile is loaded by halves, and each half is multicast to both blocks: K-major by rows
+// of the tile, MN-major by rows of k.
+#pragma once
+
+#include "../ptx/barrier.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/fence.cuh"
+#include "../ptx/griddepcontrol.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/stmatrix.cuh"
+#include "../ptx/tma.cuh"
+#include "../ptx/wgmma.cuh"
+#include "sm90_kernels.h"
+
+namespace cuda_llm_ops::cuda::sm90 {
+
+template <typename T_, int TileM, int TileN, int TileK, int Stages, int Warpgroups, int PMnMajor, int QMnMajor>
+struct Tile {
+  using T = T_;
+  static constexpr int m = TileM, n = TileN, k = TileK, stages = Stages, warpgroups = Warpgroups;
+  static constexpr int p_mn_major = PMnMajor, q_mn_major = QMnMajor;
+  static constexpr int threads = Warpgroups * 128 + 32;
+  static constexpr int rows = TileM / Warpgroups;  // of a warpgroup
+  static constexpr int m64s = rows / 64;           // wgmma's along m
+  static constexpr int registers = TileN / 2;      // accumulators a thread, of one wgmma
+  static constexpr int p_bytes = TileM * TileK * 2, q_bytes = TileN * TileK * 2;
+  static constexpr int stage_bytes = p_bytes + q_bytes;
+  static_assert(rows % 64 == 0 && TileK % 64 == 0 && TileN % 8 == 0 && TileN <= 256);
+  static_assert(!QMnMajor || TileN % 64 == 0, "a panel along n is 64 wide");
+  static_assert(p_bytes % 1024 == 0 && q_bytes % 1024 == 0, "the swizzle's atom is 1024 bytes");
+};
+
+struct Position {
+  int stage = 0;
+  uint32_t phase = 0;
+
+  template <int Stages>
+  __device__ __forceinline__ void advance() {
+    if (++stage == Stages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// Where a cluster tile lies: groups of `group` tiles along m, and within a group n outermost, so that tiles that run
+// at the same time share rows and columns in L2.
+struct TileCoordinates {
+  int m, n, batch;
+
+  __device__ __forceinline__ TileCoordinates(const KernelArguments& arguments, int tile) {
+    const int per_batch = arguments.tiles_m * arguments.tiles_n;
+    batch = tile / per_batch;
+    tile -= batch * per_batch;
+    const int per_group = arguments.group * arguments.tiles_n;
+    const int group = tile / per_group;
+    tile -= group * per_group;
+    const int first = group * arguments.group;
+    const int height = min(arguments.group, arguments.tiles_m - first);
+    n = tile / height;
+    m = first + tile - n * height;
+  }
+};
+
+// One operand's tile into one stage. `share` blocks share it (1, or 2 with this block loading half `part`).
+template <int Extent, int TileK, int MnMajor>
+__device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t shared, uint32_t full, int mn, int k,
+                                             int batch, int share, int part) {
+  if constexpr (MnMajor) {
+    const int half = TileK / share * part;
+#pragma unroll
+    for (int panel = 0; panel < Extent / 64; ++panel) {
+      const uint32_t to = shared + (panel * TileK + half) * 128;
+      if (share == 1) {
+        ptx::tma_load_3d(to, map, full, mn + panel * 64, k + half, batch, ptx::evict_normal);
+      } else {
+        ptx::tma_load_3d_multicast(to, map, full, mn + panel * 64, k + half, batch, 3, ptx::evict_normal);
+      }
+    }
+  } else {
+    const int half = Extent / share * part;
+#pragma unroll
+    for (int panel = 0; panel < TileK / 64; ++panel) {
+      const uint32_t to = shared + (panel * Extent + half) * 128;
+      if (share == 1) {
+        ptx::tma_load_3d(to, map, full, k + panel * 64, mn + half, batch, ptx::evict_normal);
+      } else {
+        ptx::tma_load_3d_multicast(to, map, full, k + panel * 64, mn + half, batch, 3, ptx::evict_normal);
+      }
+    }
+  }
+}
+
+// A warpgroup's products of one stage: d += P[rows of `warpgroup`] Q. Asynchronous: commits a group.
+template <typename Tile>
+__device__ __forceinline__ void multiply_stage(float (&d)[Tile::m64s][Tile::registers], uint32_t stage, int warpgroup,
+                                               bool accumulate) {
+  const uint32_t p = stage + (Tile::p_mn_major ? warpgroup * (Tile::rows / 64) * Tile::k * 128
+                                               : warpgroup * Tile::rows * 128);
+  const uint64_t p_base = Tile::p_mn_major ? ptx::mn_major_descriptor(p, Tile::k) : ptx::k_major_descriptor(p);
+  const uint32_t q = stage + Tile::p_bytes;
+  const uint64_t q_base = Tile::q_mn_major ? ptx::mn_major_descriptor(q, Tile::k) : ptx::k_major_descriptor(q);
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < Tile::k / 16; ++step) {
+    // In units of 16 bytes, as descriptors count.
+    const int p_step = Tile::p_mn_major ? step * 128 : step / 4 * (Tile::m * 8) + step % 4 * 2;
+    const int q_step = Tile::q_mn_major ? step * 128 : step / 4 * (Tile::n * 8) + step % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < Tile::m64s; ++i) {
+      const int p_row = i * (Tile::p_mn_major ? Tile::k * 8 : 512);
+      ptx::Wgmma<Tile::n>::template ss<typename Tile::T, Tile::p_mn_major, Tile::q_mn_major>(
+          d[i], p_base + p_step + p_row, q_base + q_step, step > 0 || accumulate);
+    }
+  }
+  ptx::wgmma_commit_group();
+}
+
+template <typename Tile>
+__device__ __forceinline__ void pin(float (&d)[Tile::m64s][Tile::registers]) {
+#pragma unroll
+  for (int i = 0; i < Tile::m64s; ++i) ptx::wgmma_fence_operand(d[i]);
+}
+
+// An element of `c`, as float.
+template <typename T>
+__device__ __forceinline__ float load_c(const KernelArguments& arguments, int batch, int row, int column) {
+  const int64_t offset =
+      batch * arguments.c_stride_batch + row * arguments.c_stride_m + column * arguments.c_stride_n;
+  if (arguments.out_float) return static_cast<const float*>(arguments.c)[offset];
+  return static_cast<float>(static_cast<const T*>(arguments.c)[offset]);
+}
+
+template <typename T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  if constexpr (ptx::is_bfloat16<T>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ T narrow(float value) {
+  if constexpr (ptx::is_bfloat16<T>) {
+    return __float2bfloat16_rn(value);
+  } else {
+    return __float2half_rn(value);
+  }
+}
+
+}  // namespace cuda_llm_ops::cuda::sm90

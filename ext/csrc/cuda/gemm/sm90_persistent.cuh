@@ -1,0 +1,235 @@
+// GEMM on Hopper for products of many tiles: persistent blocks, one an SM, that walk over tiles.
+//
+//   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers
+//   last warp            one thread is the producer: it runs ahead over the tile borders, limited by the stages only,
+//                        so the next tile's loads overlap this tile's epilogue
+//
+//   shared memory   [stage 0: P | Q] ... [stage S - 1: P | Q]  [warpgroup 0: 2 output panels] ... [full S][empty S]
+//   barriers        full[s]: 1 arrival + bytes.  empty[s]: 4 warps x W x (blocks of the cluster that the producer
+//                   writes to); with multicast, consumers arrive in both blocks.
+//   cluster         1 x 1, 2 x 1 (two tiles along m share Q) or 1 x 2 (two along n share P)
+//   epilogue        64 x 128-byte panels: registers -> stmatrix (swizzled) -> TMA store, two panels in turn, so that
+//                   one is read by TMA while the next is written. What TMA cannot describe is stored by the threads.
+#pragma once
+
+#include "sm90_mainloop.cuh"
+
+namespace cuda_llm_ops::cuda::sm90 {
+
+constexpr int panel_bytes = 64 * 128;
+constexpr int panels_a_warpgroup = 2;
+
+template <typename Tile>
+constexpr int persistent_shared_bytes() {
+  return Tile::stages * Tile::stage_bytes + Tile::warpgroups * panels_a_warpgroup * panel_bytes + Tile::stages * 16 +
+         1024;  // slack: the base is rounded up to the swizzle's 1024
+}
+
+// Writes a warpgroup's accumulators: 64 * m64s rows from `row`, tile_n columns from `column`.
+template <typename Tile>
+__device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::registers], const KernelArguments& arguments,
+                                           const CUtensorMap* out_map, uint32_t panels, int barrier, int row,
+                                           int column, int batch) {
+  using T = typename Tile::T;
+  const int thread = threadIdx.x % 128;
+  const int warp = thread / 32, lane = thread % 32;
+  const int my_row = warp * 16 + lane / 4, my_column = lane % 4 * 2;
+
+  if (arguments.beta != 0.0f) {
+#pragma unroll
+    for (int i = 0; i < Tile::m64s; ++i) {
+#pragma unroll
+      for (int r = 0; r < Tile::registers; ++r) {
+        const int at_row = row + i * 64 + my_row + r / 2 % 2 * 8;
+        const int at_column = column + r / 4 * 8 + my_column + r % 2;
+        float value = arguments.alpha * d[i][r];
+        if (at_row < arguments.rows && at_column < arguments.columns) {
+          value += arguments.beta * load_c<T>(arguments, batch, at_row, at_column);
+        }
+        d[i][r] = value;
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < Tile::m64s; ++i) {
+#pragma unroll
+      for (int r = 0; r < Tile::registers; ++r) d[i][r] *= arguments.alpha;
+    }
+  }
+
+  if (!arguments.tma_store) {
+    const int64_t base = static_cast<int64_t>(batch) * arguments.rows * arguments.columns;
+#pragma unroll
+    for (int i = 0; i < Tile::m64s; ++i) {
+#pragma unroll
+      for (int r = 0; r < Tile::registers; ++r) {
+        const int at_row = row + i * 64 + my_row + r / 2 % 2 * 8;
+        const int at_column = column + r / 4 * 8 + my_column + r % 2;
+        if (at_row < arguments.rows && at_column < arguments.columns) {
+          const int64_t offset = base + static_cast<int64_t>(at_row) * arguments.columns + at_column;
+          if (arguments.out_float) {
+            static_cast<float*>(arguments.out)[offset] = d[i][r];
+          } else {
+            static_cast<T*>(arguments.out)[offset] = narrow<T>(d[i][r]);
+          }
+        }
+      }
+    }
+    return;
+  }
+
+  int buffer = 0;
+#pragma unroll
+  for (int i = 0; i < Tile::m64s; ++i) {
+    if (arguments.out_float) {
+#pragma unroll
+      for (int part = 0; part < Tile::n / 32; ++part) {
+        if (thread == 0) ptx::bulk_wait_group_read<panels_a_warpgroup - 1>();
+        ptx::bar_sync(barrier, 128);
+        const uint32_t panel = panels + buffer * panel_bytes;
+#pragma unroll
+        for (int g = 0; g < 4; ++g) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const int r = (part * 4 + g) * 4 + half * 2;
+            const uint32_t chunk = (g * 2 + lane % 4 / 2) ^ (lane / 4);
+            const uint32_t address = panel + (my_row + half * 8) * 128 + chunk * 16 + lane % 2 * 8;
+            ptx::st_shared_v2(address, d[i][r], d[i][r + 1]);
+          }
+        }
+        ptx::fence_proxy_async_shared();
+        ptx::bar_sync(barrier, 128);
+        if (thread == 0) {
+          ptx::tma_store_3d(out_map, panel, column + part * 32, row + i * 64, batch);
+          ptx::bulk_commit_group();
+        }
+        buffer ^= 1;
+      }
+    } else {
+#pragma unroll
+      for (int part = 0; part < Tile::n / 64; ++part) {
+        if (thread == 0) ptx::bulk_wait_group_read<panels_a_warpgroup - 1>();
+        ptx::bar_sync(barrier, 128);
+        const uint32_t panel = panels + buffer * panel_bytes;
+        // Lane l addresses row l % 8 of matrix l / 8: matrices 0, 1 are the upper and lower 8 rows of 8 columns, 2, 3
+        // those of the next 8.
+        const uint32_t line = panel + (warp * 16 + lane / 8 % 2 * 8 + lane % 8) * 128;
+#pragma unroll
+        for (int g = 0; g < 4; ++g) {
+          const int r = part * 32 + g * 8;
+          const uint32_t chunk = (g * 2 + lane / 16) ^ (lane % 8);
+          ptx::stmatrix_x4(line + chunk * 16, pack<T>(d[i][r], d[i][r + 1]), pack<T>(d[i][r + 2], d[i][r + 3]),
+                           pack<T>(d[i][r + 4], d[i][r + 5]), pack<T>(d[i][r + 6], d[i][r + 7]));
+        }
+        ptx::fence_proxy_async_shared();
+        ptx::bar_sync(barrier, 128);
+        if (thread == 0) {
+          ptx::tma_store_3d(out_map, panel, column + part * 64, row + i * 64, batch);
+          ptx::bulk_commit_group();
+        }
+        buffer ^= 1;
+      }
+    }
+  }
+}
+
+template <typename Tile>
+__global__ void __maxnreg__(224)
+    persistent_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
+                    const __grid_constant__ CUtensorMap out_map, const __grid_constant__ KernelArguments arguments) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) uint8_t shared_memory[];
+  const uint32_t stages = (ptx::shared_address(shared_memory) + 1023) & ~1023u;
+  const uint32_t panels = stages + Tile::stages * Tile::stage_bytes;
+  const uint32_t full = panels + Tile::warpgroups * panels_a_warpgroup * panel_bytes;
+  const uint32_t empty = full + Tile::stages * 8;
+
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int cluster_size = arguments.cluster_m * arguments.cluster_n;
+  const int rank = cluster_size == 1 ? 0 : ptx::cluster_ctarank();
+
+  if (threadIdx.x == 0) {
+    ptx::prefetch_tensormap(&p_map);
+    ptx::prefetch_tensormap(&q_map);
+    if (arguments.tma_store) ptx::prefetch_tensormap(&out_map);
+    for (int s = 0; s < Tile::stages; ++s) {
+      ptx::mbarrier_init(full + s * 8, 1);
+      ptx::mbarrier_init(empty + s * 8, 4 * Tile::warpgroups * cluster_size);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  if (cluster_size > 1) {
+    ptx::barrier_cluster_arrive_relaxed();
+    ptx::barrier_cluster_wait();
+  }
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+
+  const int first = blockIdx.x / cluster_size, step = gridDim.x / cluster_size;
+  const int my_m = arguments.cluster_m == 2 ? rank : 0, my_n = arguments.cluster_n == 2 ? rank : 0;
+
+  if (warp == Tile::warpgroups * 4) {
+    if (ptx::elect_sync()) {
+      Position at;
+      for (int tile = first; tile < arguments.tiles; tile += step) {
+        const TileCoordinates where(arguments, tile);
+        const int m = (where.m * arguments.cluster_m + my_m) * Tile::m;
+        const int n = (where.n * arguments.cluster_n + my_n) * Tile::n;
+        const int p_batch = arguments.p_batched ? where.batch : 0, q_batch = arguments.q_batched ? where.batch : 0;
+        for (int block = 0; block < arguments.k_blocks; ++block) {
+          const uint32_t stage = stages + at.stage * Tile::stage_bytes;
+          ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
+          ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
+          load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
+                                                           p_batch, arguments.cluster_n, my_n);
+          load_operand<Tile::n, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
+                                                           block * Tile::k, q_batch, arguments.cluster_m, my_m);
+          at.advance<Tile::stages>();
+        }
+      }
+    }
+    __syncwarp();
+  } else {
+    const int warpgroup = warp / 4;
+    const int lane = threadIdx.x % 32;
+    const auto release = [&](int stage) {
+      if (cluster_size == 1) {
+        if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
+      } else {
+        if (lane < 2) ptx::mbarrier_arrive_cluster(empty + stage * 8, lane);
+      }
+    };
+    Position at;
+    for (int tile = first; tile < arguments.tiles; tile += step) {
+      const TileCoordinates where(arguments, tile);
+      float d[Tile::m64s][Tile::registers];
+      pin<Tile>(d);
+      int previous = 0;
+      for (int block = 0; block < arguments.k_blocks; ++block) {
+        ptx::mbarrier_wait(full + at.stage * 8, at.phase);
+        multiply_stage<Tile>(d, stages + at.stage * Tile::stage_bytes, warpgroup, block > 0);
+        ptx::wgmma_wait_group<1>();
+        if (block > 0) release(previous);
+        previous = at.stage;
+        at.advance<Tile::stages>();
+      }
+      ptx::wgmma_wait_group<0>();
+      release(previous);
+      pin<Tile>(d);
+      const int m = (where.m * arguments.cluster_m + my_m) * Tile::m + warpgroup * Tile::rows;
+      const int n = (where.n * arguments.cluster_n + my_n) * Tile::n;
+      store_tile<Tile>(d, arguments, &out_map, panels + warpgroup * panels_a_warpgroup * panel_bytes, 1 + warpgroup, m,
+                       n, where.batch);
+    }
+    if (threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
+  }
+  // A peer's arrival or multicast must not find a block that has gone.
+  if (cluster_size > 1) {
+    ptx::barrier_cluster_arrive_relaxed();
+    ptx::barrier_cluster_wait();
+  }
+#endif
+}
+
+}  // namespace cuda_llm_ops::cuda::sm90

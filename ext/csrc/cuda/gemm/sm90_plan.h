@@ -1,0 +1,31 @@
+// Which Hopper kernel computes a product, and its launch. What is measured per GPU model is in sm90_table.h; a shape or
+// a card that is not there falls back to the cost model.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "sm90_kernels.h"
+
+namespace cuda_llm_ops::cuda::sm90 {
+
+struct Plan {
+  const Kernel* kernel = nullptr;
+  int split = 1;                     // blocks of a cluster that share k (split kernels)
+  int cluster_m = 1, cluster_n = 1;  // tiles of a cluster (persistent kernels)
+};
+
+const std::vector<const Kernel*>& all_kernels();
+
+// Every plan that computes this product. `kernel` is nullptr in none.
+std::vector<Plan> possible_plans(const GemmArguments& arguments);
+
+// The cost model: microseconds, for a card of `sms` multiprocessors.
+double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms);
+
+Plan choose_plan(const GemmArguments& arguments, int sms);
+
+const char* launch_plan(const GemmArguments& arguments, const Plan& plan, int sms, cudaStream_t stream);
+
+}  // namespace cuda_llm_ops::cuda::sm90

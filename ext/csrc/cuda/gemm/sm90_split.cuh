@@ -1,0 +1,232 @@
+// GEMM on Hopper for products of few tiles and for weights read once: a cluster a tile, its S blocks splitting k.
+//
+//   block s of S   k blocks [s K / S, (s + 1) K / S): producer and consumers as in sm90_mainloop.cuh, one pass
+//   reduction      every block sends each row's partial sums to the row's owner (st.async into the owner's shared
+//                  memory, which counts the bytes on an mbarrier); the owner adds the S parts in the order of their
+//                  blocks, so the result does not depend on timing, and writes 16 bytes a thread
+//
+//   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [parts: S x lines x length, float32]  [full][empty][arrived]
+//   lines          usual: the owned rows of D, tile_n long.  swap (D is out transposed): tile_n lines, one a row of out,
+//                  as long as there are owned rows of D; so a store runs along the rows of out in both cases
+//   S = 1          the parts are written by ordinary stores and a block barrier
+//
+// Several blocks share an SM: the loads of one hide the start and end of another.
+#pragma once
+
+#include "sm90_mainloop.cuh"
+
+namespace cuda_llm_ops::cuda::sm90 {
+
+constexpr int max_split = 8;
+
+// Floats between lines: the bank of (line, position) must differ over a warp's stores.
+__host__ __device__ constexpr int line_padding(bool swap) { return swap ? 4 : 8; }
+
+// Rows of D that one block of a split owns: a multiple of 8, so that 16-byte stores do not straddle owners.
+__host__ __device__ constexpr int owned_rows(int tile_m, int split) { return ((tile_m + split - 1) / split + 7) / 8 * 8; }
+
+template <typename Tile, bool Swap>
+__host__ __device__ constexpr int parts_bytes() {
+  int most = 0;
+  for (int split = 1; split <= max_split; ++split) {
+    const int owned = owned_rows(Tile::m, split);
+    const int lines = Swap ? Tile::n : owned, length = Swap ? owned : Tile::n;
+    const int bytes = split * lines * (length + line_padding(Swap)) * 4;
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+template <typename Tile, bool Swap>
+constexpr int split_shared_bytes() {
+  return Tile::stages * Tile::stage_bytes + parts_bytes<Tile, Swap>() + Tile::stages * 16 + 8 + 1024;
+}
+
+template <typename Tile, int BlocksPerSm>
+constexpr int split_max_registers() {
+  const int fair = 65536 / (BlocksPerSm * Tile::threads) / 8 * 8;
+  return fair < 224 ? fair : 224;
+}
+
+template <typename Tile, bool Swap, int BlocksPerSm>
+__global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
+    split_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
+               const __grid_constant__ CUtensorMap, const __grid_constant__ KernelArguments arguments) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using T = typename Tile::T;
+  extern __shared__ __align__(1024) uint8_t shared_memory[];
+  const uint32_t unaligned = ptx::shared_address(shared_memory);
+  const uint32_t stages = (unaligned + 1023) & ~1023u;
+  const uint32_t parts = stages + Tile::stages * Tile::stage_bytes;
+  const uint32_t full = parts + parts_bytes<Tile, Swap>();
+  const uint32_t empty = full + Tile::stages * 8;
+  const uint32_t arrived = empty + Tile::stages * 8;
+
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const int split = ptx::cluster_nctarank();
+  const int rank = ptx::cluster_ctarank();
+  const int owned = owned_rows(Tile::m, split);
+  const int my_first = rank * owned;
+  const int my_rows = min(max(Tile::m - my_first, 0), owned);
+
+  if (threadIdx.x == 0) {
+    ptx::prefetch_tensormap(&p_map);
+    ptx::prefetch_tensormap(&q_map);
+    for (int s = 0; s < Tile::stages; ++s) {
+      ptx::mbarrier_init(full + s * 8, 1);
+      ptx::mbarrier_init(empty + s * 8, 4 * Tile::warpgroups);
+    }
+    ptx::mbarrier_init(arrived, 1);
+    ptx::fence_mbarrier_init();
+    if (split > 1) ptx::mbarrier_arrive_expect_tx(arrived, split * my_rows * Tile::n * 4);
+  }
+  __syncthreads();
+  if (split > 1) ptx::barrier_cluster_arrive_relaxed();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+
+  const TileCoordinates where(arguments, blockIdx.x / split);
+  const int m = where.m * Tile::m, n = where.n * Tile::n;
+  const int first_block = static_cast<int>(static_cast<int64_t>(arguments.k_blocks) * rank / split);
+  const int last_block = static_cast<int>(static_cast<int64_t>(arguments.k_blocks) * (rank + 1) / split);
+
+  if (warp == Tile::warpgroups * 4) {
+    if (ptx::elect_sync()) {
+      Position at;
+      const int p_batch = arguments.p_batched ? where.batch : 0, q_batch = arguments.q_batched ? where.batch : 0;
+      for (int block = first_block; block < last_block; ++block) {
+        const uint32_t stage = stages + at.stage * Tile::stage_bytes;
+        ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
+        ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
+        load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
+                                                         p_batch, 1, 0);
+        load_operand<Tile::n, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
+                                                         block * Tile::k, q_batch, 1, 0);
+        at.advance<Tile::stages>();
+      }
+    }
+    __syncwarp();
+    if (split > 1) ptx::barrier_cluster_wait();
+    return;
+  }
+
+  const int warpgroup = warp / 4;
+  const int lane = threadIdx.x % 32;
+  float d[Tile::m64s][Tile::registers];
+#pragma unroll
+  for (int i = 0; i < Tile::m64s; ++i) {
+#pragma unroll
+    for (int r = 0; r < Tile::registers; ++r) d[i][r] = 0.0f;
+  }
+  pin<Tile>(d);
+  Position at;
+  int previous = 0;
+  for (int block = first_block; block < last_block; ++block) {
+    ptx::mbarrier_wait(full + at.stage * 8, at.phase);
+    multiply_stage<Tile>(d, stages + at.stage * Tile::stage_bytes, warpgroup, true);
+    ptx::wgmma_wait_group<1>();
+    if (block > first_block && lane == 0) ptx::mbarrier_arrive(empty + previous * 8);
+    previous = at.stage;
+    at.advance<Tile::stages>();
+  }
+  ptx::wgmma_wait_group<0>();
+  pin<Tile>(d);
+
+  // Send the parts to their owners. Until here a peer may not have initialised its barrier.
+  if (split > 1) ptx::barrier_cluster_wait();
+  const int lines = Swap ? Tile::n : owned;
+  const int pitch = (Swap ? owned : Tile::n) + line_padding(Swap);
+  const uint32_t part = parts + rank * lines * pitch * 4;
+#pragma unroll
+  for (int i = 0; i < Tile::m64s; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = warpgroup * Tile::rows + i * 64 + warp % 4 * 16 + half * 8 + lane / 4;
+      const int owner = row / owned;
+      const int line = row - owner * owned;
+      const uint32_t to = split > 1 ? ptx::mapa(part, owner) : part;
+      const uint32_t barrier = split > 1 ? ptx::mapa(arrived, owner) : arrived;
+#pragma unroll
+      for (int g = 0; g < Tile::n / 8; ++g) {
+        const int column = g * 8 + lane % 4 * 2;
+        const float x = d[i][g * 4 + half * 2], y = d[i][g * 4 + half * 2 + 1];
+        if constexpr (Swap) {
+          const uint32_t address = to + (column * pitch + line) * 4;
+          if (split > 1) {
+            ptx::st_async(address, x, barrier);
+            ptx::st_async(address + pitch * 4, y, barrier);
+          } else {
+            ptx::st_shared(address, x);
+            ptx::st_shared(address + pitch * 4, y);
+          }
+        } else {
+          const uint32_t address = to + (line * pitch + column) * 4;
+          if (split > 1) {
+            ptx::st_async_v2(address, x, y, barrier);
+          } else {
+            ptx::st_shared_v2(address, x, y);
+          }
+        }
+      }
+    }
+  }
+  if (split > 1) {
+    ptx::mbarrier_wait(arrived, 0);
+  } else {
+    ptx::bar_sync(1, Tile::warpgroups * 128);
+  }
+
+  // The owned part of the tile, 8 elements along a row of out at a time.
+  const int out_rows = Swap ? arguments.columns : arguments.rows;
+  const int out_columns = Swap ? arguments.rows : arguments.columns;
+  const int row_0 = Swap ? n : m + my_first, column_0 = Swap ? m + my_first : n;
+  const int my_lines = min(Swap ? Tile::n : my_rows, out_rows - row_0);
+  const int chunks = (Swap ? my_rows : Tile::n) / 8;
+  const float* const sums = reinterpret_cast<const float*>(shared_memory + (parts - unaligned));
+  for (int item = threadIdx.x; item < my_lines * chunks; item += Tile::warpgroups * 128) {
+    const int line = item / chunks, position = (item - line * chunks) * 8;
+    const int row = row_0 + line, column = column_0 + position;
+    float value[8] = {};
+    for (int s = 0; s < split; ++s) {
+      const float4* const from = reinterpret_cast<const float4*>(sums + (s * lines + line) * pitch + position);
+      const float4 low = from[0], high = from[1];
+      value[0] += low.x, value[1] += low.y, value[2] += low.z, value[3] += low.w;
+      value[4] += high.x, value[5] += high.y, value[6] += high.z, value[7] += high.w;
+    }
+    const int valid = min(8, out_columns - column);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      value[e] *= arguments.alpha;
+      if (arguments.beta != 0.0f && e < valid) {
+        value[e] += arguments.beta * load_c<T>(arguments, where.batch, row, column + e);
+      }
+    }
+    const int64_t offset = (static_cast<int64_t>(where.batch) * out_rows + row) * out_columns + column;
+    if (arguments.out_float) {
+      float* const out = static_cast<float*>(arguments.out) + offset;
+      if (arguments.vector_store && valid == 8) {
+        reinterpret_cast<float4*>(out)[0] = make_float4(value[0], value[1], value[2], value[3]);
+        reinterpret_cast<float4*>(out)[1] = make_float4(value[4], value[5], value[6], value[7]);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          if (e < valid) out[e] = value[e];
+        }
+      }
+    } else {
+      T* const out = static_cast<T*>(arguments.out) + offset;
+      if (arguments.vector_store && valid == 8) {
+        *reinterpret_cast<uint4*>(out) = make_uint4(pack<T>(value[0], value[1]), pack<T>(value[2], value[3]),
+                                                    pack<T>(value[4], value[5]), pack<T>(value[6], value[7]));
+      } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          if (e < valid) out[e] = narrow<T>(value[e]);
+        }
+      }
+    }
+  }
+#endif
+}
+
+}  // namespace cuda_llm_ops::cuda::sm90
