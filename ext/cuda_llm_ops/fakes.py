@@ -31,6 +31,9 @@ def _attention(op: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     _require(
         k.shape[0] == q.shape[0] and k.shape[3] == q.shape[3], ValueError, f"{op}: k {k.shape} against q {q.shape}"
     )
+    _require(q.shape[3] <= 256, NotImplementedError, f"{op}: q has head_dim {q.shape[3]}; it must be at most 256")
+    divisible = q.shape[1] == 0 if k.shape[1] == 0 else q.shape[1] % k.shape[1] == 0
+    _require(divisible, ValueError, f"{op}: heads of q {q.shape} are no multiple of those of k {k.shape}")
     _require(v.shape == k.shape, ValueError, f"{op}: v {v.shape} against k {k.shape}; they must be equal")
     return q.new_empty(q.shape)
 

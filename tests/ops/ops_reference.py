@@ -1,0 +1,103 @@
+"""What the operators must give, in float64, with a bound on the error that a float32 accumulation may make."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+ATTENTION = ("naive_attention", "tiled_attention", "flash_attention")
+GEMM = ("gemm", "tensor_core_gemm")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+UNIT = 2.0**-24  # half a unit in the last place of float32 at 1
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Half a unit in the last place at 1."""
+    return torch.finfo(dtype).eps / 2
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None) -> tuple[Tensor, Tensor]:
+    """The result and its tolerance, (batch, heads, seq_q, head_dim) in float64.
+
+    A masked key has no part in the sum, whatever its value. A row of scores that are all minus infinity gives zeros,
+    as scaled_dot_product_attention does. Probabilities may be rounded to the inputs' dtype before the second product.
+    """
+    dtype, heads, head_dim = q.dtype, q.shape[1], q.shape[3]
+    factor = 1.0 / math.sqrt(head_dim) if scale is None and head_dim else 1.0 if scale is None else float(scale)
+    group = heads // k.shape[1] if k.shape[1] else 1
+    q, k, v = (tensor.detach().to("cpu", torch.float64) for tensor in (q, k, v))
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    seq_q, seq_kv = q.shape[2], k.shape[2]
+    visible = torch.ones(seq_q, seq_kv, dtype=torch.bool)
+    if is_causal:
+        visible = visible.tril()
+    scores = (factor * (q @ k.transpose(-1, -2))).masked_fill(~visible, -math.inf)
+    empty = (scores == -math.inf).all(-1, keepdim=True)
+    weights = torch.softmax(scores, -1).masked_fill(empty, 0.0).masked_fill(~visible, 0.0)
+    out, magnitude = _weighted(weights, v, visible), _weighted(weights.nan_to_num(), v.abs(), visible)
+
+    spread = (factor * (q.abs() @ k.abs().transpose(-1, -2))).masked_fill(~visible, 0.0).nan_to_num(0.0, 0.0, 0.0)
+    largest = spread.amax(-1, keepdim=True) if seq_kv else spread.new_zeros((*spread.shape[:-1], 1))
+    score_error = 16 * UNIT * (1.0 + math.sqrt(head_dim)) * (1.0 + largest)
+    weight_error = 2 * rounding(dtype) + 8 * UNIT * math.sqrt(max(seq_kv, 1))
+    tolerance = (score_error + weight_error) * magnitude + 2 * rounding(dtype) * out.abs() + tiny(dtype)
+    return out, tolerance
+
+
+def _weighted(weights: Tensor, v: Tensor, visible: Tensor) -> Tensor:
+    if not v.isnan().any():
+        return weights @ v
+    terms = (weights.unsqueeze(-1) * v.unsqueeze(-3)).masked_fill(~visible.unsqueeze(-1), 0.0)  # 0 * NaN, unseen
+    return terms.sum(-2)
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    out_dtype: torch.dtype,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Tensor | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The result and its tolerance, (m, n) or (batch, m, n) in float64; BLAS's convention where alpha or beta is 0."""
+    a, b = (tensor.detach().to("cpu", torch.float64) for tensor in (a, b))
+    a = a.transpose(-1, -2) if trans_a else a
+    b = b.transpose(-1, -2) if trans_b else b
+    product, magnitude = torch.matmul(a, b), torch.matmul(a.abs(), b.abs())
+    out = alpha * product if alpha != 0 else torch.zeros_like(product)
+    magnitude = abs(alpha) * magnitude if alpha != 0 else torch.zeros_like(product)
+    if beta != 0:
+        assert c is not None
+        addend = beta * c.detach().to("cpu", torch.float64)
+        out, magnitude = out + addend, magnitude + addend.abs()
+    steps = 8.0 + 4.0 * math.sqrt(a.shape[-1])
+    tolerance = 2 * UNIT * steps * magnitude + 2 * rounding(out_dtype) * out.abs() + tiny(out_dtype)
+    return out, tolerance
+
+
+def tiny(dtype: torch.dtype) -> float:
+    """Twice the smallest subnormal, or twice the smallest normal where a kernel may flush subnormals (bfloat16)."""
+    info = torch.finfo(dtype)
+    return 2 * (info.tiny if dtype != torch.float16 else info.smallest_normal * info.eps)
+
+
+def assert_right(out: Tensor, expected: Tensor, tolerance: Tensor) -> None:
+    """Fail unless `out` is within `tolerance` of `expected`, with NaN and infinities in the same places."""
+    assert out.shape == expected.shape
+    got = out.detach().to("cpu", torch.float64)
+    rounded = expected.to(out.dtype).to(torch.float64)  # what overflows the output's dtype is infinite there
+    wrong_nan = got.isnan() != rounded.isnan()
+    assert not wrong_nan.any(), f"NaN in {int(wrong_nan.sum())} wrong places, first {wrong_nan.nonzero()[0].tolist()}"
+    near = (got - expected).abs() <= tolerance
+    wrong = ~(near | (got == rounded) | got.isnan())
+    if wrong.any():
+        at = tuple(wrong.nonzero()[0].tolist())
+        raise AssertionError(
+            f"{int(wrong.sum())} of {wrong.numel()} elements are wrong, first {list(at)}: {got[at].item():.9g}, "
+            f"must be {expected[at].item():.9g} within {tolerance[at].item():.3g}"
+        )
