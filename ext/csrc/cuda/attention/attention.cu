@@ -1,0 +1,42 @@
+// The attention operators of kernels.h: which kernel computes what.
+#include <cuda_runtime.h>
+
+#include "launch.h"
+#ifdef CUDA_LLM_OPS_SM90
+#include "sm90.h"
+#endif
+
+namespace cuda_llm_ops::cuda {
+
+size_t naive_attention_workspace_bytes(const AttentionArguments& a) {
+  return static_cast<size_t>(a.batch) * a.heads * a.seq_q * a.seq_kv * sizeof(float);
+}
+
+const char* naive_attention(const AttentionArguments& arguments, void* stream) {
+  return attention::naive(arguments, static_cast<cudaStream_t>(stream));
+}
+
+const char* tiled_attention(const AttentionArguments& arguments, void* stream) {
+  return attention::tiled(arguments, static_cast<cudaStream_t>(stream));
+}
+
+const char* flash_attention(const AttentionArguments& arguments, void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+#ifdef CUDA_LLM_OPS_SM90
+  if (sm90::flash_attention_supported(arguments)) return sm90::flash_attention(arguments, on);
+#endif
+  return arguments.type == ScalarType::float32 ? attention::flash_simt(arguments, on)
+                                               : attention::flash_mma(arguments, on);
+}
+
+void attention_attributes(std::vector<KernelAttributes>& into) {
+  attention::naive_attributes(into);
+  attention::tiled_attributes(into);
+  attention::flash_simt_attributes(into);
+  attention::flash_mma_attributes(into);
+#ifdef CUDA_LLM_OPS_SM90
+  sm90::attention_attributes(into);
+#endif
+}
+
+}  // namespace cuda_llm_ops::cuda

@@ -1,0 +1,134 @@
+// Chooses the instance of flash_mma.cuh for the arguments and launches it.
+#include "flash_mma.h"
+
+#include <algorithm>
+#include <cfloat>
+
+#include "flash_mma.cuh"
+
+namespace cuda_llm_ops::cuda {
+namespace flash_mma {
+namespace {
+
+struct Device {
+  int multiprocessors = 0;
+  int shared = 0;  // bytes a block may ask for
+};
+
+const char* current_device(Device& device) {
+  int ordinal = 0;
+  cudaError_t error = cudaGetDevice(&ordinal);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, ordinal);
+  }
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&device.shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal);
+  }
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();
+  return cudaGetErrorString(error);
+}
+
+bool rows_aligned(const void* tensor, const HeadStrides& stride, int batch, int heads, int rows) {
+  // A stride that nothing is multiplied with but 0 may be anything.
+  return reinterpret_cast<uintptr_t>(tensor) % 16 == 0 && (batch == 1 || stride.batch % 8 == 0) &&
+         (heads == 1 || stride.head % 8 == 0) && (rows == 1 || stride.seq % 8 == 0);
+}
+
+Strides narrow(const HeadStrides& stride) {
+  return {static_cast<int32_t>(stride.batch), static_cast<int32_t>(stride.head), static_cast<int32_t>(stride.seq)};
+}
+
+int64_t blocks_of(const AttentionArguments& a, int rows) {
+  return static_cast<int64_t>(a.batch) * a.heads * ((a.seq_q + rows - 1) / rows);
+}
+
+// The narrowest instance that holds the rows; of that width the one with the most rows a block that fills the device.
+const Instance* choose(const AttentionArguments& a, Instances among, const Device& device) {
+  const Instance* best = nullptr;
+  for (const Instance* one = among.first; one != among.first + among.count; ++one) {
+    if (one->head_dim < a.head_dim || one->kernel.shared > device.shared) continue;
+    if (best == nullptr) {
+      best = one;
+    } else if (one->head_dim == best->head_dim && blocks_of(a, best->rows) < device.multiprocessors) {
+      best = one;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+const Instance* choose(const AttentionArguments& a, const char*& refused) {
+  Device device;
+  refused = current_device(device);
+  if (refused != nullptr) return nullptr;
+  const bool half = a.type == ScalarType::float16;
+  const Instance* chosen = nullptr;
+  if (rows_aligned(a.q, a.q_stride, a.batch, a.heads, a.seq_q) &&
+      rows_aligned(a.k, a.k_stride, a.batch, a.kv_heads, a.seq_kv) &&
+      rows_aligned(a.v, a.v_stride, a.batch, a.kv_heads, a.seq_kv)) {
+    if (a.head_dim <= 128) {
+      chosen = choose(a, half ? aligned_float16() : aligned_bfloat16(), device);
+    } else if (a.head_dim > 136) {
+      chosen = choose(a, half ? wide_float16() : wide_bfloat16(), device);
+    }
+  }
+  if (chosen == nullptr) chosen = choose(a, half ? realigning_float16() : realigning_bfloat16(), device);
+  if (chosen == nullptr) refused = "flash_attention: the device has too little shared memory for this head_dim";
+  return chosen;
+}
+
+const char* run(const Instance& instance, const AttentionArguments& a, cudaStream_t stream) {
+  Parameters p{};
+  p.q = a.q;
+  p.k = a.k;
+  p.v = a.v;
+  p.out = a.out;
+  p.q_stride = narrow(a.q_stride);
+  p.k_stride = narrow(a.k_stride);
+  p.v_stride = narrow(a.v_stride);
+  p.out_stride = narrow(a.out_stride);
+  p.heads = a.heads;
+  p.group = a.heads / a.kv_heads;
+  p.seq_q = a.seq_q;
+  p.seq_kv = a.seq_kv;
+  p.head_dim = a.head_dim;
+  p.row_blocks = (a.seq_q + instance.rows - 1) / instance.rows;
+  p.pairs = a.batch * a.heads;
+  // Causal tiles differ in length: a section of pairs is worked on together, longest tiles first, so that the device
+  // does not end on long ones; as many pairs as keep their K and V in L2. Otherwise one pair after the other.
+  const int64_t kv_bytes = static_cast<int64_t>(a.seq_kv) * a.head_dim * 4;
+  p.section = a.causal ? static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / kv_bytes * p.group, p.group,
+                                                                  p.pairs))
+                       : 1;
+  // With scale 0 all scores are 0: the least normal number makes them so, and keeps masked ones -inf.
+  const float scale = a.scale * 1.4426950408889634f;
+  p.scale_log2 = scale == 0.0f ? FLT_MIN : scale;
+  p.causal = a.causal;
+  p.out_aligned = a.head_dim % 8 == 0 && rows_aligned(a.out, a.out_stride, a.batch, a.heads, a.seq_q);
+  void* arguments[] = {&p};
+  return attention::launch(instance.kernel, dim3(static_cast<unsigned>(p.pairs * p.row_blocks)),
+                           instance.kernel.threads, arguments, stream);
+}
+
+}  // namespace flash_mma
+
+namespace attention {
+
+const char* flash_mma(const AttentionArguments& arguments, cudaStream_t stream) {
+  const char* refused = nullptr;
+  const flash_mma::Instance* chosen = flash_mma::choose(arguments, refused);
+  return chosen == nullptr ? refused : flash_mma::run(*chosen, arguments, stream);
+}
+
+void flash_mma_attributes(std::vector<KernelAttributes>& into) {
+  using namespace flash_mma;
+  for (const Instances all : {aligned_float16(), wide_float16(), realigning_float16(), aligned_bfloat16(),
+                              wide_bfloat16(), realigning_bfloat16()}) {
+    for (int i = 0; i < all.count; ++i) add_attributes(all.first[i].kernel, into);
+  }
+}
+
+}  // namespace attention
+}  // namespace cuda_llm_ops::cuda

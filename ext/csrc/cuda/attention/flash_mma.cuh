@@ -1,0 +1,544 @@
+// flash_attention for 16-bit types on any GPU from sm_80: FlashAttention-2 (Dao, arXiv 2307.08691) on mma.sync.
+//
+//   block = Warps warps, each with its own 16 * RowTiles query rows; one (batch, head) and rows [first, first + kRows)
+//   keys pass by in blocks of BlockN, in ascending order
+//
+//             global --cp.async--> Q rows of the warp (once)        each warp its own rows: no block barrier
+//             global --cp.async--> ring of K and V blocks in shared memory, kStages deep, every thread loads
+//             shared --ldmatrix--> fragments --mma.sync--> S = Q K^T (registers)
+//             S --online softmax (exp2)--> P (registers, 16-bit)
+//             shared --ldmatrix.trans--> V fragments --mma.sync--> O += P V (registers)
+//
+//   step j:   wait for own cp.async of block j (Realign: j + 1)
+//             __syncthreads()    everybody's copies are visible; everybody is done with block j - 1
+//             issue cp.async of block j + 1 (Realign: j + 2) into the stage that block j - 1 used
+//             S, softmax, P V of block j
+//             (Realign: shift block j + 1 in place, before or after that; the halves of the block differ in the order,
+//              so that the shifting of one runs under the products of the other)
+//
+// One barrier a step. Shared memory rows are padded to an odd number of 16-byte chunks: the eight rows of an 8x8 matrix
+// then start in different banks, whatever the column, as an XOR swizzle would make them, but every address of a
+// thread is a base plus a compile-time offset.
+//
+// Realign: rows that do not start at multiples of 16 bytes (head_dim 129) cannot be copied by cp.async as they should
+// lie in shared memory. They are copied as the aligned 16-byte chunks that cover them, one chunk more than the row
+// needs, and moved to the left in place by their misalignment, each row by a few lanes of one warp. What a chunk holds
+// to the right of the row is never read (cp.async fills with zeros); what it holds to the left lies in the same 16
+// aligned bytes as the row's first element, hence in the same allocation, and is shifted out.
+//
+// Not-finite values: as softmax in IEEE arithmetic, and a row whose scores are all -inf gives 0 times V as
+// scaled_dot_product_attention does. Keys that causality hides take no part, but a hidden V row of the same block as
+// a visible one is multiplied by 0.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "../../kernels.h"
+#include "../numeric.cuh"
+#include "../ptx/cp_async.cuh"
+#include "../ptx/ex2.cuh"
+#include "../ptx/ldmatrix.cuh"
+#include "../ptx/mma_sync.cuh"
+#include "../ptx/mma_sync_m16n8k8.cuh"
+#include "../ptx/shared_address.cuh"
+#include "../ptx/special_registers.cuh"
+
+namespace cuda_llm_ops::cuda::flash_mma {
+
+// Offsets within a tensor fit in 31 bits, so 32-bit strides do.
+struct Strides {
+  int32_t batch, head, seq;
+};
+
+struct Parameters {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* out;
+  Strides q_stride, k_stride, v_stride, out_stride;
+  int32_t heads, group;              // query heads; query heads a kv head
+  int32_t seq_q, seq_kv, head_dim;
+  int32_t row_blocks;                // blocks of kRows query rows
+  int32_t pairs, section;            // batch * heads; how many of them are worked on together
+  float scale_log2;                  // scale * log2(e), never 0
+  bool causal;
+  bool out_aligned;                  // rows of out are whole, aligned 16-byte chunks
+};
+
+template <typename Element, int HeadDim_, int Warps_, int RowTiles_, int BlockN_, bool Realign_, bool QInRegisters_>
+struct Config {
+  using T = Element;
+  static constexpr int HeadDim = HeadDim_, Warps = Warps_, RowTiles = RowTiles_, BlockN = BlockN_;
+  static constexpr bool Realign = Realign_, QInRegisters = QInRegisters_;
+
+  static constexpr int kThreads = Warps * 32;
+  static constexpr int kWarpRows = RowTiles * 16;
+  static constexpr int kRows = Warps * kWarpRows;
+  static constexpr int kChunks = HeadDim / 8;                       // 16-byte chunks of a row
+  static constexpr int kRawChunks = kChunks + (Realign ? 1 : 0);    // that may cover an unaligned row
+  static constexpr int kPitch = (kRawChunks | 1) * 16;              // bytes
+  static constexpr int kGroup = 8 * kPitch + (Realign ? 16 : 0);    // bytes of 8 rows; rows 8 apart: different banks
+  static constexpr int kTile = BlockN / 8 * kGroup;                 // bytes of a block of K or V
+  static constexpr int kQueries = kRows / 8 * kGroup;
+  static constexpr int kAhead = Realign ? 2 : 1;                    // blocks in flight
+  static constexpr int kStages = kAhead + 1;
+  static constexpr int kShared = kQueries + kStages * 2 * kTile;
+
+  static_assert(HeadDim % 8 == 0 && BlockN % 32 == 0);
+  static_assert(!Realign || Warps == 4 || Warps == 8);
+};
+
+__device__ __forceinline__ uint32_t row_offset(int row, int group, int pitch) {
+  return static_cast<uint32_t>((row >> 3) * group + (row & 7) * pitch);
+}
+
+// How the rows of a block of `Rows` rows are dealt to `Threads` threads for copying: a few lanes side by side in a row.
+template <typename C, int Rows, int Threads>
+struct Deal {
+  static constexpr int kLanes = C::kRawChunks % 8 != 0 && C::kRawChunks % 4 == 0 ? 4 : 8;
+  static constexpr int kRowsAtOnce = Threads / kLanes;
+  static constexpr int kPasses = (Rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  static constexpr int kChunksALane = (C::kRawChunks + kLanes - 1) / kLanes;
+};
+
+// Copies rows of head_dim elements into shared memory, asynchronously. `from` is this thread's first row (thread /
+// kLanes of the block) in global memory, `rows` how many rows of the block exist: the others, and the columns at or
+// past head_dim, become zeros.
+template <typename C, int Rows, int Threads>
+__device__ __forceinline__ void copy_rows(uint32_t shared, const char* from, int stride_bytes, int rows, int head_dim,
+                                          int thread) {
+  using D = Deal<C, Rows, Threads>;
+  const int lane = thread % D::kLanes;
+  const int row0 = thread / D::kLanes;
+#pragma unroll
+  for (int pass = 0; pass < D::kPasses; ++pass) {
+    const int row = row0 + pass * D::kRowsAtOnce;
+    const char* begin = from + static_cast<int64_t>(pass * D::kRowsAtOnce) * stride_bytes;
+    int left = head_dim * 2 - lane * 16;  // bytes of the row from this lane's first chunk on
+    if constexpr (C::Realign) {
+      const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(begin) & 15);
+      begin -= shift;
+      left += shift;
+    }
+    if (row >= rows) left = 0;
+    const uint32_t to = shared + row_offset(row, C::kGroup, C::kPitch) + lane * 16;
+    if (D::kPasses * D::kRowsAtOnce == Rows || row < Rows) {
+#pragma unroll
+      for (int i = 0; i < D::kChunksALane; ++i) {
+        const int chunk = i * D::kLanes;
+        // Where no byte is left nothing is read, wherever the address points.
+        if (D::kChunksALane * D::kLanes == C::kRawChunks || lane + chunk < C::kRawChunks) {
+          ptx::cp_async_cg_16(to + chunk * 16, begin + (lane + chunk) * 16, min(16, max(0, left - chunk * 16)));
+        }
+      }
+    }
+  }
+}
+
+// Moves chunks [from, to) of a row left by 4 * Words + (odd ? 2 : 0) bytes; `after` is what chunk `to` held.
+template <int Words>
+__device__ __forceinline__ void shift_chunks(uint4* row, int from, int to, bool odd, uint4 after) {
+  const uint32_t select = odd ? 0x5432u : 0x3210u;
+  uint4 low = row[from];
+  for (int chunk = from; chunk < to; ++chunk) {
+    const uint4 high = chunk + 1 < to ? row[chunk + 1] : after;
+    const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint32_t moved[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      moved[i] = __byte_perm(words[i + Words], words[i + Words + 1 < 8 ? i + Words + 1 : 7], select);
+    }
+    row[chunk] = make_uint4(moved[0], moved[1], moved[2], moved[3]);
+    low = high;
+  }
+}
+
+// Shifts one row in place; `Parts` lanes of the warp share a row. The whole warp calls, idle lanes with active false.
+template <typename C, int Parts>
+__device__ __forceinline__ void realign_row(unsigned char* bytes, int shift, int part, bool active) {
+  constexpr int kEach = (C::kChunks + Parts - 1) / Parts;
+  uint4* row = reinterpret_cast<uint4*>(bytes);
+  const int from = part * kEach;
+  const int to = min(from + kEach, C::kChunks);
+  active = active && shift != 0 && from < to;
+  uint4 after = make_uint4(0, 0, 0, 0);
+  if (active) after = row[to];
+  __syncwarp();  // before the next lane overwrites it
+  if (active) {
+    const bool odd = shift & 2;
+    // Rows of a warp are 8 apart: where rows are dense they share one misalignment, and the warp takes one branch.
+    switch (shift >> 2) {
+      case 0: shift_chunks<0>(row, from, to, odd, after); break;
+      case 1: shift_chunks<1>(row, from, to, odd, after); break;
+      case 2: shift_chunks<2>(row, from, to, odd, after); break;
+      default: shift_chunks<3>(row, from, to, odd, after); break;
+    }
+  }
+  __syncwarp();
+}
+
+template <typename T>
+__device__ __forceinline__ int misalignment(const T* matrix, int stride, int row) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(matrix + row * stride) & 15);
+}
+
+// Realigns a block of K and of V: warp w takes the rows r with r % 8 = w (and w + Warps).
+template <typename C>
+__device__ __forceinline__ void realign_block(unsigned char* keys, unsigned char* values, const typename C::T* k,
+                                              const typename C::T* v, int k_stride, int v_stride,
+                                              int first_row, int limit, int warp, int lane) {
+  constexpr int kOctets = C::BlockN / 8;
+  constexpr int kParts = 32 / (2 * kOctets);
+  static_assert(kParts >= 1 && kParts * 2 * kOctets == 32);
+  const int octet = lane % kOctets;
+  const bool is_value = lane / kOctets % 2;
+  const int part = lane / (2 * kOctets);
+#pragma unroll
+  for (int residue = 0; residue < 8; residue += C::Warps) {
+    const int row = octet * 8 + residue + warp;
+    const bool active = first_row + row < limit;
+    const int shift = is_value ? misalignment(v, v_stride, first_row + row) : misalignment(k, k_stride, first_row + row);
+    realign_row<C, kParts>((is_value ? values : keys) + row_offset(row, C::kGroup, C::kPitch), shift, part, active);
+  }
+}
+
+// Which rows of which (batch, head) pair: sections of pairs one after the other, in a section the rows that see the most
+// keys first.
+struct Tile {
+  int batch, head, row_block;
+
+  __device__ __forceinline__ static Tile of(const Parameters& p, int index) {
+    const int first_pair = index / (p.section * p.row_blocks) * p.section;
+    const int rest = index - first_pair * p.row_blocks;
+    const int section = min(p.section, p.pairs - first_pair);
+    const int pair = first_pair + rest % section;
+    return {pair / p.heads, pair % p.heads, p.row_blocks - 1 - rest / section};
+  }
+};
+
+struct Plan {
+  int k_offset, v_offset, out_offset;  // elements
+  int block_row, blocks;
+};
+
+template <typename C>
+__global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kernel(const __grid_constant__ Parameters p) {
+  using T = typename C::T;
+  constexpr int kRowTiles = C::RowTiles;
+  constexpr int kColumns = C::BlockN / 8;    // 8-wide column tiles of S
+  constexpr int kOutTiles = C::HeadDim / 8;  // 8-wide column tiles of O
+  constexpr int kSteps = C::HeadDim / 16;    // whole k16 steps of Q K^T
+  constexpr bool kHalfStep = C::HeadDim % 16 != 0;
+
+  // What the block's tile is, in shared memory: the accumulators leave no registers for it. Whatever a step needs is
+  // read or computed afresh (see special_registers.cuh).
+  __shared__ volatile Plan plan;
+  extern __shared__ __align__(128) unsigned char shared[];
+  unsigned char* const ring = shared + C::kQueries;
+  const uint32_t ring_address = ptx::shared_address(ring);
+
+  const auto copy_block = [&](int block, int k_offset, int v_offset) {
+    const uint32_t stage = ring_address + block % C::kStages * (2 * C::kTile);
+    const int thread = ptx::fresh_tid_x();
+    const int row = block * C::BlockN + thread / Deal<C, C::BlockN, C::kThreads>::kLanes;
+    const int rows = p.seq_kv - block * C::BlockN;
+    copy_rows<C, C::BlockN, C::kThreads>(
+        stage, reinterpret_cast<const char*>(static_cast<const T*>(p.k) + (k_offset + row * p.k_stride.seq)),
+        p.k_stride.seq * 2, rows, p.head_dim, thread);
+    copy_rows<C, C::BlockN, C::kThreads>(
+        stage + C::kTile, reinterpret_cast<const char*>(static_cast<const T*>(p.v) + (v_offset + row * p.v_stride.seq)),
+        p.v_stride.seq * 2, rows, p.head_dim, thread);
+  };
+  const auto realign = [&](int block) {
+    unsigned char* stage = ring + block % C::kStages * (2 * C::kTile);
+    const int thread = ptx::fresh_tid_x();
+    realign_block<C>(stage, stage + C::kTile, static_cast<const T*>(p.k) + plan.k_offset,
+                     static_cast<const T*>(p.v) + plan.v_offset, p.k_stride.seq, p.v_stride.seq, block * C::BlockN,
+                     p.seq_kv, thread / 32, thread % 32);
+  };
+
+  {
+    const Tile tile = Tile::of(p, static_cast<int>(blockIdx.x));
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+    const int block_row = tile.row_block * C::kRows;
+    const int block_end = min(block_row + C::kRows, p.seq_q);
+    const int key_end = p.causal ? min(p.seq_kv, block_end) : p.seq_kv;  // keys that any row of the block sees
+    const int blocks = (key_end + C::BlockN - 1) / C::BlockN;
+    const int k_offset = tile.batch * p.k_stride.batch + tile.head / p.group * p.k_stride.head;
+    const int v_offset = tile.batch * p.v_stride.batch + tile.head / p.group * p.v_stride.head;
+    if (thread == 0) {
+      plan.k_offset = k_offset;
+      plan.v_offset = v_offset;
+      plan.block_row = block_row;
+      plan.blocks = blocks;
+      plan.out_offset = tile.batch * p.out_stride.batch + tile.head * p.out_stride.head + block_row * p.out_stride.seq;
+    }
+    const int warp_row = block_row + warp * C::kWarpRows;
+    const T* q = static_cast<const T*>(p.q) + (tile.batch * p.q_stride.batch + tile.head * p.q_stride.head);
+    unsigned char* const queries = shared + warp * (C::kWarpRows / 8) * C::kGroup;
+    const int row = warp_row + lane / Deal<C, C::kWarpRows, 32>::kLanes;
+    copy_rows<C, C::kWarpRows, 32>(ptx::shared_address(queries),
+                                   reinterpret_cast<const char*>(q + row * p.q_stride.seq), p.q_stride.seq * 2,
+                                   p.seq_q - warp_row, p.head_dim, lane);
+    copy_block(0, k_offset, v_offset);
+    ptx::cp_async_commit_group();
+    if constexpr (C::Realign) {
+      if (blocks > 1) copy_block(1, k_offset, v_offset);
+      ptx::cp_async_commit_group();
+      ptx::cp_async_wait_group<1>();
+      __syncthreads();
+#pragma unroll
+      for (int first = 0; first < C::kWarpRows; first += 32) {
+        const int query = first + lane;
+        const bool active = query < C::kWarpRows && warp_row + query < p.seq_q;
+        const int shift = misalignment(q, p.q_stride.seq, warp_row + query);
+        realign_row<C, 1>(queries + (active ? row_offset(query, C::kGroup, C::kPitch) : 0), shift, 0, active);
+      }
+      realign(0);
+    }
+  }
+
+  float o[kRowTiles][kOutTiles][4];
+  float maximum[kRowTiles][2], sum[kRowTiles][2];
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int n = 0; n < kOutTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) o[i][n][e] = 0.0f;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      maximum[i][h] = -INFINITY;
+      sum[i][h] = 0.0f;
+    }
+  }
+
+  uint32_t kept_q[C::QInRegisters ? kRowTiles : 1][C::QInRegisters ? kSteps : 1][4];
+
+  const auto compute = [&](int block) {
+    // Where this lane's rows of the 8x8 matrices lie. Q and V: 16 rows, two chunks; K: the same by 8 rows and two chunks
+    // the other way round.
+    const int thread = ptx::fresh_tid_x();
+    const int lane = thread % 32;
+    const uint32_t row_of_8 = (lane & 7) * C::kPitch;
+    const uint32_t fragment = (lane >> 3 & 1) * C::kGroup + row_of_8 + lane / 16 * 16;
+    const uint32_t narrow_fragment = (lane >> 3 & 1) * C::kGroup + row_of_8;
+    const uint32_t key_fragment = lane / 16 * C::kGroup + row_of_8 + (lane >> 3 & 1) * 16;
+    const uint32_t narrow_key_fragment = lane / 8 * C::kGroup + row_of_8;
+    const uint32_t queries = ptx::shared_address(shared) + thread / 32 * (C::kWarpRows / 8 * C::kGroup);
+    const uint32_t keys = ring_address + block % C::kStages * (2 * C::kTile);
+    const uint32_t values = keys + C::kTile;
+    const int first_key = block * C::BlockN;
+    const auto load_q = [&](uint32_t(&a)[4], int i, int step) {
+      ptx::ldmatrix_x4(a, queries + fragment + i * 2 * C::kGroup + step * 32);
+    };
+    if constexpr (C::QInRegisters) {
+      if (block == 0) {
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+          for (int step = 0; step < kSteps; ++step) load_q(kept_q[i][step], i, step);
+        }
+      }
+    }
+
+    float s[kRowTiles][kColumns][4];
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[i][n][e] = 0.0f;
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      uint32_t a[kRowTiles][4];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        if constexpr (C::QInRegisters) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) a[i][e] = kept_q[i][step][e];
+        } else {
+          load_q(a[i], i, step);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kColumns; n += 2) {
+        uint32_t b[4];
+        ptx::ldmatrix_x4(b, keys + key_fragment + n * C::kGroup + step * 32);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          ptx::mma_sync_m16n8k16<T>(s[i][n], a[i], b[0], b[1]);
+          ptx::mma_sync_m16n8k16<T>(s[i][n + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+    if constexpr (kHalfStep) {
+      uint32_t a[kRowTiles][2];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        ptx::ldmatrix_x2(a[i], queries + narrow_fragment + i * 2 * C::kGroup + kSteps * 32);
+      }
+#pragma unroll
+      for (int n = 0; n < kColumns; n += 4) {
+        uint32_t b[4];
+        ptx::ldmatrix_x4(b, keys + narrow_key_fragment + n * C::kGroup + kSteps * 32);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) ptx::mma_sync_m16n8k8<T>(s[i][n + e], a[i], b[e]);
+        }
+      }
+    }
+
+    // Only blocks at the end of the keys or on the diagonal hold pairs that do not count.
+    const int warp_row = plan.block_row + ptx::fresh_tid_x() / 32 * C::kWarpRows;
+    if (first_key + C::BlockN > p.seq_kv || (p.causal && first_key + C::BlockN - 1 > warp_row)) {
+      const int lane = ptx::fresh_tid_x() % 32;
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int row = warp_row + i * 16 + h * 8 + lane / 4;
+          const int limit = (p.causal ? min(p.seq_kv, row + 1) : p.seq_kv) - first_key - lane % 4 * 2;
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+            if (n * 8 >= limit) s[i][n][2 * h] = -INFINITY;
+            if (n * 8 + 1 >= limit) s[i][n][2 * h + 1] = -INFINITY;
+          }
+        }
+      }
+    }
+
+    // Online softmax: scores stay unscaled, the scale is folded into the argument of exp2.
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float top = fmaxf(s[i][0][2 * h], s[i][0][2 * h + 1]);
+#pragma unroll
+        for (int n = 1; n < kColumns; ++n) top = fmaxf(top, fmaxf(s[i][n][2 * h], s[i][n][2 * h + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        top = fmaxf(top, maximum[i][h]);
+        // Where every score so far is -inf the subtraction below would make NaN of weights that are 0.
+        const float base = top == -INFINITY ? 0.0f : top * p.scale_log2;
+        const float shrink = cuda_llm_ops::ptx::ex2(maximum[i][h] * p.scale_log2 - base);
+        maximum[i][h] = top;
+        float total = sum[i][h] * shrink;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int e = 2 * h; e < 2 * h + 2; ++e) {
+            s[i][n][e] = cuda_llm_ops::ptx::ex2(__fmaf_rn(s[i][n][e], p.scale_log2, -base));
+            total += s[i][n][e];
+          }
+        }
+        sum[i][h] = total;
+#pragma unroll
+        for (int n = 0; n < kOutTiles; ++n) {
+          o[i][n][2 * h] *= shrink;
+          o[i][n][2 * h + 1] *= shrink;
+        }
+      }
+    }
+
+#pragma unroll
+    for (int step = 0; step < C::BlockN / 16; ++step) {
+      uint32_t a[kRowTiles][4];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float* pair_of = &s[i][2 * step + e / 2][e % 2 * 2];
+          a[i][e] = pack_pair<T>(pair_of[0], pair_of[1]);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n + 1 < kOutTiles; n += 2) {
+        uint32_t b[4];
+        ptx::ldmatrix_x4_trans(b, values + fragment + step * 2 * C::kGroup + n * 16);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) {
+          ptx::mma_sync_m16n8k16<T>(o[i][n], a[i], b[0], b[1]);
+          ptx::mma_sync_m16n8k16<T>(o[i][n + 1], a[i], b[2], b[3]);
+        }
+      }
+      if constexpr (kOutTiles % 2 != 0) {
+        uint32_t b[2];
+        ptx::ldmatrix_x2_trans(b, values + narrow_fragment + step * 2 * C::kGroup + (kOutTiles - 1) * 16);
+#pragma unroll
+        for (int i = 0; i < kRowTiles; ++i) ptx::mma_sync_m16n8k16<T>(o[i][kOutTiles - 1], a[i], b[0], b[1]);
+      }
+    }
+  };
+
+  for (int block = 0;; ++block) {
+    ptx::cp_async_wait_group<0>();
+    __syncthreads();
+    const int blocks = plan.blocks;
+    if (block == blocks) break;
+    if (block + C::kAhead < blocks) copy_block(block + C::kAhead, plan.k_offset, plan.v_offset);
+    ptx::cp_async_commit_group();
+    // A warp has nothing to compute where it has no row, or where all its rows come before the block's keys.
+    const int warp = ptx::fresh_tid_x() / 32;
+    const int warp_row = plan.block_row + warp * C::kWarpRows;
+    const bool computes = warp_row < p.seq_q && (!p.causal || block * C::BlockN < warp_row + C::kWarpRows);
+    if constexpr (C::Realign) {
+      const bool more = block + 1 < blocks;
+      if (more && warp < C::Warps / 2) realign(block + 1);
+      if (computes) compute(block);
+      if (more && ptx::fresh_tid_x() / 32 >= C::Warps / 2) realign(block + 1);
+    } else {
+      if (computes) compute(block);
+    }
+  }
+
+  // O / sum through the warp's own rows of Q, then out in whole chunks.
+  const int end_lane = ptx::fresh_tid_x() % 32;
+  const int end_warp = ptx::fresh_tid_x() / 32;
+  const int rows = min(C::kWarpRows, p.seq_q - plan.block_row - end_warp * C::kWarpRows);
+  if (rows <= 0) return;
+  unsigned char* const staged = shared + end_warp * (C::kWarpRows / 8) * C::kGroup;
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float total = sum[i][h];
+      total += __shfl_xor_sync(0xffffffffu, total, 1);
+      total += __shfl_xor_sync(0xffffffffu, total, 2);
+      const float inverse = total == 0.0f ? 1.0f : __frcp_rn(total);
+      unsigned char* row = staged + (2 * i + h) * C::kGroup + end_lane / 4 * C::kPitch + end_lane % 4 * 4;
+#pragma unroll
+      for (int n = 0; n < kOutTiles; ++n) {
+        *reinterpret_cast<uint32_t*>(row + n * 16) =
+            pack_pair<T>(o[i][n][2 * h] * inverse, o[i][n][2 * h + 1] * inverse);
+      }
+    }
+  }
+  __syncwarp();
+  T* out = static_cast<T*>(p.out) + (plan.out_offset + end_warp * C::kWarpRows * p.out_stride.seq);
+  if (p.out_aligned) {
+    const int chunks = p.head_dim / 8;
+    for (int index = end_lane; index < rows * C::kChunks; index += 32) {
+      const int row = index / C::kChunks;
+      const int chunk = index % C::kChunks;
+      if (chunk < chunks) {
+        *reinterpret_cast<uint4*>(out + row * p.out_stride.seq + chunk * 8) =
+            *reinterpret_cast<const uint4*>(staged + row_offset(row, C::kGroup, C::kPitch) + chunk * 16);
+      }
+    }
+  } else {
+    for (int row = 0; row < rows; ++row) {
+      const T* from = reinterpret_cast<const T*>(staged + row_offset(row, C::kGroup, C::kPitch));
+      for (int column = end_lane; column < p.head_dim; column += 32) out[row * p.out_stride.seq + column] = from[column];
+    }
+  }
+}
+
+}  // namespace cuda_llm_ops::cuda::flash_mma

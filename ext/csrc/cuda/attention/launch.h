@@ -1,0 +1,60 @@
+// What the files of this folder share on the host: launching a kernel by its address, and naming it in the attributes.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "../../kernels.h"
+
+namespace cuda_llm_ops::cuda::attention {
+
+// One compiled kernel: what its launch needs and what kernel_attributes() says of it.
+struct Kernel {
+  const char* family;  // the operator
+  const char* name;
+  const void* address;
+  int threads;         // a block; 0: varies
+  int shared;          // bytes of dynamic shared memory a block asks for
+};
+
+// Launches `blocks` blocks. `arguments` as cudaLaunchKernel takes them.
+inline const char* launch(const Kernel& kernel, dim3 blocks, int threads, void** arguments, cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  // More than 48 KB must be asked for, per kernel and device; asking again costs less than remembering safely.
+  if (kernel.shared > 48 * 1024) {
+    error = cudaFuncSetAttribute(kernel.address, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared);
+  }
+  if (error == cudaSuccess) {
+    error = cudaLaunchKernel(kernel.address, blocks, dim3(static_cast<unsigned>(threads)), arguments,
+                             static_cast<size_t>(kernel.shared), stream);
+  }
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // reported here, so not to be found by whoever looks next
+  return cudaGetErrorString(error);
+}
+
+inline void add_attributes(const Kernel& kernel, std::vector<KernelAttributes>& into) {
+  cudaFuncAttributes found{};
+  if (cudaFuncGetAttributes(&found, kernel.address) != cudaSuccess) {
+    cudaGetLastError();
+    return;
+  }
+  into.push_back({kernel.family, kernel.name, found.numRegs, found.sharedSizeBytes, static_cast<size_t>(kernel.shared),
+                  found.localSizeBytes, found.maxThreadsPerBlock});
+}
+
+const char* naive(const AttentionArguments& arguments, cudaStream_t stream);
+void naive_attributes(std::vector<KernelAttributes>& into);
+
+const char* tiled(const AttentionArguments& arguments, cudaStream_t stream);
+void tiled_attributes(std::vector<KernelAttributes>& into);
+
+const char* flash_simt(const AttentionArguments& arguments, cudaStream_t stream);  // float32
+void flash_simt_attributes(std::vector<KernelAttributes>& into);
+
+const char* flash_mma(const AttentionArguments& arguments, cudaStream_t stream);  // float16, bfloat16
+void flash_mma_attributes(std::vector<KernelAttributes>& into);
+
+}  // namespace cuda_llm_ops::cuda::attention
