@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.check import check, library_of
-from perfsuite.oracle.form import check_form
+from perfsuite.oracle.form import check_form, check_kind
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.memory import poison_free_memory
 from perfsuite.oracle.tensors import copy_in_place, map_tensors, same_bits, tensors_in
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 def examine(
     problem: Problem,
     candidate: Callable[..., Any],
+    rival: Callable[..., Any] | None,
     generator: torch.Generator,
     *,
-    rival: Callable[..., Any] | None = None,
     distribution: str = "normal",
     deterministic: bool = True,
 ) -> Judgement:
     """Judge `candidate` on fresh inputs from `generator`, on its device.
 
-    rival: the library whose error sets the tolerance; the problem's own unless given. deterministic: whether the same
+    rival: the library whose error sets the tolerance; None for the problem's own. deterministic: whether the same
     inputs must give the same bits twice. Whatever the candidate or the rival raises is passed on.
     """
     import torch
@@ -43,25 +43,31 @@ def examine(
     with torch.no_grad():
         poison_free_memory(inputs)
         first = inputs.call(candidate)
+        fault = check_kind(first, inputs)
+        if fault is not None:
+            return fault
         seen = map_tensors(first, torch.clone)
         synchronise(generator.device)
         if not same_bits(inputs, kept):
             return wrong(Reason.INPUTS_CHANGED, _changed(inputs, kept))
         second_inputs = map_tensors(kept, copy_in_place)
         second = second_inputs.call(candidate)
+        fault = check_kind(second, second_inputs)
+        if fault is not None:
+            return fault
         again = map_tensors(second, torch.clone)
         synchronise(generator.device)
-        if _is_plain(first) and not same_bits(first, seen):
+        if not same_bits(first, seen):
             return wrong(
                 Reason.OUTPUT_CHANGED,
                 "the output changed after the call had returned: work was still going on elsewhere, or a second call "
                 "wrote into the result of the first",
             )
         expected = kept.call(rival or library_of(problem))
-        fault = check_form(first, expected, inputs) or check_form(second, expected, second_inputs)
+        fault = check_form(seen, expected, kept) or check_form(again, expected, kept)
         if fault is not None:
             return fault
-        judgement = check(problem, kept, seen, expected)
+        judgement = check(problem, kept, seen, expected, rival=rival, distribution=distribution)
         if judgement.ok and deterministic and not same_bits(seen, again):
             return wrong(Reason.NOT_DETERMINISTIC, _differs(seen, again))
     return judgement
@@ -73,12 +79,6 @@ def synchronise(device: torch.device) -> None:
 
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _is_plain(output: Any) -> bool:
-    import torch
-
-    return all(type(tensor) is torch.Tensor for tensor in tensors_in(output))
 
 
 def _changed(inputs: Inputs, kept: Inputs) -> str:

@@ -13,25 +13,40 @@ if TYPE_CHECKING:
     import torch
 
 
-def check_form(output: Any, expected: Any, inputs: Inputs) -> Judgement | None:
-    """Compare shape, dtype, device, exact type and memory of `output` with those of `expected` (the library's result).
+def check_kind(output: Any, inputs: Inputs) -> Judgement | None:
+    """Whether `output` is a plain tensor with memory of its own, or several; None where nothing is wrong.
 
-    None where nothing is wrong. A subclass of Tensor is wrong even if it behaves: it can put the work off until the
-    checker looks. So is a result that lies in an input's memory.
+    Asked before anything is done with the output. A subclass of Tensor is wrong even if it behaves: it can put the
+    work off until the checker looks. So is a result that lies in an input's memory.
     """
-    given, wanted = _as_list(output), _as_list(expected)
+    given = _as_list(output)
     if isinstance(given, Judgement):
         return given
-    assert not isinstance(wanted, Judgement)
-    if len(given) != len(wanted):
-        return wrong(Reason.BAD_SHAPE, f"the candidate returns {len(given)} tensors, the library {len(wanted)}")
-    input_memory = _storages(inputs)
-    for place, (one, other) in enumerate(zip(given, wanted, strict=True)):
-        what = "the output" if len(given) == 1 else f"output {place}"
-        fault = _fault(what, one, other) or _shares(what, one, input_memory)
+    input_memory = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(inputs) if tensor.numel()}
+    for place, one in enumerate(given):
+        fault = _kind(_what(place, given), one, input_memory)
         if fault is not None:
             return fault
     return None
+
+
+def check_form(output: Any, expected: Any, inputs: Inputs) -> Judgement | None:
+    """`check_kind`, and shape, dtype and device against `expected`, the library's result."""
+    fault = check_kind(output, inputs)
+    if fault is not None:
+        return fault
+    given, wanted = list(tensors_in(output)), list(tensors_in(expected))
+    if len(given) != len(wanted):
+        return wrong(Reason.BAD_SHAPE, f"the candidate returns {len(given)} tensors, the library {len(wanted)}")
+    for place, (one, other) in enumerate(zip(given, wanted, strict=True)):
+        fault = _form(_what(place, given), one, other)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _what(place: int, given: list[torch.Tensor]) -> str:
+    return "the output" if len(given) == 1 else f"output {place}"
 
 
 def _as_list(output: Any) -> list[torch.Tensor] | Judgement:
@@ -47,7 +62,7 @@ def _as_list(output: Any) -> list[torch.Tensor] | Judgement:
     return items
 
 
-def _fault(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | None:
+def _kind(what: str, one: torch.Tensor, input_memory: set[int]) -> Judgement | None:
     import torch
 
     if type(one) is not torch.Tensor:
@@ -59,6 +74,12 @@ def _fault(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | Non
         )
     if one.layout is not torch.strided or one.is_meta or one.is_quantized:
         return wrong(Reason.BAD_TYPE, f"{what} is {one.layout} on {one.device}; it must be strided and have memory")
+    if one.numel() and one.untyped_storage().data_ptr() in input_memory:
+        return wrong(Reason.BAD_TYPE, f"{what} lies in the memory of an input; it must have memory of its own")
+    return None
+
+
+def _form(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | None:
     if one.shape != other.shape:
         return wrong(Reason.BAD_SHAPE, f"{what} has shape {tuple(one.shape)}; it must be {tuple(other.shape)}")
     if one.dtype is not other.dtype:
@@ -66,16 +87,6 @@ def _fault(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | Non
     if one.device != other.device:
         return wrong(Reason.BAD_DEVICE, f"{what} is on {one.device}; it must be on {other.device}")
     return None
-
-
-def _shares(what: str, one: torch.Tensor, input_memory: set[int]) -> Judgement | None:
-    if one.numel() and one.untyped_storage().data_ptr() in input_memory:
-        return wrong(Reason.BAD_TYPE, f"{what} lies in the memory of an input; it must have memory of its own")
-    return None
-
-
-def _storages(inputs: Inputs) -> set[int]:
-    return {tensor.untyped_storage().data_ptr() for tensor in tensors_in(inputs) if tensor.numel()}
 
 
 def _type_name(value: Any) -> str:

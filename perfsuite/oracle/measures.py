@@ -56,7 +56,7 @@ def measure(
         candidate, right, library = (torch.view_as_real(t.resolve_conj()) for t in (candidate, right, library))
     if candidate.numel() == 0:
         return _measures([0.0] * 9, [0, 0, 0], 0)
-    eps, quantum = _grain(candidate.dtype)
+    eps, quantum = grain(candidate.dtype)
     width = candidate.shape[-1] if candidate.dim() else 1
     flat = [t.detach().reshape(-1, width) for t in (candidate, right, library)]
     step = max(1, BLOCK_ELEMENTS[candidate.device.type] // width)
@@ -117,7 +117,7 @@ def _measures(errors: list[float], counts: list[int], elements: int) -> Measures
     )
 
 
-def _grain(dtype: torch.dtype) -> tuple[float, float]:
+def grain(dtype: torch.dtype) -> tuple[float, float]:
     """Relative spacing of the dtype's numbers, and absolute spacing of its smallest ones; zeros for integers."""
     import torch
 

@@ -1,0 +1,133 @@
+"""How far a candidate may err: the library's own error on the same inputs, and a second look where that is too little.
+
+Once is too little to know the library's error where the result has few elements, and in float32 the library's way of
+summing is not the only one at that precision. Both are looked into before an answer is called wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.oracle.in_order import in_order
+from perfsuite.oracle.measures import Measures, grain, measure
+from perfsuite.oracle.reference import reference
+from perfsuite.oracle.tensors import tensors_in
+from perfsuite.problems.base import Inputs, Problem
+
+if TYPE_CHECKING:
+    import torch
+
+# How often the library's error a candidate may err. The floor of one unit in the last place comes on top.
+TIMES_THE_LIBRARY = 2.0
+# A result with fewer elements is small: its error, or its own norm, may be tiny by chance.
+SMALL = 4096
+DRAWS = 24
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest errors allowed, in the terms of Measures, and whose errors they come from."""
+
+    frobenius: float
+    row: float
+    element: float
+    whose: str = "the library's"
+
+    def allow(self, found: Measures) -> bool:
+        """Whether all three errors are within the limits; a NaN is not."""
+        return found.frobenius <= self.frobenius and found.row <= self.row and found.element <= self.element
+
+
+def limits(found: Measures) -> Limits:
+    """The limits that the library's error sets."""
+    return Limits(
+        TIMES_THE_LIBRARY * found.library_frobenius + found.frobenius_floor,
+        TIMES_THE_LIBRARY * found.library_row + found.row_floor,
+        TIMES_THE_LIBRARY * found.library_element + found.element_floor,
+    )
+
+
+def second_look(
+    problem: Problem,
+    inputs: Inputs,
+    found: Measures,
+    candidate: torch.Tensor,
+    right: torch.Tensor,
+    library: Callable[..., Any],
+    *,
+    place: int,
+    rows: torch.Tensor | None,
+    distribution: str,
+) -> Limits:
+    """Wider limits, where they are due: for small results from more draws, in float32 from plain sums.
+
+    candidate, right: the result, number `place` of those that the problem returns, and the float64 one; of the given
+    rows only where there are any.
+    """
+    import torch
+
+    if found.elements < SMALL and rows is None:
+        return _from_draws(problem, found, candidate, right, library, place, distribution)
+    plain = in_order(problem, inputs, right, rows) if candidate.dtype is torch.float32 else None
+    if plain is None:
+        return limits(found)
+    sums, exact = plain
+    textbook = measure(sums, exact, sums)
+    return Limits(
+        TIMES_THE_LIBRARY * max(found.library_frobenius, textbook.frobenius) + found.frobenius_floor,
+        TIMES_THE_LIBRARY * max(found.library_row, textbook.library_row) + found.row_floor,
+        TIMES_THE_LIBRARY * max(found.library_element, textbook.library_element) + found.element_floor,
+        "that of the library or of float32 sums in order, whichever is larger,",
+    )
+
+
+def _from_draws(
+    problem: Problem,
+    found: Measures,
+    candidate: torch.Tensor,
+    right: torch.Tensor,
+    library: Callable[..., Any],
+    place: int,
+    distribution: str,
+) -> Limits:
+    """Limits from the library's largest absolute errors over several draws.
+
+    A relative error is large wherever a result happens to be close to zero, for library and candidate alike but not in
+    the same draw; the absolute one is not.
+    """
+    import torch
+
+    generator = torch.Generator(right.device).manual_seed(0)
+    errors, exacts = [], [right]
+    for _ in range(DRAWS):
+        drawn = problem.inputs(generator, distribution=distribution)
+        exact = list(tensors_in(reference(problem, drawn)))[place]
+        exacts.append(exact)
+        errors.append(_difference(list(tensors_in(drawn.call(library)))[place], exact))
+        plain = in_order(problem, drawn, exact) if candidate.dtype is torch.float32 else None
+        if plain is not None:
+            errors.append(_difference(*plain))
+    eps, quantum = grain(candidate.dtype)
+    sizes = [exact.nan_to_num(0.0, 0.0, 0.0).abs() for exact in exacts]
+    scale = float(torch.stack([size.square().mean() for size in sizes]).mean().sqrt())
+    rms = max(float(error.square().mean().sqrt()) for error in errors)
+    peak = max(float(error.max()) for error in errors)
+    own = float(sizes[0].square().mean().sqrt())
+    mine = float(_difference(candidate, right).max())
+    largest = max(float(size.max()) for size in sizes)
+    rms_limit = TIMES_THE_LIBRARY * rms + max(eps * scale, quantum)
+    peak_limit = TIMES_THE_LIBRARY * peak + max(eps * largest, quantum)
+    return Limits(
+        rms_limit / own if own else math.inf,
+        math.inf,  # a row has as many elements as a small result has, or nearly: it is judged by the other two
+        found.element * (peak_limit / mine) if mine else math.inf,
+        f"the largest of the library's or of float32 sums' in {DRAWS} more draws",
+    )
+
+
+def _difference(answer: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Magnitudes of the differences; 0 where either side is not finite."""
+    return (answer.to(exact.dtype) - exact).abs().nan_to_num(0.0, 0.0, 0.0)
