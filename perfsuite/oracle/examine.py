@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def examine(
     problem: Problem,
     candidate: Callable[..., Any],
-    rival: Callable[..., Any] | None,
     generator: torch.Generator,
     *,
+    rival: Callable[..., Any] | None = None,
     distribution: str = "normal",
     deterministic: bool = True,
 ) -> Judgement:

@@ -24,7 +24,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def judge(problem, candidate, *, seed=0, **options) -> Judgement:
-    return examine(problem, candidate, None, seeded(seed), **options)
+    return examine(problem, candidate, seeded(seed), **options)
 
 
 def sums_in_blocks(a, b):

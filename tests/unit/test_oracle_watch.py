@@ -18,7 +18,7 @@ PROBLEM = Gemm(64, 48, 96)
 
 
 def judge(candidate, problem=PROBLEM, **options) -> Judgement:
-    return examine(problem, candidate, None, torch.Generator("cpu").manual_seed(0), **options)
+    return examine(problem, candidate, torch.Generator("cpu").manual_seed(0), **options)
 
 
 def test_a_candidate_that_writes_into_its_inputs():
@@ -120,8 +120,8 @@ def test_a_result_kept_by_the_address_of_its_inputs_does_not_survive_the_second_
         return tuple(place.copy_(values) for place, values in zip(storage, fresh, strict=True))
 
     problem = Custom(same_place, against=torch.mm)
-    assert examine(problem, by_pointer, None, generator).ok  # the first time it has nothing to remember
-    assert examine(problem, by_pointer, None, generator).reason is Reason.INACCURATE
+    assert examine(problem, by_pointer, generator).ok  # the first time it has nothing to remember
+    assert examine(problem, by_pointer, generator).reason is Reason.INACCURATE
 
 
 def test_what_the_candidate_raises_is_passed_on():
