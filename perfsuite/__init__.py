@@ -15,6 +15,7 @@ _HOMES = {
     "Comparison": "perfsuite.comparison",
     "Custom": "perfsuite.problems",
     "Gemm": "perfsuite.problems",
+    "Perf": "perfsuite.perf",
     "Problem": "perfsuite.problems.base",
     "Reason": "perfsuite.verdict.outcome",
     "Settings": "perfsuite.settings",
@@ -27,6 +28,7 @@ __all__ = [
     "Comparison",
     "Custom",
     "Gemm",
+    "Perf",
     "Problem",
     "Reason",
     "Settings",
@@ -37,6 +39,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from perfsuite.comparison import Comparison, compare
+    from perfsuite.perf import Perf
     from perfsuite.problems import Attention, Custom, Gemm
     from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings

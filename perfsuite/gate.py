@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite.markers import PERF_MARKERS, MarkerError, Need, parse, parse_all, targets_of
-from perfsuite.run import RUN, Run
+from perfsuite.markers import MarkerError, Need, parse, parse_all, targets_of
+from perfsuite.run import CONCERNED, DEVICE_FIXTURES, HELD, PERF_MARKERS, RUN, Run
 
 if TYPE_CHECKING:
     from perfsuite.comparison import Comparison
     from perfsuite.problems.base import Problem
 
-DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
 PORTABLE_FIXTURES = frozenset({"perf"})
 """Fixtures that also work without a GPU, under --perf-portable."""
 WORST_FIRST = ("WRONG", "MISSED", "UNDECIDED", "MET")
@@ -43,7 +41,6 @@ class Unmeasured(pytest.fail.Exception):
 
 
 CASES = pytest.StashKey[list[dict[str, Any]]]()
-HELD = pytest.StashKey[ExitStack]()
 
 
 class Gate:
@@ -57,6 +54,7 @@ class Gate:
         self.correctness: bool | str = named or True
         self.comparisons: list[Comparison] = []
         item.stash[CASES] = []
+        item.stash[CONCERNED] = True  # also where `perf` was asked for at run time, by getfixturevalue
 
     def measure(
         self, problem: Problem, candidate: Callable[..., Any], against: str | Callable[..., Any] | None
@@ -67,7 +65,7 @@ class Gate:
             pytest.skip(reason)
         targets = targets_of(self.item)
         if targets:
-            targets = self.run.targets.apply(targets, nodeid=self.item.nodeid, model=self.run.model)
+            targets = self.run.targets_for(targets, self.item.nodeid)
             made = [
                 self._one(problem, candidate, _rival(target.against, against), target.at_least) for target in targets
             ]
@@ -200,12 +198,6 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         report.perfsuite_unmeasured = [error.code, error.sentence]  # type: ignore[attr-defined]
 
 
-def release(item: pytest.Item) -> None:
-    """Free the cards that the test held."""
-    if HELD in item.stash:
-        item.stash[HELD].close()
-
-
 def _hold_cards(run: Run, item: pytest.Item) -> None:
     """Keep other workers off the cards until the test has ended."""
     from perfsuite.locks import CardBusy, hold
@@ -225,26 +217,6 @@ def check_markers(item: pytest.Item) -> None:
         parse_all(item)
     except MarkerError as error:
         raise pytest.Collector.CollectError(f"{item.nodeid}: {error}") from None
-
-
-def check_overrides(run: Run, items: list[pytest.Item]) -> None:
-    """Complain of overrides that name no test, where all tests were collected (else they may name one elsewhere)."""
-    config = run.config
-    if not run.targets.overrides or not _whole_tree(config):
-        return
-    unused = run.targets.unused(item.nodeid for item in items)
-    if unused:
-        where = run.targets.path.name if run.targets.path else "perf_targets.toml"
-        run.complaints.append(f"{where}: no test is named by {', '.join(map(repr, unused))}")
-
-
-def _whole_tree(config: pytest.Config) -> bool:
-    narrowed = any(
-        config.getoption(name, None) for name in ("ignore", "ignore_glob", "deselect", "lf", "stepwise", "last_failed")
-    )
-    places = {Path(place).resolve() for place in config.args}
-    whole = {config.rootpath.resolve()}, {(config.rootpath / place).resolve() for place in config.getini("testpaths")}
-    return not narrowed and places in whole
 
 
 def planned_cases(items: list[pytest.Item]) -> int:

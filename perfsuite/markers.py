@@ -1,12 +1,9 @@
 """The markers: each is a function whose arguments are the marker's, and whose value is what the gate needs to know."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,23 +12,20 @@ class MarkerError(Exception):
     """A marker was given something that it does not know; the text says what is allowed."""
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """What a test needs of the card; memory in bytes."""
 
     min_capability: tuple[int, int] | None
     min_memory: float | None
 
 
-@dataclass(frozen=True)
-class Correctness:
+class Correctness(NamedTuple):
     """Which library's own error sets the tolerance; None: that of the rival."""
 
     against: str | None
 
 
-@dataclass(frozen=True)
-class PerfTarget:
+class PerfTarget(NamedTuple):
     """The least speed asked for, as a fraction of the rival's; `against` None means the problem's default rival."""
 
     against: str | Callable[..., Any] | None
@@ -71,7 +65,6 @@ def perf_target(*, against: str | Callable[..., Any] | None = None, at_least: fl
 
 
 MARKERS: dict[str, Callable[..., Any]] = {function.__name__: function for function in (gpu, correctness, perf_target)}
-PERF_MARKERS = ("correctness", "perf_target")
 
 
 def help_lines() -> Iterator[str]:
@@ -109,10 +102,13 @@ def parse_all(node: pytest.Item) -> None:
 
 
 def targets_of(node: pytest.Item) -> list[PerfTarget]:
-    """The test's targets, one a rival in the order in which they are written; the nearest marker of a rival wins."""
+    """The test's targets, one a rival; the nearest marker of a rival wins: parameter, function, class, module."""
+    # pytest lists a parameter's marks behind those of the function, as if they were further away.
+    of_parameters = getattr(getattr(node, "callspec", None), "marks", ())
+    marks = [mark for mark in of_parameters if mark.name == "perf_target"]
+    marks += [mark for mark in node.iter_markers("perf_target") if not any(mark is own for own in marks)]
     nearest: dict[Any, PerfTarget] = {}
-    for mark in node.iter_markers("perf_target"):
-        target = parse(mark)
+    for target in map(parse, marks):
         nearest.setdefault(target.against, target)
     return list(nearest.values())
 

@@ -1,11 +1,8 @@
 """The command line and ini options of the plugin, made once into one frozen value."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -17,11 +14,17 @@ DEFAULT_SECONDS = 1.0
 MOST_SECONDS = 3600.0
 DEFAULT_RECORD_DIR = ".perfsuite"
 DEFAULT_TARGETS = "perf_targets.toml"
+PORTABLE = "portable"
+"""The name under which perf_targets.toml knows the CPU backend."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the user asked of the plugin; paths are absolute or relative to where pytest was started."""
+class Options(NamedTuple):
+    """What the user asked of the plugin; paths are absolute.
+
+    A named tuple, here and in the other modules that every suite loads: making a frozen dataclass takes seven times
+    as long, a quarter of all the time that loading the plugin may take. (And annotations of a named tuple are evaluated
+    either way: from source text, as `from __future__ import annotations` leaves them, that costs as much again.)
+    """
 
     gpu: bool = False
     portable: bool = False
@@ -41,7 +44,7 @@ class Options:
         """Whether gates run at all: on a GPU or on the portable backend."""
         return self.gpu or self.portable
 
-    def settings(self, *, cases: int) -> Settings:
+    def settings(self, *, cases: int) -> "Settings":
         """The instrument's settings for a run of `cases` timed cases."""
         from perfsuite.settings import Settings
 

@@ -1,4 +1,8 @@
-"""The pytest hooks of perfsuite, and nothing else. Loading this module imports neither torch nor numpy."""
+"""The pytest hooks of perfsuite, and nothing else.
+
+Loading this module imports neither torch nor numpy, and takes under 3 ms. Hooks that run for every test of every suite
+ask first whether the test `concerns` perfsuite, and only then import what deals with it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite import gate, hookspec, markers, options, present, workers
+from perfsuite import hookspec, options, workers
 from perfsuite import run as runs
 from perfsuite.fixtures import gpu, gpu_memory, gpu_rng, gpus, perf
-from perfsuite.run import RUN, Run
+from perfsuite.run import RUN, Run, concerns
 
 if TYPE_CHECKING:
     from perfsuite.comparison import Comparison
@@ -32,6 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from perfsuite import markers
+
     for line in markers.help_lines():
         config.addinivalue_line("markers", line)
     run = runs.start(config)
@@ -55,18 +61,26 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
     made = yield
     for node in made if isinstance(made, list) else [made]:
-        if isinstance(node, pytest.Item):
+        if isinstance(node, pytest.Item) and concerns(node):
+            from perfsuite import gate
+
             gate.check_markers(node)
     return made
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    gate.check_overrides(config.stash[RUN], items)
+    run = config.stash[RUN]
+    if run.targets is not None:
+        run.targets.check_use(run, items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    session.config.stash[RUN].planned = gate.planned_cases(session.items)
+    run = session.config.stash[RUN]
+    if run.options.gating:
+        from perfsuite import gate
+
+        run.planned = gate.planned_cases(session.items)
 
 
 # One test.
@@ -75,18 +89,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     try:
         return (yield)
     finally:
-        gate.release(item)
+        runs.release(item)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    gate.require_device(item)
+    if concerns(item):
+        from perfsuite import gate
+
+        gate.require_device(item)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     result = yield
-    gate.decide(item)
+    if concerns(item):
+        from perfsuite import gate
+
+        gate.decide(item)
     return result
 
 
@@ -95,7 +115,10 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    gate.annotate(item, call, report)
+    if concerns(item):
+        from perfsuite import gate
+
+        gate.annotate(item, call, report)
     return report
 
 
@@ -140,16 +163,29 @@ def pytest_testnodedown(node: Any) -> None:
 
 # What the user sees.
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    return present.header(config.stash[RUN])
+    run = config.stash[RUN]
+    if not run.options.gating:
+        return []
+    from perfsuite import present
+
+    return present.header(run)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> Any:
+    if report.when != "call" or not getattr(report, "perfsuite_cases", None):
+        return None
+    from perfsuite import present
+
     return present.status_word(report)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    present.write_summary(config.stash[RUN], terminalreporter)
+    run = config.stash[RUN]
+    if not run.worker and (run.options.gating or run.complaints):
+        from perfsuite import present
+
+        present.write_summary(run, terminalreporter)
 
 
 @pytest.hookimpl(tryfirst=True)

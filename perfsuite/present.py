@@ -21,8 +21,6 @@ _MARKUP: dict[str, dict[str, bool]] = {
 
 def header(run: Run) -> list[str]:
     """Two lines at most, in gated runs alone: what is measured on, and how."""
-    if not run.options.gating:
-        return []
     options = run.options
     budget = f"{options.seconds:g} s a case, {options.cache} cache, seed {options.seed}"
     if options.portable:
@@ -37,9 +35,9 @@ def header(run: Run) -> list[str]:
 
 def status_word(report: pytest.TestReport) -> Any:
     """The status of a gated test for `pytest_report_teststatus`: category, letter, and the line that `-v` shows."""
-    cases = getattr(report, "perfsuite_cases", None)
-    if not cases or report.when != "call" or hasattr(report, "wasxfail"):
+    if hasattr(report, "wasxfail"):
         return None
+    cases = report.perfsuite_cases  # type: ignore[attr-defined]
     verdict = getattr(report, "perfsuite_verdict", None)
     if verdict is None and not report.passed:
         return None  # it failed for another reason, which pytest shows
@@ -49,7 +47,7 @@ def status_word(report: pytest.TestReport) -> Any:
 
 def write_summary(run: Run, reporter: pytest.TerminalReporter) -> None:
     """The table of a gated run, sentences for what is not met, where the record lies; and the markdown file."""
-    if run.worker or run.config.getoption("collectonly"):
+    if run.config.getoption("collectonly"):
         return
     if run.options.gating:
         _write_cases(run, reporter)

@@ -4,48 +4,52 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from perfsuite import workers
-from perfsuite.options import DEFAULT_TARGETS, Options, build_options
-from perfsuite.targets import PORTABLE, Targets, load_targets
+from perfsuite.options import DEFAULT_TARGETS, PORTABLE, Options, build_options
 
 if TYPE_CHECKING:
     from perfsuite.devices import Device, Devices
+    from perfsuite.markers import PerfTarget
     from perfsuite.problems.base import Problem
     from perfsuite.record.store import Journal
     from perfsuite.settings import Settings
+    from perfsuite.targets import Targets
 
 NO_DEVICE, PORTABLE_BUILD, NOTHING_COLLECTED = "no-device", "portable-build", "nothing-collected"
 _OWN_CODES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
-@dataclass
 class Run:
     """The state of a run in one process: a worker's, the controller's, or the only one."""
 
-    config: pytest.Config
-    options: Options
-    targets: Targets
-    planned: int = 0
-    """Timed cases of the whole run, over which the error of the verdicts is shared out."""
-    cases: list[dict[str, Any]] = field(default_factory=list)
-    """What was measured, as record lines; in the controller, by all workers."""
-    failures: int = 0
-    """Failed tests and errors that are not a verdict and not a missing device."""
-    unmeasured: list[tuple[str, str]] = field(default_factory=list)
-    """(reason code, sentence) of gated tests that could not run."""
-    skipped: int = 0
-    complaints: list[str] = field(default_factory=list)
-    """What is wrong with the run as a whole, such as overrides that name no test."""
-    held: ExitStack = field(default_factory=ExitStack)
-    journal: Journal | None = None
-    _devices: Devices | None = None
-    _check: tuple[str, str] | bool | None = False
-    _fingerprint: dict[str, Any] | None = None
+    def __init__(self, config: pytest.Config, options: Options, targets: Targets | None) -> None:
+        self.config, self.options = config, options
+        self.targets = targets
+        """The overrides of perf_targets.toml, where there is one."""
+        self.planned = 0
+        """Timed cases of the whole run, over which the error of the verdicts is shared out."""
+        self.cases: list[dict[str, Any]] = []
+        """What was measured, as record lines; in the controller, by all workers."""
+        self.verdicts: set[str] = set()
+        """Verdicts for which tests failed; one that pytest was told to expect (xfail) is not among them."""
+        self.failures = 0
+        """Failed tests and errors that are not a verdict and not a missing device."""
+        self.unmeasured: list[tuple[str, str]] = []
+        """(reason code, sentence) of gated tests that could not run."""
+        self.skipped = 0
+        """Gated tests that were skipped in this process."""
+        self.complaints: list[str] = []
+        """What is wrong with the run as a whole, such as overrides that name no test."""
+        self.held = ExitStack()
+        """The locks of the cards."""
+        self.journal: Journal | None = None
+        self._devices: Devices | None = None
+        self._check: tuple[str, str] | bool | None = False
+        self._fingerprint: dict[str, Any] | None = None
 
     @property
     def controller(self) -> bool:
@@ -92,8 +96,14 @@ class Run:
         settings = self.options.settings(cases=self.planned)
         if self.takes_turns and not settings.allow_shared:
             # The other processes on the card are workers of this run, and the case's lock keeps them idle.
+            from dataclasses import replace
+
             settings = replace(settings, allow_shared=True)
         return settings
+
+    def targets_for(self, targets: list[PerfTarget], nodeid: str) -> list[PerfTarget]:
+        """A test's targets with the overrides for the card in use."""
+        return targets if self.targets is None else self.targets.apply(targets, nodeid=nodeid, model=self.model)
 
     @property
     def takes_turns(self) -> bool:
@@ -135,8 +145,12 @@ class Run:
         unmeasured = getattr(report, "perfsuite_unmeasured", None)
         if unmeasured is not None:
             self.unmeasured.append((unmeasured[0], unmeasured[1]))
-        elif report.failed and getattr(report, "perfsuite_verdict", None) is None:
-            self.failures += 1
+        elif report.failed:
+            verdict = getattr(report, "perfsuite_verdict", None)
+            if verdict is None:
+                self.failures += 1
+            else:
+                self.verdicts.add(verdict)
 
     def exit_code(self, given: int) -> int:
         """What the process returns; pytest's own codes for its own troubles stay as they are."""
@@ -144,14 +158,13 @@ class Run:
 
         if given not in _OWN_CODES or self.config.getoption("collectonly"):
             return given
-        verdicts = {case["verdict"] for case in self.cases}
-        if self.failures or verdicts & {"MISSED", "WRONG"}:
-            return int(given) or outcome.EXIT_MISSED
+        if self.failures or self.verdicts & {"MISSED", "WRONG"}:
+            return given or outcome.EXIT_MISSED
         if self.complaints:
             return int(pytest.ExitCode.USAGE_ERROR)
         if not self.options.gating:
             return given
-        if "UNDECIDED" in verdicts:
+        if "UNDECIDED" in self.verdicts:
             return outcome.EXIT_MISSED if self.unmeasured else outcome.EXIT_UNDECIDED
         if not self.cases:
             return outcome.EXIT_NOTHING_MEASURED
@@ -168,13 +181,36 @@ class Run:
 
 
 RUN = pytest.StashKey[Run]()
+CONCERNED = pytest.StashKey[bool]()
+HELD = pytest.StashKey[ExitStack]()
+DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
+PERF_MARKERS = ("correctness", "perf_target")
+OUR_MARKERS = frozenset({"gpu", *PERF_MARKERS})
+
+
+def concerns(item: pytest.Item) -> bool:
+    """Whether a test has one of our markers or asks for one of our fixtures."""
+    if CONCERNED not in item.stash:
+        asked = not DEVICE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        item.stash[CONCERNED] = asked or any(mark.name in OUR_MARKERS for mark in item.iter_markers())
+    return item.stash[CONCERNED]
+
+
+def release(item: pytest.Item) -> None:
+    """Free the cards that a test held."""
+    if HELD in item.stash:
+        item.stash[HELD].close()
 
 
 def start(config: pytest.Config) -> Run:
     """Make the run's state from the options; UsageError where one of them, or perf_targets.toml, is wrong."""
     options = build_options(config)
     path = options.targets or config.rootpath / DEFAULT_TARGETS
-    targets = load_targets(path) if path.is_file() else Targets()
+    targets = None
+    if path.is_file():
+        from perfsuite.targets import load_targets
+
+        targets = load_targets(path)
     run = Run(config, options, targets)
     config.stash[RUN] = run
     if options.gpu:
@@ -185,9 +221,9 @@ def start(config: pytest.Config) -> Run:
 def _place(run: Run) -> None:
     """Choose this worker's card before anything touches CUDA."""
     workers.pin_order(os.environ)
-    worker = workers.this_worker(os.environ) if run.worker else None
-    if worker is not None:
-        workers.take_card(worker, os.environ, run.config.workerinput.get("perfsuite_selectors", []))
+    index = workers.worker_index(os.environ) if run.worker else None
+    if index is not None:
+        workers.take_card(index, os.environ, run.config.workerinput.get("perfsuite_selectors", []))
 
 
 def brief_worker(run: Run, workerinput: dict[str, Any]) -> None:

@@ -17,15 +17,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfsuite.markers import PerfTarget
+from perfsuite.options import PORTABLE
+from perfsuite.run import Run
 
-PORTABLE = "portable"
 OVERRIDABLE = {"perf_target": ("at_least",)}
 """The numbers of each marker that a file may override."""
 SELECTOR = "against"
@@ -50,8 +51,8 @@ class Override:
 class Targets:
     """Every override of a file."""
 
-    overrides: tuple[Override, ...] = ()
-    path: Path | None = None
+    overrides: tuple[Override, ...]
+    path: Path
 
     def apply(self, targets: Iterable[PerfTarget], *, nodeid: str, model: str) -> list[PerfTarget]:
         """The targets of a test on that model of card ("portable" for the CPU backend)."""
@@ -59,7 +60,7 @@ class Targets:
         for override in self.overrides:
             if override.model == model and override.fits(nodeid):
                 applied = [
-                    replace(target, at_least=override.at_least)
+                    target._replace(at_least=override.at_least)
                     if override.against in (None, target.rival_name)
                     else target
                     for target in applied
@@ -71,6 +72,11 @@ class Targets:
         known = list(nodeids)
         globs = dict.fromkeys(override.glob for override in self.overrides)
         return [glob for glob in globs if not any(_pattern(glob).fullmatch(nodeid) for nodeid in known)]
+
+    def check_use(self, run: Run, items: Iterable[pytest.Item]) -> None:
+        """Complain of globs that name no test, where all tests were collected (else they may name one elsewhere)."""
+        if _whole_tree(run.config) and (unused := self.unused(item.nodeid for item in items)):
+            run.complaints.append(f"{self.path.name}: no test is named by {', '.join(map(repr, unused))}")
 
 
 def load_targets(path: Path) -> Targets:
@@ -118,3 +124,12 @@ def _override(model: str, glob: str, entry: Any, marker: str, where: str) -> Ove
 def _pattern(glob: str) -> re.Pattern[str]:
     parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in glob)
     return re.compile("".join(parts), re.DOTALL)
+
+
+def _whole_tree(config: pytest.Config) -> bool:
+    narrowed = any(
+        config.getoption(name, None) for name in ("ignore", "ignore_glob", "deselect", "lf", "stepwise", "last_failed")
+    )
+    places = {Path(place).resolve() for place in config.args}
+    whole = {config.rootpath.resolve()}, {(config.rootpath / place).resolve() for place in config.getini("testpaths")}
+    return not narrowed and places in whole

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 
-@dataclass(frozen=True)
-class Worker:
-    """This process's place in an xdist run."""
-
-    index: int
-    count: int
-
-
-def this_worker(environ: Mapping[str, str]) -> Worker | None:
-    """This process as a worker; None in the controller and without xdist."""
+def worker_index(environ: Mapping[str, str]) -> int | None:
+    """This process's number among the workers; None in the controller and without xdist."""
     name = environ.get("PYTEST_XDIST_WORKER", "")
-    if not name.startswith("gw") or not name[2:].isdecimal():
-        return None
-    return Worker(int(name[2:]), int(environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    return int(name[2:]) if name.startswith("gw") and name[2:].isdecimal() else None
 
 
 def is_controller(config: pytest.Config) -> bool:
@@ -39,14 +28,14 @@ def auto_workers(config: pytest.Config) -> int | None:
     return len(config.hook.pytest_perfsuite_devices(config=config).cards)
 
 
-def take_card(worker: Worker, environ: MutableMapping[str, str], selectors: list[str]) -> None:
-    """Leave this worker one card, by CUDA_VISIBLE_DEVICES; with more workers than cards they take turns on each.
+def take_card(index: int, environ: MutableMapping[str, str], selectors: list[str]) -> None:
+    """Leave worker `index` one card, by CUDA_VISIBLE_DEVICES; where workers outnumber the cards, they take turns.
 
     `selectors` are entries of an outer CUDA_VISIBLE_DEVICES where there is one: the worker indexes into them. Must
     run before anything makes a CUDA context.
     """
     if selectors:
-        environ["CUDA_VISIBLE_DEVICES"] = selectors[worker.index % len(selectors)]
+        environ["CUDA_VISIBLE_DEVICES"] = selectors[index % len(selectors)]
 
 
 def pin_order(environ: MutableMapping[str, str]) -> None:
@@ -56,8 +45,7 @@ def pin_order(environ: MutableMapping[str, str]) -> None:
 
 def workers_in(config: pytest.Config) -> int:
     """How many workers measure in this run; 1 without xdist."""
-    worker = this_worker(os.environ) if hasattr(config, "workerinput") else None
-    return worker.count if worker else 1
+    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) if hasattr(config, "workerinput") else 1
 
 
 def send(config: pytest.Config, key: str, value: Any) -> None:

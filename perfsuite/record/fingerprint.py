@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,11 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def _torch_facts(device: str) -> dict[str, Any]:
-    try:
-        import torch
-    except ImportError:
+    # What was measured with torch has loaded it; the record of anything else does not wait for it.
+    if "torch" not in sys.modules:
         return {"gpu": None, "torch": None, "cuda": None, "cublas": None, "cudnn": None}
+    import torch
+
     if device != "cuda" or not torch.cuda.is_available():
         return {"gpu": None, "torch": torch.__version__, "cuda": torch.version.cuda, "cublas": None, "cudnn": None}
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -109,9 +111,12 @@ def _cublas_version() -> str | None:
 
 def _card_facts() -> dict[str, Any]:
     """Driver, highest clocks and power limit of the card in use; empty where NVML does not answer."""
+    if "torch" not in sys.modules:
+        return {}
+    import torch
+
     try:
         import pynvml
-        import torch
     except ImportError:
         return {}
     if not torch.cuda.is_available():
