@@ -38,6 +38,7 @@ def import_microseconds(place: Path) -> dict[str, int]:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", "import pytest, perfsuite.plugin"],
         env=environment(place),
+        cwd=place,
         capture_output=True,
         text=True,
         check=True,
