@@ -37,6 +37,8 @@ class Timed:
     looks: int = 0
     setups: int = 0
     retries: int = 0
+    contradicted: bool = False
+    """Whether a fresh process did not confirm a miss."""
     cycles_speed: float | None = None
 
 
@@ -70,7 +72,9 @@ class Timing:
         if self._round_seconds() * (wanted - GROSS_ROUNDS) > self._left():
             return self._finish_early()
         self._collect(wanted - GROSS_ROUNDS)
-        while len(timed.kept) < wanted and self._round_seconds() * (wanted - len(timed.kept)) < self._left():
+        while timed.discarded and self._round_seconds() * (wanted - len(timed.kept)) < self._left():
+            if len(timed.kept) >= wanted:
+                break
             self._collect(wanted - len(timed.kept))
         if len(timed.kept) < wanted:
             return self._finish_early()
@@ -81,33 +85,38 @@ class Timing:
             return self._finish()
         while True:
             if verdict is Verdict.MISSED and timed.estimate is not None and is_suspect(timed.estimate, self.target):
-                verdict = self._again(test)
+                verdict = self._again(test, self.target)
             if verdict is not None:
                 timed.verdict = verdict
                 return self._finish()
-            if not self._new_setup():
+            if timed.contradicted or not self._new_setup():
                 return self._finish()
             verdict = self._look(test)
 
-    def _again(self, test: SequentialTest) -> Verdict | None:
+    def _again(self, test: SequentialTest, target: float) -> Verdict | None:
         """Set a suspect up afresh before it fails; None where it turns out undecided, or the budget ends before."""
         verdict: Verdict | None = Verdict.MISSED
-        for _ in range(self.settings.remeasure):
+        while verdict is Verdict.MISSED and self.timed.setups <= self.settings.remeasure:
             if not self._new_setup():
                 return None
             self.timed.retries += 1
             verdict = self._look(test)
-            if verdict is not Verdict.MISSED:
-                return verdict
-        if self.remeasure is not None:
-            elsewhere = [one for one in self.remeasure() if one.discarded is None]
-            if elsewhere:
-                self.processes += 1
-                self.timed.retries += 1
-                self.timed.kept += [replace(one, setup=one.setup + self.timed.setups) for one in elsewhere]
-                self.timed.setups += 1 + max(one.setup for one in elsewhere)
-                verdict = self._look(test)
+        if verdict is Verdict.MISSED and self.remeasure is not None and self.processes == 1:
+            verdict = self._elsewhere(test, target, self.remeasure)
         return verdict
+
+    def _elsewhere(self, test: SequentialTest, target: float, remeasure: Callable[[], Sequence[Round]]) -> Verdict | None:
+        """Ask a fresh process, whose own median must miss the target too; None where it does not."""
+        rounds = [one for one in remeasure() if one.discarded is None]
+        if not rounds:
+            return Verdict.MISSED
+        self.processes += 1
+        self.timed.retries += 1
+        self.timed.kept += [replace(one, setup=one.setup + self.timed.setups) for one in rounds]
+        self.timed.setups += 1 + max(one.setup for one in rounds)
+        self.timed.contradicted = statistics.median(one.speed for one in rounds) >= target
+        verdict = self._look(test)
+        return None if self.timed.contradicted else verdict
 
     def _look(self, test: SequentialTest) -> Verdict | None:
         verdict = test.look(self.timed.kept, self.processes)
