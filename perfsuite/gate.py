@@ -54,7 +54,6 @@ class Gate:
         self.correctness: bool | str = named or True
         self.comparisons: list[Comparison] = []
         item.stash[CASES] = []
-        item.stash[CONCERNED] = True  # also where `perf` was asked for at run time, by getfixturevalue
 
     def measure(
         self, problem: Problem, candidate: Callable[..., Any], against: str | Callable[..., Any] | None
@@ -147,6 +146,7 @@ def require_device(item: pytest.Item) -> None:
 
 def admit(run: Run, item: pytest.Item) -> None:
     """Let the test pass to the GPU: skip without --gpu and on a card that is too small, fail closed without a card."""
+    item.stash[CONCERNED] = True  # also where a fixture was asked for only at run time, by getfixturevalue
     if not run.options.gpu:
         pytest.skip("needs a GPU: run pytest --gpu")
     if trouble := run.cannot_measure():

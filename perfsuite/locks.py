@@ -24,15 +24,16 @@ def lock_path(uuid: str, scope: str) -> Path:
 
 
 @contextmanager
-def hold(uuids: Iterable[str], scope: str, *, wait_seconds: float = MOST_WAIT_SECONDS) -> Iterator[None]:
+def hold(uuids: Iterable[str], scope: str, *, wait_seconds: float | None = None) -> Iterator[None]:
     """Hold the locks of all these cards; always taken in the same order, so that two runs cannot block each other.
 
     The kernel frees a lock when its holder dies, so a crashed run leaves nothing behind. Raises CardBusy, naming the
-    holder, when `wait_seconds` pass.
+    holder, when `wait_seconds` (MOST_WAIT_SECONDS unless given) pass.
     """
+    longest = MOST_WAIT_SECONDS if wait_seconds is None else wait_seconds
     with ExitStack() as held:
         for uuid in sorted(set(uuids)):
-            held.enter_context(_hold_one(uuid, scope, wait_seconds))
+            held.enter_context(_hold_one(uuid, scope, longest))
         yield
 
 

@@ -1,0 +1,152 @@
+"""One card a worker, one run a card."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from perfsuite import locks, workers
+from perfsuite.devices import Device, find_devices, select
+
+from .conftest import Suite
+
+CARDS = [
+    Device(index, f"card {index}", f"GPU-{letter * 8}-0000", (9, 0), 2**30, str(index))
+    for index, letter in enumerate("abc")
+]
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuids", "selectors"),
+    [
+        ("0,1,2", "abc", ["0", "1", "2"]),
+        ("2,0", "ca", ["2", "0"]),
+        (" 1 ", "b", ["1"]),
+        ("GPU-b", "b", ["GPU-b"]),
+        ("GPU-cccccccc-0000,1", "cb", ["GPU-cccccccc-0000", "1"]),
+        ("MIG-1234", "a", ["MIG-1234"]),
+        ("0,9,1", "a", ["0"]),  # as in CUDA: the first bad entry hides all that follow
+        ("0,-1,1", "a", ["0"]),
+        ("GPU-", "", []),  # fits every card
+        ("", "", []),
+    ],
+)
+def test_an_outer_cuda_visible_devices_is_honoured(visible: str, uuids: str, selectors: list[str]) -> None:
+    chosen = select(CARDS, visible)
+    assert [card.uuid[4] for card in chosen] == list(uuids)
+    assert [card.selector for card in chosen] == selectors
+    assert [card.index for card in chosen] == list(range(len(chosen)))
+
+
+@pytest.mark.parametrize(("index", "selector"), [(0, "3"), (1, "GPU-x"), (2, "3"), (3, "GPU-x")])
+def test_a_worker_indexes_into_the_cards_and_extra_workers_take_turns(index: int, selector: str) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": "3,GPU-x"}
+    workers.take_card(index, environ, ["3", "GPU-x"])
+    assert environ == {"CUDA_VISIBLE_DEVICES": selector}
+
+
+def test_without_cards_a_worker_changes_nothing() -> None:
+    environ: dict[str, str] = {}
+    workers.take_card(0, environ, [])
+    assert environ == {}
+
+
+@pytest.mark.parametrize(
+    ("environ", "index"),
+    [({}, None), ({"PYTEST_XDIST_WORKER": "gw3"}, 3), ({"PYTEST_XDIST_WORKER": "master"}, None)],
+)
+def test_worker_index(environ: dict[str, str], index: int | None) -> None:
+    assert workers.worker_index(environ) == index
+
+
+def test_a_driver_that_does_not_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    def refuse() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    found = find_devices({})
+    assert found.cards == ()
+    assert found.missing is not None
+    assert found.missing.startswith("no NVIDIA driver answers (NVML: ")
+
+
+def test_auto_means_one_worker_a_card_and_each_sees_its_own(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CARDS", "2")
+    suite.write(
+        "import os, time\n"
+        "@TARGET\n"
+        "@pytest.mark.parametrize('n', range(4))\n"
+        "def test_it(n, perf):\n"
+        "    time.sleep(0.2)\n"
+        "    open(f'{n}.card', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'] + os.environ['PYTEST_XDIST_WORKER'])\n"
+        "    perf(Gemm(n + 1, 8, 8), met)\n"
+    )
+    outcome = suite.run("--gpu", "-p", "xdist", "-n", "auto", subprocess=True)
+    assert outcome.code == 0, outcome.out
+    assert {path.read_text() for path in suite.path.glob("*.card")} == {"0gw0", "1gw1"}
+    assert [case["workers"] for case in outcome.cases] == [2] * 4
+    outcome.has("4 met, 2 workers")
+
+
+def _hold(uuid: str, held: Event, seconds: float) -> None:
+    with locks.hold([uuid], "run"):
+        held.set()
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A card whose lock nobody else takes."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return "GPU-test"
+
+
+def test_a_card_in_use_is_waited_for(uuid: str) -> None:
+    held = multiprocessing.get_context("fork").Event()
+    other = multiprocessing.get_context("fork").Process(target=_hold, args=(uuid, held, 0.5))
+    other.start()
+    assert held.wait(20)
+    sentence = rf"GPU-test is kept by another run \(process {other.pid}, lock .*waited 0 s"
+    with pytest.raises(locks.CardBusy, match=sentence), locks.hold([uuid], "run", wait_seconds=0):
+        pass
+    started = time.monotonic()
+    with locks.hold([uuid], "run", wait_seconds=20):
+        assert time.monotonic() - started > 0.05
+    other.join()
+
+
+def test_a_dead_holder_keeps_nothing(uuid: str) -> None:
+    held = multiprocessing.get_context("fork").Event()
+    other = multiprocessing.get_context("fork").Process(target=_hold, args=(uuid, held, 60))
+    other.start()
+    assert held.wait(20)
+    other.kill()
+    other.join()
+    with locks.hold([uuid], "run", wait_seconds=5):
+        assert locks.lock_path(uuid, "run").read_text() == f"{os.getpid()}\n"
+
+
+def test_another_run_on_the_card_stops_this_one_with_a_sentence(
+    suite: Suite, uuid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)")
+    monkeypatch.setattr("perfsuite.locks.MOST_WAIT_SECONDS", 0.0)
+    card = f"GPU-{os.getppid()}-0"
+    held = multiprocessing.get_context("fork").Event()
+    other = multiprocessing.get_context("fork").Process(target=_hold, args=(card, held, 60))
+    other.start()
+    assert held.wait(20)
+    try:
+        outcome = suite.run("--gpu")
+    finally:
+        other.kill()
+        other.join()
+    assert outcome.code == 4
+    outcome.has("is kept by another run")
