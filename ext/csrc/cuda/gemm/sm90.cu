@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <functional>
 
 #include "../tensor_map.h"
 #include "sm90_plan.h"
@@ -97,7 +98,7 @@ const char* prepare(const Kernel& kernel) {
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   const std::vector<const Kernel*>& all = all_kernels();
-  const size_t index = static_cast<size_t>(std::lower_bound(all.begin(), all.end(), &kernel) - all.begin());
+  const size_t index = static_cast<size_t>(std::lower_bound(all.begin(), all.end(), &kernel, std::less<>()) - all.begin());
   const bool known = index < max_kernels && device < 64;
   const uint64_t bit = known ? uint64_t{1} << device : 0;
   if (known && (prepared[index].load(std::memory_order_acquire) & bit) != 0) return nullptr;
@@ -166,7 +167,7 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   int64_t grid = 0;
   if (kernel.persistent) {
     const TensorMapArguments out_description = describe_out(g);
-    arguments.tma_store = tensor_map_possible(out_description);
+    arguments.tma_store = arguments.beta == 0.0f && tensor_map_possible(out_description);
     if (arguments.tma_store != 0) {
       if (const char* refused = encode_tensor_map(&out_map, out_description)) return refused;
     }

@@ -24,13 +24,16 @@ struct KernelArguments {
   int cluster_m = 1, cluster_n = 1;  // blocks that share tiles of Q (cluster_m) or P (cluster_n) by multicast
   int p_batched = 0, q_batched = 0;  // 0: one operand for all of the batch
   int out_float = 0;               // 1: out and c are float32, 0: they are of the input type
-  int tma_store = 0;               // persistent kernels: out can be described to TMA
+  int tma_store = 0;               // persistent kernels: beta is 0 and out can be described to TMA
   int vector_store = 0;            // split kernels: rows of out are 16-byte aligned
   void* out = nullptr;             // rows x columns (swap: columns x rows), row-major and dense
   const void* c = nullptr;
   int64_t c_stride_batch = 0, c_stride_m = 0, c_stride_n = 0;  // as in GemmArguments: of out, never swapped
   float alpha = 1.0f, beta = 0.0f;
 };
+
+// Blocks that share k. A tile's rows are dealt out in eights, so other counts would waste shared memory.
+constexpr int splits[] = {1, 2, 3, 4, 8};
 
 struct Kernel {
   const char* name;

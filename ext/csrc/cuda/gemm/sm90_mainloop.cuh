@@ -13,6 +13,7 @@
 
 #include "../ptx/barrier.cuh"
 #include "../ptx/cluster.cuh"
+#include "../ptx/cvt.cuh"
 #include "../ptx/fence.cuh"
 #include "../ptx/griddepcontrol.cuh"
 #include "../ptx/mbarrier.cuh"
@@ -28,7 +29,7 @@ struct Tile {
   using T = T_;
   static constexpr int m = TileM, n = TileN, k = TileK, stages = Stages, warpgroups = Warpgroups;
   static constexpr int p_mn_major = PMnMajor, q_mn_major = QMnMajor;
-  static constexpr int threads = Warpgroups * 128 + 32;
+  static constexpr int threads = Warpgroups * 128 + 32;  // the consumers and one producer warp
   static constexpr int rows = TileM / Warpgroups;  // of a warpgroup
   static constexpr int m64s = rows / 64;           // wgmma's along m
   static constexpr int registers = TileN / 2;      // accumulators a thread, of one wgmma
@@ -138,17 +139,6 @@ __device__ __forceinline__ float load_c(const KernelArguments& arguments, int ba
       batch * arguments.c_stride_batch + row * arguments.c_stride_m + column * arguments.c_stride_n;
   if (arguments.out_float) return static_cast<const float*>(arguments.c)[offset];
   return static_cast<float>(static_cast<const T*>(arguments.c)[offset]);
-}
-
-template <typename T>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  if constexpr (ptx::is_bfloat16<T>) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  }
 }
 
 template <typename T>

@@ -2,14 +2,17 @@
 //
 //   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers
 //   last warp            one thread is the producer: it runs ahead over the tile borders, limited by the stages only,
-//                        so the next tile's loads overlap this tile's epilogue
+//                        so that the next tile's loads overlap this tile's epilogue
+//   registers            128 accumulators a thread and 40 for the rest: a scheduler's 512 a lane make 168 for each of
+//                        its three warps, so no setmaxnreg is needed
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1: P | Q]  [warpgroup 0: 2 output panels] ... [full S][empty S]
 //   barriers        full[s]: 1 arrival + bytes.  empty[s]: 4 warps x W x (blocks of the cluster that the producer
 //                   writes to); with multicast, consumers arrive in both blocks.
 //   cluster         1 x 1, 2 x 1 (two tiles along m share Q) or 1 x 2 (two along n share P)
 //   epilogue        64 x 128-byte panels: registers -> stmatrix (swizzled) -> TMA store, two panels in turn, so that
-//                   one is read by TMA while the next is written. What TMA cannot describe is stored by the threads.
+//                   one is read by TMA while the next is written. With c, or where TMA cannot describe out, the threads
+//                   store from float32 panels.
 #pragma once
 
 #include "sm90_mainloop.cuh"
@@ -25,6 +28,28 @@ constexpr int persistent_shared_bytes() {
          1024;  // slack: the base is rounded up to the swizzle's 1024
 }
 
+// A panel of 64 rows x 32 float32 columns, written by the threads: a row at a time a warp, so that stores (and the
+// loads of c) run along the rows of out.
+template <typename T>
+__device__ __forceinline__ void store_panel(const KernelArguments& arguments, uint32_t panel, int row, int column,
+                                            int batch) {
+  const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+  const int at_column = column + lane;
+  if (at_column >= arguments.columns) return;
+  for (int line = warp; line < min(64, arguments.rows - row); line += 4) {
+    const uint32_t chunk = (lane / 4) ^ (line % 8);
+    float value = arguments.alpha * ptx::ld_shared(panel + line * 128 + chunk * 16 + lane % 4 * 4);
+    if (arguments.beta != 0.0f) value += arguments.beta * load_c<T>(arguments, batch, row + line, at_column);
+    const int64_t offset =
+        (static_cast<int64_t>(batch) * arguments.rows + row + line) * arguments.columns + at_column;
+    if (arguments.out_float) {
+      static_cast<float*>(arguments.out)[offset] = value;
+    } else {
+      static_cast<T*>(arguments.out)[offset] = narrow<T>(value);
+    }
+  }
+}
+
 // Writes a warpgroup's accumulators: 64 * m64s rows from `row`, tile_n columns from `column`.
 template <typename Tile>
 __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::registers], const KernelArguments& arguments,
@@ -33,23 +58,8 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
   using T = typename Tile::T;
   const int thread = threadIdx.x % 128;
   const int warp = thread / 32, lane = thread % 32;
-  const int my_row = warp * 16 + lane / 4, my_column = lane % 4 * 2;
 
-  if (arguments.beta != 0.0f) {
-#pragma unroll
-    for (int i = 0; i < Tile::m64s; ++i) {
-#pragma unroll
-      for (int r = 0; r < Tile::registers; ++r) {
-        const int at_row = row + i * 64 + my_row + r / 2 % 2 * 8;
-        const int at_column = column + r / 4 * 8 + my_column + r % 2;
-        float value = arguments.alpha * d[i][r];
-        if (at_row < arguments.rows && at_column < arguments.columns) {
-          value += arguments.beta * load_c<T>(arguments, batch, at_row, at_column);
-        }
-        d[i][r] = value;
-      }
-    }
-  } else {
+  if (arguments.tma_store && arguments.alpha != 1.0f) {
 #pragma unroll
     for (int i = 0; i < Tile::m64s; ++i) {
 #pragma unroll
@@ -57,84 +67,79 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
     }
   }
 
-  if (!arguments.tma_store) {
-    const int64_t base = static_cast<int64_t>(batch) * arguments.rows * arguments.columns;
-#pragma unroll
-    for (int i = 0; i < Tile::m64s; ++i) {
-#pragma unroll
-      for (int r = 0; r < Tile::registers; ++r) {
-        const int at_row = row + i * 64 + my_row + r / 2 % 2 * 8;
-        const int at_column = column + r / 4 * 8 + my_column + r % 2;
-        if (at_row < arguments.rows && at_column < arguments.columns) {
-          const int64_t offset = base + static_cast<int64_t>(at_row) * arguments.columns + at_column;
-          if (arguments.out_float) {
-            static_cast<float*>(arguments.out)[offset] = d[i][r];
-          } else {
-            static_cast<T*>(arguments.out)[offset] = narrow<T>(d[i][r]);
-          }
-        }
-      }
-    }
-    return;
-  }
-
   int buffer = 0;
+  const auto begin_panel = [&] {
+    if (thread == 0) ptx::bulk_wait_group_read<panels_a_warpgroup - 1>();
+    ptx::bar_sync(barrier, 128);
+    return panels + buffer * panel_bytes;
+  };
+  const auto end_panel = [&](uint32_t panel, int at_row, int at_column) {
+    if (arguments.tma_store) ptx::fence_proxy_async_shared();
+    ptx::bar_sync(barrier, 128);
+    if (!arguments.tma_store) {
+      store_panel<T>(arguments, panel, at_row, at_column, batch);
+    } else if (thread == 0) {
+      ptx::tma_store_3d(out_map, panel, at_column, at_row, batch);
+      ptx::bulk_commit_group();
+    }
+    buffer ^= 1;
+  };
+
+  // The loop over panels stays a loop, with the panel's registers chosen by comparison: barriers, stores and their
+  // addresses then exist once, not once a panel.
+  if (arguments.out_float || !arguments.tma_store) {
+    constexpr int parts = Tile::n / 32;
+#pragma unroll 1
+    for (int index = 0; index < Tile::m64s * parts; ++index) {
+      const uint32_t panel = begin_panel();
+      const uint32_t line = panel + (warp * 16 + lane / 4) * 128 + lane % 2 * 8;
 #pragma unroll
-  for (int i = 0; i < Tile::m64s; ++i) {
-    if (arguments.out_float) {
+      for (int i = 0; i < Tile::m64s; ++i) {
 #pragma unroll
-      for (int part = 0; part < Tile::n / 32; ++part) {
-        if (thread == 0) ptx::bulk_wait_group_read<panels_a_warpgroup - 1>();
-        ptx::bar_sync(barrier, 128);
-        const uint32_t panel = panels + buffer * panel_bytes;
+        for (int part = 0; part < parts; ++part) {
+          if (index != i * parts + part) continue;
 #pragma unroll
-        for (int g = 0; g < 4; ++g) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const int r = (part * 4 + g) * 4 + half * 2;
-            const uint32_t chunk = (g * 2 + lane % 4 / 2) ^ (lane / 4);
-            const uint32_t address = panel + (my_row + half * 8) * 128 + chunk * 16 + lane % 2 * 8;
-            ptx::st_shared_v2(address, d[i][r], d[i][r + 1]);
+          for (int g = 0; g < 4; ++g) {
+            const int r = part * 16 + g * 4;
+            const uint32_t to = line + ((g * 2 + lane % 4 / 2) ^ (lane / 4)) * 16;
+            ptx::st_shared_v2(to, d[i][r], d[i][r + 1]);
+            ptx::st_shared_v2(to + 8 * 128, d[i][r + 2], d[i][r + 3]);
           }
         }
-        ptx::fence_proxy_async_shared();
-        ptx::bar_sync(barrier, 128);
-        if (thread == 0) {
-          ptx::tma_store_3d(out_map, panel, column + part * 32, row + i * 64, batch);
-          ptx::bulk_commit_group();
-        }
-        buffer ^= 1;
       }
-    } else {
+      end_panel(panel, row + index / parts * 64, column + index % parts * 32);
+    }
+  } else {
+    constexpr int parts = Tile::n / 64;
+#pragma unroll 1
+    for (int index = 0; index < Tile::m64s * parts; ++index) {
+      const uint32_t panel = begin_panel();
+      // Lane l addresses row l % 8 of matrix l / 8: matrices 0, 1 are the upper and lower 8 rows of 8 columns, 2, 3
+      // those of the next 8.
+      const uint32_t line = panel + (warp * 16 + lane / 8 % 2 * 8 + lane % 8) * 128;
 #pragma unroll
-      for (int part = 0; part < Tile::n / 64; ++part) {
-        if (thread == 0) ptx::bulk_wait_group_read<panels_a_warpgroup - 1>();
-        ptx::bar_sync(barrier, 128);
-        const uint32_t panel = panels + buffer * panel_bytes;
-        // Lane l addresses row l % 8 of matrix l / 8: matrices 0, 1 are the upper and lower 8 rows of 8 columns, 2, 3
-        // those of the next 8.
-        const uint32_t line = panel + (warp * 16 + lane / 8 % 2 * 8 + lane % 8) * 128;
+      for (int i = 0; i < Tile::m64s; ++i) {
 #pragma unroll
-        for (int g = 0; g < 4; ++g) {
-          const int r = part * 32 + g * 8;
-          const uint32_t chunk = (g * 2 + lane / 16) ^ (lane % 8);
-          ptx::stmatrix_x4(line + chunk * 16, pack<T>(d[i][r], d[i][r + 1]), pack<T>(d[i][r + 2], d[i][r + 3]),
-                           pack<T>(d[i][r + 4], d[i][r + 5]), pack<T>(d[i][r + 6], d[i][r + 7]));
+        for (int part = 0; part < parts; ++part) {
+          if (index != i * parts + part) continue;
+#pragma unroll
+          for (int g = 0; g < 4; ++g) {
+            const int r = part * 32 + g * 8;
+            ptx::stmatrix_x4(line + ((g * 2 + lane / 16) ^ (lane % 8)) * 16,
+                             ptx::cvt_rn_x2<T>(d[i][r], d[i][r + 1]),
+                             ptx::cvt_rn_x2<T>(d[i][r + 2], d[i][r + 3]),
+                             ptx::cvt_rn_x2<T>(d[i][r + 4], d[i][r + 5]),
+                             ptx::cvt_rn_x2<T>(d[i][r + 6], d[i][r + 7]));
+          }
         }
-        ptx::fence_proxy_async_shared();
-        ptx::bar_sync(barrier, 128);
-        if (thread == 0) {
-          ptx::tma_store_3d(out_map, panel, column + part * 64, row + i * 64, batch);
-          ptx::bulk_commit_group();
-        }
-        buffer ^= 1;
       }
+      end_panel(panel, row + index / parts * 64, column + index % parts * 64);
     }
   }
 }
 
 template <typename Tile>
-__global__ void __maxnreg__(224)
+__global__ void __launch_bounds__(Tile::threads, 1)
     persistent_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
                     const __grid_constant__ CUtensorMap out_map, const __grid_constant__ KernelArguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

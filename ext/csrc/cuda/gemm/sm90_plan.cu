@@ -1,6 +1,7 @@
 #include "sm90_plan.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "sm90_table.h"
 
@@ -39,6 +40,7 @@ const std::vector<const Kernel*>& all_kernels() {
                                    skinny_float16(), skinny_bfloat16()}) {
       for (int i = 0; i < list.count; ++i) kernels.push_back(list.kernels + i);
     }
+    std::sort(kernels.begin(), kernels.end(), std::less<>());  // so that a kernel's index is a binary search
     return kernels;
   }();
   return all;
@@ -56,9 +58,8 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments) {
       if (tiles_n > 1) plans.push_back({kernel, 1, 1, 2});
     } else {
       const int k_blocks = ceil_div(shape.k, kernel->tile_k);
-      for (int split = 1; split <= 8 && split <= k_blocks; ++split) {
-        if (split == 5 || split == 7) continue;
-        plans.push_back({kernel, split, 1, 1});
+      for (const int split : splits) {
+        if (split <= k_blocks) plans.push_back({kernel, split, 1, 1});
       }
     }
   }

@@ -17,7 +17,6 @@
 
 namespace cuda_llm_ops::cuda::sm90 {
 
-constexpr int max_split = 8;
 
 // Floats between lines: the bank of (line, position) must differ over a warp's stores.
 __host__ __device__ constexpr int line_padding(bool swap) { return swap ? 4 : 8; }
@@ -28,7 +27,7 @@ __host__ __device__ constexpr int owned_rows(int tile_m, int split) { return ((t
 template <typename Tile, bool Swap>
 __host__ __device__ constexpr int parts_bytes() {
   int most = 0;
-  for (int split = 1; split <= max_split; ++split) {
+  for (const int split : {1, 2, 3, 4, 8}) {  // of sm90_kernels.h
     const int owned = owned_rows(Tile::m, split);
     const int lines = Swap ? Tile::n : owned, length = Swap ? owned : Tile::n;
     const int bytes = split * lines * (length + line_padding(Swap)) * 4;
@@ -42,9 +41,10 @@ constexpr int split_shared_bytes() {
   return Tile::stages * Tile::stage_bytes + parts_bytes<Tile, Swap>() + Tile::stages * 16 + 8 + 1024;
 }
 
+// A scheduler has 512 registers a lane, and up to one warp more than there are warpgroups of each block.
 template <typename Tile, int BlocksPerSm>
 constexpr int split_max_registers() {
-  const int fair = 65536 / (BlocksPerSm * Tile::threads) / 8 * 8;
+  const int fair = 512 / (BlocksPerSm * (Tile::warpgroups + 1)) / 8 * 8;
   return fair < 224 ? fair : 224;
 }
 
@@ -216,8 +216,9 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
     } else {
       T* const out = static_cast<T*>(arguments.out) + offset;
       if (arguments.vector_store && valid == 8) {
-        *reinterpret_cast<uint4*>(out) = make_uint4(pack<T>(value[0], value[1]), pack<T>(value[2], value[3]),
-                                                    pack<T>(value[4], value[5]), pack<T>(value[6], value[7]));
+        *reinterpret_cast<uint4*>(out) =
+            make_uint4(ptx::cvt_rn_x2<T>(value[0], value[1]), ptx::cvt_rn_x2<T>(value[2], value[3]),
+                       ptx::cvt_rn_x2<T>(value[4], value[5]), ptx::cvt_rn_x2<T>(value[6], value[7]));
       } else {
 #pragma unroll
         for (int e = 0; e < 8; ++e) {

@@ -22,6 +22,11 @@ __device__ __forceinline__ void barrier_cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 
+// Arrives without ordering memory: enough where only presence matters (barriers initialised and fenced, peers alive).
+__device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
 __device__ __forceinline__ void barrier_cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -33,18 +38,18 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
   return remote;
 }
 
-__device__ __forceinline__ float4 ld_shared_cluster_v4(uint32_t remote) {
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(remote)
+// st.async: stores to another block's shared memory and counts the bytes on an mbarrier there, so that the receiver
+// waits for the data without a cluster barrier. Both addresses are shared::cluster and lie in the same block.
+// PTX ISA, "st.async".
+__device__ __forceinline__ void st_async(uint32_t remote, float x, uint32_t remote_barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(remote), "f"(x),
+               "r"(remote_barrier)
                : "memory");
-  return v;
 }
 
-__device__ __forceinline__ void st_shared_cluster_v4(uint32_t remote, float4 v) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "f"(v.x), "f"(v.y), "f"(v.z),
-               "f"(v.w)
+__device__ __forceinline__ void st_async_v2(uint32_t remote, float x, float y, uint32_t remote_barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(remote),
+               "f"(x), "f"(y), "r"(remote_barrier)
                : "memory");
 }
 

@@ -26,4 +26,19 @@ __device__ __forceinline__ void stmatrix_x2(uint32_t address, uint32_t r0, uint3
                : "memory");
 }
 
+// Ordinary loads and stores at a shared::cta address. PTX ISA, "ld", "st".
+__device__ __forceinline__ float ld_shared(uint32_t address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+  return x;
+}
+
+__device__ __forceinline__ void st_shared_v2(uint32_t address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void st_shared(uint32_t address, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
 }  // namespace cuda_llm_ops::ptx
