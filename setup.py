@@ -165,7 +165,7 @@ def build_facts(plan: Plan) -> str:
         "TORCH": str(importlib.import_module("torch").__version__),
         "COMMIT": commit or "",
         "DIRTY": int(bool(git("status", "--porcelain", "--", "ext", "setup.py", "pyproject.toml"))),
-        "SOURCES": digest(ROOT / "ext/csrc"),
+        "SOURCES": digest(ROOT / "ext/csrc", plan.flavour),
     }
     return "#pragma once\n" + "".join(f"#define BUILD_{name} {json.dumps(value)}\n" for name, value in facts.items())
 
@@ -255,4 +255,5 @@ def main() -> None:
     setup(**(no_extension(plan) if plan.flavour == "none" else extension_build(plan)))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -8,10 +8,13 @@ from pathlib import Path
 SUFFIXES = (".cpp", ".cu", ".cuh", ".h")
 
 
-def digest(csrc: Path) -> str:
-    """Sixteen hexadecimal digits that change with any source under the folder `csrc`, or with its name."""
+def digest(csrc: Path, flavour: str) -> str:
+    """Sixteen hexadecimal digits that change with any source under `csrc` that the flavour uses, or with its name."""
     total = hashlib.sha256()
     for path in sorted(path for path in csrc.rglob("*") if path.suffix in SUFFIXES):
-        total.update(path.relative_to(csrc).as_posix().encode() + b"\0")
+        name = path.relative_to(csrc).as_posix()
+        if name.startswith("cuda/") and flavour != "cuda":
+            continue
+        total.update(name.encode() + b"\0")
         total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()[:16]

@@ -22,7 +22,7 @@ class BuildInfo(TypedDict):
     torch: str  # at build time; a later one is fine, through the stable ABI
     commit: str | None
     dirty: bool | None  # the extension's files differed from the commit
-    sources: str  # digest of ext/csrc
+    sources: str  # digest of the sources of this flavour
     stale: bool | None  # the checkout's sources have changed since; None for an installed copy
 
 
@@ -42,7 +42,7 @@ def build_info() -> BuildInfo:
     """The facts of the build that is loaded, read from the compiled module itself."""
     facts = _C.build_info()
     csrc = CHECKOUT / "ext" / "csrc"
-    stale = digest(csrc) != facts["sources"] if csrc.is_dir() else None
+    stale = digest(csrc, facts["flavour"]) != facts["sources"] if csrc.is_dir() else None
     return cast(BuildInfo, {**facts, "stale": stale})
 
 

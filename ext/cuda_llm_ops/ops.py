@@ -21,7 +21,8 @@ _tensor_core_gemm = torch.ops.cuda_llm_ops.tensor_core_gemm.default
 def naive_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
     """softmax(scale q kᵀ) v with the score matrix written out in full: the textbook's algorithm, O(Sq Skv) memory.
 
-    Arguments, result and errors are those of `flash_attention`.
+    Arguments, result and errors are those of `flash_attention`; but the causal mask is added to the scores, so that a
+    NaN in a hidden key may show, as in the math backend of scaled_dot_product_attention.
     """
     try:
         _refuse_gradients("naive_attention", q=q, k=k, v=v)

@@ -28,7 +28,7 @@ def check(name: str, a: Tensor, b: Tensor, **options: object) -> Tensor:
     assert out.dtype == (a.dtype if name == "gemm" else torch.float32)
     assert out.device == a.device
     assert out.is_contiguous()
-    reference.assert_right(out, *reference.gemm(a, b, out.dtype, **options))  # type: ignore[arg-type]
+    reference.assert_right(out, reference.gemm(a, b, out.dtype, **options))  # type: ignore[arg-type]
     return out
 
 
