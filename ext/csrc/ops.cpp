@@ -18,6 +18,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/util/shim_utils.h>
 
 #include "checks.h"
 #include "kernels.h"
@@ -65,7 +66,7 @@ Tensor allocate(const char* op, const char* what, const Tensor& like, Dtype dtyp
     stride *= std::max<int64_t>(sizes.begin()[i], 1);
   }
   int32_t device_type = 0;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
   const int32_t code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
   AtenTensorHandle handle = nullptr;
   if (aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides, code, device_type,
@@ -108,7 +109,7 @@ void parallel(int64_t begin, int64_t end, int64_t grain, const std::function<voi
 #ifdef CUDA_LLM_OPS_WITH_CUDA
 void* current_stream(const Tensor& tensor) {
   void* stream = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
   return stream;
 }
 
