@@ -189,6 +189,8 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
     """Hang what was measured on the report, as plain values: it may travel to another process."""
     error = call.excinfo.value if call.excinfo else None
     if report.when == "call":
+        if report.outcome != "skipped" and item.config.stash[RUN].options.gpu and needs_device(item):
+            report.perfsuite_on_device = True  # type: ignore[attr-defined]
         cases = item.stash.get(CASES, [])
         if cases:
             report.perfsuite_cases = cases  # type: ignore[attr-defined]

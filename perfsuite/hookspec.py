@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +38,18 @@ def pytest_perfsuite_compare(
     settings: Settings,
 ) -> Comparison | None:
     """Measure and judge one case; the default is `perfsuite.compare`. The first answer that is not None counts."""
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_device_times(
+    config: pytest.Config,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    samples: int,
+    settings: Settings,
+) -> list[float] | None:
+    """Device seconds of calls of one function, for pytest-benchmark. The first answer that is not None counts."""
 
 
 @pytest.hookspec

@@ -7,7 +7,7 @@ ask first whether the test `concerns` perfsuite, and only then import what deals
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,6 +98,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         from perfsuite import gate
 
         gate.require_device(item)
+        if "benchmark" in getattr(item, "fixturenames", ()):
+            from perfsuite import benchmark_bridge
+
+            benchmark_bridge.prepare(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+    if "benchmark" not in pyfuncitem.fixturenames or not concerns(pyfuncitem):
+        return (yield)
+    from perfsuite import benchmark_bridge
+
+    with benchmark_bridge.device_time(pyfuncitem):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -143,6 +157,15 @@ def pytest_perfsuite_compare(
     from perfsuite.comparison import compare
 
     return compare(problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_perfsuite_device_times(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int, settings: Settings
+) -> list[float]:
+    from perfsuite.benchmark_bridge import device_times
+
+    return device_times(function, args, kwargs, samples, settings)
 
 
 # Several processes, with pytest-xdist.

@@ -61,6 +61,9 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
     from perfsuite.report import figures, terminal
 
     reporter.section("perfsuite: gates")
+    if not run.cases and run.on_device:
+        reporter.write_line("no gate was run; what ran on the GPU are tests without one")
+        return
     if not run.cases:
         code, sentence = run.why_nothing()
         reporter.write_line(f"nothing was measured ({code}): {sentence}", red=True)

@@ -36,6 +36,8 @@ class Run:
         """What was measured, as record lines; in the controller, by all workers."""
         self.verdicts: set[str] = set()
         """Verdicts for which tests failed; one that pytest was told to expect (xfail) is not among them."""
+        self.on_device = False
+        """Whether any test ran on the GPU."""
         self.failures = 0
         """Failed tests and errors that are not a verdict and not a missing device."""
         self.unmeasured: list[tuple[str, str]] = []
@@ -143,6 +145,7 @@ class Run:
             if self.journal is not None:
                 self.journal.add(case)
         unmeasured = getattr(report, "perfsuite_unmeasured", None)
+        self.on_device |= unmeasured is None and getattr(report, "perfsuite_on_device", False)
         if unmeasured is not None:
             self.unmeasured.append((unmeasured[0], unmeasured[1]))
         elif report.failed:
@@ -166,7 +169,7 @@ class Run:
             return given
         if "UNDECIDED" in self.verdicts:
             return outcome.EXIT_MISSED if self.unmeasured else outcome.EXIT_UNDECIDED
-        if not self.cases:
+        if not self.cases and not self.on_device:
             return outcome.EXIT_NOTHING_MEASURED
         return given
 

@@ -44,8 +44,11 @@ def candidate(case: Mapping[str, Any]) -> str:
 
 
 def label(case: Mapping[str, Any]) -> str:
-    """What a table calls the case: the function and the problem."""
-    return f"{candidate(case)} {case['name']}"
+    """What a table calls the case: the function and the problem, types by their usual short names."""
+    name = str(case["name"])
+    for full, brief in (("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "fp32"), ("float64", "fp64")):
+        name = name.replace(full, brief)
+    return f"{candidate(case)} {name}"
 
 
 def worst_first(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -12,6 +12,7 @@ WIDTH = 100
 _HEAD = ("case", "rival", "speed", "interval", "target", "verdict", "reason")
 _RIGHT = {"speed", "target"}
 _LEAST_CASE = 20
+_LEAST_FUNCTION = 4
 
 
 def table(cases: Sequence[Mapping[str, Any]], width: int = WIDTH) -> list[tuple[str, str]]:
@@ -48,9 +49,18 @@ def _row(case: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [figures.short(cell, width) for cell, width in zip(row, widths, strict=True)]
+    cells = [_short(cell, width) for cell, width in zip(row, widths, strict=True)]
     padded = [
         cell.rjust(width) if name in _RIGHT else cell.ljust(width)
         for name, cell, width in zip(_HEAD, cells, widths, strict=True)
     ]
     return "  ".join(padded).rstrip()
+
+
+def _short(cell: str, width: int) -> str:
+    """The cell in `width` characters: of a case, the function's name gives way before the problem does."""
+    function, _, problem = cell.partition(" ")
+    room = width - len(problem) - 3
+    if len(cell) > width and problem and room >= _LEAST_FUNCTION:
+        return f"{function[:room]}.. {problem}"
+    return figures.short(cell, width)

@@ -39,7 +39,7 @@ def test_flash_attention_at_a_head_dimension_that_nothing_divides(causal: bool, 
 # absurdly slow: no tensor cores, and for the naive one all scores through memory.
 @pytest.mark.gpu(min_capability=(8, 0))
 @pytest.mark.correctness(against="sdpa")
-@pytest.mark.perf_target(against="sdpa", at_least=0.01)
+@pytest.mark.perf_target(against="sdpa", at_least=0.005)
 @pytest.mark.parametrize("length", [128, 512])
 def test_naive_attention(length: int, perf: Perf, ops: ModuleType) -> None:
     perf(Attention(2, 8, length, 64), ops.naive_attention)
