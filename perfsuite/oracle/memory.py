@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 POISON_HALF = 0x7FE5
 # Bytes of free memory that are poisoned at most: enough for the blocks that the allocator would hand out next.
 MOST_BYTES = 1 << 30
+# Cycles of a GPU that inputs come late: longer than a launch on another stream takes.
+LATE_CYCLES = 400_000
 
 
 def poison(value: Any) -> None:
@@ -54,3 +56,22 @@ def poison_free_memory(like: Any, *, copies: int = 4) -> None:
             held.append(torch.empty(-(-bytes_ // 2), dtype=torch.int16, device=tensor.device).fill_(POISON_HALF))
             spent += bytes_
     held.clear()
+
+
+def arrive_late(inputs: Any, values: Any) -> None:
+    """Fill `inputs` with `values` on the current stream of their GPU, some time after this returns; NaN until then.
+
+    Work that does not wait for the current stream reads the NaN. Integers keep their values: they may be indices.
+    """
+    import torch
+
+    pairs = [pair for pair in zip(tensors_in(inputs), tensors_in(values), strict=True) if pair[0].is_cuda]
+    if not pairs:
+        return
+    late = [(one, other) for one, other in pairs if one.is_floating_point() and 0 not in one.stride()]
+    for one, _ in late:
+        poison(one)
+    torch.cuda.synchronize(pairs[0][0].device)
+    torch.cuda._sleep(LATE_CYCLES)
+    for one, other in late:
+        one.copy_(other)

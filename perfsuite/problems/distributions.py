@@ -19,8 +19,9 @@ Shape = tuple[int, ...]
 # Log2 of the largest and smallest magnitude of "cancellation": 12 binary orders apart, and small enough at the top
 # that a float16 result of K = 16384 stays finite.
 _WIDE_LOW, _WIDE_HIGH = -8.0, 4.0
-# How far the dominant term stands above the rest: as a logit, and as a factor on one operand of a GEMM.
-_DOMINANT_LOGIT, _DOMINANT_FACTOR = 16.0, 32.0
+# How far the dominant term stands above the rest: as a logit, so large that its exponential overflows float32 where
+# the row's maximum is not subtracted, and as a factor on one operand of a GEMM.
+_DOMINANT_LOGIT, _DOMINANT_FACTOR = 100.0, 32.0
 
 
 def draw(

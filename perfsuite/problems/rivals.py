@@ -95,37 +95,38 @@ def sdpa(backend: str | None, *, grouped: bool) -> Callable[..., Any]:
             with sdpa_kernel(chosen):
                 return attention(q, k, v, enable_gqa=grouped, **kwargs)
         except RuntimeError as error:
-            if isinstance(error, torch.cuda.OutOfMemoryError):
+            if isinstance(error, torch.cuda.OutOfMemoryError) or not _accepts_nothing(error):
                 raise
-            why = why_not(backend, q, k, v, is_causal=bool(kwargs.get("is_causal", False)), grouped=grouped)
-            if why is None:
-                raise
-            raise RivalUnavailableError(f"sdpa:{backend} cannot run this problem: {why}") from error
+        with warnings.catch_warnings(record=True) as said, sdpa_kernel(chosen):
+            warnings.simplefilter("always")
+            try:
+                return attention(q, k, v, enable_gqa=grouped, **kwargs)
+            except RuntimeError as error:
+                why = why_not(backend, q.device.type, [str(warning.message) for warning in said])
+                raise RivalUnavailableError(f"sdpa:{backend} cannot run this problem: {why}") from error
 
     return library_attention_backend
 
 
-def why_not(
-    backend: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, is_causal: bool, grouped: bool
-) -> str | None:
-    """Why SDPA's `backend` refuses these arguments, in torch's own words; None where it accepts them."""
-    import torch
-
-    if backend == "math":
-        return None
-    if q.device.type == "cpu":
+def why_not(backend: str, device: str, said: list[str]) -> str:
+    """Why SDPA's `backend` refused a call on `device`, from the warnings that torch gave with the refusal."""
+    if device == "cpu":
         if backend in ("cudnn", "efficient"):
             return f"the {backend} backend runs on a GPU only, and the arguments are on the CPU"
-        return "torch's CPU library has no flash attention for these arguments"
-    accepts = {
-        "flash": torch.backends.cuda.can_use_flash_attention,
-        "cudnn": torch.backends.cuda.can_use_cudnn_attention,
-        "efficient": torch.backends.cuda.can_use_efficient_attention,
-    }[backend]
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        params = torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, is_causal, grouped)
-        if accepts(params, True):
-            return None
-    words = [str(warning.message).split(" (Triggered internally", 1)[0].strip() for warning in said]
-    return "; ".join(word for word in words if word) or "torch gives no reason"
+        return "torch's CPU library refuses these arguments"
+    # Torch goes through all its kernels, each under a headline, whichever of them was asked for.
+    reasons, ours = [], False
+    for words in said:
+        if " not used because" in words:
+            ours = words.startswith(_HEADLINES[backend])
+        elif ours:
+            reasons.append(words.split(" (Triggered internally", 1)[0].strip())
+    return "; ".join(reasons) or "torch gives no reason"
+
+
+_HEADLINES = {"flash": "Flash attention", "cudnn": "cuDNN attention", "efficient": "Memory efficient", "math": "Math"}
+
+
+def _accepts_nothing(error: RuntimeError) -> bool:
+    """Whether SDPA failed because the one backend it may use refuses the arguments, and not in a kernel."""
+    return "No available kernel" in str(error) or "No viable backend" in str(error)

@@ -23,8 +23,8 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator("cpu").manual_seed(seed)
 
 
-def judge(problem, candidate, *, seed=0, **options) -> Judgement:
-    return examine(problem, candidate, seeded(seed), **options)
+def judge(problem, candidate, *, seed=0, adversarial=False, **options) -> Judgement:
+    return examine(problem, candidate, seeded(seed), adversarial=adversarial, **options)
 
 
 def sums_in_blocks(a, b):
@@ -191,6 +191,26 @@ def test_one_wrong_element_is_caught(m, n):
 
     assert judge(Gemm(m, n, 64), almost).reason is Reason.INACCURATE
     assert judge(Gemm(m, n, 64, "bfloat16"), almost).reason is Reason.INACCURATE
+
+
+def test_a_softmax_without_the_maximum_is_caught_on_adversarial_inputs():
+    def careless(q, k, v):
+        weights = (q.float() @ k.float().mT * q.shape[-1] ** -0.5).exp()
+        return (weights @ v.float() / weights.sum(-1, keepdim=True)).to(q.dtype)
+
+    problem = Attention(1, 2, 64, 64)
+    assert judge(problem, careless).ok
+    judgement = judge(problem, careless, adversarial=True)
+    assert judgement.reason in (Reason.NOT_FINITE, Reason.INACCURATE)
+    assert "distribution dominant" in judgement.sentence
+    assert judge(problem, online_attention, adversarial=True).ok
+
+
+def test_sums_that_stagnate_are_caught_where_ordinary_values_hide_them():
+    problem = Gemm(64, 64, 512)
+    assert judge(problem, sums_in_float16).ok
+    assert judge(problem, sums_in_float16, adversarial=True).reason is Reason.INACCURATE
+    assert judge(problem, sums_in_blocks, adversarial=True).ok
 
 
 def test_one_wrong_row_is_caught_though_it_is_small():
