@@ -20,12 +20,29 @@ ORDER = (
     {"oracle"},
     {"clock"},
     {"verdict"},
-    {"comparison", "isolate"},
+    {"comparison", "case", "isolate"},
     {"record"},
     {"report"},
     {"analyze"},
     {"calibrate"},
-    {"cli", "plugin", "options", "fixtures", "markers", "hookspec", "devices", "workers", "benchmark_bridge"},
+    {
+        "cli",
+        "plugin",
+        "options",
+        "fixtures",
+        "markers",
+        "hookspec",
+        "devices",
+        "workers",
+        "benchmark_bridge",
+        "facts",
+        "gate",
+        "locks",
+        "perf",
+        "present",
+        "run",
+        "targets",
+    },
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 HEAVY = {"torch", "numpy", "rich", "jinja2", "pynvml", "triton"}
@@ -43,7 +60,9 @@ def imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
-        assert node.level == 0, f"line {node.lineno}: a relative import hides which room is meant"
+        assert node.level <= 1, f"line {node.lineno}: an import that climbs out of its room hides which one is meant"
+        if node.level == 1:  # from the same room
+            return []
         base = node.module or ""
         return [f"{base}.{alias.name}" for alias in node.names] if base == "perfsuite" else [base]
     return []
