@@ -1,0 +1,65 @@
+"""Small calls that touch every kernel instance: what compute-sanitizer can afford to watch.
+
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck  --error-exitcode 1 --target-processes all \\
+        python -m pytest --gpu -q tests/ops/test_sanitize.py
+    compute-sanitizer --tool racecheck --error-exitcode 1 python -m pytest --gpu -q tests/ops/test_sanitize.py
+
+Without the caching allocator every tensor is an allocation of its own, so that memcheck sees a read one element past
+its end. The dispatch chooses by type, alignment, transposition, size and head_dim, and so do these cases.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the operators need torch")
+
+import cuda_llm_ops  # noqa: E402
+import ops_reference as reference  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+dtypes = pytest.mark.parametrize("dtype", reference.DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+
+# (m, n, k): one element; less than a tile in every direction; whole tiles; one more than whole tiles; few rows with a
+# long k, which a kernel may split; enough tiles for the large configurations of every multiprocessor.
+GEMM_SIZES = [(1, 1, 1), (17, 9, 5), (128, 128, 64), (129, 257, 65), (16, 128, 2048), (33, 40, 1032), (640, 512, 96)]
+HEAD_DIMS = [1, 40, 64, 65, 128, 129, 192, 256]
+
+
+def values(dtype: torch.dtype, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape))).to("cuda", dtype)
+
+
+@pytest.mark.gpu
+@dtypes
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt", "odd"])
+@pytest.mark.parametrize(("m", "n", "k"), GEMM_SIZES)
+def test_gemm(dtype: torch.dtype, layout: str, m: int, n: int, k: int) -> None:
+    a, b = values(dtype, m, k), values(dtype, k, n)
+    if layout == "odd":  # an offset and a leading dimension that no vector load can use
+        a = torch.cat([a, a[:, :1]], 1).flatten()[1:].as_strided((m, k), (k + 1, 1))
+        b = torch.cat([b, b[:, :1]], 1).flatten()[1:].as_strided((k, n), (n + 1, 1))
+    a = a.mT.contiguous().mT if layout[0] == "t" else a
+    b = b.mT.contiguous().mT if layout[1] == "t" else b
+    c = values(dtype, m, n)
+    out = cuda_llm_ops.gemm(a, b, alpha=0.5, beta=2.0, c=c)
+    reference.assert_right(out, reference.gemm(a, b, dtype, alpha=0.5, beta=2.0, c=c))
+    if dtype != torch.float32:
+        out = cuda_llm_ops.tensor_core_gemm(a.expand(2, m, k), b)
+        reference.assert_right(out, reference.gemm(a.expand(2, m, k), b, torch.float32))
+
+
+@pytest.mark.gpu
+@dtypes
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("name", reference.ATTENTION)
+def test_attention(name: str, head_dim: int, is_causal: bool, dtype: torch.dtype) -> None:
+    for seq_q, seq_kv in ((1, 70), (130, 130), (70, 129)):
+        q, k, v = (
+            values(dtype, 1, 2, seq_q, head_dim),
+            values(dtype, 1, 1, seq_kv, head_dim),
+            values(dtype, 1, 1, seq_kv, head_dim),
+        )
+        out = getattr(cuda_llm_ops, name)(q, k, v, is_causal)
+        reference.assert_right(out, reference.attention(name, q, k, v, is_causal, None))
