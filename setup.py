@@ -36,6 +36,8 @@ MIN_TORCH = (2, 10)
 MIN_NVCC = (12, 0)  # the first to compile for compute_90a
 # (virtual architecture, code): machine code for Ampere and Hopper, and PTX for what comes between and after.
 ARCHITECTURES = (("compute_80", "sm_80"), ("compute_80", "compute_80"), ("compute_90a", "sm_90a"))
+# Families whose dispatch takes its Hopper path: the build defines CUDA_LLM_OPS_SM90_<family> for each.
+HOPPER_FAMILIES = ("GEMM",)
 # torch's build passes these to nvcc; the device code here includes no torch and uses the operators they disable.
 TORCH_DISABLES = (
     "__CUDA_NO_HALF_OPERATORS__",
@@ -151,11 +153,23 @@ def git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+def commit_and_dirty() -> tuple[str, bool]:
+    """The commit, "" where it is unknown, and whether files of the extension differ from it.
+
+    PERFSUITE_COMMIT names it for a copy without git's folder, with "-dirty" at its end where it is.
+    """
+    if (ROOT / ".git").exists():
+        changed = git("status", "--porcelain", "--", "ext", "setup.py", "pyproject.toml")
+        return git("rev-parse", "HEAD") or "", bool(changed)
+    given = os.environ.get("PERFSUITE_COMMIT", "")
+    return given.removesuffix("-dirty"), given.endswith("-dirty")
+
+
 def build_facts(plan: Plan) -> str:
     """The header that only module.cpp includes: when a fact changes, one file is compiled again."""
     nvcc = nvcc_path() if plan.flavour == "cuda" else None
     digest = runpy.run_path(str(ROOT / "ext/cuda_llm_ops/_sources.py"))["digest"]
-    commit = git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
+    commit, dirty = commit_and_dirty()
     facts: dict[str, str | int] = {
         "FLAVOUR": plan.flavour,
         "REASON": plan.reason,
@@ -163,8 +177,8 @@ def build_facts(plan: Plan) -> str:
         "ARCHITECTURES": " ".join(code for _, code in ARCHITECTURES) if nvcc else "",
         "NVCC": nvcc_version(nvcc) if nvcc else "",
         "TORCH": str(importlib.import_module("torch").__version__),
-        "COMMIT": commit or "",
-        "DIRTY": int(bool(git("status", "--porcelain", "--", "ext", "setup.py", "pyproject.toml"))),
+        "COMMIT": commit,
+        "DIRTY": int(dirty),
         "SOURCES": digest(ROOT / "ext/csrc", plan.flavour),
     }
     return "#pragma once\n" + "".join(f"#define BUILD_{name} {json.dumps(value)}\n" for name, value in facts.items())
@@ -189,6 +203,7 @@ def extension(plan: Plan, generated: Path) -> Any:
         sources += csrc.glob("cuda/**/*.cu")
         cxx.append("-DCUDA_LLM_OPS_WITH_CUDA")
         nvcc += [f"-U{name}" for name in TORCH_DISABLES]
+        nvcc += [f"-DCUDA_LLM_OPS_SM90_{family}" for family in HOPPER_FAMILIES]
         nvcc += [f"-gencode=arch={arch},code={code}" for arch, code in ARCHITECTURES]
     make = CUDAExtension if plan.flavour == "cuda" else CppExtension
     return make(

@@ -31,7 +31,7 @@ def attention(name: str, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale
     """What the operator `name` must give, (batch, heads, seq_q, head_dim).
 
     A masked key has no part in the sum, whatever its value; only the naive operator, which adds the mask to the scores
-    as the math backend of scaled_dot_product_attention does, may let a hidden NaN through. A row of scores that are all
+    as the math backend of scaled_dot_product_attention does, may let a hidden NaN or infinity through. A row of scores that are all
     minus infinity gives zeros, as there. Probabilities may be rounded to the inputs' dtype before the second product.
     """
     dtype, heads, head_dim = q.dtype, q.shape[1], q.shape[3]
@@ -44,7 +44,8 @@ def attention(name: str, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale
     if is_causal:
         visible = visible.tril()
     scores = factor * (q @ k.transpose(-1, -2))
-    hidden_nan = (scores.isnan() & ~visible).any(-1, keepdim=True) & (name == "naive_attention")
+    spoiling = scores.isnan() | (scores == math.inf)  # either plus minus infinity is NaN
+    hidden_nan = (spoiling & ~visible).any(-1, keepdim=True) & (name == "naive_attention")
     scores = scores.masked_fill(~visible, -math.inf)
     empty = (scores == -math.inf).all(-1, keepdim=True)
     weights = torch.softmax(scores, -1).masked_fill(empty, 0.0).masked_fill(~visible, 0.0)

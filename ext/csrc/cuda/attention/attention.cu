@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "launch.h"
-#ifdef CUDA_LLM_OPS_SM90
+#ifdef CUDA_LLM_OPS_SM90_ATTENTION
 #include "sm90.h"
 #endif
 
@@ -22,7 +22,7 @@ const char* tiled_attention(const AttentionArguments& arguments, void* stream) {
 
 const char* flash_attention(const AttentionArguments& arguments, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
-#ifdef CUDA_LLM_OPS_SM90
+#ifdef CUDA_LLM_OPS_SM90_ATTENTION
   if (sm90::flash_attention_supported(arguments)) return sm90::flash_attention(arguments, on);
 #endif
   return arguments.type == ScalarType::float32 ? attention::flash_simt(arguments, on)
@@ -34,7 +34,7 @@ void attention_attributes(std::vector<KernelAttributes>& into) {
   attention::tiled_attributes(into);
   attention::flash_simt_attributes(into);
   attention::flash_mma_attributes(into);
-#ifdef CUDA_LLM_OPS_SM90
+#ifdef CUDA_LLM_OPS_SM90_ATTENTION
   sm90::attention_attributes(into);
 #endif
 }

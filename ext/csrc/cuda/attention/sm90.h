@@ -1,4 +1,4 @@
-// The Hopper (wgmma, TMA) path of flash_attention, compiled only where the build defines CUDA_LLM_OPS_SM90.
+// The Hopper (wgmma, TMA) path of flash_attention, compiled only where the build defines CUDA_LLM_OPS_SM90_ATTENTION.
 #pragma once
 
 #include <cuda_runtime.h>

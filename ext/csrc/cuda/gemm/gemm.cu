@@ -9,7 +9,7 @@ namespace cuda_llm_ops::cuda {
 
 const char* gemm(const GemmArguments& arguments, void* stream) {
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
-#ifdef CUDA_LLM_OPS_SM90
+#ifdef CUDA_LLM_OPS_SM90_GEMM
   if (arguments.in_type != ScalarType::float32 && sm90::gemm_supported(arguments)) {
     DeviceFacts device;
     if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return cudaGetErrorString(error);
@@ -27,7 +27,7 @@ const char* tensor_core_gemm(const GemmArguments& arguments, void* stream) {
 }
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {
-#ifdef CUDA_LLM_OPS_SM90
+#ifdef CUDA_LLM_OPS_SM90_GEMM
   sm90::gemm_attributes(into);
 #endif
   portable::gemm_attributes(into);
