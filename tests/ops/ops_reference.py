@@ -31,8 +31,9 @@ def attention(name: str, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale
     """What the operator `name` must give, (batch, heads, seq_q, head_dim).
 
     A masked key has no part in the sum, whatever its value; only the naive operator, which adds the mask to the scores
-    as the math backend of scaled_dot_product_attention does, may let a hidden NaN or infinity through. A row of scores that are all
-    minus infinity gives zeros, as there. Probabilities may be rounded to the inputs' dtype before the second product.
+    as the math backend of scaled_dot_product_attention does, may let a hidden NaN or infinity through. A row of scores
+    that are all minus infinity gives zeros, as there. Probabilities may be rounded to the inputs' dtype before the
+    second product.
     """
     dtype, heads, head_dim = q.dtype, q.shape[1], q.shape[3]
     factor = 1.0 / math.sqrt(head_dim) if scale is None and head_dim else 1.0 if scale is None else float(scale)

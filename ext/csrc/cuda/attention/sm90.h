@@ -1,4 +1,5 @@
-// The Hopper (wgmma, TMA) path of flash_attention, compiled only where the build defines CUDA_LLM_OPS_SM90_ATTENTION.
+// The Hopper (wgmma, TMA) path of flash_attention, taken only where the build defines CUDA_LLM_OPS_SM90_ATTENTION
+// (HOPPER_FAMILIES in setup.py).
 #pragma once
 
 #include <cuda_runtime.h>
