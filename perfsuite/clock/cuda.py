@@ -31,7 +31,7 @@ class CudaClock:
     """Base of the two clocks that read CUDA events. Not a clock itself: a subclass says how a sample is enqueued."""
 
     kind: ClockKind
-    samples_a_side = 1
+    samples_a_side: int = 1
     """Samples after which every set of the rotation has been used once."""
 
     def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
@@ -49,6 +49,8 @@ class CudaClock:
         self._seconds = 0.0
         self._setups = 0
         self._samples = 0
+        self._pairs = 1
+        self._overhead = 0.0
         self._sets: list[Inputs] = []
         self._settled: bool | None = None
         self._l2_reset: bool | None = None
@@ -104,46 +106,49 @@ class CudaClock:
         self._setups += 1
 
     def rounds(self, count: int) -> list[Round]:
-        """See `Clock`."""
+        """See `Clock`. Short samples come in fours, A B B A, so that a drift of the clock falls on both sides alike."""
         import torch
 
-        while len(self._events) < 2 * count + 1 + count:
+        width = 2 * self._pairs + 1
+        while len(self._events) < count * width:
             self._events.append(torch.cuda.Event(enable_timing=True))
-        events = iter(self._events)
-        marks: list[tuple[Side, Any, Any, Any]] = []
+        orders: list[list[Side]] = []
         with torch.cuda.stream(self._stream):
             for number in range(count):
-                first: Side = "candidate" if self._order.random() < 0.5 else "rival"
-                second: Side = "rival" if first == "candidate" else "candidate"
+                order: list[Side] = ["candidate", "rival"] if self._order.random() < 0.5 else ["rival", "candidate"]
+                orders.append(order + order[::-1] if self._pairs == 2 else order)
                 if number == 0 or self.kind == "events":
-                    self._block(2)
-                before, between, after = next(events), next(events), next(events)
-                before.record()
-                self._enqueue(first, self._samples)
-                between.record()
-                self._enqueue(second, self._samples)
-                after.record()
-                self._samples += 1
-                marks.append((first, before, between, after))
+                    self._block(width - 1)
+                events = self._events[number * width : (number + 1) * width]
+                events[0].record()
+                for side, event in zip(orders[-1], events[1:], strict=True):
+                    self._enqueue(side, self._samples)
+                    event.record()
+                    self._samples += 1
             # Read while the card still works, or the clock would be that of an idle card.
             clock_hz, invalid = self._watch.sample()
-            after.synchronize()
-        rounds = []
-        for first, before, between, after in marks:
-            one, two = before.elapsed_time(between) / 1e3, between.elapsed_time(after) / 1e3
-            self._seconds += one + two
-            candidate, rival = (one, two) if first == "candidate" else (two, one)
-            rounds.append(
-                Round(
-                    candidate_seconds=candidate / self.launches,
-                    rival_seconds=rival / self.launches,
-                    first=first,
-                    setup=self._setups - 1,
-                    sm_clock_hz=clock_hz,
-                    discarded=invalid,
-                )
-            )
-        return rounds
+            self._stream.synchronize()
+        return [
+            self._read(order, self._events[number * width : (number + 1) * width], clock_hz, invalid)
+            for number, order in enumerate(orders)
+        ]
+
+    def _read(self, order: list[Side], events: list[Any], clock_hz: float | None, invalid: str | None) -> Round:
+        """The round whose samples, in that order, lie between those events."""
+        spent: dict[Side, float] = {"candidate": 0.0, "rival": 0.0}
+        for side, before, after in zip(order, events, events[1:], strict=False):
+            seconds = before.elapsed_time(after) / 1e3
+            self._seconds += seconds
+            spent[side] += max(seconds - self._overhead, 1e-9)
+        calls = self.launches * self._pairs
+        return Round(
+            candidate_seconds=spent["candidate"] / calls,
+            rival_seconds=spent["rival"] / calls,
+            first=order[0],
+            setup=self._setups - 1,
+            sm_clock_hz=clock_hz,
+            discarded=invalid,
+        )
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """See `Clock`."""
@@ -231,7 +236,7 @@ class CudaClock:
         while time.perf_counter() - start < WARM_UP_BOUND_SECONDS:
             one, two = self._sample_seconds(samples)
             times.append(one + two)
-            samples = max(1, min(64, round(WARM_UP_CHUNK_SECONDS / (one + two))))
+            samples = max(1, min(8 * self.samples_a_side, round(WARM_UP_CHUNK_SECONDS / (one + two))))
             clock = self._watch.sm_clock_hz()
             if clock is not None:
                 clocks.append(clock)

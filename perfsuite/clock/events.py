@@ -15,8 +15,10 @@ from perfsuite.oracle import poison
 
 SAMPLE_SECONDS = 400e-6
 MOST_CALLS = 64
-"""The stream takes about a thousand launches before the host has to wait; two samples must fit behind the block."""
+"""The stream takes about a thousand launches before the host has to wait; a round must fit behind the block."""
 LONGEST_BLOCK_SECONDS = 20e-3
+TRIAL_CALLS = 8
+TRIAL_BLOCK_SECONDS = 300e-6
 BLOCK_MARGIN = 1.5
 
 
@@ -36,14 +38,18 @@ class EventsClock(CudaClock):
         before, after = self._events[:2]
         device, host = [], []
         for side in ("candidate", "rival"):
-            self._stream.synchronize()
-            before.record()
-            start = time.perf_counter()
-            self._call(side, self._sets[0])
-            host.append(time.perf_counter() - start)
-            after.record()
-            after.synchronize()
-            device.append(max(before.elapsed_time(after) / 1e3, 1e-6))
+            for calls in (1, TRIAL_CALLS):
+                self._stream.synchronize()
+                spin(TRIAL_BLOCK_SECONDS)
+                before.record()
+                start = time.perf_counter()
+                for call in range(calls):
+                    self._call(side, self._sets[call % len(self._sets)])
+                host_seconds = (time.perf_counter() - start) / calls
+                after.record()
+                after.synchronize()
+            host.append(host_seconds)
+            device.append(max(before.elapsed_time(after) / 1e3 / TRIAL_CALLS, 1e-6))
         self._host_seconds_a_call = max(host)
         self.launches = max(1, min(MOST_CALLS, math.ceil(SAMPLE_SECONDS / min(device))))
         self.samples_a_side = math.ceil(len(self._sets) / self.launches)

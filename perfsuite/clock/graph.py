@@ -1,27 +1,37 @@
-"""The default clock: each side's calls captured into CUDA graphs, which are replayed in turn."""
+"""The default clock: each side's calls captured into CUDA graphs, which are replayed in turn.
+
+Small kernels differ by up to a percent between two captures of the same calls, by where their outputs and the graphs
+themselves lie. So each side gets several graphs over the rotation, captured in mixed order, and both sides' outputs get
+the same memory: a capture's outputs are given back before the next begins.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from typing import Any
+import statistics
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.rotation import bytes_in, share_memory
+from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import Side
 from perfsuite.oracle import poison
+from perfsuite.oracle.tensors import map_tensors
 from perfsuite.settings import CacheMode
 
-SAMPLE_SECONDS = 400e-6
-"""Least device time of a sample: long enough that the gap before a graph's first kernel does not count."""
+if TYPE_CHECKING:
+    import torch
+
+SAMPLE_SECONDS = 200e-6
+"""Least device time of a sample. Shorter ones lose to the jitter of their ends, longer ones to drifts of the clock."""
 LONGEST_SAMPLE_SECONDS = 10e-3
 """Where one side is far slower than the other, the slower sets how many calls go into a sample."""
+FEWEST_GRAPHS = 4
 TRIAL_CALLS = 8
-KEPT_OUTPUT_BYTES = 2**30
-"""Outputs of all captured calls are kept up to this size a side; beyond it only those of the calls to be checked."""
-CHECKED_CALLS = 4
-GRAPH_LAUNCH_SECONDS = 100e-6
+TRIAL_REPLAYS = 5
+GRAPH_LAUNCH_SECONDS = 75e-6
+MOST_CALLS = 1024
 
 
 class GraphClock(CudaClock):
@@ -37,8 +47,8 @@ class GraphClock(CudaClock):
         self._pool = torch.cuda.graph_pool_handle()
         self._anchor: Any = None
         self._graphs: dict[Side, list[Any]] = {"candidate": [], "rival": []}
-        self._kept: dict[Side, dict[int, Any]] = {"candidate": {}, "rival": {}}
-        self._checked: set[int] = set()
+        self._checked: list[tuple[int, dict[Side, Any]]] = []
+        """For each graph: the place of a call that was drawn in secret, and both sides' outputs of it."""
 
     def _prepare(self) -> None:
         import torch
@@ -48,51 +58,84 @@ class GraphClock(CudaClock):
             self._anchor.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             torch.zeros(1, device="cuda")
             self._anchor.capture_end()
-        chooser = random.SystemRandom()
-        self._checked = set(chooser.sample(range(len(self._sets)), min(CHECKED_CALLS, len(self._sets))))
         if not self.launches:
             self._choose_launches()
-        count = max(1, math.ceil(len(self._sets) / self.launches))
-        self.samples_a_side = count
-        sides: list[Side] = ["candidate", "rival"]
-        self._order.shuffle(sides)
-        for side in sides:
-            for number in range(count):
-                start = number * self.launches
-                indices = [(start + call) % len(self._sets) for call in range(self.launches)]
-                self._graphs[side].append(self._capture(side, indices, self._kept[side]))
+        secret = random.SystemRandom()
+        count = self.samples_a_side
+        self._checked = [(secret.randrange(self.launches), {}) for _ in range(count)]
+        self._graphs = {"candidate": [None] * count, "rival": [None] * count}
+        captures: list[tuple[Side, int]] = [(side, number) for side in self._graphs for number in range(count)]
+        self._order.shuffle(captures)
+        for side, number in captures:
+            place, outputs = self._checked[number]
+            self._graphs[side][number], outputs[side] = self._capture(side, self._indices(number), place)
+
+    def _indices(self, number: int) -> list[int]:
+        """Which sets the graphs of that number use."""
+        return [(number * self.launches + call) % len(self._sets) for call in range(self.launches)]
 
     def _choose_launches(self) -> None:
+        """How many calls a sample holds, how many graphs cover the rotation, and what reading events costs."""
         indices = [call % len(self._sets) for call in range(min(TRIAL_CALLS, max(2, len(self._sets))))]
         seconds = []
-        for side in ("candidate", "rival"):
-            trial = self._capture(side, indices, {})
+        sides: list[Side] = ["candidate", "rival"]
+        for side in sides:
+            inside = self._inner_events()
+            trial, _ = self._capture(side, indices, 0, inside)
             trial.replay()
-            before, after = self._events[:2]
-            before.record()
-            trial.replay()
-            after.record()
-            after.synchronize()
-            seconds.append(max(before.elapsed_time(after) / 1e3 / len(indices), 1e-7))
+            outer, inner = [], []
+            for _ in range(TRIAL_REPLAYS):
+                before, after = self._events[:2]
+                spin(GRAPH_LAUNCH_SECONDS)
+                before.record()
+                trial.replay()
+                after.record()
+                after.synchronize()
+                outer.append(before.elapsed_time(after) / 1e3)
+                if inside is not None:
+                    inner.append(inside[0].elapsed_time(inside[1]) / 1e3)
+            if inner:
+                self._overhead = max(0.0, statistics.median(outer) - statistics.median(inner))
+            seconds.append(max((statistics.median(outer) - self._overhead) / len(indices), 1e-7))
             trial.reset()
-        calls = math.ceil(SAMPLE_SECONDS / min(seconds))
-        self.launches = max(1, min(calls, int(LONGEST_SAMPLE_SECONDS / max(seconds)), 2 * 1024))
-        if len(self._sets) > self.launches:
-            # Equal graphs over the rotation: none with a remainder that runs sets twice as often as others.
-            self.launches = math.ceil(len(self._sets) / math.ceil(len(self._sets) / self.launches))
+        calls = min(math.ceil(SAMPLE_SECONDS / min(seconds)), int(LONGEST_SAMPLE_SECONDS / max(seconds)), MOST_CALLS)
+        calls = max(1, calls)
+        self.samples_a_side = max(FEWEST_GRAPHS, math.ceil(len(self._sets) / calls))
+        # As even as can be over the rotation: no set is used far more often than the others.
+        self.launches = max(calls if len(self._sets) <= calls else 1, math.ceil(len(self._sets) / self.samples_a_side))
+        if self.launches * self.samples_a_side < calls * FEWEST_GRAPHS:
+            self.launches = calls
+        self._pairs = 1 if self.launches * min(seconds) >= 1e-3 else 2
 
-    def _capture(self, side: Side, indices: list[int], kept: dict[int, Any]) -> Any:
+    def _inner_events(self) -> tuple[torch.cuda.Event, torch.cuda.Event] | None:
+        """Events that a graph records itself; None where this torch has none."""
+        import torch
+
+        try:
+            before, after = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
+        except TypeError:
+            return None
+        return before, after
+
+    def _capture(
+        self, side: Side, indices: list[int], place: int, events: tuple[Any, Any] | None = None
+    ) -> tuple[Any, Any]:
+        """A graph of calls on the sets `indices`, and what the call at `place` returned, as memory that is not held."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
         self._stream.synchronize()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         failure: BaseException | None = None
+        outputs = []
         try:
+            if events is not None:
+                events[0].record()
             for index in indices:
-                output = self._call(side, self._sets[index])
-                if index in self._checked or bytes_in(output) * len(self._sets) <= KEPT_OUTPUT_BYTES:
-                    kept[index] = output
+                outputs.append(self._call(side, self._sets[index]))
+            self._plant(side)
+            if events is not None:
+                events[1].record()
         except SideFailedError as error:
             failure = error.cause
         try:
@@ -101,13 +144,10 @@ class GraphClock(CudaClock):
             failure = failure or error
         if failure is not None:
             raise CaptureError(side, failure) from failure
-        return graph
+        return graph, map_tensors(outputs[place], unheld)
 
-    def _after_refill(self) -> None:
-        for side in ("candidate", "rival"):
-            for index, output in self._kept[side].items():
-                if not share_memory(output, self._sets[index]):
-                    poison(output)
+    def _plant(self, side: Side) -> None:
+        """Nothing; a calibration plants work of known length at the end of a sample."""
 
     def _enqueue(self, side: Side, sample: int) -> None:
         graphs = self._graphs[side]
@@ -117,17 +157,52 @@ class GraphClock(CudaClock):
         spin(GRAPH_LAUNCH_SECONDS)
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`."""
-        run = {index for index in self._checked if index // self.launches < max(1, self._samples)}
-        chosen = random.SystemRandom().sample(sorted(run), min(count, len(run)))
-        return [
-            TimedCall(self._sets[index], self._kept["candidate"].get(index), self._kept["rival"].get(index))
-            for index in chosen
-        ]
+        """See `Clock`. The graphs that were timed are replayed once more, over poisoned outputs."""
+        import torch
+
+        calls = []
+        with torch.cuda.stream(self._stream):
+            for number in random.SystemRandom().sample(range(len(self._checked)), min(count, len(self._checked))):
+                place, outputs = self._checked[number]
+                inputs = self._sets[self._indices(number)[place]]
+                found = {}
+                for side in self._graphs:
+                    if not share_memory(outputs[side], inputs):
+                        poison(outputs[side])
+                    self._graphs[side][number].replay()
+                    found[side] = map_tensors(outputs[side], torch.clone)
+                calls.append(TimedCall(inputs, found["candidate"], found["rival"]))
+            self._stream.synchronize()
+        return calls
 
     def _release(self) -> None:
         for graphs in self._graphs.values():
             for graph in graphs:
-                graph.reset()
+                if graph is not None:
+                    graph.reset()
         self._graphs = {"candidate": [], "rival": []}
-        self._kept = {"candidate": {}, "rival": {}}
+        self._checked = []
+
+
+class _Memory:
+    """A span of device memory, as others can wrap it without owning it."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def unheld(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same device memory that does not keep it: the allocator may hand it out again."""
+    import torch
+
+    if tensor.device.type != "cuda" or tensor.numel() == 0:
+        return tensor
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    span = torch.as_tensor(_Memory(tensor.data_ptr(), reach * tensor.element_size()), device=tensor.device)
+    return span.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())

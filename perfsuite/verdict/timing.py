@@ -61,6 +61,8 @@ class Timing:
         self.noise_of, self.remeasure = noise_of, remeasure
         self.alpha = settings.alpha_a_case
         self.processes = 1
+        self._rounds = 0
+        self._seconds_of_rounds = 0.0
         self.timed = Timed(setups=1)
 
     def run(self) -> Timed:
@@ -105,7 +107,9 @@ class Timing:
             verdict = self._elsewhere(test, target, self.remeasure)
         return verdict
 
-    def _elsewhere(self, test: SequentialTest, target: float, remeasure: Callable[[], Sequence[Round]]) -> Verdict | None:
+    def _elsewhere(
+        self, test: SequentialTest, target: float, remeasure: Callable[[], Sequence[Round]]
+    ) -> Verdict | None:
         """Ask a fresh process, whose own median must miss the target too; None where it does not."""
         rounds = [one for one in remeasure() if one.discarded is None]
         if not rounds:
@@ -139,11 +143,14 @@ class Timing:
         """Time `count` rounds in batches."""
         while count > 0:
             batch = BATCH_ROUNDS
-            if self.timed.kept:
+            if self._seconds_of_rounds > 0.0:
                 batch = max(1, min(batch, int(BATCH_SECONDS / self._round_seconds())))
             batch = min(batch, count)
+            before = self.clock.seconds_spent
             for one in self.clock.rounds(batch):
                 (self.timed.kept if one.discarded is None else self.timed.discarded).append(one)
+            self._seconds_of_rounds += self.clock.seconds_spent - before
+            self._rounds += batch
             count -= batch
 
     def _finish_early(self) -> Timed:
@@ -162,15 +169,9 @@ class Timing:
         self.timed.cycles_speed = cycles_speed(self.timed.kept)
         return self.timed
 
-    def _all_rounds(self) -> list[Round]:
-        return self.timed.kept + self.timed.discarded
-
     def _round_seconds(self) -> float:
         """Device seconds of a round, from the rounds so far."""
-        rounds = self._all_rounds()
-        if not rounds:
-            return 0.0
-        return self.clock.launches * statistics.median(one.candidate_seconds + one.rival_seconds for one in rounds)
+        return self._seconds_of_rounds / self._rounds if self._rounds else 0.0
 
     def _call_seconds(self) -> float:
         return statistics.median(min(one.candidate_seconds, one.rival_seconds) for one in self.timed.kept)

@@ -1,0 +1,64 @@
+"""The cases that a calibration runs: library kernels from 3 microseconds to 2 milliseconds on a large card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.problems import Attention, Custom, Gemm
+from perfsuite.problems.base import Problem
+from perfsuite.settings import DeviceKind
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class CalibrationCase:
+    """A library kernel that is gated against itself."""
+
+    name: str
+    problem: Problem
+    function: Callable[..., Any]
+
+
+def cases(device: DeviceKind) -> list[CalibrationCase]:
+    """The cases for a kind of device; sizes for the CPU are those that two cores do in milliseconds."""
+    if device == "cpu":
+        return [
+            _library("gemm-64", Gemm(64, 64, 64, dtype="float32")),
+            _library("gemm-256", Gemm(256, 256, 256, dtype="float32")),
+            _library("attention-128", Attention(1, 2, 128, 64, dtype="float32")),
+        ]
+    return [
+        _add("add-1M", 2**20),
+        _library("gemm-512", Gemm(512, 512, 512)),
+        _library("gemm-1024", Gemm(1024, 1024, 1024)),
+        _library("attention-512", Attention(2, 8, 512, 64)),
+        _library("attention-1024", Attention(2, 8, 1024, 64)),
+        _add("add-16M", 2**24),
+        _library("gemm-2048", Gemm(2048, 2048, 2048)),
+        _library("attention-4096", Attention(2, 8, 4096, 64)),
+        _library("attention-8192", Attention(2, 8, 8192, 64)),
+        _library("gemm-8192", Gemm(8192, 8192, 8192)),
+    ]
+
+
+def _library(name: str, problem: Problem) -> CalibrationCase:
+    assert problem.default_rival is not None
+    return CalibrationCase(name, problem, problem.rival(problem.default_rival))
+
+
+def _add(name: str, elements: int) -> CalibrationCase:
+    """The sum of two vectors: a kernel that memory bounds."""
+    import torch
+
+    def arguments(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        one, other = (
+            torch.randn(elements, dtype=torch.float16, device=generator.device, generator=generator) for _ in range(2)
+        )
+        return one, other
+
+    problem = Custom(arguments, flops=elements, bytes=6 * elements, label=f"add {elements}", against=torch.add)
+    return CalibrationCase(name, problem, torch.add)

@@ -1,0 +1,95 @@
+"""Planting device work of known length in one side of a comparison."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from perfsuite.clock.base import Sides
+from perfsuite.clock.cuda import spin
+from perfsuite.clock.graph import GraphClock
+from perfsuite.clock.rounds import Side
+
+SPIN_CYCLES = (2_000, 40_000)
+SPIN_REPLAYS = 80
+FILLER_CALLS = 60
+
+
+@dataclass(frozen=True)
+class SpinCost:
+    """What one spin kernel adds to a graph: seconds = launch + cycles * a_cycle."""
+
+    launch: float
+    a_cycle: float
+
+    def cycles_for(self, seconds: float) -> int:
+        """The cycles that add `seconds`; at least 1, since the launch alone takes time."""
+        return max(1, round((seconds - self.launch) / self.a_cycle))
+
+
+@cache
+def spin_cost() -> SpinCost:
+    """Measured once a process: graphs of small additions without a spin kernel, with a short and with a long one."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    one = torch.ones(2**20, device="cuda")
+    graphs: dict[int, Any] = {}
+    times: dict[int, list[float]] = {cycles: [] for cycles in (0, *SPIN_CYCLES)}
+    with torch.cuda.stream(stream):
+        one.add_(1.0)
+        torch.cuda._sleep(1)
+        stream.synchronize()
+        for cycles in times:
+            graphs[cycles] = torch.cuda.CUDAGraph()
+            graphs[cycles].capture_begin(capture_error_mode="thread_local")
+            for _ in range(FILLER_CALLS):
+                one.add_(1.0)
+            if cycles:
+                torch.cuda._sleep(cycles)
+            graphs[cycles].capture_end()
+        for _ in range(SPIN_REPLAYS):
+            for cycles, graph in graphs.items():
+                spin(50e-6)
+                before.record()
+                graph.replay()
+                after.record()
+                after.synchronize()
+                times[cycles].append(before.elapsed_time(after) / 1e3)
+    plain, short, long = (statistics.median(times[cycles]) for cycles in (0, *SPIN_CYCLES))
+    a_cycle = (long - short) / (SPIN_CYCLES[1] - SPIN_CYCLES[0])
+    return SpinCost(launch=max(0.0, short - plain - SPIN_CYCLES[0] * a_cycle), a_cycle=a_cycle)
+
+
+class PlantedClock(GraphClock):
+    """The graph clock, with a spin kernel at the end of each of the candidate's samples.
+
+    It lasts `slowdown` of the sample's own time, `call_seconds` a call, which the caller has measured before.
+    """
+
+    def __init__(self, sides: Sides, *, seed: int, slowdown: float = 0.0, call_seconds: float = 0.0) -> None:
+        super().__init__(sides, seed=seed)
+        self._slowdown = slowdown
+        self._call_seconds = call_seconds
+        self._choosing = False
+        # Measured here: no capture may go on while it is.
+        self._cost = spin_cost() if slowdown else None
+
+    def _choose_launches(self) -> None:
+        self._choosing = True
+        super()._choose_launches()
+        self._choosing = False
+
+    def _plant(self, side: Side) -> None:
+        if self._cost is not None and side == "candidate" and not self._choosing:
+            import torch
+
+            torch.cuda._sleep(self._cost.cycles_for(self._slowdown * self.launches * self._call_seconds))
+
+    def replays(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """A sample of the candidate, and of the rival, as callables for other timers."""
+        return self._graphs["candidate"][0].replay, self._graphs["rival"][0].replay

@@ -1,0 +1,154 @@
+"""Rotation, the host clock and the choice of a clock, on any machine."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from perfsuite.clock import choose
+from perfsuite.clock.base import CaptureError, SideFailedError, Sides
+from perfsuite.clock.host import HostClock
+from perfsuite.clock.rotation import MOST_SETS, bytes_in, refill, sets_needed, share_memory
+from perfsuite.clock.rounds import Round
+from perfsuite.problems.base import Inputs
+from perfsuite.settings import Settings
+
+MEBI = 2**20
+
+
+def fresh() -> Inputs:
+    return Inputs((torch.randn(32, 32), torch.randn(32, 32)), {"out_dtype": None})
+
+
+@pytest.mark.parametrize(("size", "cache"), [(MEBI, 50 * MEBI), (3 * MEBI, 50 * MEBI), (400 * MEBI, 50 * MEBI)])
+def test_between_two_uses_of_a_set_lie_three_caches(size: int, cache: int) -> None:
+    sets = sets_needed(size, cache)
+    assert (sets - 1) * size >= 3 * cache
+    assert (sets - 2) * size < 3 * cache or sets == 2
+
+
+def test_tiny_and_empty_inputs_have_a_bounded_rotation() -> None:
+    assert sets_needed(64, 50 * MEBI) == MOST_SETS
+    assert sets_needed(0, 50 * MEBI) == 2
+
+
+def test_refill_gives_new_values_at_the_same_addresses() -> None:
+    sets = [fresh() for _ in range(3)]
+    places = [one.args[0].data_ptr() for one in sets]
+    before = [one.args[0].clone() for one in sets]
+    refill(sets, fresh)
+    assert [one.args[0].data_ptr() for one in sets] == places
+    assert all(not torch.equal(one.args[0], old) for one, old in zip(sets, before, strict=True))
+
+
+def test_refill_of_a_broadcast_input() -> None:
+    def wide() -> Inputs:
+        return Inputs((torch.randn(4, 1).expand(4, 8),))
+
+    sets, old = [wide()], None
+    old = sets[0].args[0].clone()
+    refill(sets, wide)
+    assert not torch.equal(sets[0].args[0], old)
+    assert torch.equal(sets[0].args[0][:, 0], sets[0].args[0][:, 7])
+
+
+def test_shared_memory_is_seen_through_views() -> None:
+    inputs = fresh()
+    assert share_memory(inputs.args[0][1:], inputs)
+    assert not share_memory(inputs.args[0] + 1.0, inputs)
+    assert bytes_in(inputs) == 2 * 32 * 32 * 4
+
+
+def waits(seconds: float) -> Any:
+    def call(a: torch.Tensor, b: torch.Tensor, out_dtype: Any = None) -> torch.Tensor:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+        return a + b
+
+    return call
+
+
+def test_the_host_clock_finds_the_ratio_of_known_times() -> None:
+    clock = HostClock(Sides(waits(400e-6), waits(200e-6), fresh), cache="hot", seed=3)
+    clock.setup()
+    rounds = clock.rounds(21)
+    assert statistics.median(one.speed for one in rounds) == pytest.approx(0.5, rel=0.3)
+    assert min(one.candidate_seconds for one in rounds) >= 400e-6
+    assert {one.first for one in rounds} == {"candidate", "rival"}
+    assert clock.seconds_spent > 21 * clock.launches * 600e-6
+    assert clock.rotation == 1
+
+
+def test_timed_calls_of_the_host_clock_are_those_of_the_last_round() -> None:
+    clock = HostClock(Sides(waits(1e-5), torch.add, lambda: Inputs(fresh().args)))
+    clock.setup()
+    clock.rounds(3)
+    (call,) = clock.timed_calls(2)
+    assert torch.equal(call.candidate_output, call.inputs.args[0] + call.inputs.args[1])
+    assert torch.equal(call.rival_output, call.candidate_output)
+
+
+def test_a_side_that_raises_is_named() -> None:
+    def fails(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("broken")
+
+    with pytest.raises(SideFailedError, match="the rival raised RuntimeError: broken"):
+        HostClock(Sides(torch.add, fails, lambda: Inputs(fresh().args))).setup()
+
+
+class Recorder:
+    """Stands for a CUDA clock where there is no card."""
+
+    def __init__(self, kind: str, made: list[Any], failure: Exception | None = None) -> None:
+        self.kind, self.made, self.failure = kind, made, failure
+        self.closed = False
+
+    def __call__(self, sides: Sides, **options: Any) -> Recorder:
+        self.options = options
+        self.made.append(self)
+        return self
+
+    def setup(self) -> None:
+        if self.failure:
+            raise self.failure
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("choice", ["auto", "graph", "events"])
+def test_what_cannot_be_captured_is_timed_by_events(choice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import perfsuite.clock.events
+    import perfsuite.clock.graph
+
+    made: list[Any] = []
+    refusal = CaptureError("candidate", RuntimeError("operation not permitted when stream is capturing\nmore"))
+    graph, events = Recorder("graph", made, refusal), Recorder("events", made)
+    monkeypatch.setattr(perfsuite.clock.graph, "GraphClock", graph)
+    monkeypatch.setattr(perfsuite.clock.events, "EventsClock", events)
+    sides, settings = Sides(torch.add, torch.add, fresh), Settings(clock=choice)
+    if choice == "graph":
+        with pytest.raises(CaptureError):
+            choose.open_clock(sides, settings)
+        return
+    assert choose.open_clock(sides, settings) is events  # type: ignore[comparison-overlap]
+    if choice == "auto":
+        assert graph.closed
+        assert "the candidate cannot be captured" in events.options["note"]
+        assert "more" not in events.options["note"]
+    else:
+        assert made == [events]
+
+
+def test_a_cpu_gets_the_host_clock() -> None:
+    clock = choose.open_clock(Sides(torch.add, torch.add, lambda: Inputs(fresh().args)), Settings(device="cpu"))
+    assert (clock.kind, clock.note) == ("host", None)
+
+
+def test_speed_is_the_rivals_time_over_the_candidates() -> None:
+    assert Round(2.0, 1.0, "rival").speed == 0.5
