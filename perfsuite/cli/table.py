@@ -1,0 +1,51 @@
+"""Make the tables in documents from the committed records; with --check, say whether they are as the records say.
+
+A table stands between two comments:
+
+    <!-- perfsuite:gates records/h200/gates.jsonl family=gemm -->
+    <!-- /perfsuite:gates -->
+
+The path is relative to the document; field=pattern keeps the cases that fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from perfsuite.cli.errors import UsageError
+from perfsuite.report.blocks import BlockError, refresh
+
+HELP = "make the tables in README and docs from the committed records, or check them"
+EXAMPLE = """example:
+  perfsuite table README.md docs/*.md
+  perfsuite table README.md --check"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("documents", nargs="+", type=Path, metavar="DOCUMENT", help="a markdown file with such blocks")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a table is out of date")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Rewrite the documents, or compare them; 1 where a comparison finds a difference."""
+    outdated = 0
+    for document in arguments.documents:
+        try:
+            made = refresh(document)
+        except BlockError as error:
+            raise UsageError(str(error)) from None
+        if made == document.read_text(encoding="utf-8"):
+            print(f"{document}: up to date")
+            continue
+        outdated += 1
+        if arguments.check:
+            print(f"{document}: out of date; run `perfsuite table {document}`")
+            continue
+        beside = document.with_name(f".{document.name}.{os.getpid()}")
+        beside.write_text(made, encoding="utf-8")
+        os.replace(beside, document)
+        print(f"{document}: made anew")
+    return 1 if arguments.check and outdated else 0

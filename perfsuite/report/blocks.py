@@ -1,0 +1,88 @@
+"""Generated tables in documents: between two comments, made from a record, never typed.
+
+    <!-- perfsuite:gates records/h200/gates.jsonl family=gemm -->
+    ...
+    <!-- /perfsuite:gates -->
+
+The path is relative to the document, as a link's is. `field=pattern` keeps the cases whose field, or parameter of that
+name, fits the pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from perfsuite.record.store import read_record
+from perfsuite.report import markdown
+
+Filters = Mapping[str, str]
+_BLOCK = re.compile(
+    r"^<!-- perfsuite:(?P<kind>[\w-]+)(?P<words>[^\n]*?) -->\n(?P<body>.*?)^<!-- /perfsuite:(?P=kind) -->$",
+    re.DOTALL | re.MULTILINE,
+)
+_OPENING = re.compile(r"^<!-- perfsuite:", re.MULTILINE)
+
+
+class BlockError(Exception):
+    """A document holds a block that cannot be made; the text says which and why."""
+
+
+def refresh(document: Path) -> str:
+    """The document's text with every block made anew; BlockError, RecordError where one cannot be."""
+    try:
+        text = document.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BlockError(f"{document}: cannot be read: {error}") from None
+    blocks = list(_BLOCK.finditer(text))
+    if not blocks:
+        raise BlockError(f"{document}: has no block <!-- perfsuite:{'|'.join(KINDS)} RECORD --> to make")
+    if len(blocks) != len(_OPENING.findall(text)):
+        raise BlockError(f"{document}: a block has no end: it needs <!-- /perfsuite:KIND --> on a line of its own")
+    return _BLOCK.sub(lambda block: _made(block, document), text)
+
+
+def _made(block: re.Match[str], document: Path) -> str:
+    kind, words = block["kind"], block["words"].split()
+    where = f"{document}: <!-- perfsuite:{kind} -->"
+    if kind not in KINDS:
+        raise BlockError(f"{where}: there is no such table; known are {', '.join(KINDS)}")
+    paths = [word for word in words if "=" not in word]
+    if len(paths) != 1:
+        raise BlockError(f"{where}: needs the path of one record, has {len(paths)}")
+    filters = dict(word.split("=", 1) for word in words if "=" in word)
+    body = KINDS[kind](document.parent / paths[0], filters)
+    opening = block[0].partition("\n")[0]
+    return f"{opening}\n{body}\n<!-- /perfsuite:{kind} -->"
+
+
+def gates(path: Path, filters: Filters) -> str:
+    """The table of a gates record, in the record's order, over a line that says where it was measured."""
+    cases = [case for case in read_record(path) if _fits(case, filters)]
+    if not cases:
+        wanted = " ".join(f"{name}={pattern}" for name, pattern in filters.items())
+        raise BlockError(f"{path}: no case fits {wanted}")
+    environments = dict.fromkeys(markdown.environment(case) for case in cases)
+    measured = "; ".join(environments)
+    return f"{markdown.table(cases, worst_first=False)}\n\nMeasured on one {measured}."
+
+
+def _fits(case: Mapping[str, Any], filters: Filters) -> bool:
+    return all(fnmatchcase(_value(case, name), pattern) for name, pattern in filters.items())
+
+
+def _value(case: Mapping[str, Any], name: str) -> str:
+    value = case["params"].get(name) if name in case["params"] else case.get(name)
+    return str(value)
+
+
+KINDS: dict[str, Callable[[Path, Filters], str]] = {"gates": gates}
+"""Kind of block -> what makes its body from the path of a record and the filters."""
+
+
+def stale(documents: Sequence[Path]) -> list[Path]:
+    """The documents whose blocks are not what their records say."""
+    return [path for path in documents if refresh(path) != path.read_text(encoding="utf-8")]

@@ -1,0 +1,134 @@
+"""What changed between two records: case by case, by the interval on each side's ratio to the same rival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.report import figures
+
+Case = Mapping[str, Any]
+LEAST_CHANGE = 0.01
+"""Changes of the ratio below this share are not reported as such, whatever the intervals say: between set-ups and
+processes a ratio moves by some tenths of a percent without any change of the code."""
+
+_MUST_AGREE: dict[str, Callable[[Case], object]] = {
+    "card": lambda case: case["gpu"] or f"CPU {case.get('cpu')}",
+    "harness": lambda case: case["harness"],
+    "cache": lambda case: case.get("cache"),
+}
+_BETTER = {"WRONG": 0, "MISSED": 1, "UNDECIDED": 2, "MET": 3}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One case in both records, or in one of them."""
+
+    case: str
+    before: Case | None
+    after: Case | None
+    kind: str
+    """"slower", "faster", "same", "unclear", "worse verdict", "better verdict", "gone", "new"."""
+
+    @property
+    def regression(self) -> bool:
+        """Whether this is what a change of code must not do."""
+        return self.kind in ("slower", "worse verdict")
+
+    @property
+    def factor(self) -> float | None:
+        """Speed after over speed before: below 1 it got slower; None where either was not timed."""
+        if self.before is None or self.after is None:
+            return None
+        one, two = self.before["speed"], self.after["speed"]
+        return None if not one or not two else two / one
+
+
+def unlike(before: Sequence[Case], after: Sequence[Case]) -> list[str]:
+    """In what the two records differ that makes their times incomparable, one clause each."""
+    found = []
+    for what, read in _MUST_AGREE.items():
+        one, two = (sorted({str(read(case)) for case in cases if _timed(case)}) for cases in (before, after))
+        if one and two and one != two:
+            found.append(f"{what} is {' and '.join(one)} in the first, {' and '.join(two)} in the second")
+    old, new = _by_key(before), _by_key(after)
+    for key in (key for key in old if key in new):
+        first, second = old[key], new[key]
+        if _timed(first) and _timed(second) and first["clock"] != second["clock"]:
+            found.append(f"{first['case']} was timed by the {first['clock']} clock, then by {second['clock']}")
+    return found
+
+
+def differences(before: Sequence[Case], after: Sequence[Case], *, least: float = LEAST_CHANGE) -> list[Change]:
+    """Every case of either record, regressions first, then by how much slower it got."""
+    one, two = _by_key(before), _by_key(after)
+    changes = [_change(key, one.get(key), two.get(key), least) for key in dict.fromkeys([*one, *two])]
+    order = ("worse verdict", "slower", "gone", "unclear", "better verdict", "faster", "new", "same")
+    return sorted(changes, key=lambda change: (order.index(change.kind), change.factor or 1.0))
+
+
+def lines(changes: Sequence[Change]) -> list[tuple[str, str]]:
+    """(kind, line) of each change that is one, in the order given, and a last line that counts."""
+    found = []
+    for change in changes:
+        if change.kind == "same":
+            continue
+        factor = "" if change.factor is None else f" {100 * (change.factor - 1):+.1f} %"
+        sides = " -> ".join("-" if case is None else _side(case) for case in (change.before, change.after))
+        found.append((change.kind, f"{change.kind:<14}{factor:>9}  {change.case}: {sides}"))
+    kinds = [change.kind for change in changes]
+    count = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    return [*found, ("", f"{len(changes)} cases: {count}")]
+
+
+def _timed(case: Case) -> bool:
+    return case["speed"] is not None
+
+
+def _by_key(cases: Sequence[Case]) -> dict[tuple[str, ...], Case]:
+    """Cases by what they compute, with what and how; where that happens in several tests, by the test as well."""
+    keyed: dict[tuple[str, ...], list[Case]] = {}
+    for case in cases:
+        keyed.setdefault((case["case"], str(case.get("cache"))), []).append(case)
+    found: dict[tuple[str, ...], Case] = {}
+    for key, same in keyed.items():
+        for case in same:
+            found[key if len(same) == 1 else (*key, str(case.get("test")))] = case
+    return found
+
+
+def _change(key: tuple[str, ...], before: Case | None, after: Case | None, least: float) -> Change:
+    name = key[0] + (f" ({key[2]})" if len(key) > 2 else "")
+    if before is None or after is None:
+        return Change(name, before, after, "new" if before is None else "gone")
+    return Change(name, before, after, _kind(before, after, least))
+
+
+def _kind(before: Case, after: Case, least: float) -> str:
+    step = _BETTER[after["verdict"]] - _BETTER[before["verdict"]]
+    # UNDECIDED on either side is no news about the code.
+    if step < 0 and after["verdict"] != "UNDECIDED" and before["verdict"] != "UNDECIDED":
+        return "worse verdict"
+    if before["verdict"] == "UNDECIDED" and after["verdict"] == "WRONG":
+        return "worse verdict"
+    if not (_timed(before) and _timed(after)):
+        if step > 0:
+            return "better verdict"
+        return "same" if step == 0 and _timed(before) == _timed(after) else "unclear"
+    factor = after["speed"] / before["speed"]
+    if abs(factor - 1.0) < least:
+        return "better verdict" if step > 0 else "same"
+    ends = [case[end] for case in (before, after) for end in ("speed_low", "speed_high")]
+    if any(end is None for end in ends):
+        return "unclear"
+    low_before, high_before, low_after, high_after = ends
+    if high_after < low_before:
+        return "slower"
+    if low_after > high_before:
+        return "faster"
+    return "unclear"
+
+
+def _side(case: Case) -> str:
+    return f"{case['verdict']} {figures.ratio(case['speed'])} [{figures.interval(case)}]"

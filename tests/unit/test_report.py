@@ -1,0 +1,297 @@
+"""What is read of a record: tables, sentences, markdown, blocks in documents, differences; and the commands for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfsuite.cli.main import main
+from perfsuite.record.store import write_record
+from perfsuite.report import blocks, figures, markdown, terminal
+from perfsuite.report.difference import differences, lines, unlike
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def case(name: str = "8x8x8 float16", **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "schema": 1,
+        "family": "gemm",
+        "name": name,
+        "params": {"dtype": "float16"},
+        "candidate": "kernels.gemm",
+        "rival": "cublas",
+        "speed": 0.95,
+        "speed_low": 0.945,
+        "speed_high": 0.955,
+        "target": 0.9,
+        "verdict": "MET",
+        "reason": "fast-enough",
+        "sentence": "0.950 of cublas [0.945, 0.955], at least 0.900 asked",
+        "candidate_seconds": 1.05e-5,
+        "rival_seconds": 1e-5,
+        "commit": "c0ffee" * 6,
+        "dirty": False,
+        "gpu": "NVIDIA H200",
+        "torch": "2.13.0",
+        "cuda": "13.0",
+        "harness": "1",
+        "clock": "graph",
+        "cache": "cold",
+        "test": "tests/test_it.py::test_it",
+    }
+    values["case"] = f"kernels.gemm gemm {name} vs cublas"
+    return values | changes
+
+
+def around(speed: float, **changes: Any) -> dict[str, Any]:
+    return case(**{"speed": speed, "speed_low": speed - 0.005, "speed_high": speed + 0.005, **changes})
+
+
+MIXED = [
+    case("1x1x1 float16"),
+    case("2x2x2 float16", verdict="MISSED", reason="too-slow", speed=0.7, sentence="0.700 of cublas"),
+    case("3x3x3 float16", verdict="MISSED", reason="too-slow", speed=0.5, sentence="0.500 of cublas"),
+    case("4x4x4 float16", verdict="UNDECIDED", reason="budget-spent", speed=None, sentence="no round was timed"),
+    case("5x5x5 float16", verdict="WRONG", reason="inaccurate", speed=None, sentence="error 1e+00"),
+    case("6x6x6 float16", reason="checked", rival=None, target=None, speed=None, speed_low=None, speed_high=None),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (2.5, "2.5 s"),
+        (0.0123, "12.3 ms"),
+        (1.05e-5, "10.5 us"),
+        (9.999e-4, "1e+03 us"),
+        (3e-9, "3 ns"),
+        (2e-10, "0.2 ns"),
+        (1234.0, "1234 s"),
+    ],
+)
+def test_seconds(value: float | None, text: str) -> None:
+    assert figures.seconds(value) == text.replace("1e+03 us", "1000 us")
+
+
+def test_the_table_is_ordered_from_the_worst() -> None:
+    rows = terminal.table(MIXED)
+    assert [verdict for verdict, _ in rows] == ["", "WRONG", "MISSED", "MISSED", "UNDECIDED", "MET", "MET"]
+    assert "3x3x3" in rows[2][1]
+    assert [verdict for verdict, _ in terminal.sentences(MIXED)] == ["WRONG", "MISSED", "MISSED", "UNDECIDED"]
+    assert terminal.sentences(MIXED)[0][1] == "WRONG tests/test_it.py::test_it: error 1e+00"
+    assert figures.counts(MIXED) == "2 met, 1 undecided, 2 missed, 1 wrong"
+
+
+def test_the_table_fits_100_columns_whatever_it_holds() -> None:
+    long = [
+        case(
+            "2x16x131072x256 kv2 bfloat16 causal scale 0.0883883 and more that nobody expected to be here",
+            candidate="some.package.with_a_function_of_a_very_long_name_indeed",
+            rival="sdpa:efficient_and_then_some_more_of_it",
+            verdict="UNDECIDED",
+            reason="faster-than-the-card",
+        )
+    ]
+    assert max(len(line) for _, line in terminal.table(long)) <= terminal.WIDTH
+    assert "UNDECIDED" in terminal.table(long)[1][1]
+    assert "faster-than-the-card" in terminal.table(long)[1][1]
+
+
+def test_of_a_case_that_is_too_long_the_functions_name_gives_way() -> None:
+    long = case(
+        "2x8x8192x64 float16 causal", candidate="ops.flash_attention", rival="sdpa:flash", reason="budget-spent"
+    )
+    (_, line) = terminal.table([long])[1]
+    assert "2x8x8192x64 fp16 causal" in line
+
+
+def test_markdown_has_a_row_a_case_and_says_what_is_not_met() -> None:
+    page = markdown.summary(MIXED, title="gates", notes=[markdown.environment(MIXED[0])])
+    assert "| gemm 3x3x3 fp16 | cublas | 0.500 | 0.945-0.955 | 0.90 | 10.5 us | 10 us | MISSED |" in page
+    assert "- **WRONG** `kernels.gemm gemm 5x5x5 float16 vs cublas`: error 1e+00" in page
+    assert "NVIDIA H200; CUDA 13.0, torch 2.13.0, harness 1; commit c0ffeec0ffee" in page
+
+
+def test_a_cpu_record_says_that_it_is_not_a_gpus() -> None:
+    text = markdown.environment(case(gpu=None, cpu="Some CPU", dirty=True))
+    assert text.startswith("CPU (Some CPU), portable backend, not a GPU; ")
+    assert text.endswith(" with changes")
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    write_record(tmp_path / "records" / "gates.jsonl", [case("1x1x1 float16"), case("2x2x2 float16", family="other")])
+    path = tmp_path / "docs" / "page.md"
+    path.parent.mkdir()
+    path.write_text(
+        "# Page\n\n<!-- perfsuite:gates ../records/gates.jsonl -->\nold\n<!-- /perfsuite:gates -->\n\nbetween\n\n"
+        "<!-- perfsuite:gates ../records/gates.jsonl family=gem* dtype=float16 -->\n<!-- /perfsuite:gates -->\nend\n"
+    )
+    return path
+
+
+def test_tables_in_a_document_are_made_from_the_record(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", str(document), "--check"]) == 1
+    assert "old" in document.read_text()
+    assert main(["table", str(document)]) == 0
+    text = document.read_text()
+    assert "old" not in text
+    assert text.count("gemm 1x1x1 fp16") == 2
+    assert text.count("gemm 2x2x2 fp16") == 1
+    assert text.startswith("# Page\n")
+    assert "\nbetween\n" in text
+    assert text.endswith("end\n")
+    assert text.count("Measured on one NVIDIA H200") == 2
+    assert main(["table", str(document), "--check"]) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("nothing", "has no block"),
+        ("<!-- perfsuite:gates a.jsonl -->\n", "has no block"),
+        ("<!-- perfsuite:gates -->\n<!-- /perfsuite:gates -->\n", "needs the path of one record, has 0"),
+        ("<!-- perfsuite:lore a.jsonl -->\n<!-- /perfsuite:lore -->\n", "there is no such table; known are gates"),
+        ("<!-- perfsuite:gates a.jsonl -->\n<!-- /perfsuite:gates -->\n", "a.jsonl: cannot be read as a record"),
+        (
+            "<!-- perfsuite:gates records/gates.jsonl x=y -->\n<!-- /perfsuite:gates -->\n",
+            "no case fits x=y",
+        ),
+        (
+            "<!-- perfsuite:gates records/gates.jsonl -->\n<!-- /perfsuite:gates -->\n<!-- perfsuite:gates a -->\n",
+            "a block has no end",
+        ),
+    ],
+)
+def test_a_block_that_cannot_be_made_is_an_error(
+    document: Path, text: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = document.parents[1] / "page.md"
+    page.write_text(text)
+    assert main(["table", str(page)]) == 2
+    assert sentence in capsys.readouterr().err
+    assert page.read_text() == text
+
+
+def documents_with_tables() -> list[Path]:
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [path for path in found if path.exists() and "<!-- perfsuite:" in path.read_text()]
+
+
+def test_tables_of_this_repository_are_as_its_records_say() -> None:
+    assert blocks.stale(documents_with_tables()) == []
+
+
+def kinds(before: list[dict[str, Any]], after: list[dict[str, Any]], **options: float) -> list[str]:
+    return [change.kind for change in differences(before, after, **options)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (around(0.95), around(0.90), "slower"),
+        (around(0.95), around(1.00), "faster"),
+        (around(0.95), around(0.949), "same"),
+        (around(0.95), case(speed=0.93, speed_low=0.90, speed_high=0.96), "unclear"),
+        (around(0.95), case(speed=0.5, speed_low=None, speed_high=None), "unclear"),
+        (around(0.95), around(0.95, verdict="MISSED"), "worse verdict"),
+        (around(0.95), around(0.95, verdict="WRONG"), "worse verdict"),
+        (around(0.95, verdict="UNDECIDED"), around(0.95, verdict="WRONG"), "worse verdict"),
+        (around(0.95), around(0.949, verdict="UNDECIDED"), "same"),
+        (around(0.95), around(0.5, verdict="UNDECIDED"), "slower"),
+        (around(0.95, verdict="MISSED"), around(0.95), "better verdict"),
+        (case(speed=None), case(speed=None), "same"),
+        (case(speed=None), around(0.9), "unclear"),
+    ],
+)
+def test_kinds_of_change(before: dict[str, Any], after: dict[str, Any], kind: str) -> None:
+    assert kinds([before], [after]) == [kind]
+
+
+def test_cases_come_and_go_and_regressions_come_first() -> None:
+    before = [around(0.95), case("2x2x2"), case("3x3x3")]
+    after = [around(0.5), case("3x3x3"), case("4x4x4")]
+    assert kinds(before, after) == ["slower", "gone", "new", "same"]
+    told = lines(differences(before, after))
+    assert told[0][1].startswith("slower          -47.4 %  kernels.gemm gemm 8x8x8 float16 vs cublas: MET 0.950")
+    assert told[-1][1] == "4 cases: 1 slower, 1 gone, 1 new, 1 same"
+
+
+def test_a_case_in_two_tests_is_told_apart_by_the_test() -> None:
+    before = [around(0.95, test="a"), around(0.95, test="b")]
+    after = [around(0.95, test="b"), around(0.5, test="a")]
+    changes = differences(before, after)
+    assert [(change.kind, change.case.endswith("(a)")) for change in changes] == [("slower", True), ("same", False)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"gpu": "NVIDIA A100"}, "card is NVIDIA H200 in the first, NVIDIA A100 in the second"),
+        ({"gpu": None, "cpu": "Z80"}, "card is NVIDIA H200 in the first, CPU Z80 in the second"),
+        ({"harness": "2"}, "harness is 1 in the first, 2 in the second"),
+        ({"cache": "hot"}, "cache is cold in the first, hot in the second"),
+        ({"clock": "events"}, "was timed by the graph clock, then by events"),
+    ],
+)
+def test_unlike_records_are_refused(
+    changes: dict[str, Any], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in "; ".join(unlike([case()], [case(**changes)]))
+    for name, one in (("a", case()), ("b", case(**changes))):
+        write_record(tmp_path / name, [one])
+    both = [str(tmp_path / name) for name in "ab"]
+    assert main(["compare", *both]) == 2
+    assert sentence in capsys.readouterr().err
+    assert main(["compare", *both, "--allow-unlike"]) == 0
+
+
+def test_compare_exits_1_on_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_record(tmp_path / "a", [around(0.95)])
+    write_record(tmp_path / "b", [around(0.90)])
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert main(["compare", a, b]) == 1
+    assert "slower" in capsys.readouterr().out
+    assert main(["compare", b, a]) == 0
+    assert main(["compare", a, b, "--least", "0.1"]) == 0
+    assert main(["compare", a, b, "--least", "2"]) == 2
+    assert main(["compare", a, str(tmp_path / "none")]) == 2
+
+
+def test_report_shows_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report"]) == 2
+    assert "there is no record under .perfsuite/runs" in capsys.readouterr().err
+    write_record(tmp_path / ".perfsuite" / "runs" / "one.jsonl", MIXED)
+    assert main(["report"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("MISSED") == 4
+    assert "2 met, 1 undecided, 2 missed, 1 wrong" in out
+    assert main(["report", ".perfsuite/runs/one.jsonl", "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("## perfsuite: one.jsonl\n")
+
+
+def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    from perfsuite.cli.main import commands
+
+    assert {"report", "table", "compare"} <= set(commands())
+    for name in commands():
+        with pytest.raises(SystemExit) as caught:
+            main([name, "--help"])
+        assert caught.value.code == 0
+        assert f"perfsuite {name.replace('_', '-')}" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["judge"])
+    assert caught.value.code == 2
+    assert "invalid choice: 'judge'" in capsys.readouterr().err
