@@ -197,7 +197,7 @@ def extension(plan: Plan, generated: Path) -> Any:
     csrc = ROOT / "ext/csrc"
     sources = [csrc / "ops.cpp", csrc / "module.cpp", *csrc.glob("cpu/*.cpp")]
     common = ["-O3", "-std=c++17", "-DNDEBUG"]
-    cxx = [*common, "-fvisibility=hidden", "-Wall"]
+    cxx = [*common, "-g0", "-fvisibility=hidden", "-Wall"]
     nvcc = [*common, "-lineinfo", "--threads", "2" if (os.cpu_count() or 1) >= 8 else "1"]
     if plan.flavour == "cuda":
         sources += csrc.glob("cuda/**/*.cu")
@@ -243,6 +243,7 @@ def extension_build(plan: Plan) -> dict[str, Any]:
                     f"cuda_llm_ops ({plan.flavour}) failed to compile: {error}. The compiler's words are above (pip "
                     f"shows them with -v); {SWITCH}=none installs the plugin alone."
                 ) from error
+            (ROOT / "ext/cuda_llm_ops/_build.json").unlink(missing_ok=True)  # of an earlier install without it
 
     return {"ext_modules": [extension(plan, objects / "generated")], "cmdclass": {"build_ext": BuildExt}}
 
