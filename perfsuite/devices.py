@@ -33,7 +33,7 @@ class Devices:
 def find_devices(environ: Mapping[str, str]) -> Devices:
     """The cards of this machine that CUDA_VISIBLE_DEVICES leaves, in its order."""
     try:
-        import pynvml
+        import pynvml  # type: ignore[import-untyped]
     except ImportError:
         return Devices(missing="nvidia-ml-py is not installed, so no GPU can be found")
     try:

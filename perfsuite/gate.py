@@ -20,7 +20,7 @@ PORTABLE_FIXTURES = frozenset({"perf"})
 WORST_FIRST = ("WRONG", "MISSED", "UNDECIDED", "MET")
 
 
-class GateFailure(pytest.fail.Exception):
+class GateFailure(pytest.fail.Exception):  # type: ignore[name-defined]  # mypy sees no class there
     """A case of the test did not meet what its markers ask."""
 
     __module__ = "builtins"  # as pytest's own outcomes: summaries then show the bare name
@@ -30,7 +30,7 @@ class GateFailure(pytest.fail.Exception):
         self.verdict = verdict
 
 
-class Unmeasured(pytest.fail.Exception):
+class Unmeasured(pytest.fail.Exception):  # type: ignore[name-defined]
     """The test needs a GPU that was promised by --gpu and is not there."""
 
     __module__ = "builtins"

@@ -96,13 +96,13 @@ def _problem(value: Any) -> Problem:
             f"the problem is {value!r}, which has no {', '.join(missing)}; give a Gemm, an Attention or another "
             "perfsuite problem first, the candidate second"
         )
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _callable(what: str, value: Any) -> Callable[..., Any]:
     if not callable(value):
         raise TypeError(f"the {what} is {value!r}; it must be callable")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _named(path: str) -> Callable[..., Any]:

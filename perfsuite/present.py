@@ -37,7 +37,7 @@ def status_word(report: pytest.TestReport) -> Any:
     """The status of a gated test for `pytest_report_teststatus`: category, letter, and the line that `-v` shows."""
     if hasattr(report, "wasxfail"):
         return None
-    cases = report.perfsuite_cases  # type: ignore[attr-defined]
+    cases = report.perfsuite_cases
     verdict = getattr(report, "perfsuite_verdict", None)
     if verdict is None and not report.passed:
         return None  # it failed for another reason, which pytest shows

@@ -226,7 +226,8 @@ def _place(run: Run) -> None:
     workers.pin_order(os.environ)
     index = workers.worker_index(os.environ) if run.worker else None
     if index is not None:
-        workers.take_card(index, os.environ, run.config.workerinput.get("perfsuite_selectors", []))
+        briefing = getattr(run.config, "workerinput", {})
+        workers.take_card(index, os.environ, briefing.get("perfsuite_selectors", []))
 
 
 def brief_worker(run: Run, workerinput: dict[str, Any]) -> None:

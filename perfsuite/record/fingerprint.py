@@ -116,7 +116,7 @@ def _card_facts() -> dict[str, Any]:
     import torch
 
     try:
-        import pynvml
+        import pynvml  # type: ignore[import-untyped]
     except ImportError:
         return {}
     if not torch.cuda.is_available():
