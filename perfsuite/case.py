@@ -12,6 +12,7 @@ from typing import Any
 from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.comparison import Comparison, Remeasure
+from perfsuite.oracle.surroundings import Surroundings, handicaps, replaced
 from perfsuite.problems.base import Problem
 from perfsuite.settings import Settings
 from perfsuite.verdict import sentence as words
@@ -53,14 +54,22 @@ def run_case(
         )
     case = _Case(problem, candidate, against, settings)
     case.target = at_least
+    surroundings = Surroundings.now()
+    case.warnings += [f"the rival is not at its best: {handicap}" for handicap in handicaps()]
     try:
+        case.untouched(surroundings)
         if correctness is not False:
             case.check(correctness if isinstance(correctness, str) else None)
+        case.untouched(surroundings)
         if against is None and at_least is None:
             return case.result(Verdict.MET, Reason.CHECKED, case.checked_sentence(correctness is not False))
-        return case.time(open_clock, remeasure)
+        compared = case.time(open_clock, remeasure)
+        case.untouched(surroundings)
+        return compared
     except _Stop as stop:
         return case.result(stop.verdict, stop.reason, str(stop))
+    finally:
+        surroundings.restore()
 
 
 class _Case:
@@ -95,6 +104,18 @@ class _Case:
                 "own, so name one (against=...)",
             )
         return self.problem.rival(against) if isinstance(against, str) else against
+
+    def untouched(self, surroundings: Surroundings) -> None:
+        """Stop the case where something replaced what it is judged by, or set the rival back."""
+        gone, changes = replaced(), surroundings.changes()
+        if gone:
+            raise _Stop(
+                Verdict.WRONG, Reason.TAMPERED, f"functions that the judgement rests on are replaced: {', '.join(gone)}"
+            )
+        if changes:
+            raise _Stop(
+                Verdict.WRONG, Reason.TAMPERED, f"the candidate changed what both sides share: {', '.join(changes)}"
+            )
 
     # -- oracle ------------------------------------------------------------------------------------------------------
 
@@ -150,7 +171,9 @@ class _Case:
         timing = Timing(clock, self.target, settings, self._noise, remeasure)
         timed = timing.run()
         self._keep(clock, timed)
+        # Before the host's time is measured: the calls for that could make good what the timed ones left out.
         self._check_timed(clock)
+        self._host(clock)
         self._floor(clock)
         return self._verdict(timed)
 
@@ -166,7 +189,6 @@ class _Case:
 
     def _keep(self, clock: Clock, timed: Timed) -> None:
         telemetry = clock.telemetry()
-        host = clock.host_seconds()
         kept = timed.kept
         facts: dict[str, Any] = {
             "rounds": tuple(kept),
@@ -178,8 +200,6 @@ class _Case:
             "rotation": clock.rotation,
             "launches": clock.launches,
             "gpu_seconds": clock.seconds_spent,
-            "candidate_host_seconds": host[0],
-            "rival_host_seconds": host[1],
         }
         if timed.estimate is not None:
             facts["speed"] = timed.estimate.speed
@@ -189,17 +209,32 @@ class _Case:
             facts["candidate_seconds"] = statistics.median(one.candidate_seconds for one in kept)
             facts["rival_seconds"] = statistics.median(one.rival_seconds for one in kept)
             facts["cycles_speed"] = timed.cycles_speed
-            if host[0] is not None:
-                facts["bound"] = "host" if host[0] > facts["candidate_seconds"] else "device"
         self.facts |= facts
         self.warnings += clock.warnings
+
+    def _host(self, clock: Clock) -> None:
+        mine, rivals = clock.host_seconds()
+        self.facts |= {"candidate_host_seconds": mine, "rival_host_seconds": rivals}
+        seconds = self.facts.get("candidate_seconds")
+        if mine is not None and seconds is not None:
+            self.facts["bound"] = "host" if mine > seconds else "device"
 
     def _check_timed(self, clock: Clock) -> None:
         """Judge outputs of calls that were timed, on inputs that were not there when the candidate was captured."""
         from perfsuite.oracle import check
 
         for call in clock.timed_calls(TIMED_CALLS_CHECKED):
-            judgement = check(self.problem, call.inputs, call.candidate_output, call.rival_output)
+            if call.inputs_changed:
+                said = "the candidate wrote into its inputs while it was timed"
+                raise _Stop(Verdict.WRONG, Reason.INPUTS_CHANGED, said)
+            judgement = check(
+                self.problem,
+                call.inputs,
+                call.candidate_output,
+                call.rival_output,
+                rival=self.rival(self.against),
+                distribution=self.settings.distribution,
+            )
             self._judged(
                 judgement
                 if judgement.ok
@@ -287,6 +322,12 @@ class _Case:
             if error.side == "rival":
                 raise _Stop(Verdict.UNDECIDED, Reason.RIVAL_FAILED, str(error)) from error
             raise _Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, str(error)) from error
+        except (_Stop, Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # Such as SystemExit, or pytest's skip: they would end the run, or the test, as if nothing were wrong.
+            said = f"a side raised {type(error).__name__}: {first_line(error)}"
+            raise _Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said) from error
 
     def result(self, verdict: Verdict, reason: Reason, sentence: str) -> Comparison:
         return Comparison(

@@ -29,6 +29,9 @@ class TimedCall:
     inputs: Inputs
     candidate_output: Any
     rival_output: Any
+    """None where it was not kept: a right answer that lies about could be found."""
+    inputs_changed: bool = False
+    """Whether some input of the rotation holds other values than those that it was given."""
 
 
 class CaptureError(RuntimeError):

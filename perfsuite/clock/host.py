@@ -6,12 +6,15 @@ import math
 import random
 import statistics
 import time
-from typing import Any
+from dataclasses import replace
 
 from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import cpu_cache_bytes
-from perfsuite.clock.rotation import bytes_in, refill, sets_needed
+from perfsuite.clock.rotation import bytes_in, refill, sets_needed, share_memory
 from perfsuite.clock.rounds import Round, Side, Telemetry
+from perfsuite.oracle.freshen import Freshener, fingerprint, same_fingerprint
+from perfsuite.oracle.memory import poison
+from perfsuite.oracle.tensors import copy_in_place, map_tensors
 from perfsuite.problems.base import Inputs
 from perfsuite.settings import CacheMode
 
@@ -20,6 +23,8 @@ LONGEST_SAMPLE_SECONDS = 50e-3
 MOST_SETS = 64
 WARM_UP_BOUND_SECONDS = 0.3
 SETTLED_SPREAD = 0.05
+KEPT_ROUNDS = 2
+"""Rounds, besides the last, of which one timed call is kept with its inputs; which ones, no candidate can know."""
 
 
 class HostClock:
@@ -39,7 +44,10 @@ class HostClock:
         self._setups = 0
         self._next = 0
         self._sets: list[Inputs] = []
-        self._last: dict[Side, dict[int, Any]] = {"candidate": {}, "rival": {}}
+        self._secret = random.SystemRandom()
+        self._last: TimedCall | None = None
+        self._kept: list[TimedCall] = []
+        self._rounds = 0
         self._settled: bool | None = None
 
     def setup(self) -> None:
@@ -55,7 +63,10 @@ class HostClock:
             calls = math.ceil(SAMPLE_SECONDS / max(min(once), 1e-7))
             self.launches = max(1, min(calls, int(LONGEST_SAMPLE_SECONDS / max(once))))
         refill(self._sets, self.sides.make_inputs)
+        self._freshener = Freshener(self._sets)
+        self._fingerprint = fingerprint(self._sets)
         self._warm_up()
+        self._last, self._kept, self._rounds = None, [], 0
         self._setups += 1
 
     def rounds(self, count: int) -> list[Round]:
@@ -65,16 +76,18 @@ class HostClock:
             first: Side = "candidate" if self._order.random() < 0.5 else "rival"
             second: Side = "rival" if first == "candidate" else "candidate"
             start, self._next = self._next, (self._next + self.launches) % len(self._sets)
+            # No inputs are seen twice, and each round has its own.
+            self._freshener.freshen()
             seconds = {side: self._sample(side, start, self.launches) / self.launches for side in (first, second)}
             rounds.append(Round(seconds["candidate"], seconds["rival"], first, setup=self._setups - 1))
+            self._keep()
         return rounds
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`: the last call of each side, where both used the same inputs."""
-        both = sorted(self._last["candidate"].keys() & self._last["rival"].keys())[:count]
-        return [
-            TimedCall(self._sets[index], self._last["candidate"][index], self._last["rival"][index]) for index in both
-        ]
+        """See `Clock`: a call of the last round and of rounds before it, each chosen before it was timed."""
+        calls = ([self._last] if self._last is not None else []) + self._kept
+        changed = not same_fingerprint(self._fingerprint, fingerprint(self._sets))
+        return [replace(call, inputs_changed=changed) for call in calls[:count]]
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """None for both: on the host, a call's time is the time that was compared."""
@@ -92,21 +105,38 @@ class HostClock:
     def close(self) -> None:
         """See `Clock`."""
         self._sets = []
-        self._last = {"candidate": {}, "rival": {}}
+        self._last, self._kept = None, []
+
+    def _keep(self) -> None:
+        """Keep the call of this round, with its inputs, by reservoir sampling: each round is as likely as any other."""
+        self._rounds += 1
+        place = len(self._kept) if len(self._kept) < KEPT_ROUNDS else self._secret.randrange(self._rounds)
+        if place < KEPT_ROUNDS and self._last is not None:
+            kept = replace(self._last, inputs=map_tensors(self._last.inputs, copy_in_place))
+            self._kept[place : place + 1] = [kept]
 
     def _sample(self, side: Side, start: int, calls: int) -> float:
         """Seconds that `calls` calls of `side` take, over the rotation from `start` on."""
         function = self.sides.candidate if side == "candidate" else self.sides.rival
-        index, output = start, None
+        chosen, output, kept = self._secret.randrange(calls), None, None
         try:
             begin = time.perf_counter_ns()
             for call in range(calls):
-                index = (start + call) % len(self._sets)
-                output = self._sets[index].call(function)
+                output = self._sets[(start + call) % len(self._sets)].call(function)
+                if call == chosen:
+                    kept = output
             seconds = (time.perf_counter_ns() - begin) / 1e9
         except Exception as error:
             raise SideFailedError(side, error) from error
-        self._last[side] = {index: output}
+        inputs = self._sets[(start + chosen) % len(self._sets)]
+        if side == "candidate":
+            # Copied at once: what a thread writes later comes too late.
+            self._last = TimedCall(inputs, map_tensors(kept, copy_in_place), None)
+        else:
+            # What the rival returned may come back as the memory of a candidate's result: it must not hold the answer.
+            for result in (kept, output):
+                if not share_memory(result, inputs):
+                    poison(result)
         self._seconds += seconds
         return seconds
 

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     UNWRITTEN = "unwritten"
     NOT_DETERMINISTIC = "not-deterministic"
     FASTER_THAN_THE_CARD = "faster-than-the-card"
+    TAMPERED = "tampered"
     CANDIDATE_FAILED = "candidate-failed"
     # UNDECIDED
     BUDGET_SPENT = "budget-spent"

@@ -84,13 +84,16 @@ def test_the_host_clock_finds_the_ratio_of_known_times() -> None:
     assert clock.rotation == 1
 
 
-def test_timed_calls_of_the_host_clock_are_those_of_the_last_round() -> None:
+def test_timed_calls_of_the_host_clock_are_of_the_last_round_and_of_some_before() -> None:
     clock = HostClock(Sides(waits(1e-5), torch.add, lambda: Inputs(fresh().args)))
     clock.setup()
     clock.rounds(3)
-    (call,) = clock.timed_calls(2)
-    assert torch.equal(call.candidate_output, call.inputs.args[0] + call.inputs.args[1])
-    assert torch.equal(call.rival_output, call.candidate_output)
+    calls = clock.timed_calls(3)
+    assert len(calls) == 3
+    for call in calls:
+        assert torch.equal(call.candidate_output, call.inputs.args[0] + call.inputs.args[1])
+        assert call.rival_output is None
+        assert not call.inputs_changed
 
 
 def test_a_side_that_raises_is_named() -> None:

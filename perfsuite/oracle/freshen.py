@@ -1,0 +1,89 @@
+"""Inputs that are new in every round and cost next to nothing to make, and a fingerprint that survives it.
+
+A result kept for inputs that were seen before is worth nothing if no inputs are seen twice. Drawing whole sets anew in
+every round would take longer than the round; it is enough that a few values have changed places somewhere in each set,
+where only the harness knows. A kept result is then missed, or found by a part of the inputs and wrong in some rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from perfsuite.oracle.tensors import bits, tensors_in
+from perfsuite.problems.base import Inputs
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 256
+"""Neighbouring elements of a set that change places."""
+
+
+class Freshener:
+    """Shuffles one stretch of values in each of `sets`, in place; the stretches are chosen once, at random.
+
+    Floating-point and 8-bit integer tensors only: wider integers may be indices. Sets without any stay as they are.
+    """
+
+    def __init__(self, sets: Sequence[Inputs]) -> None:
+        chooser = random.SystemRandom()
+        stretches: dict[tuple[torch.dtype, int], list[torch.Tensor]] = {}
+        for inputs in sets:
+            able = [view for view in map(_in_memory_order, tensors_in(inputs)) if view is not None]
+            if not able:
+                continue
+            flat = chooser.choice(able)
+            size = min(CHUNK, flat.numel())
+            start = chooser.randrange(flat.numel() - size + 1)
+            stretches.setdefault((flat.dtype, size), []).append(flat[start : start + size])
+        self._groups = list(stretches.values())
+
+    def freshen(self) -> None:
+        """Change the values; on a GPU, enqueued on the current stream: a few small kernels for all sets together."""
+        import torch
+
+        for stretches in self._groups:
+            order = torch.randperm(stretches[0].numel(), device=stretches[0].device)
+            shuffled = torch.stack(stretches).index_select(1, order)
+            torch._foreach_copy_(stretches, list(shuffled.unbind()))
+
+
+def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
+    """Two sums over the bits of each tensor, as integers on its device; nothing is waited for.
+
+    They do not change when values change places, and do when a value is overwritten by another (but for one chance in
+    2^64).
+    """
+    import torch
+
+    sums = []
+    for tensor in tensors_in(list(sets)):
+        if 0 in tensor.stride():
+            continue
+        values = bits(tensor)
+        mixed = values.to(torch.int32) * 0x9E3779B - (values.to(torch.int32) >> 7)
+        sums.append(torch.stack([values.sum(dtype=torch.int64), (mixed * mixed).sum(dtype=torch.int64)]))
+    return sums
+
+
+def same_fingerprint(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    """Whether two fingerprints of the same sets agree; waits for the device."""
+    import torch
+
+    if len(one) != len(other):
+        return False
+    return not one or torch.equal(torch.stack(list(one)), torch.stack(list(other)))
+
+
+def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor's elements as a vector in the order in which they lie in memory; None where they must not be moved."""
+    import torch
+
+    movable = tensor.is_floating_point() or tensor.dtype in (torch.int8, torch.uint8)
+    if not movable or tensor.numel() < 2:
+        return None
+    axes = sorted(range(tensor.dim()), key=lambda axis: tensor.stride(axis), reverse=True)
+    ordered = tensor.permute(axes)
+    return ordered.view(-1) if ordered.is_contiguous() else None
