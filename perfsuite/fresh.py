@@ -38,7 +38,7 @@ def measure_afresh(item: pytest.Item, case: str) -> list[Round]:
             subprocess.run(
                 command(item, record),
                 cwd=item.config.rootpath,
-                env=os.environ | {FRESH_VARIABLE: str(os.getpid()), **_no_worker()},
+                env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -54,7 +54,10 @@ def measure_afresh(item: pytest.Item, case: str) -> list[Round]:
 def command(item: pytest.Item, record: Path) -> list[str]:
     """The command line that runs this test alone, on the same backend, with other inputs."""
     config, options = item.config, item.config.stash[RUN].options
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "perfsuite.plugin", f"--rootdir={config.rootpath}"]
+    line = [sys.executable, "-m", "pytest", "-q", f"--rootdir={config.rootpath}"]
+    # A worker of xdist runs without a terminal; a run of its own does not.
+    named = [name for name in config.getoption("plugins", None) or () if name != "no:terminal"]
+    line += [f"-p{name}" for name in dict.fromkeys([*named, "perfsuite.plugin"])]
     if config.inipath is not None:
         line.append(f"--config-file={config.inipath}")
     line += [f"--override-ini={one}" for one in config.getoption("override_ini", None) or ()]
@@ -84,6 +87,7 @@ def rounds_of(case: dict[str, Any]) -> list[Round]:
     return [Round(*values) for values in zip(*columns, clocks, strict=True)]
 
 
-def _no_worker() -> dict[str, str]:
-    """The fresh process is no xdist worker, even where this one is."""
-    return {"PYTEST_XDIST_WORKER": "", "PYTEST_XDIST_WORKER_COUNT": ""}
+def _environment() -> dict[str, str]:
+    """This process's, the card that was chosen for it included; but the fresh one is no xdist worker."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
+    return kept | {FRESH_VARIABLE: str(os.getpid())}

@@ -12,6 +12,7 @@ from perfsuite.markers import MarkerError, Need, parse, parse_all, targets_of
 from perfsuite.run import CONCERNED, DEVICE_FIXTURES, HELD, PERF_MARKERS, RUN, Run
 
 if TYPE_CHECKING:
+    from perfsuite.clock.rounds import Round
     from perfsuite.comparison import Comparison
     from perfsuite.problems.base import Problem
 
@@ -83,6 +84,7 @@ class Gate:
         from perfsuite.workers import workers_in
 
         run = self.run
+        remeasure = None if at_least is None or run.fresh else self._remeasure(problem, candidate, against)
         comparison: Comparison = run.config.hook.pytest_perfsuite_compare(
             config=run.config,
             problem=problem,
@@ -91,6 +93,7 @@ class Gate:
             correctness=self.correctness,
             at_least=at_least,
             settings=run.settings(),
+            remeasure=remeasure,
         )
         self.comparisons.append(comparison)
         case = case_record(
@@ -99,6 +102,24 @@ class Gate:
         self.item.stash[CASES].append(case)
         self._tell(case, len(self.comparisons))
         return comparison
+
+    def _remeasure(
+        self, problem: Problem, candidate: Callable[..., Any], against: str | Callable[..., Any] | None
+    ) -> Callable[[], list[Round]]:
+        """What measures this case in a fresh process, should it turn out a suspect."""
+
+        def again() -> list[Round]:
+            from perfsuite.case import name_of
+            from perfsuite.fresh import measure_afresh
+            from perfsuite.record.schema import case_name
+
+            rival = against if against is not None else problem.default_rival
+            named = case_name(
+                name_of(candidate), problem.family, problem.name, None if rival is None else name_of(rival)
+            )
+            return measure_afresh(self.item, named)
+
+        return again
 
     def _tell(self, case: dict[str, Any], number: int) -> None:
         """Put the case's figures where JUnit and other reporters find them."""
@@ -141,7 +162,8 @@ def require_device(item: pytest.Item) -> None:
     if run.options.portable and asked and asked <= PORTABLE_FIXTURES:
         return
     admit(run, item)
-    _hold_cards(run, item)
+    if not run.fresh:
+        _hold_cards(run, item)
 
 
 def admit(run: Run, item: pytest.Item) -> None:

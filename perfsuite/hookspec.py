@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from perfsuite.clock.rounds import Round
     from perfsuite.comparison import Comparison
     from perfsuite.devices import Devices
     from perfsuite.problems.base import Problem
@@ -36,8 +37,12 @@ def pytest_perfsuite_compare(
     correctness: bool | str,
     at_least: float | None,
     settings: Settings,
+    remeasure: Callable[[], Sequence[Round]] | None,
 ) -> Comparison | None:
-    """Measure and judge one case; the default is `perfsuite.compare`. The first answer that is not None counts."""
+    """Measure and judge one case; the default is `perfsuite.compare`. The first answer that is not None counts.
+
+    `remeasure` gives rounds of the same case from a fresh process, for a suspect; None where there is to be none.
+    """
 
 
 @pytest.hookspec(firstresult=True)

@@ -7,7 +7,7 @@ ask first whether the test `concerns` perfsuite, and only then import what deals
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +18,7 @@ from perfsuite.fixtures import gpu, gpu_memory, gpu_rng, gpus, perf
 from perfsuite.run import RUN, Run, concerns
 
 if TYPE_CHECKING:
+    from perfsuite.clock.rounds import Round
     from perfsuite.comparison import Comparison
     from perfsuite.devices import Devices
     from perfsuite.problems.base import Problem
@@ -153,10 +154,19 @@ def pytest_perfsuite_compare(
     correctness: bool | str,
     at_least: float | None,
     settings: Settings,
+    remeasure: Callable[[], Sequence[Round]] | None,
 ) -> Comparison:
     from perfsuite.comparison import compare
 
-    return compare(problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings)
+    return compare(
+        problem,
+        candidate,
+        against=against,
+        correctness=correctness,
+        at_least=at_least,
+        settings=settings,
+        remeasure=remeasure,
+    )
 
 
 @pytest.hookimpl(trylast=True)

@@ -108,6 +108,11 @@ class Run:
         return targets if self.targets is None else self.targets.apply(targets, nodeid=nodeid, model=self.model)
 
     @property
+    def fresh(self) -> bool:
+        """Whether this run only measures a suspect of another, which keeps the card's locks meanwhile."""
+        return FRESH_VARIABLE in os.environ
+
+    @property
     def takes_turns(self) -> bool:
         """Whether workers of this run share a card: there are more of them than cards on the host."""
         selectors = getattr(self.config, "workerinput", {}).get("perfsuite_selectors")
@@ -184,6 +189,8 @@ class Run:
 
 
 RUN = pytest.StashKey[Run]()
+FRESH_VARIABLE = "PERFSUITE_FRESH"
+"""Set in the process that measures one suspect afresh, to the number of the process that waits for it."""
 CONCERNED = pytest.StashKey[bool]()
 HELD = pytest.StashKey[ExitStack]()
 DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
@@ -271,7 +278,7 @@ def open_journal(run: Run) -> None:
 
 def lock_cards(run: Run) -> None:
     """Keep other runs off the cards of this one, until the run ends."""
-    if not run.options.gpu or run.worker or run.config.getoption("collectonly"):
+    if not run.options.gpu or run.worker or run.fresh or run.config.getoption("collectonly"):
         return
     from perfsuite.locks import CardBusy, hold
 

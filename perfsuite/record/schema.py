@@ -57,14 +57,18 @@ def case_record(
     """
     values = comparison.as_dict()
     rounds, discarded = values.pop("rounds"), values.pop("discarded")
-    rival = f" vs {comparison.rival}" if comparison.rival else ""
     head = {
         "schema": SCHEMA,
-        "case": f"{comparison.candidate} {comparison.family} {comparison.name}{rival}",
+        "case": case_name(comparison.candidate, comparison.family, comparison.name, comparison.rival),
         "test": test,
     }
     tail = {"workers": workers, "samples": _columns(rounds), "discarded_samples": _columns(discarded)}
     return plain({**head, **values, **fingerprint, **tail})
+
+
+def case_name(candidate: str, family: str, name: str, rival: str | None) -> str:
+    """What a record calls a case: what was measured on what, against whom; the same in every run."""
+    return f"{candidate} {family} {name}" + (f" vs {rival}" if rival else "")
 
 
 def check_case(value: object, where: str) -> dict[str, Any]:

@@ -83,6 +83,10 @@ class Suite:
     def write(self, tests: str, name: str = "test_kernels.py") -> None:
         (self.path / name).write_text(KERNELS + tests)
 
+    def add_hooks(self, text: str) -> None:
+        conftest = self.path / "conftest.py"
+        conftest.write_text(conftest.read_text() + text)
+
     def run(self, *arguments: str, subprocess: bool = False) -> Outcome:
         record, junit = self.path / "out" / "record.jsonl", self.path / "junit.xml"
         for old in (record, junit):

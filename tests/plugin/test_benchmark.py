@@ -43,7 +43,7 @@ def test_host(benchmark):
 
 @pytest.fixture
 def benchmarks(suite: Suite) -> Suite:
-    (suite.path / "conftest.py").open("a").write(DEVICE_TIMES)
+    suite.add_hooks(DEVICE_TIMES)
     suite.write(BENCHMARKS)
     return suite
 

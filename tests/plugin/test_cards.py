@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import subprocess
+import sys
 import time
-from multiprocessing.synchronize import Event
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from perfsuite import locks, workers
 from perfsuite.devices import Device, find_devices, select
 
-from .conftest import Suite
+from .conftest import ROOT, Suite
 
 CARDS = [
     Device(index, f"card {index}", f"GPU-{letter * 8}-0000", (9, 0), 2**30, str(index))
@@ -95,10 +97,25 @@ def test_auto_means_one_worker_a_card_and_each_sees_its_own(suite: Suite, monkey
     outcome.has("4 met, 2 workers")
 
 
-def _hold(uuid: str, held: Event, seconds: float) -> None:
-    with locks.hold([uuid], "run"):
-        held.set()
-        time.sleep(seconds)
+@contextmanager
+def another_run(uuid: str, folder: Path, seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds a card's lock."""
+    script = (
+        "import sys, time\n"
+        "from perfsuite.locks import hold\n"
+        "with hold([sys.argv[1]], 'run'):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(float(sys.argv[2]))\n"
+    )
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
+    command = [sys.executable, "-c", script, uuid, str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -108,45 +125,30 @@ def uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "GPU-test"
 
 
-def test_a_card_in_use_is_waited_for(uuid: str) -> None:
-    held = multiprocessing.get_context("fork").Event()
-    other = multiprocessing.get_context("fork").Process(target=_hold, args=(uuid, held, 0.5))
-    other.start()
-    assert held.wait(20)
-    sentence = rf"GPU-test is kept by another run \(process {other.pid}, lock .*waited 0 s"
-    with pytest.raises(locks.CardBusy, match=sentence), locks.hold([uuid], "run", wait_seconds=0):
-        pass
-    started = time.monotonic()
-    with locks.hold([uuid], "run", wait_seconds=20):
-        assert time.monotonic() - started > 0.05
-    other.join()
+def test_a_card_in_use_is_waited_for(uuid: str, tmp_path: Path) -> None:
+    with another_run(uuid, tmp_path, 0.5) as other:
+        sentence = rf"GPU-test is kept by another run \(process {other.pid}, lock .*waited 0 s"
+        with pytest.raises(locks.CardBusy, match=sentence), locks.hold([uuid], "run", wait_seconds=0):
+            pass
+        started = time.monotonic()
+        with locks.hold([uuid], "run", wait_seconds=20):
+            assert time.monotonic() - started > 0.05
 
 
-def test_a_dead_holder_keeps_nothing(uuid: str) -> None:
-    held = multiprocessing.get_context("fork").Event()
-    other = multiprocessing.get_context("fork").Process(target=_hold, args=(uuid, held, 60))
-    other.start()
-    assert held.wait(20)
-    other.kill()
-    other.join()
-    with locks.hold([uuid], "run", wait_seconds=5):
-        assert locks.lock_path(uuid, "run").read_text() == f"{os.getpid()}\n"
+def test_a_dead_holder_keeps_nothing(uuid: str, tmp_path: Path) -> None:
+    with another_run(uuid, tmp_path, 60) as other:
+        other.kill()
+        other.wait()
+        with locks.hold([uuid], "run", wait_seconds=5):
+            assert locks.lock_path(uuid, "run").read_text() == f"{os.getpid()}\n"
 
 
 def test_another_run_on_the_card_stops_this_one_with_a_sentence(
-    suite: Suite, uuid: str, monkeypatch: pytest.MonkeyPatch
+    suite: Suite, uuid: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)")
     monkeypatch.setattr("perfsuite.locks.MOST_WAIT_SECONDS", 0.0)
-    card = f"GPU-{os.getppid()}-0"
-    held = multiprocessing.get_context("fork").Event()
-    other = multiprocessing.get_context("fork").Process(target=_hold, args=(card, held, 60))
-    other.start()
-    assert held.wait(20)
-    try:
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)")
+    with another_run(f"GPU-{os.getppid()}-0", tmp_path, 60):
         outcome = suite.run("--gpu")
-    finally:
-        other.kill()
-        other.join()
     assert outcome.code == 4
     outcome.has("is kept by another run")

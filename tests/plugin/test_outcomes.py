@@ -45,7 +45,7 @@ def single(candidate: str) -> str:
 
 def test_outcomes_are_the_same_in_every_mode(suite: Suite) -> None:
     suite.write(ONE_OF_EACH)
-    outcomes = {name: suite.run("--gpu", *arguments, subprocess=name == "n2") for name, arguments in MODES.items()}
+    outcomes = {name: suite.run("--gpu", *arguments, subprocess=True) for name, arguments in MODES.items()}
     for outcome in outcomes.values():
         assert outcome.code == 1
         assert outcome.junit == {
@@ -153,9 +153,7 @@ def test_an_ordinary_failure_outweighs_a_missing_device(suite: Suite, monkeypatc
 
 def test_a_build_without_cuda_fails_closed(suite: Suite) -> None:
     suite.write(single("met"))
-    (suite.path / "conftest.py").open("a").write(
-        "\ndef pytest_perfsuite_device_check(): return 'the kernels are a portable build'\n"
-    )
+    suite.add_hooks("\ndef pytest_perfsuite_device_check(): return 'the kernels are a portable build'\n")
     outcome = suite.run("--gpu")
     assert outcome.code == 21
     outcome.has("nothing was measured (portable-build): --gpu asks for a GPU, but the kernels are a portable build")

@@ -36,6 +36,7 @@ ORDER = (
         "workers",
         "benchmark_bridge",
         "facts",
+        "fresh",
         "gate",
         "locks",
         "perf",

@@ -1,0 +1,70 @@
+"""A suspect is measured again by its test in a process of its own, and the rounds of that process come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Suite
+
+# The compare hook of the outer process asks for a second measurement; that of the fresh process gives scripted rounds.
+HOOKS = """
+import dataclasses
+from perfsuite.clock.rounds import Round
+fake = pytest_perfsuite_compare
+
+def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least, settings, remeasure):
+    made = fake(problem, candidate, against, correctness, at_least, settings)
+    made = dataclasses.replace(made, candidate=name(candidate), rival=against)
+    if "PERFSUITE_FRESH" in os.environ:
+        assert remeasure is None and settings.seed == 8
+        assert os.environ["PERFSUITE_FRESH"] == str(os.getppid())
+        rounds = (Round(1e-5, 2e-5 + problem.m, "rival", 0, 1.9e9), Round(1e-5, 3e-5, "candidate", 1, None))
+        return dataclasses.replace(made, rounds=rounds, discarded=(Round(1.0, 1.0, "rival", 0, None, "hot"),))
+    if at_least is None:
+        assert remeasure is None
+        return made
+    return dataclasses.replace(made, rounds=tuple(remeasure()), retries=1)
+
+def name(function):
+    from perfsuite.case import name_of
+    return name_of(function)
+"""
+
+
+@pytest.mark.parametrize("flag", ["--gpu", "--perf-portable"])
+def test_rounds_of_a_fresh_process_come_back(suite: Suite, flag: str) -> None:
+    suite.add_hooks(HOOKS)
+    suite.write(
+        "@TARGET\n@pytest.mark.perf_target(against='cublas:other', at_least=0.5)\n"
+        "@pytest.mark.parametrize('n', [3, 4], ids=['three', 'four [x]'])\n"
+        "def test_it(n, perf): perf(Gemm(n, 8, 8), met)\n"
+        "def test_only_checked(perf): perf(Gemm(9, 8, 8), met)\n"
+    )
+    (suite.path / "pytest.ini").write_text("[pytest]\naddopts = -k test -m 'not slow' --junitxml=kept.xml\n")
+    outcome = suite.run(flag, "--perf-seed=7", "-k", "it", "-p", "no:cacheprovider", subprocess=True)
+    assert outcome.code == 0, outcome.out
+    found = {(case["params"]["m"], case["rival"]): case["samples"] for case in outcome.cases}
+    assert set(found) == {(3, "cublas"), (3, "cublas:other"), (4, "cublas"), (4, "cublas:other")}
+    assert found[4, "cublas"] == {
+        "candidate_seconds": [1e-5, 1e-5],
+        "rival_seconds": [4.00002, 3e-5],
+        "first": ["rival", "candidate"],
+        "setup": [0, 1],
+        "sm_clock_hz": [1.9e9, None],
+    }
+
+
+def test_where_the_fresh_process_fails_there_are_no_rounds(suite: Suite) -> None:
+    suite.add_hooks(HOOKS + "\nif 'PERFSUITE_FRESH' in os.environ: raise RuntimeError('no')\n")
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n")
+    outcome = suite.run("--gpu", subprocess=True)
+    assert outcome.code == 0, outcome.out
+    assert outcome.cases[0]["samples"] == {}
+
+
+def test_a_worker_measures_afresh_outside_xdist(suite: Suite) -> None:
+    suite.add_hooks(HOOKS)
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n")
+    outcome = suite.run("--gpu", "-p", "xdist", "-n1", "--perf-seed=7", subprocess=True)
+    assert outcome.code == 0, outcome.out
+    assert outcome.cases[0]["samples"]["setup"] == [0, 1]
