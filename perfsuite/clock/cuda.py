@@ -12,6 +12,7 @@ from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.nvml import Watch
 from perfsuite.clock.rotation import bytes_in, refill, sets_needed
 from perfsuite.clock.rounds import Round, Side, Telemetry
+from perfsuite.oracle.freshen import Freshener, fingerprint, same_fingerprint
 from perfsuite.problems.base import Inputs
 from perfsuite.settings import CacheMode
 
@@ -66,6 +67,9 @@ class CudaClock:
     def _after_refill(self) -> None:
         """Called when the inputs have got the values that will be timed."""
 
+    def _after_round(self, last: Side) -> None:
+        """Called, on the stream, right behind the last sample of a round, which was one of `last`."""
+
     def _enqueue(self, side: Side, sample: int) -> None:
         """Enqueue one sample of `side` on the current stream."""
         raise NotImplementedError
@@ -80,6 +84,10 @@ class CudaClock:
 
     def _release(self) -> None:
         """Drop graphs and outputs."""
+
+    def _inputs_changed(self) -> bool:
+        """Whether an input holds other values than it was given, wherever among its neighbours."""
+        return not same_fingerprint(self._fingerprint, fingerprint(self._sets))
 
     # -- the protocol ------------------------------------------------------------------------------------------------
 
@@ -99,6 +107,7 @@ class CudaClock:
             # The values that are timed are not those that the functions saw while they were warmed up and captured.
             refill(self._sets, self.sides.make_inputs)
             self._after_refill()
+            self._freshener, self._fingerprint = Freshener(self._sets), fingerprint(self._sets)
             self._l2_reset = reset_persisting_l2()
             self._warm_up()
         del spacer
@@ -119,12 +128,15 @@ class CudaClock:
                 orders.append(order + order[::-1] if self._pairs == 2 else order)
                 if number == 0 or self.kind == "events":
                     self._block(width - 1)
+                # No inputs are seen twice: what was kept of an earlier round is of no use in this one.
+                self._freshener.freshen()
                 events = self._events[number * width : (number + 1) * width]
                 events[0].record()
                 for side, event in zip(orders[-1], events[1:], strict=True):
                     self._enqueue(side, self._samples)
                     event.record()
                     self._samples += 1
+                self._after_round(orders[-1][-1])
             # Read while the card still works, or the clock would be that of an idle card.
             clock_hz, invalid = self._watch.sample()
             self._stream.synchronize()

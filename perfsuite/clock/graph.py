@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides, TimedCall
@@ -162,6 +163,7 @@ class GraphClock(CudaClock):
 
         calls = []
         with torch.cuda.stream(self._stream):
+            self._freshener.freshen()
             for number in random.SystemRandom().sample(range(len(self._checked)), min(count, len(self._checked))):
                 place, outputs = self._checked[number]
                 inputs = self._sets[self._indices(number)[place]]
@@ -172,8 +174,8 @@ class GraphClock(CudaClock):
                     self._graphs[side][number].replay()
                     found[side] = map_tensors(outputs[side], torch.clone)
                 calls.append(TimedCall(inputs, found["candidate"], found["rival"]))
-            self._stream.synchronize()
-        return calls
+            changed = self._inputs_changed()
+        return [replace(call, inputs_changed=changed) for call in calls]
 
     def _release(self) -> None:
         for graphs in self._graphs.values():
