@@ -10,7 +10,7 @@ from typing import Any
 from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.nvml import Watch
-from perfsuite.clock.rotation import bytes_in, refill, sets_needed
+from perfsuite.clock.rotation import bytes_in, sets_needed
 from perfsuite.clock.rounds import Round, Side, Telemetry
 from perfsuite.oracle.freshen import Freshener, fingerprint, same_fingerprint
 from perfsuite.problems.base import Inputs
@@ -23,6 +23,8 @@ SETTLED_HZ = 15e6
 SETTLED_READINGS = 3
 SPIN_CYCLES_A_SECOND = 2e9
 """Turns seconds into cycles for the blocking kernel; a card that runs slower only blocks a little longer."""
+WATCHED_SETS = 8
+"""Sets whose inputs are watched for writes: a side that writes into its inputs does so in every call."""
 HOST_CALLS = 20
 HOST_REPEATS = 3
 HOST_BOUND_SECONDS = 0.02
@@ -64,9 +66,6 @@ class CudaClock:
         """Make ready to enqueue samples over `self._sets`; sets `launches` and `samples_a_side`."""
         raise NotImplementedError
 
-    def _after_refill(self) -> None:
-        """Called when the inputs have got the values that will be timed."""
-
     def _after_round(self, last: Side) -> None:
         """Called, on the stream, right behind the last sample of a round, which was one of `last`."""
 
@@ -86,8 +85,8 @@ class CudaClock:
         """Drop graphs and outputs."""
 
     def _inputs_changed(self) -> bool:
-        """Whether an input holds other values than it was given, wherever among its neighbours."""
-        return not same_fingerprint(self._fingerprint, fingerprint(self._sets))
+        """Whether an input, of sets drawn in secret, holds other values than it was given."""
+        return not same_fingerprint(self._fingerprint, fingerprint(self._watched))
 
     # -- the protocol ------------------------------------------------------------------------------------------------
 
@@ -104,12 +103,14 @@ class CudaClock:
             for side in ("candidate", "rival"):
                 self._call(side, self._sets[0])
             self._prepare()
-            # The values that are timed are not those that the functions saw while they were warmed up and captured.
-            refill(self._sets, self.sides.make_inputs)
-            self._after_refill()
-            self._freshener, self._fingerprint = Freshener(self._sets), fingerprint(self._sets)
+            self._freshener = Freshener(self._sets)
+            self._watched = random.SystemRandom().sample(self._sets, min(WATCHED_SETS, len(self._sets)))
+            self._fingerprint = fingerprint(self._watched)
             self._l2_reset = reset_persisting_l2()
-            self._warm_up()
+            if self._setups:
+                self._sample_seconds(self.samples_a_side)
+            else:
+                self._warm_up()
         del spacer
         self._samples = 0
         self._setups += 1

@@ -10,9 +10,8 @@ from typing import Any
 
 from perfsuite.clock.base import ClockKind, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.rotation import share_memory
+from perfsuite.clock.rotation import refill
 from perfsuite.clock.rounds import Side
-from perfsuite.oracle import poison
 from perfsuite.oracle.tensors import copy_in_place, map_tensors
 
 SAMPLE_SECONDS = 400e-6
@@ -40,8 +39,13 @@ class EventsClock(CudaClock):
         self._candidate_rounds = 0
 
     def _prepare(self) -> None:
-        if self.launches:
-            return
+        if not self.launches:
+            self._choose_launches()
+        # What a side has remembered of its warm-up calls is stale from here on, also where it is kept by address.
+        refill(self._sets, self.sides.make_inputs)
+        self._kept, self._candidate_rounds = [], 0
+
+    def _choose_launches(self) -> None:
         before, after = self._events[:2]
         device, host = [], []
         for side in ("candidate", "rival"):
@@ -85,15 +89,6 @@ class EventsClock(CudaClock):
 
     def _block(self, samples: int) -> None:
         spin(min(LONGEST_BLOCK_SECONDS, BLOCK_MARGIN * samples * self.launches * self._host_seconds_a_call + 50e-6))
-
-    def _after_refill(self) -> None:
-        # What the warm-up returned may come back as the memory of a timed output: it must not hold the answer.
-        for side, kept in self._outputs.items():
-            for index, output in kept.items():
-                if not share_memory(output, self._sets[index]):
-                    poison(output)
-            self._outputs[side] = {}
-        self._kept, self._candidate_rounds = [], 0
 
     def timed_calls(self, count: int) -> list[TimedCall]:
         """See `Clock`: calls of rounds in which the candidate came last, chosen before they were timed."""

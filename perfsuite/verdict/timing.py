@@ -181,14 +181,10 @@ class Timing:
 
 
 def cycles_speed(rounds: Sequence[Round]) -> float | None:
-    """Ratio of the sides' cycles: None where the clock is unknown.
+    """The median ratio in SM cycles: None where the clock is unknown.
 
-    Both sides of a round run at the clock of that round, so their ratio of cycles is that of seconds; weighting rounds
-    by their clock only matters when the sides' shares of fast and slow rounds differ.
+    Both sides of a round run within a millisecond or two, at the clock of that round, so that the ratio of their cycles
+    is that of their seconds. Rounds whose clock is unknown are left out.
     """
-    known = [one for one in rounds if one.sm_clock_hz is not None]
-    if not known:
-        return None
-    rival = statistics.median(one.rival_seconds * (one.sm_clock_hz or 0.0) for one in known)
-    candidate = statistics.median(one.candidate_seconds * (one.sm_clock_hz or 0.0) for one in known)
-    return rival / candidate if candidate else None
+    known = [one.speed for one in rounds if one.sm_clock_hz is not None]
+    return statistics.median(known) if known else None
