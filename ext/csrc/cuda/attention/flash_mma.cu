@@ -12,7 +12,8 @@ namespace {
 
 struct Device {
   int multiprocessors = 0;
-  int shared = 0;  // bytes a block may ask for
+  int shared = 0;      // bytes a block may ask for
+  int shared_all = 0;  // bytes of a multiprocessor
 };
 
 const char* current_device(Device& device) {
@@ -23,6 +24,9 @@ const char* current_device(Device& device) {
   }
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&device.shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal);
+  }
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&device.shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, ordinal);
   }
   if (error == cudaSuccess) return nullptr;
   cudaGetLastError();
@@ -43,18 +47,26 @@ int64_t blocks_of(const AttentionArguments& a, int rows) {
   return static_cast<int64_t>(a.batch) * a.heads * ((a.seq_q + rows - 1) / rows);
 }
 
-// The narrowest instance that holds the rows; of that width the one with the most rows a block that fills the device.
+constexpr int kStaticShared = 128;  // bytes of the kernel's own, as the compiler rounds them
+
+// Blocks of 4 warps come two to a multiprocessor, or it has too few warps to hide anything.
+bool fits(const Instance& instance, const Device& device) {
+  const int shared = instance.kernel.shared + kStaticShared;
+  return shared <= device.shared && (instance.kernel.threads >= 256 || 2 * (shared + 1024) <= device.shared_all);
+}
+
+// The narrowest instances that hold the rows; of that width the first that fits, or, where a launch of that would leave
+// a good part of the device idle, the last, with the fewest rows a block.
 const Instance* choose(const AttentionArguments& a, Instances among, const Device& device) {
   const Instance* best = nullptr;
+  const Instance* last = nullptr;
   for (const Instance* one = among.first; one != among.first + among.count; ++one) {
-    if (one->head_dim < a.head_dim || one->kernel.shared > device.shared) continue;
-    if (best == nullptr) {
-      best = one;
-    } else if (one->head_dim == best->head_dim && blocks_of(a, best->rows) < device.multiprocessors) {
-      best = one;
-    }
+    if (one->head_dim < a.head_dim || (last != nullptr && one->head_dim != last->head_dim)) continue;
+    last = one;
+    if (best == nullptr && fits(*one, device)) best = one;
   }
-  return best;
+  if (last == nullptr || last->kernel.shared + kStaticShared > device.shared) return best;
+  return best == nullptr || blocks_of(a, best->rows) * 4 < int64_t{3} * device.multiprocessors ? last : best;
 }
 
 }  // namespace
@@ -65,7 +77,7 @@ const Instance* choose(const AttentionArguments& a, const char*& refused) {
   if (refused != nullptr) return nullptr;
   const bool half = a.type == ScalarType::float16;
   const Instance* chosen = nullptr;
-  if (rows_aligned(a.q, a.q_stride, a.batch, a.heads, a.seq_q) &&
+  if (a.head_dim % 8 == 0 && rows_aligned(a.q, a.q_stride, a.batch, a.heads, a.seq_q) &&
       rows_aligned(a.k, a.k_stride, a.batch, a.kv_heads, a.seq_kv) &&
       rows_aligned(a.v, a.v_stride, a.batch, a.kv_heads, a.seq_kv)) {
     if (a.head_dim <= 128) {

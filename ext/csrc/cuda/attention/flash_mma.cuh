@@ -38,6 +38,7 @@
 #include "../../kernels.h"
 #include "../numeric.cuh"
 #include "../ptx/cp_async.cuh"
+#include "../ptx/cp_async_ignore.cuh"
 #include "../ptx/ex2.cuh"
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mma_sync.cuh"
@@ -84,7 +85,10 @@ struct Config {
   static constexpr int kQueries = kRows / 8 * kGroup;
   static constexpr int kAhead = Realign ? 2 : 1;                    // blocks in flight
   static constexpr int kStages = kAhead + 1;
-  static constexpr int kShared = kQueries + kStages * 2 * kTile;
+  // Sums of weights wait in shared memory where the accumulators take all registers.
+  static constexpr bool kSumsInShared = RowTiles == 2 && HeadDim >= 128;
+  static constexpr int kRing = kStages * 2 * kTile;
+  static constexpr int kShared = kQueries + kRing + (kSumsInShared ? kThreads * RowTiles * 8 : 0);
 
   static_assert(HeadDim % 8 == 0 && BlockN % 32 == 0);
   static_assert(!Realign || Warps == 4 || Warps == 8);
@@ -94,113 +98,152 @@ __device__ __forceinline__ uint32_t row_offset(int row, int group, int pitch) {
   return static_cast<uint32_t>((row >> 3) * group + (row & 7) * pitch);
 }
 
-// How the rows of a block of `Rows` rows are dealt to `Threads` threads for copying: a few lanes side by side in a row.
+// How the rows of a block of `Rows` rows are dealt to `Threads` threads for copying: kLanes lanes side by side in a row,
+// each with every kLanes-th chunk, as long as whole rounds are left; the odd chunks of all rows together at the end.
 template <typename C, int Rows, int Threads>
 struct Deal {
-  static constexpr int kLanes = C::kRawChunks % 8 != 0 && C::kRawChunks % 4 == 0 ? 4 : 8;
+  static constexpr int kLanes = C::kRawChunks < 8 ? 4 : 8;
   static constexpr int kRowsAtOnce = Threads / kLanes;
   static constexpr int kPasses = (Rows + kRowsAtOnce - 1) / kRowsAtOnce;
-  static constexpr int kChunksALane = (C::kRawChunks + kLanes - 1) / kLanes;
+  static constexpr int kRounds = C::kRawChunks / kLanes;
+  static constexpr int kOdd = C::kRawChunks % kLanes;
+  static_assert(kPasses * kRowsAtOnce == Rows);
 };
 
-// Copies rows of head_dim elements into shared memory, asynchronously. `from` is this thread's first row (thread /
-// kLanes of the block) in global memory, `rows` how many rows of the block exist: the others, and the columns at or
-// past head_dim, become zeros.
+// Copies rows of head_dim elements into shared memory, asynchronously. `from` is the block's first row in global
+// memory, `rows` how many rows exist: the others, and the columns at or past head_dim, become zeros.
 template <typename C, int Rows, int Threads>
 __device__ __forceinline__ void copy_rows(uint32_t shared, const char* from, int stride_bytes, int rows, int head_dim,
                                           int thread) {
   using D = Deal<C, Rows, Threads>;
   const int lane = thread % D::kLanes;
   const int row0 = thread / D::kLanes;
+  const char* begin = from + static_cast<int64_t>(row0) * stride_bytes + lane * 16;
+  const uint32_t to = shared + lane * 16;
+  constexpr int kOdd = D::kOdd > 0 ? D::kOdd : 1;
+  if constexpr (!C::Realign) {
 #pragma unroll
-  for (int pass = 0; pass < D::kPasses; ++pass) {
-    const int row = row0 + pass * D::kRowsAtOnce;
-    const char* begin = from + static_cast<int64_t>(pass * D::kRowsAtOnce) * stride_bytes;
-    int left = head_dim * 2 - lane * 16;  // bytes of the row from this lane's first chunk on
-    if constexpr (C::Realign) {
-      const int shift = static_cast<int>(reinterpret_cast<uintptr_t>(begin) & 15);
-      begin -= shift;
-      left += shift;
+    for (int pass = 0; pass < D::kPasses; ++pass) {
+      const int row = row0 + pass * D::kRowsAtOnce;
+      const char* of_row = begin + static_cast<int64_t>(pass * D::kRowsAtOnce) * stride_bytes;
+#pragma unroll
+      for (int round = 0; round < D::kRounds; ++round) {
+        const bool nothing = row >= rows || (lane + round * D::kLanes) * 8 >= head_dim;
+        ptx::cp_async_cg_16_unless(nothing, to + row_offset(row, C::kGroup, C::kPitch) + round * D::kLanes * 16,
+                                   of_row + round * D::kLanes * 16);
+      }
     }
-    if (row >= rows) left = 0;
-    const uint32_t to = shared + row_offset(row, C::kGroup, C::kPitch) + lane * 16;
-    if (D::kPasses * D::kRowsAtOnce == Rows || row < Rows) {
 #pragma unroll
-      for (int i = 0; i < D::kChunksALane; ++i) {
-        const int chunk = i * D::kLanes;
-        // Where no byte is left nothing is read, wherever the address points.
-        if (D::kChunksALane * D::kLanes == C::kRawChunks || lane + chunk < C::kRawChunks) {
-          ptx::cp_async_cg_16(to + chunk * 16, begin + (lane + chunk) * 16, min(16, max(0, left - chunk * 16)));
+    for (int index = 0; index < Rows * D::kOdd; index += Threads) {
+      const int row = (index + thread) / kOdd;
+      const int chunk = D::kRounds * D::kLanes + (index + thread) % kOdd;
+      if (Rows * D::kOdd % Threads != 0 && index + thread >= Rows * D::kOdd) continue;
+      ptx::cp_async_cg_16_unless(row >= rows || chunk * 8 >= head_dim,
+                                 shared + row_offset(row, C::kGroup, C::kPitch) + chunk * 16,
+                                 from + static_cast<int64_t>(row) * stride_bytes + chunk * 16);
+    }
+  } else {
+    // The aligned chunks that cover a row; those before the row's last 16 bytes are whole, wherever it starts.
+    const bool whole = head_dim * 2 >= D::kRounds * D::kLanes * 16;
+#pragma unroll
+    for (int pass = 0; pass < D::kPasses; ++pass) {
+      const int row = row0 + pass * D::kRowsAtOnce;
+      const auto address = reinterpret_cast<uintptr_t>(begin + static_cast<int64_t>(pass * D::kRowsAtOnce) *
+                                                                   stride_bytes);
+      const char* of_row = reinterpret_cast<const char*>(address & ~uintptr_t{15});
+      const uint32_t to_row = to + row_offset(row, C::kGroup, C::kPitch);
+      if (whole) {
+#pragma unroll
+        for (int round = 0; round < D::kRounds; ++round) {
+          ptx::cp_async_cg_16_unless(row >= rows, to_row + round * D::kLanes * 16, of_row + round * D::kLanes * 16);
+        }
+      } else {
+        const int left = row < rows ? head_dim * 2 + static_cast<int>(address & 15) - lane * 16 : 0;
+#pragma unroll 1
+        for (int round = 0; round < D::kRounds; ++round) {
+          ptx::cp_async_cg_16(to_row + round * D::kLanes * 16, of_row + round * D::kLanes * 16,
+                              min(16, max(0, left - round * D::kLanes * 16)));
         }
       }
+    }
+#pragma unroll
+    for (int index = 0; index < Rows * D::kOdd; index += Threads) {
+      const int row = (index + thread) / kOdd;
+      const int chunk = D::kRounds * D::kLanes + (index + thread) % kOdd;
+      if (Rows * D::kOdd % Threads != 0 && index + thread >= Rows * D::kOdd) continue;
+      const auto address = reinterpret_cast<uintptr_t>(from + static_cast<int64_t>(row) * stride_bytes);
+      const int left = row < rows ? head_dim * 2 + static_cast<int>(address & 15) - chunk * 16 : 0;
+      ptx::cp_async_cg_16(shared + row_offset(row, C::kGroup, C::kPitch) + chunk * 16,
+                          reinterpret_cast<const char*>(address & ~uintptr_t{15}) + chunk * 16,
+                          min(16, max(0, left)));
     }
   }
 }
 
-// Moves chunks [from, to) of a row left by 4 * Words + (odd ? 2 : 0) bytes; `after` is what chunk `to` held.
-template <int Words>
-__device__ __forceinline__ void shift_chunks(uint4* row, int from, int to, bool odd, uint4 after) {
+// Moves `Count` chunks from `row` on left by 4 * Words + (odd ? 2 : 0) bytes, the last first; `after` is what the chunk
+// behind them holds. Only the first `valid` are written.
+template <int Count, int Words>
+__device__ __forceinline__ void shift_chunks(uint4* row, int valid, bool odd, uint4 after) {
   const uint32_t select = odd ? 0x5432u : 0x3210u;
-  uint4 low = row[from];
-  for (int chunk = from; chunk < to; ++chunk) {
-    const uint4 high = chunk + 1 < to ? row[chunk + 1] : after;
-    const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll 3
+  for (int chunk = Count - 1; chunk >= 0; --chunk) {
+    uint4 low = after;
+    if (chunk <= valid) low = row[chunk];
+    const uint32_t words[8] = {low.x, low.y, low.z, low.w, after.x, after.y, after.z, after.w};
     uint32_t moved[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       moved[i] = __byte_perm(words[i + Words], words[i + Words + 1 < 8 ? i + Words + 1 : 7], select);
     }
-    row[chunk] = make_uint4(moved[0], moved[1], moved[2], moved[3]);
-    low = high;
+    if (chunk < valid) row[chunk] = make_uint4(moved[0], moved[1], moved[2], moved[3]);
+    after = low;
   }
 }
 
-// Shifts one row in place; `Parts` lanes of the warp share a row. The whole warp calls, idle lanes with active false.
+// Shifts one row in place by `shift` bytes to the left; `Parts` lanes of the warp share a row. The whole warp calls.
 template <typename C, int Parts>
-__device__ __forceinline__ void realign_row(unsigned char* bytes, int shift, int part, bool active) {
+__device__ __forceinline__ void realign_row(unsigned char* bytes, int shift, int part) {
   constexpr int kEach = (C::kChunks + Parts - 1) / Parts;
-  uint4* row = reinterpret_cast<uint4*>(bytes);
-  const int from = part * kEach;
-  const int to = min(from + kEach, C::kChunks);
-  active = active && shift != 0 && from < to;
-  uint4 after = make_uint4(0, 0, 0, 0);
-  if (active) after = row[to];
+  uint4* const row = reinterpret_cast<uint4*>(bytes) + part * kEach;
+  const int valid = min(kEach, C::kChunks - part * kEach);
+  const uint4 after = valid == kEach ? row[kEach] : make_uint4(0, 0, 0, 0);
   __syncwarp();  // before the next lane overwrites it
-  if (active) {
-    const bool odd = shift & 2;
-    // Rows of a warp are 8 apart: where rows are dense they share one misalignment, and the warp takes one branch.
-    switch (shift >> 2) {
-      case 0: shift_chunks<0>(row, from, to, odd, after); break;
-      case 1: shift_chunks<1>(row, from, to, odd, after); break;
-      case 2: shift_chunks<2>(row, from, to, odd, after); break;
-      default: shift_chunks<3>(row, from, to, odd, after); break;
-    }
+  const bool odd = shift & 2;
+  // Rows of a warp are 8 apart: where rows are dense they share one misalignment, and the warp takes one branch.
+  switch (shift >> 2) {
+    case 0:
+      if (odd) shift_chunks<kEach, 0>(row, valid, odd, after);
+      break;
+    case 1: shift_chunks<kEach, 1>(row, valid, odd, after); break;
+    case 2: shift_chunks<kEach, 2>(row, valid, odd, after); break;
+    default: shift_chunks<kEach, 3>(row, valid, odd, after); break;
   }
-  __syncwarp();
 }
 
-template <typename T>
-__device__ __forceinline__ int misalignment(const T* matrix, int stride, int row) {
-  return static_cast<int>(reinterpret_cast<uintptr_t>(matrix + row * stride) & 15);
+// How far a row's first element lies behind a multiple of 16 bytes.
+__device__ __forceinline__ int misalignment(const void* tensor, int element) {
+  return static_cast<int>((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(tensor)) +
+                           2u * static_cast<uint32_t>(element)) & 15u);
 }
 
-// Realigns a block of K and of V: warp w takes the rows r with r % 8 = w (and w + Warps).
+// Realigns a block of K and of V: warp w takes the rows r with r % 8 = w (and w + Warps). `k` and `v` are the elements
+// at which the block's first rows start.
 template <typename C>
-__device__ __forceinline__ void realign_block(unsigned char* keys, unsigned char* values, const typename C::T* k,
-                                              const typename C::T* v, int k_stride, int v_stride,
-                                              int first_row, int limit, int warp, int lane) {
+__device__ __forceinline__ void realign_block(unsigned char* keys, const Parameters& p, int k, int v, int warp,
+                                              int lane) {
   constexpr int kOctets = C::BlockN / 8;
   constexpr int kParts = 32 / (2 * kOctets);
   static_assert(kParts >= 1 && kParts * 2 * kOctets == 32);
-  const int octet = lane % kOctets;
   const bool is_value = lane / kOctets % 2;
   const int part = lane / (2 * kOctets);
+  const void* tensor = is_value ? p.v : p.k;
+  const int stride = is_value ? p.v_stride.seq : p.k_stride.seq;
+  const int first = is_value ? v : k;
 #pragma unroll
   for (int residue = 0; residue < 8; residue += C::Warps) {
-    const int row = octet * 8 + residue + warp;
-    const bool active = first_row + row < limit;
-    const int shift = is_value ? misalignment(v, v_stride, first_row + row) : misalignment(k, k_stride, first_row + row);
-    realign_row<C, kParts>((is_value ? values : keys) + row_offset(row, C::kGroup, C::kPitch), shift, part, active);
+    const int row = lane % kOctets * 8 + residue + warp;
+    realign_row<C, kParts>(keys + (is_value ? C::kTile : 0) + row_offset(row, C::kGroup, C::kPitch),
+                           misalignment(tensor, first + row * stride), part);
   }
 }
 
@@ -217,6 +260,8 @@ struct Tile {
     return {pair / p.heads, pair % p.heads, p.row_blocks - 1 - rest / section};
   }
 };
+
+constexpr float kSlack = 8.0f;  // weights up to 2^8 fit float16 and lose nothing in float32 sums
 
 struct Plan {
   int k_offset, v_offset, out_offset;  // elements
@@ -242,8 +287,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
   const auto copy_block = [&](int block, int k_offset, int v_offset) {
     const uint32_t stage = ring_address + block % C::kStages * (2 * C::kTile);
     const int thread = ptx::fresh_tid_x();
-    const int row = block * C::BlockN + thread / Deal<C, C::BlockN, C::kThreads>::kLanes;
-    const int rows = p.seq_kv - block * C::BlockN;
+    const int row = block * C::BlockN;
+    const int rows = p.seq_kv - row;
     copy_rows<C, C::BlockN, C::kThreads>(
         stage, reinterpret_cast<const char*>(static_cast<const T*>(p.k) + (k_offset + row * p.k_stride.seq)),
         p.k_stride.seq * 2, rows, p.head_dim, thread);
@@ -252,11 +297,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
         p.v_stride.seq * 2, rows, p.head_dim, thread);
   };
   const auto realign = [&](int block) {
-    unsigned char* stage = ring + block % C::kStages * (2 * C::kTile);
     const int thread = ptx::fresh_tid_x();
-    realign_block<C>(stage, stage + C::kTile, static_cast<const T*>(p.k) + plan.k_offset,
-                     static_cast<const T*>(p.v) + plan.v_offset, p.k_stride.seq, p.v_stride.seq, block * C::BlockN,
-                     p.seq_kv, thread / 32, thread % 32);
+    realign_block<C>(ring + block % C::kStages * (2 * C::kTile), p,
+                     plan.k_offset + block * C::BlockN * p.k_stride.seq,
+                     plan.v_offset + block * C::BlockN * p.v_stride.seq, thread / 32, thread % 32);
   };
 
   {
@@ -276,12 +320,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
       plan.out_offset = tile.batch * p.out_stride.batch + tile.head * p.out_stride.head + block_row * p.out_stride.seq;
     }
     const int warp_row = block_row + warp * C::kWarpRows;
-    const T* q = static_cast<const T*>(p.q) + (tile.batch * p.q_stride.batch + tile.head * p.q_stride.head);
+    const int q_offset = tile.batch * p.q_stride.batch + tile.head * p.q_stride.head + warp_row * p.q_stride.seq;
     unsigned char* const queries = shared + warp * (C::kWarpRows / 8) * C::kGroup;
-    const int row = warp_row + lane / Deal<C, C::kWarpRows, 32>::kLanes;
     copy_rows<C, C::kWarpRows, 32>(ptx::shared_address(queries),
-                                   reinterpret_cast<const char*>(q + row * p.q_stride.seq), p.q_stride.seq * 2,
-                                   p.seq_q - warp_row, p.head_dim, lane);
+                                   reinterpret_cast<const char*>(static_cast<const T*>(p.q) + q_offset),
+                                   p.q_stride.seq * 2, p.seq_q - warp_row, p.head_dim, lane);
     copy_block(0, k_offset, v_offset);
     ptx::cp_async_commit_group();
     if constexpr (C::Realign) {
@@ -289,19 +332,41 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
       ptx::cp_async_commit_group();
       ptx::cp_async_wait_group<1>();
       __syncthreads();
-#pragma unroll
-      for (int first = 0; first < C::kWarpRows; first += 32) {
-        const int query = first + lane;
-        const bool active = query < C::kWarpRows && warp_row + query < p.seq_q;
-        const int shift = misalignment(q, p.q_stride.seq, warp_row + query);
-        realign_row<C, 1>(queries + (active ? row_offset(query, C::kGroup, C::kPitch) : 0), shift, 0, active);
-      }
+      // A warp's own 16 or 32 rows of Q, one or two lanes a row.
+      constexpr int kParts = 32 / C::kWarpRows;
+      const int query = lane % C::kWarpRows;
+      realign_row<C, kParts>(queries + row_offset(query, C::kGroup, C::kPitch),
+                             misalignment(p.q, q_offset + query * p.q_stride.seq), lane / C::kWarpRows);
+      __syncwarp();
       realign(0);
     }
   }
 
   float o[kRowTiles][kOutTiles][4];
-  float maximum[kRowTiles][2], sum[kRowTiles][2];
+  float base[kRowTiles][2], sum[kRowTiles][2];  // base: in units of log 2
+  const auto kept_sums = [&] {
+    return reinterpret_cast<volatile float2*>(shared + C::kQueries + C::kRing) + ptx::fresh_tid_x();
+  };
+  const auto keep_sums = [&] {
+    if constexpr (C::kSumsInShared) {
+      volatile float2* kept = kept_sums();
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        kept[i * C::kThreads].x = sum[i][0];
+        kept[i * C::kThreads].y = sum[i][1];
+      }
+    }
+  };
+  const auto fetch_sums = [&] {
+    if constexpr (C::kSumsInShared) {
+      volatile float2* kept = kept_sums();
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        sum[i][0] = kept[i * C::kThreads].x;
+        sum[i][1] = kept[i * C::kThreads].y;
+      }
+    }
+  };
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -311,10 +376,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      maximum[i][h] = -INFINITY;
+      base[i][h] = -INFINITY;
       sum[i][h] = 0.0f;
     }
   }
+  keep_sums();
 
   uint32_t kept_q[C::QInRegisters ? kRowTiles : 1][C::QInRegisters ? kSteps : 1][4];
 
@@ -414,38 +480,60 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
       }
     }
 
-    // Online softmax: scores stay unscaled, the scale is folded into the argument of exp2.
+    // Online softmax: scores stay unscaled, the scale is folded into the argument of exp2. What is subtracted there need
+    // not be the maximum so far, only near it: while no score of the warp exceeds it by more than a factor of 2^8, all
+    // stays as it is, and maximum, shuffles and the rescaling of O are saved (the idea is FlashAttention-4's).
+    float top[kRowTiles][2];
+    bool grows = false;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float top = fmaxf(s[i][0][2 * h], s[i][0][2 * h + 1]);
+        float t = fmaxf(s[i][0][2 * h], s[i][0][2 * h + 1]);
 #pragma unroll
-        for (int n = 1; n < kColumns; ++n) top = fmaxf(top, fmaxf(s[i][n][2 * h], s[i][n][2 * h + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        top = fmaxf(top, maximum[i][h]);
-        // Where every score so far is -inf the subtraction below would make NaN of weights that are 0.
-        const float base = top == -INFINITY ? 0.0f : top * p.scale_log2;
-        const float shrink = cuda_llm_ops::ptx::ex2(maximum[i][h] * p.scale_log2 - base);
-        maximum[i][h] = top;
-        float total = sum[i][h] * shrink;
+        for (int n = 1; n < kColumns; ++n) t = fmaxf(t, fmaxf(s[i][n][2 * h], s[i][n][2 * h + 1]));
+        top[i][h] = t * p.scale_log2;
+        grows |= !(top[i][h] - base[i][h] <= kSlack);  // true for NaN
+      }
+    }
+    fetch_sums();
+    if (__any_sync(0xffffffffu, grows)) {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float t = top[i][h];
+          t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 1));
+          t = fmaxf(t, __shfl_xor_sync(0xffffffffu, t, 2));
+          t = fmaxf(t, base[i][h]);
+          // Where every score so far is -inf, subtracting that would make NaN of a factor that does not matter.
+          const float shrink = t == -INFINITY ? 1.0f : cuda_llm_ops::ptx::ex2(base[i][h] - t);
+          base[i][h] = t;
+          sum[i][h] *= shrink;
+#pragma unroll
+          for (int n = 0; n < kOutTiles; ++n) {
+            o[i][n][2 * h] *= shrink;
+            o[i][n][2 * h + 1] *= shrink;
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float subtracted = base[i][h] == -INFINITY ? 0.0f : base[i][h];  // -inf - -inf is NaN, the weights are 0
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
           for (int e = 2 * h; e < 2 * h + 2; ++e) {
-            s[i][n][e] = cuda_llm_ops::ptx::ex2(__fmaf_rn(s[i][n][e], p.scale_log2, -base));
-            total += s[i][n][e];
+            s[i][n][e] = cuda_llm_ops::ptx::ex2(__fmaf_rn(s[i][n][e], p.scale_log2, -subtracted));
+            sum[i][h] += s[i][n][e];
           }
-        }
-        sum[i][h] = total;
-#pragma unroll
-        for (int n = 0; n < kOutTiles; ++n) {
-          o[i][n][2 * h] *= shrink;
-          o[i][n][2 * h + 1] *= shrink;
         }
       }
     }
+    keep_sums();
 
 #pragma unroll
     for (int step = 0; step < C::BlockN / 16; ++step) {
@@ -503,6 +591,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
   const int end_warp = ptx::fresh_tid_x() / 32;
   const int rows = min(C::kWarpRows, p.seq_q - plan.block_row - end_warp * C::kWarpRows);
   if (rows <= 0) return;
+  fetch_sums();
   unsigned char* const staged = shared + end_warp * (C::kWarpRows / 8) * C::kGroup;
   __syncwarp();
 #pragma unroll

@@ -1,6 +1,7 @@
 // How a file makes instances of flash_mma.cuh, and which there are: tile sizes by head_dim. For each head_dim the first
 // has many rows a block (32 a warp: each K and V fragment that ldmatrix brings feeds two row tiles), for launches that
-// fill the device; the second has few rows, for the others and for devices with little shared memory.
+// fill the device; the last has few rows, for the others and for devices with little shared memory; where there is one
+// between, it is for devices whose multiprocessors do not hold two blocks of the first.
 #pragma once
 
 #include "flash_mma.cuh"
@@ -16,14 +17,15 @@ Instance instance(const char* name) {
 }
 
 template <typename T>
-Instances aligned(const char* const (&names)[8]) {
+Instances aligned(const char* const (&names)[10]) {
   static const Instance all[] = {
       instance<T, 32, 4, 2, 64, false, true>(names[0]),    instance<T, 32, 4, 1, 64, false, true>(names[1]),
-      instance<T, 64, 4, 2, 64, false, true>(names[2]),    instance<T, 64, 4, 1, 64, false, true>(names[3]),
-      instance<T, 96, 4, 2, 64, false, false>(names[4]),   instance<T, 96, 4, 1, 64, false, true>(names[5]),
-      instance<T, 128, 8, 2, 64, false, false>(names[6]),  instance<T, 128, 4, 1, 64, false, false>(names[7]),
+      instance<T, 64, 4, 2, 128, false, false>(names[2]),  instance<T, 64, 4, 2, 64, false, true>(names[3]),
+      instance<T, 64, 4, 1, 64, false, true>(names[4]),    instance<T, 96, 4, 2, 64, false, false>(names[5]),
+      instance<T, 96, 4, 1, 64, false, true>(names[6]),    instance<T, 128, 4, 2, 64, false, false>(names[7]),
+      instance<T, 128, 8, 2, 64, false, false>(names[8]),  instance<T, 128, 4, 1, 64, false, false>(names[9]),
   };
-  return {all, 8};
+  return {all, 10};
 }
 
 template <typename T>
@@ -37,14 +39,14 @@ Instances wide(const char* const (&names)[6]) {
 }
 
 template <typename T>
-Instances realigning(const char* const (&names)[7]) {
+Instances realigning(const char* const (&names)[8]) {
   static const Instance all[] = {
       instance<T, 64, 8, 2, 64, true, false>(names[0]),  instance<T, 64, 4, 1, 32, true, false>(names[1]),
-      instance<T, 136, 8, 2, 32, true, false>(names[2]), instance<T, 136, 4, 1, 32, true, false>(names[3]),
-      instance<T, 192, 8, 1, 32, true, false>(names[4]), instance<T, 256, 8, 1, 32, true, false>(names[5]),
-      instance<T, 256, 4, 1, 32, true, false>(names[6]),
+      instance<T, 136, 8, 2, 64, true, false>(names[2]), instance<T, 136, 8, 2, 32, true, false>(names[3]),
+      instance<T, 136, 4, 1, 32, true, false>(names[4]), instance<T, 192, 8, 1, 32, true, false>(names[5]),
+      instance<T, 256, 8, 1, 32, true, false>(names[6]), instance<T, 256, 4, 1, 32, true, false>(names[7]),
   };
-  return {all, 7};
+  return {all, 8};
 }
 
 }  // namespace cuda_llm_ops::cuda::flash_mma

@@ -43,6 +43,7 @@ __device__ __forceinline__ void copy(float* to, const float* from, int64_t strid
                                      bool aligned) {
   constexpr int kPitch = HeadDim + 4;
   if (aligned) {
+#pragma unroll 2
     for (int index = threadIdx.x; index < Rows * (HeadDim / 4); index += Threads) {
       const int row = index / (HeadDim / 4);
       const int column = index % (HeadDim / 4) * 4;
@@ -51,6 +52,7 @@ __device__ __forceinline__ void copy(float* to, const float* from, int64_t strid
                           inside ? from + (first + row) * stride + column : from, inside ? 16 : 0);
     }
   } else {
+#pragma unroll 4
     for (int index = threadIdx.x; index < Rows * HeadDim; index += Threads) {
       const int row = index / HeadDim;
       const int column = index % HeadDim;
@@ -62,7 +64,7 @@ __device__ __forceinline__ void copy(float* to, const float* from, int64_t strid
 }
 
 template <int HeadDim, int Rows, int Keys>
-__global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads)
+__global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads, 2)
     kernel(const __grid_constant__ AttentionArguments a, const __grid_constant__ Flags aligned) {
   using S = Sizes<HeadDim, Rows, Keys>;
   constexpr int kColumns = HeadDim / 64;   // float4s of the output a row and thread
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads)
 
     // Rows ty * 4 + i, keys tx + 16 * j.
     float s[4][kKeysEach] = {};
-#pragma unroll 2
+#pragma unroll 1
     for (int d = 0; d < HeadDim; d += 4) {
       float4 left[4], right[kKeysEach];
 #pragma unroll
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads)
       }
     }
     // Rows ty * 4 + i, columns 64 * c + tx * 4 + (0 .. 3).
-#pragma unroll 2
+#pragma unroll 1
     for (int key = 0; key < Keys; key += 4) {
       float w[4][4];
 #pragma unroll
