@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +21,34 @@ from perfsuite.run import FRESH_VARIABLE, RUN
 if TYPE_CHECKING:
     from perfsuite.clock.rounds import Round
 
+VARIABLE = FRESH_VARIABLE
 LONGEST_SECONDS = 120.0
 """Start of Python, torch and CUDA included."""
 
 
-def measure_afresh(item: pytest.Item, case: str) -> list[Round]:
-    """Rounds of the case of that name, measured by its test in a process of its own; none where that fails.
+def is_fresh() -> bool:
+    """Whether this process only measures a suspect for another one, which waits and keeps the card's locks."""
+    return VARIABLE in os.environ
 
-    The card's locks stay with this process, which waits. Nothing is retried: the caller asks once.
+
+def measure_afresh(item: pytest.Item, number: int) -> list[Round]:
+    """Rounds of a test's case of that number (from 0), measured in a process of its own; none where that fails."""
+    return rounds_elsewhere(item.nodeid, number, root=item.config.rootpath, options=options_of(item.config))
+
+
+def rounds_elsewhere(test: str, number: int, *, root: Path, options: Sequence[str]) -> list[Round]:
+    """Run one test from `root` in a pytest of its own and return the rounds of its case of that number.
+
+    An empty list where the process fails, takes longer than LONGEST_SECONDS, or leaves no such case. Nothing is
+    retried: the caller asks once.
     """
-    from perfsuite.record.schema import RecordError
-    from perfsuite.record.store import read_record
-
     with tempfile.TemporaryDirectory(prefix="perfsuite-fresh-") as folder:
         record = Path(folder) / "record.jsonl"
+        line = [sys.executable, "-m", "pytest", "-q", "-p", "perfsuite.plugin", *options]
         try:
             subprocess.run(
-                command(item, record),
-                cwd=item.config.rootpath,
+                [*line, f"--rootdir={root}", f"--perf-record={record}", test],
+                cwd=root,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -45,19 +56,28 @@ def measure_afresh(item: pytest.Item, case: str) -> list[Round]:
                 timeout=LONGEST_SECONDS,
                 check=False,  # the verdict of one process is not what is asked of it
             )
-            cases = read_record(record)
-        except (OSError, subprocess.TimeoutExpired, RecordError):
+        except (OSError, subprocess.TimeoutExpired):
             return []
-    return [one for found in cases if found["case"] == case for one in rounds_of(found)]
+        return rounds_in(record, test, number)
 
 
-def command(item: pytest.Item, record: Path) -> list[str]:
-    """The command line that runs this test alone, on the same backend, with other inputs."""
-    config, options = item.config, item.config.stash[RUN].options
-    line = [sys.executable, "-m", "pytest", "-q", f"--rootdir={config.rootpath}"]
+def rounds_in(record: Path, test: str, number: int) -> list[Round]:
+    """The rounds of a test's case of that number, from a record; none where the record or the case is not there."""
+    from perfsuite.record.schema import RecordError
+    from perfsuite.record.store import read_record
+
+    try:
+        cases = [case for case in read_record(record) if case.get("test") == test]
+    except RecordError:
+        return []
+    return rounds_of(cases[number]["samples"]) if number < len(cases) else []
+
+
+def options_of(config: pytest.Config) -> list[str]:
+    """Options with which another pytest collects the same tests and measures on the same backend, on other inputs."""
+    options = config.stash[RUN].options
     # A worker of xdist runs without a terminal; a run of its own does not.
-    named = [name for name in config.getoption("plugins", None) or () if name != "no:terminal"]
-    line += [f"-p{name}" for name in dict.fromkeys([*named, "perfsuite.plugin"])]
+    line = [f"-p{name}" for name in config.getoption("plugins", None) or () if name != "no:terminal"]
     if config.inipath is not None:
         line.append(f"--config-file={config.inipath}")
     line += [f"--override-ini={one}" for one in config.getoption("override_ini", None) or ()]
@@ -68,26 +88,25 @@ def command(item: pytest.Item, record: Path) -> list[str]:
         line.append("--no-cov")
     line += ["--perf-portable"] if options.portable else ["--gpu", "--perf-allow-shared"]
     line += [f"--perf-seconds={options.seconds!r}", f"--perf-cache={options.cache}", f"--perf-seed={options.seed + 1}"]
-    line += [f"--perf-record={record}", "--perf-markdown="]
+    line.append("--perf-markdown=")
     if options.targets is not None:
         line.append(f"--perf-targets={options.targets}")
     if options.calibration is not None:
         line.append(f"--perf-calibration={options.calibration}")
-    return [*line, item.nodeid]
+    return line
 
 
-def rounds_of(case: dict[str, Any]) -> list[Round]:
-    """The rounds that count, from a record's columns."""
+def rounds_of(columns: Mapping[str, Sequence[Any]]) -> list[Round]:
+    """The rounds that a record keeps as columns."""
     from perfsuite.clock.rounds import Round
 
-    samples = case["samples"]
-    count = len(samples.get("candidate_seconds", ()))
-    clocks = samples.get("sm_clock_hz", [None] * count)
-    columns = (samples.get(name, ()) for name in ("candidate_seconds", "rival_seconds", "first", "setup"))
-    return [Round(*values) for values in zip(*columns, clocks, strict=True)]
+    count = len(columns.get("candidate_seconds", ()))
+    sides = (columns.get(name, ()) for name in ("candidate_seconds", "rival_seconds", "first"))
+    setups, clocks = columns.get("setup", [0] * count), columns.get("sm_clock_hz", [None] * count)
+    return [Round(*values) for values in zip(*sides, setups, clocks, strict=True)]
 
 
 def _environment() -> dict[str, str]:
     """This process's, the card that was chosen for it included; but the fresh one is no xdist worker."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
-    return kept | {FRESH_VARIABLE: str(os.getpid())}
+    return kept | {VARIABLE: "1"}

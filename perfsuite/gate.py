@@ -84,7 +84,7 @@ class Gate:
         from perfsuite.workers import workers_in
 
         run = self.run
-        remeasure = None if at_least is None or run.fresh else self._remeasure(problem, candidate, against)
+        remeasure = None if at_least is None or run.fresh else self._measure_afresh
         comparison: Comparison = run.config.hook.pytest_perfsuite_compare(
             config=run.config,
             problem=problem,
@@ -103,23 +103,11 @@ class Gate:
         self._tell(case, len(self.comparisons))
         return comparison
 
-    def _remeasure(
-        self, problem: Problem, candidate: Callable[..., Any], against: str | Callable[..., Any] | None
-    ) -> Callable[[], list[Round]]:
-        """What measures this case in a fresh process, should it turn out a suspect."""
+    def _measure_afresh(self) -> list[Round]:
+        """The case that is being measured, in a fresh process."""
+        from perfsuite.fresh import measure_afresh
 
-        def again() -> list[Round]:
-            from perfsuite.case import name_of
-            from perfsuite.fresh import measure_afresh
-            from perfsuite.record.schema import case_name
-
-            rival = against if against is not None else problem.default_rival
-            named = case_name(
-                name_of(candidate), problem.family, problem.name, None if rival is None else name_of(rival)
-            )
-            return measure_afresh(self.item, named)
-
-        return again
+        return measure_afresh(self.item, len(self.comparisons))
 
     def _tell(self, case: dict[str, Any], number: int) -> None:
         """Put the case's figures where JUnit and other reporters find them."""

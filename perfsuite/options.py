@@ -1,6 +1,7 @@
 """The command line and ini options of the plugin, made once into one frozen value."""
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,7 +74,13 @@ def add_options(parser: pytest.Parser) -> None:
     )
     _value(parser, group, "--perf-seconds", "SECONDS", f"time budget a case (default {DEFAULT_SECONDS:g})")
     _value(parser, group, "--perf-cache", "|".join(CACHES), "state of the L2 cache at each launch (default cold)")
-    _value(parser, group, "--perf-seed", "N", "seed of the inputs and of the order of the rounds (default 0)")
+    _value(
+        parser,
+        group,
+        "--perf-seed",
+        "N",
+        "seed of the inputs and of the order of the rounds (default: another in every run; the record says which)",
+    )
     _flag(parser, group, "--perf-allow-shared", "measure although other processes use the card")
     _value(
         parser, group, "--perf-record", "FILE", f"where the record goes (default: a new file in {DEFAULT_RECORD_DIR}/)"
@@ -151,7 +158,10 @@ def _seconds(config: pytest.Config) -> float:
 def _seed(config: pytest.Config) -> int:
     text = _text(config, "perf_seed")
     if text is None:
-        return 0
+        # Fresh in every run, and the same in all of its workers: what was learnt of the inputs of earlier runs is of no
+        # use in this one.
+        config.option.perf_seed = str(int.from_bytes(os.urandom(4), "little"))
+        return int(config.option.perf_seed)
     if not text.isdecimal() or int(text) >= 2**63:
         name = _name(config, "perf_seed")
         raise pytest.UsageError(f"{name} is {text!r}; it must be a whole number from 0 to {2**63 - 1}")

@@ -190,7 +190,7 @@ class Run:
 
 RUN = pytest.StashKey[Run]()
 FRESH_VARIABLE = "PERFSUITE_FRESH"
-"""Set in the process that measures one suspect afresh, to the number of the process that waits for it."""
+"""Set in a process that only measures a suspect for another one."""
 CONCERNED = pytest.StashKey[bool]()
 HELD = pytest.StashKey[ExitStack]()
 DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})

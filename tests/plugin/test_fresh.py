@@ -14,20 +14,14 @@ fake = pytest_perfsuite_compare
 
 def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least, settings, remeasure):
     made = fake(problem, candidate, against, correctness, at_least, settings)
-    made = dataclasses.replace(made, candidate=name(candidate), rival=against)
     if "PERFSUITE_FRESH" in os.environ:
         assert remeasure is None and settings.seed == 8
-        assert os.environ["PERFSUITE_FRESH"] == str(os.getppid())
         rounds = (Round(1e-5, 2e-5 + problem.m, "rival", 0, 1.9e9), Round(1e-5, 3e-5, "candidate", 1, None))
         return dataclasses.replace(made, rounds=rounds, discarded=(Round(1.0, 1.0, "rival", 0, None, "hot"),))
     if at_least is None:
         assert remeasure is None
         return made
     return dataclasses.replace(made, rounds=tuple(remeasure()), retries=1)
-
-def name(function):
-    from perfsuite.case import name_of
-    return name_of(function)
 """
 
 

@@ -63,7 +63,8 @@ def test_outcomes_are_the_same_in_every_mode(suite: Suite) -> None:
     assert len(plain.cases) == 8
     for name, other in outcomes.items():
         assert other.properties == plain.properties
-        assert [{**case, "workers": 0} for case in other.cases] == [{**case, "workers": 0} for case in plain.cases]
+        own = {"workers": 0, "seed": 0}
+        assert [{**case, **own} for case in other.cases] == [{**case, **own} for case in plain.cases]
         assert {case["workers"] for case in other.cases} == {2 if name == "n2" else 1}
         assert_tables_equal(other, plain)
 
