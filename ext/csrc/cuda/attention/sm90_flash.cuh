@@ -7,61 +7,30 @@
 //   the last panel's tail; columns past the real head_dim, and rows past the sequence, arrive as zeros.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 
-#include "../../kernels.h"
 #include "../ptx/barrier.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/setmaxnreg.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
+#include "sm90_instance.h"
 #include "sm90_softmax.cuh"
 
-namespace cuda_llm_ops::cuda::sm90 {
+namespace cuda_llm_ops::cuda::sm90::flash {
 
-enum class Schedule : int32_t {
-  linear,  // equal tiles: query tiles of a head one after another
-  snake,   // causal: longest first over a section of heads, every other round of blocks in reverse
-  pairs,   // causal: a long and a short tile of one head together, all pairs of equal length
-};
-
-struct FlashParameters {
-  CUtensorMap q, k, v;  // 4-D: head_dim, sequence, head, batch
-  void* out;
-  int64_t out_batch, out_head, out_seq;  // strides in elements
-  int32_t seq_q, seq_kv, head_dim;
-  int32_t heads, group;                  // query heads; query heads of one kv head
-  int32_t m_tiles, batch_heads;
-  int32_t section;                       // of Schedule::snake: heads
-  Schedule schedule;
-  float scale_log2;
-  bool causal;
-};
-
-enum class Overlap : int32_t {
-  none,             // scores, softmax, output in turn: other warpgroups fill the gaps
-  softmax_with_pv,  // softmax of a block under the previous block's product with V
-  two_scores,       // and the next block's scores are already being computed: two score buffers
-};
-
-// Compile-time shape of a kernel. `polynomial` of 16 exponentials are computed on the FMA pipe. With `split_keys` the
-// two warpgroups share 64 rows, take alternate blocks of keys and combine at the end: for few, short tiles.
-template <typename T_, int HeadDim, int BlockN, int Consumers, int Stages, Overlap Overlap_, bool PingPong,
-          int Polynomial, bool SplitKeys>
-struct FlashConfig {
+// Compile-time shape of a kernel. With `ping_pong` the warpgroups issue their products in turn, so that one's softmax
+// falls under the others' products. With `split_keys` the two warpgroups share 64 rows, take alternate blocks of keys
+// and combine at the end: for few, short tiles.
+template <typename T_, int HeadDim, int BlockN, int Consumers, int Stages, bool PingPong, bool SplitKeys>
+struct Config {
   using T = T_;
   static constexpr int head_dim = HeadDim, block_n = BlockN, consumers = Consumers, stages = Stages;
-  static constexpr Overlap overlap = Overlap_;
   static constexpr bool ping_pong = PingPong, split_keys = SplitKeys;
-  static constexpr int polynomial = Polynomial;
   static constexpr int panels = (HeadDim + 63) / 64;
   static constexpr int block_m = SplitKeys ? 64 : 64 * Consumers;
   static constexpr int q_tiles = SplitKeys ? 1 : Consumers;
-  // Four consumers leave no registers to move: one extra warp produces, all have the same count.
-  static constexpr bool moves_registers = Consumers == 2 || Consumers == 3;
-  static constexpr int threads = Consumers * 128 + (moves_registers ? 128 : 32);
+  static constexpr int threads = Consumers * 128 + 128;
   static constexpr int producer_registers = Consumers == 2 ? 24 : 32;
   static constexpr int consumer_registers = Consumers == 2 ? 240 : 160;
   static constexpr int q_bytes = panels * 64 * 128;       // one warpgroup's
@@ -71,7 +40,7 @@ struct FlashConfig {
   static constexpr int shared_bytes = 1024 + q_tiles * q_bytes + 2 * Stages * kv_bytes + combine_bytes + barriers * 8;
   static_assert(HeadDim % 16 == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
-  static_assert(!SplitKeys || Consumers == 2);
+  static_assert(Consumers == 2 || (Consumers == 3 && !SplitKeys));
 };
 
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups, and the hand-over when keys are split.
@@ -84,7 +53,7 @@ struct Tile {
 
 // The i-th tile of this block.
 template <int BlockM>
-__device__ __forceinline__ Tile tile_at(const FlashParameters& p, int i) {
+__device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   const int blocks = gridDim.x, block = blockIdx.x;
   int m, batch_head;
   bool valid;
@@ -125,7 +94,7 @@ __device__ __forceinline__ Tile tile_at(const FlashParameters& p, int i) {
 
 // Blocks of keys that rows [.., row_end) of the queries see.
 template <int BlockN>
-__device__ __forceinline__ int key_blocks(const FlashParameters& p, int row_end) {
+__device__ __forceinline__ int key_blocks(const Parameters& p, int row_end) {
   const int keys = p.causal ? min(p.seq_kv, row_end) : p.seq_kv;
   return (keys + BlockN - 1) / BlockN;
 }
@@ -156,7 +125,7 @@ struct Layout {
 };
 
 template <typename C>
-__device__ __forceinline__ void produce(const FlashParameters& p, const Layout<C>& shared) {
+__device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& shared) {
   uint32_t k_count = 0, v_count = 0;
   uint32_t q_parity = 1;
   const auto load_kv = [&](const CUtensorMap* map, uint32_t tile, uint32_t full, int row, int head, int batch) {
@@ -210,17 +179,18 @@ __device__ __forceinline__ void produce(const FlashParameters& p, const Layout<C
 template <typename C>
 struct Consumer {
   using T = typename C::T;
+  using Weights = uint32_t[C::block_n / 16][4];  // packed to 16 bits: A fragments of 16 keys each
   static constexpr int n = C::block_n, d = C::head_dim;
+  static constexpr int step = C::split_keys ? 2 : 1;  // from a block to this warpgroup's next
 
-  const FlashParameters& p;
+  const Parameters& p;
   const Layout<C>& shared;
   const int group;  // of this block's consumers
   const int lane;
   float o[d / 2];
-  uint32_t weights[n / 16][4];
   RowState state;
 
-  __device__ __forceinline__ Consumer(const FlashParameters& parameters, const Layout<C>& layout, int warp_group)
+  __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, int warp_group)
       : p(parameters), shared(layout), group(warp_group), lane(threadIdx.x % 32) {}
 
   __device__ __forceinline__ void release(uint32_t barrier) const {
@@ -249,26 +219,24 @@ struct Consumer {
     ptx::wgmma_fence_operand(s);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < d / 16; ++step) {
-      const int panel = step / 4, within = step % 4 * 2;
-      ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + panel * 512 + within, k + panel * (n * 8) + within, step != 0);
+    for (int i = 0; i < d / 16; ++i) {
+      const int panel = i / 4, within = i % 4 * 2;
+      ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + panel * 512 + within, k + panel * (n * 8) + within, i != 0);
     }
     ptx::wgmma_commit_group();
   }
 
   // o += weights v of the ring's V tile `count`; one committed group.
-  __device__ __forceinline__ void issue_output(uint32_t count) {
+  __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
     ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
     const uint64_t v = ptx::mn_major_descriptor(shared.v + stage * C::kv_bytes, n);
     ptx::wgmma_fence_operand(o);
 #pragma unroll
-    for (int step = 0; step < n / 16; ++step) ptx::wgmma_fence_operand(weights[step]);
+    for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(weights[i]);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < n / 16; ++step) {
-      ptx::Wgmma<d>::template rs<T, 1>(o, weights[step], v + step * 128, 1);
-    }
+    for (int i = 0; i < n / 16; ++i) ptx::Wgmma<d>::template rs<T, 1>(o, weights[i], v + i * 128, 1);
     ptx::wgmma_commit_group();
   }
 
@@ -287,133 +255,63 @@ struct Consumer {
     }
   }
 
-  // Blocks j = first, first - Step, .. >= 0 of keys, whose ring positions are count, count + Step, ..
+  // Blocks j = first, first - step, .. >= 0 of keys, whose ring positions are count, count + step, ..
   __device__ __forceinline__ void attend(int first, uint32_t count, int first_row) {
-    constexpr int step = C::split_keys ? 2 : 1;
-    float rescale[2];
-    if constexpr (C::overlap == Overlap::none) {
-      for (int j = first; j >= 0; j -= step, count += step) {
-        float s[n / 2];
-        wait_k(count);
-        issue_scores(s, count);
-        ptx::wgmma_wait_group<0>();
-        ptx::wgmma_fence_operand(s);
-        release_k(count);
-        if (j < step) release_q();
-        mask(s, j, first_row);
-        online_softmax<C::polynomial>(s, state, rescale, p.scale_log2);
-        rescale_output(o, rescale);
-        pack_weights<T>(weights, s);
-        issue_output(count);
-        ptx::wgmma_wait_group<0>();
-        ptx::wgmma_fence_operand(o);
-        release_v(count);
-      }
-    } else if constexpr (C::overlap == Overlap::softmax_with_pv) {
-      {
-        float s[n / 2];
-        wait_k(count);
-        issue_scores(s, count);
-        pass_turn();
-        ptx::wgmma_wait_group<0>();
-        ptx::wgmma_fence_operand(s);
-        release_k(count);
-        mask(s, first, first_row);
-        online_softmax<C::polynomial>(s, state, rescale, p.scale_log2);
-        pack_weights<T>(weights, s);
-      }
-      int j = first - step;
-      if (j >= 0) wait_k(count + step);
-      for (; j >= 0; j -= step, count += step) {
-        float s[n / 2];
-        issue_scores(s, count + step);
-        issue_output(count);
-        pass_turn();
-        ptx::wgmma_wait_group<1>();
-        ptx::wgmma_fence_operand(s);
-        release_k(count + step);
-        mask(s, j, first_row);
-        online_softmax<C::polynomial>(s, state, rescale, p.scale_log2);
-        ptx::wgmma_fence_operand(s);
-        // The next block's K is waited for here and not where it is used: the branches of this wait keep ptxas from
-        // moving the wait for the product with V, below, up in front of the exponentials.
-        if (j >= step) wait_k(count + 2 * step);
-        ptx::wgmma_wait_group<0>();
-        ptx::wgmma_fence_operand(o);
-#pragma unroll
-        for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(weights[i]);
-        release_v(count);
-        pack_weights<T>(weights, s);
-        rescale_output(o, rescale);
-      }
-      release_q();
-      issue_output(count);
-      ptx::wgmma_wait_group<0>();
-      ptx::wgmma_fence_operand(o);
-      release_v(count);
-    } else {
-      // In flight at the head of the loop, oldest first: scores of block j in `a`, the product with V before it.
-      float a[n / 2], b[n / 2];
+    Weights a, b;
+    {
+      float s[n / 2], rescale[2];
       wait_k(count);
-      issue_scores(a, count);
-      ptx::wgmma_commit_group();  // an empty group where later blocks have their product with V
-      int j = first;
-      for (; j >= 2 * step; j -= 2 * step, count += 2 * step) {
-        wait_k(count + step);
-        issue_scores(b, count + step);
-        weigh<2>(a, j, count, first_row, rescale);
-        wait_k(count + 2 * step);
-        add<1>(a, count, j != first, rescale);
-        issue_scores(a, count + 2 * step);
-        weigh<2>(b, j - step, count + step, first_row, rescale);
-        wait_k(count + 2 * step);
-        add<1>(b, count + step, true, rescale);
-      }
-      if (j >= step) {
-        wait_k(count + step);
-        issue_scores(b, count + step);
-        weigh<2>(a, j, count, first_row, rescale);
-        wait_k(count + step);
-        add<1>(a, count, j != first, rescale);
-        weigh<1>(b, j - step, count + step, first_row, rescale);
-        wait_k(count + step);
-        add<0>(b, count + step, true, rescale);
-        count += step;
-      } else {
-        weigh<1>(a, j, count, first_row, rescale);
-        wait_k(count);
-        add<0>(a, count, j != first, rescale);
-      }
-      release_q();
+      issue_scores(s, count);
+      pass_turn();
       ptx::wgmma_wait_group<0>();
-      ptx::wgmma_fence_operand(o);
-      release_v(count);
+      ptx::wgmma_fence_operand(s);
+      release_k(count);
+      mask(s, first, first_row);
+      take_block<T>(a, s, state, rescale, p.scale_log2);
+    }
+    int j = first - step;
+    if (j >= 0) wait_k(count + step);
+    for (; j >= step; j -= 2 * step, count += 2 * step) {
+      advance(a, b, j, count, first_row);
+      advance(b, a, j - step, count + step, first_row);
+    }
+    if (j >= 0) {
+      advance(a, b, j, count, first_row);
+      release_q();
+      end(b, count + step);
+    } else {
+      release_q();
+      end(a, count);
     }
   }
 
-  // Scores to weights, once at most `Pending` groups are in flight.
-  template <int Pending>
-  __device__ __forceinline__ void weigh(float (&s)[n / 2], int j, uint32_t count, int first_row, float (&rescale)[2]) {
-    ptx::wgmma_wait_group<Pending>();
+  // One block: its scores, and under its softmax the product of the block before, whose weights are `previous`.
+  __device__ __forceinline__ void advance(Weights& previous, Weights& next, int j, uint32_t count, int first_row) {
+    float s[n / 2], rescale[2];
+    issue_scores(s, count + step);
+    issue_output(previous, count);
+    pass_turn();
+    ptx::wgmma_wait_group<1>();
     ptx::wgmma_fence_operand(s);
-    release_k(count);
+    release_k(count + step);
     mask(s, j, first_row);
-    online_softmax<C::polynomial>(s, state, rescale, p.scale_log2);
-    ptx::wgmma_fence_operand(s);
-  }
-
-  // Waits for the product with V before this block's, and issues this block's.
-  template <int Pending>
-  __device__ __forceinline__ void add(float (&s)[n / 2], uint32_t count, bool had_previous, float (&rescale)[2]) {
-    constexpr int step = C::split_keys ? 2 : 1;
-    ptx::wgmma_wait_group<Pending>();
+    const bool kept = try_block<T>(next, s, state, p.scale_log2);
+    if (!kept) take_block<T>(next, s, state, rescale, p.scale_log2);
+    if (j >= step) wait_k(count + 2 * step);
+    ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(o);
 #pragma unroll
-    for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(weights[i]);
-    if (had_previous) release_v(count - step);
-    pack_weights<T>(weights, s);
-    rescale_output(o, rescale);
-    issue_output(count);
+    for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(previous[i]);
+    release_v(count);
+    if (!kept) rescale_output(o, rescale);
+  }
+
+  // The last product.
+  __device__ __forceinline__ void end(Weights& last, uint32_t count) {
+    issue_output(last, count);
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_fence_operand(o);
+    release_v(count);
   }
 
   __device__ __forceinline__ void release_q() const { release(shared.q_empty(C::split_keys ? 0 : group)); }
@@ -560,7 +458,7 @@ struct Consumer {
 };
 
 template <typename C>
-__global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_constant__ FlashParameters p) {
+__global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_constant__ Parameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char raw[];
   const Layout<C> shared(raw);
@@ -584,14 +482,25 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   }
   __syncthreads();
   if (warp >= 4 * C::consumers) {
-    if constexpr (C::moves_registers) ptx::setmaxnreg_dec<C::producer_registers>();
+    ptx::setmaxnreg_dec<C::producer_registers>();
     if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
   } else {
-    if constexpr (C::moves_registers) ptx::setmaxnreg_inc<C::consumer_registers>();
+    ptx::setmaxnreg_inc<C::consumer_registers>();
     Consumer<C> consumer(p, shared, warp / 4);
     consumer.run();
   }
 #endif
 }
 
-}  // namespace cuda_llm_ops::cuda::sm90
+template <typename C>
+inline Instance instance(const char* name, double relative_cost) {
+  return {ptx::is_bfloat16<typename C::T> ? ScalarType::bfloat16 : ScalarType::float16,
+          C::head_dim,
+          C::block_m,
+          C::block_n,
+          C::split_keys,
+          relative_cost,
+          {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
+}
+
+}  // namespace cuda_llm_ops::cuda::sm90::flash

@@ -1,0 +1,75 @@
+// Which Hopper kernel computes what: the smallest head_dim that holds the asked one, and of its instances the one whose
+// busiest block has the least to do.
+#include <cuda_runtime.h>
+
+#include "sm90.h"
+#include "sm90_instances.h"
+#include "sm90_launch.h"
+
+namespace cuda_llm_ops::cuda::sm90 {
+namespace {
+
+using FamilyFunction = flash::Family (*)();
+
+constexpr FamilyFunction families[] = {flash::family_64,  flash::family_80,  flash::family_96,
+                                       flash::family_112, flash::family_128, flash::family_144,
+                                       flash::family_160, flash::family_192, flash::family_256};
+
+struct Device {
+  bool hopper = false;
+  int multiprocessors = 0;
+};
+
+Device current_device() {
+  int device = 0, major = 0, minor = 0;
+  Device found;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    cudaGetLastError();
+    return Device{};
+  }
+  found.hopper = major == 9 && minor == 0;
+  return found;
+}
+
+}  // namespace
+
+bool flash_attention_supported(const AttentionArguments& arguments) {
+  // A negative or NaN scale would make the row's largest score its smallest weight.
+  return (arguments.type == ScalarType::float16 || arguments.type == ScalarType::bfloat16) &&
+         arguments.head_dim <= 256 && arguments.scale >= 0.0f && flash::describable(arguments) &&
+         current_device().hopper;
+}
+
+const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
+  const int multiprocessors = current_device().multiprocessors;
+  const flash::Instance* best = nullptr;
+  flash::Plan best_plan{};
+  for (const FamilyFunction function : families) {
+    const flash::Family family = function();
+    if (family.instances[0].head_dim < arguments.head_dim) continue;
+    for (int i = 0; i < family.count; ++i) {
+      const flash::Instance& instance = family.instances[i];
+      if (instance.type != arguments.type) continue;
+      const flash::Plan candidate = flash::plan(instance, arguments, multiprocessors);
+      if (best == nullptr || candidate.cost < best_plan.cost) {
+        best = &instance;
+        best_plan = candidate;
+      }
+    }
+    break;
+  }
+  if (best == nullptr) return "no Hopper attention kernel for this head_dim: at most 256";
+  return flash::launch(*best, best_plan, arguments, stream);
+}
+
+void attention_attributes(std::vector<KernelAttributes>& into) {
+  for (const FamilyFunction function : families) {
+    const flash::Family family = function();
+    for (int i = 0; i < family.count; ++i) attention::add_attributes(family.instances[i].kernel, into);
+  }
+}
+
+}  // namespace cuda_llm_ops::cuda::sm90

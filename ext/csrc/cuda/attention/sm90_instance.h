@@ -1,0 +1,48 @@
+// What the host knows of the Hopper flash kernels: their parameters, and one entry for each compiled kernel.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "../../kernels.h"
+#include "launch.h"
+
+namespace cuda_llm_ops::cuda::sm90::flash {
+
+// The order in which the persistent blocks take the query tiles.
+enum class Schedule : int32_t {
+  linear,  // equal tiles: those of a head one after another
+  snake,   // causal: longest first over a section of heads, every other round of the blocks in reverse
+  pairs,   // causal: a long and a short tile of one head together, all pairs of equal length
+};
+
+struct Parameters {
+  CUtensorMap q, k, v;                   // 4-D: head_dim, sequence, head, batch
+  void* out;
+  int64_t out_batch, out_head, out_seq;  // strides in elements
+  int32_t seq_q, seq_kv, head_dim;
+  int32_t heads, group;                  // query heads; query heads of one kv head
+  int32_t m_tiles, batch_heads;          // query tiles of a head; heads of all the batch
+  int32_t section;                       // heads of a section of Schedule::snake
+  Schedule schedule;
+  float scale_log2;                      // scale * log2(e)
+  bool causal;
+};
+
+struct Instance {
+  ScalarType type;
+  int head_dim;            // computes any multiple of 8 up to this
+  int block_m, block_n;    // queries and keys of a tile
+  bool split_keys;         // the warpgroups share the queries of a tile and split its keys
+  double relative_cost;    // of a product of 64 queries with one key, against this head_dim's other instances: measured
+  attention::Kernel kernel;
+};
+
+// The instances for one head_dim, a file each; `count` of them.
+struct Family {
+  const Instance* instances;
+  int count;
+};
+
+}  // namespace cuda_llm_ops::cuda::sm90::flash

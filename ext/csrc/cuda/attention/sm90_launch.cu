@@ -1,0 +1,121 @@
+#include "sm90_launch.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "../tensor_map.h"
+
+namespace cuda_llm_ops::cuda::sm90::flash {
+namespace {
+
+// K and V of this many bytes stay in the L2 while a section of heads is worked on.
+constexpr int64_t section_bytes = int64_t{32} << 20;
+
+TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
+                            const HeadStrides& stride, int box_rows) {
+  TensorMapArguments map;
+  map.pointer = pointer;
+  map.type = a.type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
+  map.rank = 4;
+  const int64_t sizes[] = {a.head_dim, seq, heads, a.batch};
+  const int64_t strides[] = {1, stride.seq, stride.head, stride.batch};
+  for (int i = 0; i < 4; ++i) {
+    map.size[i] = static_cast<uint64_t>(sizes[i]);
+    // The stride of an extent of 1 is never used, and may be anything.
+    map.stride_bytes[i] = static_cast<uint64_t>(sizes[i] == 1 ? a.head_dim : strides[i]) * 2;
+  }
+  map.box[0] = 64;
+  map.box[1] = static_cast<uint32_t>(box_rows);
+  map.box[2] = map.box[3] = 1;
+  return map;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+Plan plan(const Instance& instance, const AttentionArguments& a, int multiprocessors) {
+  const int64_t batch_heads = int64_t{a.batch} * a.heads;
+  const int64_t m_tiles = ceil_div(a.seq_q, instance.block_m);
+  const int64_t tiles = m_tiles * batch_heads;
+  const int64_t blocks = std::min<int64_t>(multiprocessors, tiles);
+  const int64_t all_keys = ceil_div(a.seq_kv, instance.block_n);
+  const double block_cost = instance.relative_cost * instance.block_n * (instance.split_keys ? 1 : instance.block_m / 64);
+  Plan plan;
+  plan.blocks = static_cast<int>(blocks);
+  plan.section = static_cast<int>(batch_heads);
+  if (!a.causal) {
+    plan.schedule = Schedule::linear;
+    plan.cost = static_cast<double>(ceil_div(tiles, blocks) * all_keys) * block_cost;
+    return plan;
+  }
+  // Longest first needs many heads at once, reuse of the L2 few; pairs of equal length need neither, but enough of
+  // them to fill the card evenly.
+  const int64_t kv_in_section = std::max<int64_t>(1, section_bytes / (int64_t{4} * a.head_dim * a.seq_kv));
+  if (kv_in_section < int64_t{a.kv_heads} * a.batch) {
+    plan.section = static_cast<int>(std::min(batch_heads, kv_in_section * (a.heads / a.kv_heads)));
+  }
+  double head_cost = 0, longest = 0;
+  for (int64_t m = 0; m < m_tiles; ++m) {
+    const int64_t end = std::min<int64_t>({int64_t{a.seq_kv}, (m + 1) * instance.block_m, int64_t{a.seq_q}});
+    longest = static_cast<double>(ceil_div(end, instance.block_n)) * block_cost;
+    head_cost += longest;
+  }
+  const double even = head_cost * static_cast<double>(batch_heads) / static_cast<double>(blocks);
+  const double snake = std::max(longest, even + 0.5 * longest / static_cast<double>(m_tiles));
+  const double one_pair = head_cost / (static_cast<double>(m_tiles) / 2.0);
+  const double pairs = static_cast<double>(ceil_div(ceil_div(m_tiles, 2) * batch_heads, blocks)) * one_pair;
+  const bool split_sections = plan.section < batch_heads;
+  plan.schedule = pairs <= snake * (split_sections ? 1.08 : 1.04) ? Schedule::pairs : Schedule::snake;
+  plan.cost = plan.schedule == Schedule::pairs ? pairs : snake;
+  return plan;
+}
+
+bool describable(const AttentionArguments& a) {
+  const auto aligned = [&](const void* pointer, int seq, int heads, const HeadStrides& stride) {
+    const auto multiple = [](int64_t size, int64_t elements) {
+      return size == 1 || (elements > 0 && elements % 8 == 0 && elements < int64_t{1} << 38);
+    };
+    return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && multiple(seq, stride.seq) && multiple(heads, stride.head) &&
+           multiple(a.batch, stride.batch);
+  };
+  return a.head_dim % 8 == 0 && aligned(a.q, a.seq_q, a.heads, a.q_stride) &&
+         aligned(a.k, a.seq_kv, a.kv_heads, a.k_stride) && aligned(a.v, a.seq_kv, a.kv_heads, a.v_stride) &&
+         aligned(a.out, a.seq_q, a.heads, a.out_stride);
+}
+
+const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {
+  Parameters p{};
+  const struct {
+    CUtensorMap* map;
+    const void* pointer;
+    int seq, heads, rows;
+    const HeadStrides& stride;
+  } tensors[] = {{&p.q, a.q, a.seq_q, a.heads, 64, a.q_stride},
+                 {&p.k, a.k, a.seq_kv, a.kv_heads, instance.block_n, a.k_stride},
+                 {&p.v, a.v, a.seq_kv, a.kv_heads, instance.block_n, a.v_stride}};
+  for (const auto& t : tensors) {
+    const char* error = encode_tensor_map(t.map, head_map(t.pointer, a, t.seq, t.heads, t.stride, t.rows));
+    if (error != nullptr) return error;
+  }
+  p.out = a.out;
+  p.out_batch = a.out_stride.batch;
+  p.out_head = a.out_stride.head;
+  p.out_seq = a.out_stride.seq;
+  p.seq_q = a.seq_q;
+  p.seq_kv = a.seq_kv;
+  p.head_dim = a.head_dim;
+  p.heads = a.heads;
+  p.group = a.heads / a.kv_heads;
+  p.m_tiles = static_cast<int32_t>(ceil_div(a.seq_q, instance.block_m));
+  p.batch_heads = a.batch * a.heads;
+  p.section = plan.section;
+  p.schedule = plan.schedule;
+  p.scale_log2 = a.scale * 1.4426950408889634f;
+  p.causal = a.causal;
+  void* arguments[] = {&p};
+  return attention::launch(instance.kernel, dim3(static_cast<unsigned>(plan.blocks)), instance.kernel.threads, arguments,
+                           stream);
+}
+
+}  // namespace cuda_llm_ops::cuda::sm90::flash

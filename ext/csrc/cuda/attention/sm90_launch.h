@@ -1,0 +1,25 @@
+// Host side of a Hopper flash kernel: the order of its tiles, what that costs, tensor maps, the launch.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "sm90_instance.h"
+
+namespace cuda_llm_ops::cuda::sm90::flash {
+
+struct Plan {
+  Schedule schedule;
+  int blocks;   // of the grid
+  int section;  // heads
+  double cost;  // of the busiest block, in products of 64 queries with one key, weighed by relative_cost
+};
+
+Plan plan(const Instance& instance, const AttentionArguments& arguments, int multiprocessors);
+
+// Whether TMA can describe the inputs, and 16-byte stores the output.
+bool describable(const AttentionArguments& arguments);
+
+const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& arguments,
+                   cudaStream_t stream);
+
+}  // namespace cuda_llm_ops::cuda::sm90::flash
