@@ -9,6 +9,7 @@ for explores new ones, and hypothesis prints how to repeat what fails.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable
@@ -86,14 +87,17 @@ def test_right_or_refused_by_name(name: str, device: str) -> None:
     run()
 
 
+@functools.wraps(RIGHT)
 def _without_mask(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
     return RIGHT(q, k, v, scale=scale)
 
 
+@functools.wraps(RIGHT)
 def _lenient(q: Any, k: Any, v: Any, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
     return RIGHT(q, k, v, is_causal, scale=abs(scale) if isinstance(scale, float) else scale)
 
 
+@functools.wraps(RIGHT)
 def _misaligned(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
     out = RIGHT(q, k, v, is_causal, scale=scale)
     if q.shape[3] == 129:
@@ -101,6 +105,7 @@ def _misaligned(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, sca
     return out
 
 
+@functools.wraps(RIGHT)
 def _crashing(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
     if k.shape[2] == 0:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
