@@ -112,7 +112,9 @@ def _crashing(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale
     return RIGHT(q, k, v, is_causal, scale=scale)
 
 
-@pytest.mark.parametrize("broken", [_without_mask, _lenient, _misaligned, _crashing])
+@pytest.mark.parametrize(
+    "broken", [_without_mask, _lenient, _misaligned, _crashing], ids=["no mask", "lenient", "head_dim 129", "crash"]
+)
 def test_the_fuzz_catches(broken: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     """The fuzz itself is tried, on operators that are wrong in one respect."""
     monkeypatch.setattr(cuda_llm_ops, "flash_attention", broken)
