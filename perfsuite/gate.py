@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite.markers import MarkerError, Need, parse, parse_all, targets_of
+from perfsuite.markers import LIMIT_MARKERS, MarkerError, Need, parse, parse_all, targets_of
 from perfsuite.run import CONCERNED, DEVICE_FIXTURES, HELD, PERF_MARKERS, RUN, Run
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Unmeasured(pytest.fail.Exception):  # type: ignore[name-defined]
         self.code, self.sentence = code, sentence
 
 
+_NO_ANSWER = ("candidate-failed", "out-of-memory")
 CASES = pytest.StashKey[list[dict[str, Any]]]()
 
 
@@ -65,13 +66,33 @@ class Gate:
             pytest.skip(reason)
         targets = targets_of(self.item)
         if targets:
-            targets = self.run.targets_for(targets, self.item.nodeid)
+            targets = [self.run.override("perf_target", target, self.item.nodeid) for target in targets]
             made = [
                 self._one(problem, candidate, _rival(target.against, against), target.at_least) for target in targets
             ]
         else:
             made = [self._one(problem, candidate, None, None)]
+        self._check_limits(problem, candidate, made[0])
         return made[0]
+
+    def _check_limits(self, problem: Problem, candidate: Callable[..., Any], checked: Comparison) -> None:
+        """Check what the markers limit besides time; on a card alone, and not of a candidate that fails."""
+        asked = [mark for name in LIMIT_MARKERS if (mark := self.item.get_closest_marker(name))]
+        if not asked or not self.run.options.gpu or checked.reason in _NO_ANSWER:
+            return
+        from perfsuite import limits
+
+        config, settings = self.run.config, self.run.settings()
+
+        def measure(resource: str, at: Problem) -> float:
+            value: float = config.hook.pytest_perfsuite_resource(
+                config=config, resource=resource, problem=at, candidate=candidate, settings=settings
+            )
+            return value
+
+        values = [self.run.override(mark.name, parse(mark), self.item.nodeid) for mark in asked]
+        for limit in limits.check(values, problem, measure):
+            self._keep(limits.comparison_of(limit, checked), aspect=limit.aspect, measured=limit.measured)
 
     def _one(
         self,
@@ -80,9 +101,6 @@ class Gate:
         against: str | Callable[..., Any] | None,
         at_least: float | None,
     ) -> Comparison:
-        from perfsuite.record.schema import case_record
-        from perfsuite.workers import workers_in
-
         run = self.run
         remeasure = None if at_least is None or run.fresh else self._measure_afresh
         comparison: Comparison = run.config.hook.pytest_perfsuite_compare(
@@ -95,13 +113,26 @@ class Gate:
             settings=run.settings(),
             remeasure=remeasure,
         )
-        self.comparisons.append(comparison)
+        self._keep(comparison)
+        return comparison
+
+    def _keep(
+        self, comparison: Comparison, *, aspect: str | None = None, measured: dict[str, float] | None = None
+    ) -> None:
+        from perfsuite.record.schema import case_record
+        from perfsuite.workers import workers_in
+
         case = case_record(
-            comparison, test=self.item.nodeid, fingerprint=run.fingerprint(), workers=workers_in(run.config)
+            comparison,
+            test=self.item.nodeid,
+            fingerprint=self.run.fingerprint(),
+            workers=workers_in(self.run.config),
+            aspect=aspect,
+            measured=measured,
         )
+        self.comparisons.append(comparison)
         self.item.stash[CASES].append(case)
         self._tell(case, len(self.comparisons))
-        return comparison
 
     def _measure_afresh(self) -> list[Round]:
         """The case that is being measured, in a fresh process."""

@@ -57,6 +57,16 @@ def pytest_perfsuite_device_times(
     """Device seconds of calls of one function, for pytest-benchmark. The first answer that is not None counts."""
 
 
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_resource(
+    config: pytest.Config, resource: str, problem: Problem, candidate: Callable[..., Any], settings: Settings
+) -> float | None:
+    """What a call takes of the device: "peak_bytes", "launches" (a count), "synchronises" (0 or 1).
+
+    The first answer that is not None counts.
+    """
+
+
 @pytest.hookspec
 def pytest_perfsuite_fingerprint(config: pytest.Config, fingerprint: dict[str, Any]) -> None:
     """Add to what every case's record says of the environment: change `fingerprint` in place, with plain values."""

@@ -37,6 +37,27 @@ class PerfTarget(NamedTuple):
         return getattr(self.against, "__name__", None) if callable(self.against) else self.against
 
 
+class MemoryTarget(NamedTuple):
+    """Bytes that a call may hold at once, and how they may grow with the sequence length; None: no such limit."""
+
+    peak_bytes: float | None
+    growth: str | None
+
+
+class Launches(NamedTuple):
+    """Kernels that a call may launch."""
+
+    at_most: int
+
+
+class NoSync(NamedTuple):
+    """A call must not wait for the device."""
+
+
+GROWTH = {"linear": 1.1, "quadratic": 2.1}
+"""Kind of growth -> largest power of the sequence length; the tenth is for the allocator's rounding."""
+
+
 def gpu(*, min_capability: tuple[int, int] | None = None, min_memory: float | None = None) -> Need:
     """The test needs a GPU, of at least that compute capability and with at least that many bytes of memory."""
     if min_capability is not None and not _is_capability(min_capability):
@@ -64,7 +85,33 @@ def perf_target(*, against: str | Callable[..., Any] | None = None, at_least: fl
     return PerfTarget(against, float(at_least))
 
 
-MARKERS: dict[str, Callable[..., Any]] = {function.__name__: function for function in (gpu, correctness, perf_target)}
+def memory_target(*, peak_bytes: float | None = None, growth: str | None = None) -> MemoryTarget:
+    """A call may hold at most that many bytes at once, growing "linear" or "quadratic" in the sequence length."""
+    if peak_bytes is None and growth is None:
+        raise MarkerError("needs peak_bytes, growth or both")
+    if peak_bytes is not None and not _is_positive(peak_bytes):
+        raise MarkerError(f"peak_bytes is {peak_bytes!r}; it must be a number of bytes over 0")
+    if growth is not None and growth not in GROWTH:
+        raise MarkerError(f"growth is {growth!r}; allowed are {' and '.join(map(repr, GROWTH))}")
+    return MemoryTarget(peak_bytes, growth)
+
+
+def launches(*, at_most: int) -> Launches:
+    """A call of the candidate may launch that many kernels at most."""
+    if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
+        raise MarkerError(f"at_most is {at_most!r}; it must be a whole number of kernels, at least 1")
+    return Launches(at_most)
+
+
+def no_sync() -> NoSync:
+    """A call of the candidate must return without waiting for the device."""
+    return NoSync()
+
+
+LIMIT_MARKERS = ("memory_target", "launches", "no_sync")
+MARKERS: dict[str, Callable[..., Any]] = {
+    function.__name__: function for function in (gpu, correctness, perf_target, memory_target, launches, no_sync)
+}
 
 
 def help_lines() -> Iterator[str]:
@@ -77,7 +124,8 @@ def help_lines() -> Iterator[str]:
 def parse(mark: pytest.Mark) -> Any:
     """The value of one of our markers; MarkerError where an argument is unknown or has a bad value."""
     function = MARKERS[mark.name]
-    known = list(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters
+    known = list(parameters)
     if mark.args:
         raise MarkerError(
             f"@pytest.mark.{mark.name} takes no positional arguments (was given {mark.args!r}); "
@@ -88,6 +136,9 @@ def parse(mark: pytest.Mark) -> Any:
         raise MarkerError(
             f"@pytest.mark.{mark.name} has no argument {', '.join(map(repr, unknown))}; known are {', '.join(known)}"
         )
+    missing = [name for name, one in parameters.items() if one.default is one.empty and name not in mark.kwargs]
+    if missing:
+        raise MarkerError(f"@pytest.mark.{mark.name} needs {', '.join(missing)}")
     try:
         return function(**mark.kwargs)
     except MarkerError as error:
@@ -114,7 +165,7 @@ def targets_of(node: pytest.Item) -> list[PerfTarget]:
 
 
 def _written(parameter: inspect.Parameter) -> str:
-    return f"{parameter.name}={parameter.default!r}"
+    return parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
 
 
 def _is_positive(value: object) -> bool:

@@ -178,6 +178,20 @@ def pytest_perfsuite_device_times(
     return device_times(function, args, kwargs, samples, settings)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_perfsuite_resource(
+    resource: str, problem: Problem, candidate: Callable[..., Any], settings: Settings
+) -> float:
+    from perfsuite.analyze import resources
+
+    measure = {
+        "peak_bytes": resources.peak_bytes,
+        "launches": resources.kernel_launches,
+        "synchronises": resources.synchronises,
+    }
+    return float(measure[resource](problem, candidate, seed=settings.seed))
+
+
 # Several processes, with pytest-xdist.
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -13,7 +13,6 @@ from perfsuite.options import DEFAULT_TARGETS, PORTABLE, Options, build_options
 
 if TYPE_CHECKING:
     from perfsuite.devices import Device, Devices
-    from perfsuite.markers import PerfTarget
     from perfsuite.problems.base import Problem
     from perfsuite.record.store import Journal
     from perfsuite.settings import Settings
@@ -103,9 +102,9 @@ class Run:
             settings = replace(settings, allow_shared=True)
         return settings
 
-    def targets_for(self, targets: list[PerfTarget], nodeid: str) -> list[PerfTarget]:
-        """A test's targets with the overrides for the card in use."""
-        return targets if self.targets is None else self.targets.apply(targets, nodeid=nodeid, model=self.model)
+    def override(self, marker: str, value: Any, nodeid: str) -> Any:
+        """A marker's value for a test, with what perf_targets.toml says for the card in use."""
+        return value if self.targets is None else self.targets.apply(marker, value, nodeid=nodeid, model=self.model)
 
     @property
     def fresh(self) -> bool:
@@ -194,7 +193,7 @@ FRESH_VARIABLE = "PERFSUITE_FRESH"
 CONCERNED = pytest.StashKey[bool]()
 HELD = pytest.StashKey[ExitStack]()
 DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
-PERF_MARKERS = ("correctness", "perf_target")
+PERF_MARKERS = ("correctness", "perf_target", "memory_target", "launches", "no_sync")
 OUR_MARKERS = frozenset({"gpu", *PERF_MARKERS})
 
 

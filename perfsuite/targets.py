@@ -16,31 +16,35 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from perfsuite.markers import PerfTarget
+from perfsuite.markers import Launches, MemoryTarget, NoSync, PerfTarget
 from perfsuite.options import PORTABLE
 from perfsuite.run import Run
 
-OVERRIDABLE = {"perf_target": ("at_least",)}
+Marked = TypeVar("Marked", PerfTarget, MemoryTarget, Launches, NoSync)
+
+OVERRIDABLE = {"perf_target": ("at_least",), "memory_target": ("peak_bytes",), "launches": ("at_most",)}
 """The numbers of each marker that a file may override."""
 SELECTOR = "against"
-"""Restricts an override to the markers of one rival."""
+"""Restricts an override of perf_target to the marker of one rival."""
 
 
 @dataclass(frozen=True)
 class Override:
-    """One number for the tests that a glob names, on one model of card."""
+    """One number of a marker, for the tests that a glob names, on one model of card."""
 
     model: str
     glob: str
+    marker: str
     against: str | None
-    at_least: float
+    number: str
+    value: Any
 
     def fits(self, nodeid: str) -> bool:
         """Whether the glob names this test."""
@@ -54,18 +58,14 @@ class Targets:
     overrides: tuple[Override, ...]
     path: Path
 
-    def apply(self, targets: Iterable[PerfTarget], *, nodeid: str, model: str) -> list[PerfTarget]:
-        """The targets of a test on that model of card ("portable" for the CPU backend)."""
-        applied = list(targets)
-        for override in self.overrides:
-            if override.model == model and override.fits(nodeid):
-                applied = [
-                    target._replace(at_least=override.at_least)
-                    if override.against in (None, target.rival_name)
-                    else target
-                    for target in applied
-                ]
-        return applied
+    def apply(self, marker: str, value: Marked, *, nodeid: str, model: str) -> Marked:
+        """A marker's value for a test on that model of card ("portable" for the CPU backend)."""
+        for one in self.overrides:
+            if one.marker == marker and one.model == model and one.fits(nodeid):
+                rival = value.rival_name if isinstance(value, PerfTarget) else None
+                if one.against in (None, rival):
+                    value = value._replace(**{one.number: one.value})
+        return value
 
     def unused(self, nodeids: Iterable[str]) -> list[str]:
         """The globs that name none of these tests, in the file's order."""
@@ -102,23 +102,26 @@ def load_targets(path: Path) -> Targets:
                     allowed = ", ".join(OVERRIDABLE)
                     raise pytest.UsageError(f"{where}: marker {marker!r} cannot be overridden; allowed: {allowed}")
                 listed = entries if isinstance(entries, list) else [entries]
-                overrides += [_override(model, glob, entry, marker, f"{where}: {marker}") for entry in listed]
+                for entry in listed:
+                    overrides += _override(model, glob, entry, marker, f"{where}: {marker}")
     return Targets(tuple(overrides), path)
 
 
-def _override(model: str, glob: str, entry: Any, marker: str, where: str) -> Override:
+def _override(model: str, glob: str, entry: Any, marker: str, where: str) -> Iterator[Override]:
     numbers = OVERRIDABLE[marker]
-    allowed = (*numbers, SELECTOR)
+    allowed = (*numbers, SELECTOR) if marker == "perf_target" else numbers
     if not isinstance(entry, dict):
         raise pytest.UsageError(f"{where} must be a table with {', '.join(allowed)}, not {entry!r}")
     if unknown := [key for key in entry if key not in allowed]:
         raise pytest.UsageError(f"{where} has no {', '.join(map(repr, unknown))}; known are {', '.join(allowed)}")
-    at_least, against = entry.get("at_least"), entry.get(SELECTOR)
-    if isinstance(at_least, bool) or not isinstance(at_least, int | float) or not 0 < at_least < math.inf:
-        raise pytest.UsageError(f"{where}: at_least is {at_least!r}; it must be a number over 0")
+    against = entry.get(SELECTOR)
     if against is not None and not isinstance(against, str):
         raise pytest.UsageError(f"{where}: {SELECTOR} is {against!r}; it must be the name of a rival")
-    return Override(model, glob, against, float(at_least))
+    for number in numbers:
+        value = entry.get(number)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise pytest.UsageError(f"{where}: {number} is {value!r}; it must be a number over 0")
+        yield Override(model, glob, marker, against, number, value)
 
 
 def _pattern(glob: str) -> re.Pattern[str]:

@@ -49,9 +49,17 @@ class RecordError(Exception):
 
 
 def case_record(
-    comparison: Comparison, *, test: str | None, fingerprint: Mapping[str, Any], workers: int = 1
+    comparison: Comparison,
+    *,
+    test: str | None,
+    fingerprint: Mapping[str, Any],
+    workers: int = 1,
+    aspect: str | None = None,
+    measured: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """One line of a record: the comparison, the environment, the test it comes from; plain JSON values only.
+
+    aspect: what is limited, where that is not time ("memory", "launches", ...), and what was measured of it.
 
     Rounds become columns under `samples` (and `discarded_samples`), which is a third of the size of a list of objects.
     """
@@ -59,16 +67,18 @@ def case_record(
     rounds, discarded = values.pop("rounds"), values.pop("discarded")
     head = {
         "schema": SCHEMA,
-        "case": case_name(comparison.candidate, comparison.family, comparison.name, comparison.rival),
+        "case": case_name(comparison.candidate, comparison.family, comparison.name, comparison.rival, aspect),
         "test": test,
+        "aspect": aspect,
+        "measured": measured,
     }
     tail = {"workers": workers, "samples": _columns(rounds), "discarded_samples": _columns(discarded)}
     return plain({**head, **values, **fingerprint, **tail})
 
 
-def case_name(candidate: str, family: str, name: str, rival: str | None) -> str:
-    """What a record calls a case: what was measured on what, against whom; the same in every run."""
-    return f"{candidate} {family} {name}" + (f" vs {rival}" if rival else "")
+def case_name(candidate: str, family: str, name: str, rival: str | None, aspect: str | None = None) -> str:
+    """What a record calls a case: what was measured on what, against whom or in what respect; the same in every run."""
+    return f"{candidate} {family} {name}" + (f" vs {rival}" if rival else "") + (f": {aspect}" if aspect else "")
 
 
 def check_case(value: object, where: str) -> dict[str, Any]:

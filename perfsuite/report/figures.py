@@ -38,6 +38,12 @@ def target(case: Mapping[str, Any]) -> str:
     return "-" if value is None else f"{value:.2f}" if value >= 0.095 else f"{value:.3g}"
 
 
+def rival(case: Mapping[str, Any]) -> str:
+    """The rival; for what is limited by itself, what that is, in brackets."""
+    aspect = case.get("aspect")
+    return str(case["rival"] or (f"({aspect})" if aspect else "-"))
+
+
 def candidate(case: Mapping[str, Any]) -> str:
     """The function's own name, without its module."""
     return str(case["candidate"]).rpartition(".")[2]

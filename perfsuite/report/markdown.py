@@ -50,7 +50,7 @@ def environment(case: Mapping[str, Any]) -> str:
 def _row(case: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         figures.label(case),
-        case["rival"] or "-",
+        figures.rival(case),
         figures.ratio(case["speed"]),
         figures.interval(case),
         figures.target(case),

@@ -39,7 +39,7 @@ def sentences(cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 def _row(case: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         figures.label(case),
-        case["rival"] or "-",
+        figures.rival(case),
         figures.ratio(case["speed"]),
         figures.interval(case),
         figures.target(case),

@@ -27,6 +27,9 @@ def pytest_perfsuite_devices():
     missing = None if count else "this machine has none"
     return Devices(tuple(card(i) for i in range(count)), "600.00", missing)
 
+def pytest_perfsuite_resource(resource, problem, candidate):
+    return getattr(candidate, resource)(problem)
+
 def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least, settings):
     said = candidate()
     verdict, speed = said if isinstance(said, tuple) else (said, 1.0)

@@ -38,6 +38,7 @@ ORDER = (
         "facts",
         "fresh",
         "gate",
+        "limits",
         "locks",
         "perf",
         "present",

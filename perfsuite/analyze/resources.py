@@ -1,0 +1,112 @@
+"""What one call of a function takes of the device besides time: memory at once, kernels, and the host's patience."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from perfsuite.problems.base import Inputs, Problem
+
+SHORTEST_SPIN_SECONDS = 0.05
+SPIN_MULTIPLE = 10
+"""The device is kept busy for this many times the host time of a call, so that a slow host is not taken for a wait."""
+ATTEMPTS = 3
+
+
+class ResourceError(Exception):
+    """What was asked cannot be measured here; the text says why."""
+
+
+def peak_bytes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> int:
+    """Most bytes that torch's allocator held at once during a call, over what it held before: output and scratch.
+
+    The inputs are there before and do not count; nor does what a first call allocates for good (workspaces).
+    """
+    import torch
+
+    inputs = _inputs(problem, seed)
+    inputs.call(candidate)
+    gc.collect()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    result = inputs.call(candidate)
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    del result
+    return peak - before
+
+
+def kernel_launches(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> int:
+    """Kernels that one call runs, counted by torch's profiler; copies and fills by the copy engine are none.
+
+    Raises ResourceError where the profiler sees no kernel at all.
+    """
+    import torch
+
+    inputs = _inputs(problem, seed)
+    inputs.call(candidate)
+    torch.cuda.synchronize()
+    kinds = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds, acc_events=True) as profile:
+        inputs.call(candidate)
+        torch.cuda.synchronize()
+    on_device = [event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    kernels = [name for name in on_device if not name.startswith(("Memcpy", "Memset"))]
+    if not kernels:
+        raise ResourceError("torch's profiler saw no kernel: its access to the card (CUPTI) may be barred")
+    return len(kernels)
+
+
+def synchronises(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> bool:
+    """Whether a call waits for the device, by whatever means: it returns only after work that was enqueued before it.
+
+    The device is kept busy with a kernel that does nothing else, and is asked when the call has returned whether that
+    kernel has ended.
+    """
+    import torch
+
+    from perfsuite.clock.cuda import spin
+
+    inputs = _inputs(problem, seed)
+    inputs.call(candidate)
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    inputs.call(candidate)
+    longest = max(SHORTEST_SPIN_SECONDS, SPIN_MULTIPLE * (time.perf_counter() - started))
+    torch.cuda.synchronize()
+    for _ in range(ATTEMPTS):
+        ended = torch.cuda.Event()
+        spin(longest)
+        ended.record()
+        inputs.call(candidate)
+        still_busy = not ended.query()
+        torch.cuda.synchronize()
+        if still_busy:
+            return False
+    return True
+
+
+def grown(problem: Problem, factor: int = 2) -> Problem:
+    """The same problem at `factor` times the sequence length; ValueError where it has none."""
+    if not dataclasses.is_dataclass(problem) or isinstance(problem, type) or not hasattr(problem, "seq_q"):
+        raise ValueError(f"growth needs a problem with a sequence length, such as Attention; {problem.family} has none")
+    longer = {name: factor * getattr(problem, name) for name in ("seq_q", "seq_kv") if getattr(problem, name, None)}
+    return dataclasses.replace(problem, **longer)
+
+
+def exponent(small: float, large: float, factor: float = 2.0) -> float:
+    """p in cost ~ size^p, from the cost at one size and at `factor` times that size; 0 where nothing is used."""
+    if small <= 0:
+        return 0.0 if large <= 0 else math.inf
+    return math.log(large / small, factor) if large > 0 else 0.0
+
+
+def _inputs(problem: Problem, seed: int) -> Inputs:
+    import torch
+
+    return problem.inputs(torch.Generator(device="cuda").manual_seed(seed))

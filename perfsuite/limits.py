@@ -1,0 +1,88 @@
+"""The markers that limit something other than time: memory, launches, waiting. Each becomes a case of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from perfsuite.markers import GROWTH, Launches, MemoryTarget, NoSync
+from perfsuite.verdict.outcome import Reason, Verdict
+
+if TYPE_CHECKING:
+    from perfsuite.comparison import Comparison
+    from perfsuite.problems.base import Problem
+
+PEAK_BYTES, LAUNCHES, SYNCHRONISES = "peak_bytes", "launches", "synchronises"
+Measure = Callable[[str, "Problem"], float]
+"""Resource and problem -> its value for the candidate under test."""
+
+
+class Limit(NamedTuple):
+    """What came of one limit."""
+
+    aspect: str
+    """What the record calls it: "memory", "growth", "launches", "no_sync"."""
+    met: bool
+    reason: Reason
+    sentence: str
+    measured: dict[str, float]
+
+
+def check(asked: Sequence[Any], problem: Problem, measure: Measure) -> Iterator[Limit]:
+    """Check each of a test's limits in turn."""
+    for limit in asked:
+        if isinstance(limit, MemoryTarget):
+            yield from _memory(limit, problem, measure)
+        elif isinstance(limit, Launches):
+            count = measure(LAUNCHES, problem)
+            sentence = f"{count:.0f} kernel launches a call, at most {limit.at_most} allowed"
+            yield _limit("launches", count <= limit.at_most, Reason.TOO_MANY_LAUNCHES, sentence, {LAUNCHES: count})
+        elif isinstance(limit, NoSync):
+            waits = measure(SYNCHRONISES, problem)
+            sentence = "the call waits for the device" if waits else "the call returns without waiting for the device"
+            yield _limit("no_sync", not waits, Reason.SYNCHRONISES, sentence, {SYNCHRONISES: float(waits)})
+
+
+def _memory(limit: MemoryTarget, problem: Problem, measure: Measure) -> Iterator[Limit]:
+    peak = measure(PEAK_BYTES, problem)
+    if limit.peak_bytes is not None:
+        sentence = f"{_mebibytes(peak)} at once, at most {_mebibytes(limit.peak_bytes)} allowed"
+        yield _limit("memory", peak <= limit.peak_bytes, Reason.TOO_MUCH_MEMORY, sentence, {PEAK_BYTES: peak})
+    if limit.growth is not None:
+        from perfsuite.analyze.resources import exponent, grown
+
+        doubled = measure(PEAK_BYTES, grown(problem))
+        power = exponent(peak, doubled)
+        sentence = (
+            f"memory grows with power {power:.2f} of the sequence length ({_mebibytes(peak)}, then "
+            f"{_mebibytes(doubled)} at twice the length), {limit.growth} asked: at most {GROWTH[limit.growth]:g}"
+        )
+        measured = {PEAK_BYTES: peak, "peak_bytes_doubled": doubled, "exponent": power}
+        yield _limit("growth", power <= GROWTH[limit.growth], Reason.TOO_MUCH_MEMORY, sentence, measured)
+
+
+def comparison_of(limit: Limit, checked: Comparison) -> Comparison:
+    """The limit's outcome in the form of the other cases, beside the comparison of the same candidate."""
+    from perfsuite.comparison import Comparison
+
+    return Comparison(
+        family=checked.family,
+        name=checked.name,
+        params=checked.params,
+        candidate=checked.candidate,
+        rival=None,
+        verdict=Verdict.MET if limit.met else Verdict.MISSED,
+        reason=limit.reason,
+        sentence=limit.sentence,
+        cache=checked.cache,
+        distribution=checked.distribution,
+        seed=checked.seed,
+    )
+
+
+def _limit(aspect: str, met: bool, reason: Reason, sentence: str, measured: dict[str, float]) -> Limit:
+    return Limit(aspect, met, Reason.CHECKED if met else reason, sentence, measured)
+
+
+def _mebibytes(count: float) -> str:
+    return f"{count:.0f} B" if count < 2**20 else f"{count / 2**20:.4g} MiB"

@@ -1,0 +1,41 @@
+"""What the kernels take besides time: memory by the sequence length, launches, and no waiting for the device."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from perfsuite import Attention, Gemm, Perf
+
+LONG = Attention(2, 8, 2048, 64)
+
+
+@pytest.mark.gpu(min_capability=(8, 0))
+@pytest.mark.memory_target(growth="linear")
+@pytest.mark.launches(at_most=1)
+@pytest.mark.no_sync
+def test_flash_attention_is_one_launch_and_linear_in_memory(perf: Perf, ops: ModuleType) -> None:
+    perf(LONG, ops.flash_attention)
+
+
+@pytest.mark.gpu(min_capability=(8, 0))
+@pytest.mark.memory_target(growth="linear")
+@pytest.mark.no_sync
+def test_tiled_attention_keeps_no_scores(perf: Perf, ops: ModuleType) -> None:
+    perf(LONG, ops.tiled_attention)
+
+
+@pytest.mark.gpu(min_capability=(8, 0))
+@pytest.mark.memory_target(growth="quadratic")
+@pytest.mark.no_sync
+def test_naive_attention_keeps_all_scores(perf: Perf, ops: ModuleType) -> None:
+    perf(LONG, ops.naive_attention)
+
+
+@pytest.mark.gpu(min_capability=(8, 0))
+@pytest.mark.no_sync
+@pytest.mark.parametrize("name", ["gemm", "tensor_core_gemm"])
+def test_gemm_does_not_wait(name: str, perf: Perf, ops: ModuleType) -> None:
+    out_dtype = "float32" if name == "tensor_core_gemm" else None
+    perf(Gemm(2048, 2048, 2048, out_dtype=out_dtype), getattr(ops, name))
