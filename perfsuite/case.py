@@ -12,6 +12,7 @@ from typing import Any
 from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.comparison import Comparison, Remeasure
+from perfsuite.oracle.library_use import shared_kernels, shared_operators
 from perfsuite.oracle.surroundings import Surroundings, handicaps, replaced
 from perfsuite.problems.base import Problem
 from perfsuite.settings import Settings
@@ -24,6 +25,8 @@ from perfsuite.verdict.timing import Timed, Timing
 
 TIMED_CALLS_CHECKED = 2
 """Calls of the timed region whose outputs the oracle judges."""
+ALIKE = 0.03
+"""A speed within so much of 1 makes it worth asking the profiler whether both sides run the same kernels."""
 
 OpenClock = Callable[[Sides, Settings], Clock]
 
@@ -65,7 +68,7 @@ def run_case(
             return case.result(Verdict.MET, Reason.CHECKED, case.checked_sentence(correctness is not False))
         compared = case.time(open_clock, remeasure)
         case.untouched(surroundings)
-        return compared
+        return case.told(compared)
     except _Stop as stop:
         return case.result(stop.verdict, stop.reason, str(stop))
     finally:
@@ -116,6 +119,20 @@ class _Case:
             raise _Stop(
                 Verdict.WRONG, Reason.TAMPERED, f"the candidate changed what both sides share: {', '.join(changes)}"
             )
+
+    def told(self, compared: Comparison) -> Comparison:
+        """The comparison, with a word where the candidate is the rival under another name."""
+        if not callable(self.against) and compared.speed is not None and compared.clock != "fake":
+            notes = self._library_use(compared.speed)
+            return replace(compared, warnings=(*compared.warnings, *notes))
+        return compared
+
+    def _library_use(self, speed: float) -> list[str]:
+        rival, inputs = self.rival(self.against), self.inputs()
+        names = shared_operators(self.candidate, rival, inputs)
+        if not names and self.settings.device == "cuda" and abs(speed - 1.0) < ALIKE:
+            names = shared_kernels(self.candidate, rival, inputs)
+        return [f"the candidate runs what {self.rival_name} runs: {', '.join(names)}"] if names else []
 
     # -- oracle ------------------------------------------------------------------------------------------------------
 

@@ -5,10 +5,12 @@ from .examine import examine
 from .judgement import Judgement
 from .memory import poison, poison_free_memory
 from .reference import ReferenceUnavailableError, reference
+from .worth import WeakProblemError
 
 __all__ = [
     "Judgement",
     "ReferenceUnavailableError",
+    "WeakProblemError",
     "check",
     "examine",
     "poison",

@@ -16,7 +16,9 @@ from perfsuite.oracle.check import check, library_of
 from perfsuite.oracle.form import check_form, check_kind
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.memory import arrive_late, poison_free_memory
+from perfsuite.oracle.reference import reference
 from perfsuite.oracle.tensors import copy_in_place, map_tensors, same_bits, tensors_in
+from perfsuite.oracle.worth import REFUSALS, check_answer_depends, check_inputs_vary, neighbour
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.verdict.outcome import Reason
@@ -43,15 +45,25 @@ def examine(
     distribution: str = "normal",
     deterministic: bool = True,
     adversarial: bool = True,
+    held_out: bool = False,
 ) -> Judgement:
     """Judge `candidate` on fresh inputs from `generator`, on its device.
 
     rival: the library whose error sets the tolerance; None for the problem's own. deterministic: whether the same
     inputs must give the same bits twice (as long as they do with the library). adversarial: whether a small enough
     GEMM or attention, drawn from ordinary values, is examined on ADVERSARIAL ones too; the judgement is that of the
-    ordinary values unless one of the others is wrong. Whatever the candidate or the rival raises is passed on.
+    ordinary values unless one of the others is wrong. held_out: whether it is examined at slightly other sizes too,
+    where it may refuse by raising, but not be wrong. Whatever the candidate or the rival raises otherwise is passed on;
+    WeakProblemError where the problem could be passed without being solved.
     """
     judgement = _examine(problem, candidate, generator, rival, distribution, deterministic)
+    if judgement.ok and held_out and (other := neighbour(problem)) is not None:
+        try:
+            found = _examine(other, candidate, generator, None, distribution, deterministic)
+        except REFUSALS:
+            found = judgement
+        if not found.ok:
+            return replace(found, sentence=f"at the sizes {other.name}, which nobody listed: {found.sentence}")
     if not (judgement.ok and adversarial and distribution in ("normal", "uniform")):
         return judgement
     if isinstance(problem, Custom) or (problem.flops or 0.0) > ADVERSARIAL_FLOPS[generator.device.type]:
@@ -74,6 +86,8 @@ def _examine(
     import torch
 
     inputs = problem.inputs(generator, distribution=distribution)
+    if isinstance(problem, Custom):
+        check_inputs_vary(problem, inputs)
     kept = map_tensors(inputs, copy_in_place)
     with torch.no_grad():
         poison_free_memory(inputs)
@@ -100,6 +114,9 @@ def _examine(
         if fault is not None:
             return fault
         judgement = check(problem, kept, seen, expected, rival=rival, distribution=distribution)
+        if judgement.ok and isinstance(problem, Custom):
+            other = problem.inputs(generator, distribution=distribution).call(rival or library_of(problem))
+            check_answer_depends(problem, reference(problem, kept), expected, other)
         if judgement.ok and deterministic and not same_bits(seen, again) and _repeats(rival, problem, kept, expected):
             return replace(judgement, ok=False, reason=Reason.NOT_DETERMINISTIC, sentence=_differs(seen, again))
     return judgement

@@ -1,0 +1,58 @@
+"""Whether a candidate is the library under another name: which operators, and on a GPU which kernels, both sides run.
+
+That is no fault by itself, and nobody is called wrong for it; but a speed of 1.00 reads differently for who knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from perfsuite.problems.base import Inputs
+
+# Operators that move or name memory and compute nothing, by the name before the overload.
+_NAMES = """_reshape_alias _to_copy _unsafe_view alias as_strided clone contiguous copy_ detach empty empty_like
+    empty_strided expand fill_ new_empty permute reshape resize_ select slice split squeeze t transpose unbind unsqueeze
+    view zero_ zeros zeros_like"""
+_PLUMBING = frozenset(f"aten::{name}" for name in _NAMES.split())
+# Kernels that every program on torch runs: fills, copies, elementwise arithmetic.
+_COMMON_KERNELS = ("Memset", "Memcpy", "void at::native::")
+
+
+def shared_operators(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
+    """Operators of torch, other than plumbing, that both sides call on `inputs`; sorted."""
+    return sorted((_operators(candidate, inputs) & _operators(rival, inputs)) - _PLUMBING)
+
+
+def shared_kernels(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
+    """Kernels on the GPU, by their full names, that both sides launch on `inputs`; sorted. Starts torch's profiler."""
+    both = _kernels(candidate, inputs) & _kernels(rival, inputs)
+    return sorted(name for name in both if not name.startswith(_COMMON_KERNELS))
+
+
+def _operators(function: Callable[..., Any], inputs: Inputs) -> set[str]:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    called: set[str] = set()
+
+    class Listener(TorchDispatchMode):
+        def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.add(str(operator.name()).partition(".")[0])
+            return operator(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Listener():
+        inputs.call(function)
+    return called
+
+
+def _kernels(function: Callable[..., Any], inputs: Inputs) -> set[str]:
+    import torch
+    from torch.autograd.profiler_util import DeviceType
+
+    inputs.call(function)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        inputs.call(function)
+        torch.cuda.synchronize()
+    return {event.name for event in profile.events() if event.device_type == DeviceType.CUDA}

@@ -1,0 +1,67 @@
+"""Whether a case is worth judging: inputs that vary, an answer that depends on them, sizes nobody has prepared for."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from perfsuite.oracle.measures import measure
+from perfsuite.oracle.tensors import tensors_in
+from perfsuite.oracle.yardstick import limits
+from perfsuite.problems import Attention, Gemm
+from perfsuite.problems.base import Inputs, Problem
+
+
+class WeakProblemError(ValueError):
+    """A problem that would let a wrong kernel pass, or a fast one look faster; the message says what to change."""
+
+
+def check_inputs_vary(problem: Problem, inputs: Inputs) -> None:
+    """Raise WeakProblemError where every floating-point input is constant.
+
+    A card draws less power on such data, and clocks higher, than on any that a kernel will meet.
+    """
+    floating = [tensor for tensor in tensors_in(inputs) if tensor.is_floating_point() and tensor.numel() > 1]
+    if floating and all(bool((tensor == tensor.flatten()[0]).all()) for tensor in floating):
+        raise WeakProblemError(
+            f"the inputs of {problem.name} are constant: on such data a card is faster than on any other; give values "
+            "that vary, such as torch.randn's"
+        )
+
+
+def check_answer_depends(problem: Problem, right: Any, library: Any, other: Any) -> None:
+    """Raise WeakProblemError where the answer to other inputs would pass as the answer to these.
+
+    right: the float64 answer, library: the library's, other: the library's answer to other inputs.
+    """
+    for exact, mine, others in zip(*(list(tensors_in(nest)) for nest in (right, library, other)), strict=True):
+        if exact.shape != others.shape or not exact.numel():
+            return
+        found = measure(others, exact, mine)
+        if found.stray or not limits(found).allow(found):
+            return
+    raise WeakProblemError(
+        f"the answer of {problem.name} is the same whatever the inputs are, within the tolerance, and a constant would "
+        "pass; give inputs on which it depends"
+    )
+
+
+def neighbour(problem: Problem) -> Problem | None:
+    """A problem of slightly other sizes, drawn at random; None where the family has no sizes to change."""
+    chooser = random.SystemRandom()
+
+    def near(size: int) -> int:
+        return max(1, size + chooser.choice([-16, -8, -1, 1, 8, 16]))
+
+    if isinstance(problem, Gemm):
+        return replace(problem, m=near(problem.m), n=near(problem.n), k=near(problem.k))
+    if isinstance(problem, Attention):
+        length = near(problem.seq_q)
+        keys = length if problem.keys == problem.seq_q else near(problem.keys)
+        return replace(problem, seq_q=length, seq_kv=keys)
+    return None
+
+
+# What a kernel may raise at sizes that it does not take: refused by name, which is no wrong answer.
+REFUSALS: tuple[type[Exception], ...] = (ValueError, TypeError, NotImplementedError, RuntimeError)
