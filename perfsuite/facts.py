@@ -24,6 +24,19 @@ class Gpu:
     device: torch.device
     """What torch calls it."""
 
+    @property
+    def copy_bytes_a_second(self) -> float:
+        """Measured ceiling of the memory: bytes read and written by a large copy. Measured once a process."""
+        from perfsuite.analyze.ceilings import copy_bytes_a_second
+
+        return copy_bytes_a_second(self.device.index)
+
+    def product_flops_a_second(self, dtype: str = "float16") -> float:
+        """Measured ceiling of the arithmetic: a large product of the library. Measured once a process and dtype."""
+        from perfsuite.analyze.ceilings import product_flops_a_second
+
+        return product_flops_a_second(self.device.index, dtype)
+
 
 @dataclass
 class MemoryUse:

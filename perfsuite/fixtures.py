@@ -35,7 +35,7 @@ def perf(request: pytest.FixtureRequest) -> Perf:
 
 @pytest.fixture
 def gpu(request: pytest.FixtureRequest) -> Gpu:
-    """The device's facts: name, capability, memory_bytes, l2_bytes, multiprocessors, and torch's device."""
+    """The facts of the device: name, capability, sizes in bytes, and the ceilings that it is measured to have."""
     from perfsuite.facts import facts_of
     from perfsuite.gate import admit
 

@@ -192,6 +192,13 @@ def pytest_perfsuite_resource(
     return float(measure[resource](problem, candidate, seed=settings.seed))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
+    run = config.stash[RUN]
+    if run.options.gpu and not run.cannot_measure():
+        machine_info["perfsuite"] = run.fingerprint()
+
+
 # Several processes, with pytest-xdist.
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -72,10 +72,17 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
         reporter.write_line(line, **_MARKUP[verdict])
     for verdict, sentence in terminal.sentences(run.cases):
         reporter.write_line(sentence, **_MARKUP[verdict])
+    for warning in _warnings(run):
+        reporter.write_line(f"warning: {warning}", yellow=True)
     beside = run.cases[0].get("workers", 1)
     together = f", {beside} workers" if beside > 1 else ""
     where = f"; record: {_shown(run)}" if run.journal is not None else ""
     reporter.write_line(f"{figures.counts(run.cases)}{together}{where}")
+
+
+def _warnings(run: Run) -> list[str]:
+    """What the cases warn of, each once."""
+    return list(dict.fromkeys(warning for case in run.cases for warning in case.get("warnings") or ()))
 
 
 def _shown(run: Run) -> str:
@@ -88,7 +95,10 @@ def _write_markdown(run: Run) -> None:
     from perfsuite.report import markdown
 
     assert run.options.markdown is not None
-    notes = [markdown.environment(run.cases[0])] if run.cases else [": ".join(run.why_nothing())]
+    if run.cases:
+        notes = [markdown.environment(run.cases[0]), *(f"Warning: {warning}." for warning in _warnings(run))]
+    else:
+        notes = [": ".join(run.why_nothing())]
     run.options.markdown.parent.mkdir(parents=True, exist_ok=True)
     # CI gives one file for all steps of a job, so a run adds to it.
     with run.options.markdown.open("a", encoding="utf-8") as file:

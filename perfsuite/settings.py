@@ -32,7 +32,7 @@ class Settings:
     """Seeds the inputs and the random order of the rounds."""
     distribution: str = "normal"
     """What the inputs are drawn from: a name that the problem's `inputs` knows. Never all zeros."""
-    alpha: float = 0.01
+    alpha: float = 0.05
     """Probability, over the whole run, that any case gets a MET or a MISSED that its true ratio does not deserve."""
     cases: int = 1
     """Timed cases in this run, over which `alpha` is divided (Bonferroni)."""
@@ -44,7 +44,7 @@ class Settings:
     """Whether another process on the card is tolerated; otherwise it makes the case UNDECIDED (shared-device)."""
     calibration: Path | None = None
     """calibration.json of this card, whose noise between set-ups widens the intervals; None: built-in figures."""
-    portable_max_flops: float = 5e9
+    portable_max_flops: float = 1.5e9
     """On the CPU, cases that cost more than this many FLOPs a call are left out by the plugin."""
 
     def __post_init__(self) -> None:

@@ -48,6 +48,14 @@ def benchmarks(suite: Suite) -> Suite:
     return suite
 
 
+def test_the_card_is_in_the_json(benchmarks: Suite) -> None:
+    benchmarks.add_hooks("\ndef pytest_perfsuite_fingerprint(fingerprint): fingerprint['gpu'] = 'Fake H200'\n")
+    arguments = ["-p", "pytest_benchmark.plugin", "--benchmark-json=out.json", "-k", "device or host"]
+    benchmarks.run("--gpu", *arguments, subprocess=True)
+    document = json.loads((benchmarks.path / "out.json").read_text())
+    assert document["machine_info"]["perfsuite"]["gpu"] == "Fake H200"
+
+
 def stored(suite: Suite) -> dict[str, dict[str, Any]]:
     document = json.loads((suite.path / "out.json").read_text())
     return {one["name"]: one for one in document["benchmarks"]}

@@ -99,6 +99,9 @@ def test_gpu_tells_the_facts(gpu: Gpu) -> None:
     assert gpu.capability == torch.cuda.get_device_capability(gpu.device)
     assert gpu.memory_bytes > gpu.l2_bytes > 2**20
     assert gpu.multiprocessors > 0
+    # No card since Ampere is slower, none up to Blackwell faster.
+    assert 1e11 < gpu.copy_bytes_a_second < 2e13
+    assert 1e13 < gpu.product_flops_a_second("float16") < 1e16
 
 
 @pytest.mark.gpu

@@ -77,7 +77,7 @@ def test_portable_gates_run_without_a_card_and_say_so(suite: Suite, monkeypatch:
     }
     outcome.has(
         "portable backend: host clock on the CPU, not a GPU",
-        "costs 1.37e+11 FLOPs; the portable backend stops at 5e+09",
+        "costs 1.37e+11 FLOPs; the portable backend stops at 1.5e+09",
     )
 
 
