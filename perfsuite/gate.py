@@ -62,7 +62,6 @@ class Gate:
     ) -> Comparison:
         """Check the candidate and time it against each rival that a marker names; the first comparison is returned."""
         if reason := self.run.too_long(problem):
-            self.run.skipped += 1
             pytest.skip(reason)
         targets = targets_of(self.item)
         if targets:
@@ -194,7 +193,6 @@ def admit(run: Run, item: pytest.Item) -> None:
         raise Unmeasured(*trouble)
     for mark in item.iter_markers("gpu"):
         if lack := _lack(parse(mark), run):
-            run.skipped += is_gated(item)
             pytest.skip(lack)
 
 
@@ -237,6 +235,8 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
             report.perfsuite_cases = cases  # type: ignore[attr-defined]
         if isinstance(error, GateFailure) and report.failed:
             report.perfsuite_verdict = error.verdict  # type: ignore[attr-defined]
+    if report.skipped and is_gated(item):
+        report.perfsuite_skipped = True  # type: ignore[attr-defined]
     if isinstance(error, Unmeasured) and report.failed:
         report.perfsuite_unmeasured = [error.code, error.sentence]  # type: ignore[attr-defined]
 

@@ -12,6 +12,8 @@ from perfsuite import workers
 from perfsuite.options import DEFAULT_TARGETS, PORTABLE, Options, build_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from perfsuite.devices import Device, Devices
     from perfsuite.problems.base import Problem
     from perfsuite.record.store import Journal
@@ -42,7 +44,7 @@ class Run:
         self.unmeasured: list[tuple[str, str]] = []
         """(reason code, sentence) of gated tests that could not run."""
         self.skipped = 0
-        """Gated tests that were skipped in this process."""
+        """Gated tests that were skipped."""
         self.complaints: list[str] = []
         """What is wrong with the run as a whole, such as overrides that name no test."""
         self.held = ExitStack()
@@ -148,6 +150,7 @@ class Run:
             self.cases.append(case)
             if self.journal is not None:
                 self.journal.add(case)
+        self.skipped += getattr(report, "perfsuite_skipped", False)
         unmeasured = getattr(report, "perfsuite_unmeasured", None)
         self.on_device |= unmeasured is None and getattr(report, "perfsuite_on_device", False)
         if unmeasured is not None:
@@ -183,7 +186,7 @@ class Run:
             return self.unmeasured[0]
         flag = "--gpu" if self.options.gpu else "--perf-portable"
         if self.skipped:
-            return NOTHING_COLLECTED, f"{flag} asks for gates, but each of the {self.skipped} gated tests was skipped"
+            return NOTHING_COLLECTED, f"{flag} asks for gates, but all gated tests ({self.skipped}) were skipped"
         return NOTHING_COLLECTED, f"{flag} asks for gates, but no test that calls perf() was run"
 
 
@@ -266,6 +269,9 @@ def open_journal(run: Run) -> None:
     from perfsuite.record.schema import RecordError
     from perfsuite.record.store import Journal, default_path, read_record
 
+    for flag, path in (("--perf-record", run.options.record), ("--perf-markdown", run.options.markdown)):
+        if path is not None:
+            _make_folder(path, flag)
     path = run.options.record or default_path(run.config.rootpath)
     if path.exists() and path.stat().st_size:
         try:
@@ -273,6 +279,16 @@ def open_journal(run: Run) -> None:
         except RecordError as error:
             raise pytest.UsageError(f"--perf-record would overwrite what is not a record: {error}") from None
     run.journal = Journal(path)
+
+
+def _make_folder(path: Path, flag: str) -> None:
+    """Make the folder of a file that will be written at the end: better told now than after an hour of measuring."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(f"{flag} is {str(path)!r}, which cannot be written: {error}") from None
+    if not os.access(path.parent, os.W_OK):
+        raise pytest.UsageError(f"{flag} is {str(path)!r}, in a folder that cannot be written to")
 
 
 def lock_cards(run: Run) -> None:

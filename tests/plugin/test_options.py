@@ -24,6 +24,8 @@ GATE = "@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n"
         (["--gpu", "--perf-portable"], "--gpu and --perf-portable exclude each other"),
         (["--perf-targets", "none.toml"], "none.toml'; there is no such file"),
         (["--perf-calibration", "none.json"], "none.json'; there is no such file"),
+        (["--gpu", "--perf-record", "conftest.py/x.jsonl"], "conftest.py/x.jsonl', which cannot be written: "),
+        (["--gpu", "--perf-markdown", "conftest.py/x.md"], "--perf-markdown is '"),
         (["--perf-record", "."], "--perf-record is '.', a folder; it must be a file"),
     ],
 )

@@ -170,6 +170,14 @@ def test_pytest_keeps_its_own_codes(suite: Suite) -> None:
     assert suite.run("--gpu").code == 2
 
 
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_where_every_gate_is_skipped_nothing_was_measured(suite: Suite, mode: list[str]) -> None:
+    suite.write("@pytest.mark.gpu(min_capability=(99, 0))\n" + single("met"))
+    outcome = suite.run("--gpu", *mode, subprocess="-n2" in mode)
+    assert outcome.code == 21
+    outcome.has("(nothing-collected): --gpu asks for gates, but all gated tests (1) were skipped")
+
+
 def test_stops_at_the_first_miss(suite: Suite) -> None:
     suite.write(single("missed") + "@TARGET\ndef test_zz(perf): perf(Gemm(9, 9, 9), met)")
     outcome = suite.run("--gpu", "-x")
