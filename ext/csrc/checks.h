@@ -6,8 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <limits>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -21,22 +21,30 @@ using Dtype = torch::headeronly::ScalarType;
 
 inline constexpr int64_t kMaxElements = std::numeric_limits<int32_t>::max();
 
+// Texts are put together without iostreams: where a compiler brings a C++ library of its own beside torch's, the two
+// disagree on locales, and printing a number crashes.
+inline std::string text(const char* part) { return part; }
+inline std::string text(const std::string& part) { return part; }
+inline std::string text(int64_t part) { return std::to_string(part); }
+inline std::string text(double part) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), "%g", part);
+  return buffer;
+}
+
 template <class... Parts>
 [[noreturn]] void fail(const char* error, const char* op, const Parts&... parts) {
-  std::ostringstream text;
-  text << error << ": " << op << ": ";
-  ((text << parts), ...);
-  throw std::runtime_error(text.str());
+  std::string message = std::string(error) + ": " + op + ": ";
+  ((message += text(parts)), ...);
+  throw std::runtime_error(message);
 }
 
 inline std::string shape_text(const int64_t* sizes, int64_t rank) {
-  std::ostringstream text;
-  text << "(";
+  std::string shape = "(";
   for (int64_t i = 0; i < rank; ++i) {
-    text << (i == 0 ? "" : ", ") << sizes[i];
+    shape += (i == 0 ? "" : ", ") + text(sizes[i]);
   }
-  text << (rank == 1 ? ",)" : ")");
-  return text.str();
+  return shape + (rank == 1 ? ",)" : ")");
 }
 
 inline std::string shape_text(const Tensor& tensor) {
@@ -138,7 +146,7 @@ inline float to_float(const char* op, const char* name, double value) {
   const float narrowed = static_cast<float>(value);
   if (narrowed - narrowed != 0.0f && value - value == 0.0) {
     fail("ValueError", op, name, " is ", value, ", which float32 cannot hold; its magnitude must be at most ",
-         std::numeric_limits<float>::max());
+         static_cast<double>(std::numeric_limits<float>::max()));
   }
   return narrowed;
 }
