@@ -11,9 +11,12 @@ namespace {
 
 using FamilyFunction = flash::Family (*)();
 
-constexpr FamilyFunction families[] = {flash::family_64,  flash::family_80,  flash::family_96,
-                                       flash::family_112, flash::family_128, flash::family_144,
-                                       flash::family_160, flash::family_192, flash::family_256};
+// By head_dim, smallest first.
+constexpr FamilyFunction families[] = {
+    flash::family_64,  flash::family_80,  flash::family_96,  flash::family_112,
+    flash::family_128, flash::family_144, flash::family_160, flash::family_192,
+    flash::family_256, flash::family_interleaved_narrow,     flash::family_interleaved_wide,
+};
 
 struct Device {
   bool hopper = false;
@@ -39,27 +42,30 @@ Device current_device() {
 bool flash_attention_supported(const AttentionArguments& arguments) {
   // A negative or NaN scale would make the row's largest score its smallest weight.
   return (arguments.type == ScalarType::float16 || arguments.type == ScalarType::bfloat16) &&
-         arguments.head_dim <= 256 && arguments.scale >= 0.0f && flash::describable(arguments) &&
+         arguments.head_dim <= 256 && arguments.scale >= 0.0f &&
+         flash::describe(arguments) != flash::Description::none &&
          current_device().hopper;
 }
 
 const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
   const int multiprocessors = current_device().multiprocessors;
+  const bool interleaved = flash::describe(arguments) == flash::Description::interleaved;
   const flash::Instance* best = nullptr;
   flash::Plan best_plan{};
   for (const FamilyFunction function : families) {
     const flash::Family family = function();
-    if (family.instances[0].head_dim < arguments.head_dim) continue;
     for (int i = 0; i < family.count; ++i) {
       const flash::Instance& instance = family.instances[i];
-      if (instance.type != arguments.type) continue;
+      if (instance.type != arguments.type || instance.interleaved != interleaved ||
+          instance.head_dim < arguments.head_dim || (best != nullptr && instance.head_dim > best->head_dim)) {
+        continue;
+      }
       const flash::Plan candidate = flash::plan(instance, arguments, multiprocessors);
       if (best == nullptr || candidate.cost < best_plan.cost) {
         best = &instance;
         best_plan = candidate;
       }
     }
-    break;
   }
   if (best == nullptr) return "no Hopper attention kernel for this head_dim: at most 256";
   return flash::launch(*best, best_plan, arguments, stream);

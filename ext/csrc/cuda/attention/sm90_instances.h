@@ -1,4 +1,4 @@
-// The compiled Hopper flash kernels, a file for each head_dim.
+// The compiled Hopper flash kernels, a file for each head_dim, smallest head_dim first in each.
 #pragma once
 
 #include "sm90_instance.h"
@@ -14,5 +14,7 @@ Family family_144();
 Family family_160();
 Family family_192();
 Family family_256();
+Family family_interleaved_narrow();  // head_dim to 128
+Family family_interleaved_wide();
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
