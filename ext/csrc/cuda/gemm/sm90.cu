@@ -89,6 +89,26 @@ int raster_group(int tiles_m, int in_flight, int height, int width) {
   return best;
 }
 
+// An operand up to this size is fetched into L2 as a whole when the grid starts.
+#ifdef CUDA_LLM_OPS_SM90_EXPERIMENT
+}
+int64_t prefetch_bytes = 8 << 20; int use_pdl = 1, force_blocks = -1;
+namespace {
+#else
+constexpr int64_t prefetch_bytes = 8 << 20;
+#endif
+
+void prefetch_whole(const Operand& operand, const void** from, uint32_t* bytes) {
+  const int64_t elements = operand.mn * operand.k * (operand.stride_batch == 0 ? 1 : operand.batch);
+  const int64_t stride = mn_major(operand) ? operand.stride_k : operand.stride_mn;
+  const int64_t inner = mn_major(operand) ? operand.mn : operand.k, outer = mn_major(operand) ? operand.k : operand.mn;
+  const bool dense = (outer == 1 || stride == inner) &&
+                     (operand.batch == 1 || operand.stride_batch == 0 || operand.stride_batch == operand.mn * operand.k);
+  if (!dense || elements * 2 > prefetch_bytes) return;
+  *from = operand.pointer;
+  *bytes = static_cast<uint32_t>(elements * 2 / 16 * 16);
+}
+
 constexpr int max_kernels = 512;
 
 // Raises the dynamic shared memory limit, once a kernel and device.
@@ -171,7 +191,7 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
     if (arguments.tma_store != 0) {
       if (const char* refused = encode_tensor_map(&out_map, out_description)) return refused;
     }
-    grid = std::min<int64_t>(tiles, sms / cluster) * cluster;
+    grid = std::min<int64_t>(tiles, sms * kernel.blocks_per_sm / cluster) * cluster;
   } else {
     const int bytes = element_bytes(g.out_type);
     arguments.vector_store = reinterpret_cast<uintptr_t>(g.out) % 16 == 0 && static_cast<int64_t>(g.n) * bytes % 16 == 0;
@@ -182,6 +202,9 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   arguments.group = raster_group(arguments.tiles_m, in_flight, kernel.tile_m * plan.cluster_m,
                                  kernel.tile_n * plan.cluster_n);
 
+  prefetch_whole(p, &arguments.prefetch_p, &arguments.prefetch_p_bytes);
+  prefetch_whole(q, &arguments.prefetch_q, &arguments.prefetch_q_bytes);
+
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -189,6 +212,10 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster * plan.split);
   attributes[1].val.clusterDim.y = 1;
   attributes[1].val.clusterDim.z = 1;
+#ifdef CUDA_LLM_OPS_SM90_EXPERIMENT
+  attributes[0].val.programmaticStreamSerializationAllowed = use_pdl;
+  if (force_blocks >= 0) arguments.k_blocks = force_blocks;
+#endif
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid));
   config.blockDim = dim3(static_cast<unsigned>(kernel.threads));

@@ -9,20 +9,23 @@ namespace cuda_llm_ops::cuda::sm90 {
 template <typename T>
 constexpr ScalarType scalar_type = ptx::is_bfloat16<T> ? ScalarType::bfloat16 : ScalarType::float16;
 
-template <typename Tile>
+constexpr int shared_bytes_a_block(int blocks_per_sm) { return 233472 / blocks_per_sm - 1024; }
+
+template <typename Tile, int BlocksPerSm>
 Kernel persistent_kernel(const char* name) {
-  return {name,      reinterpret_cast<const void*>(&persistent_gemm<Tile>),
+  static_assert(persistent_shared_bytes<Tile>() <= shared_bytes_a_block(BlocksPerSm));
+  return {name,      reinterpret_cast<const void*>(&persistent_gemm<Tile, BlocksPerSm>),
           scalar_type<typename Tile::T>,
           Tile::p_mn_major != 0, Tile::q_mn_major != 0,
           true,      false,
           Tile::m,   Tile::n,
           Tile::k,   Tile::threads,
-          persistent_shared_bytes<Tile>(), 1};
+          persistent_shared_bytes<Tile>(), BlocksPerSm};
 }
 
 template <typename Tile, bool Swap, int BlocksPerSm>
 Kernel split_kernel(const char* name) {
-  static_assert(split_shared_bytes<Tile, Swap>() <= (233472 / BlocksPerSm - 1024), "a block's share of an SM");
+  static_assert(split_shared_bytes<Tile, Swap>() <= shared_bytes_a_block(BlocksPerSm));
   return {name,      reinterpret_cast<const void*>(&split_gemm<Tile, Swap, BlocksPerSm>),
           scalar_type<typename Tile::T>,
           Tile::p_mn_major != 0, Tile::q_mn_major != 0,
@@ -33,11 +36,11 @@ Kernel split_kernel(const char* name) {
 }
 
 // Names: tile m x n x k, then the storage of P and of Q, k for K-major and m for MN-major.
-#define CUDA_LLM_OPS_PERSISTENT(T, M, N, K, STAGES, WARPGROUPS)                              \
-  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>>("persistent " #M "x" #N "x" #K " kk"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>>("persistent " #M "x" #N "x" #K " km"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>>("persistent " #M "x" #N "x" #K " mk"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>>("persistent " #M "x" #N "x" #K " mm")
+#define CUDA_LLM_OPS_PERSISTENT(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                              \
+  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, BLOCKS>("persistent " #M "x" #N "x" #K " kk"), \
+      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>, BLOCKS>("persistent " #M "x" #N "x" #K " km"), \
+      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, BLOCKS>("persistent " #M "x" #N "x" #K " mk"), \
+      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, BLOCKS>("persistent " #M "x" #N "x" #K " mm")
 
 #define CUDA_LLM_OPS_SPLIT(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                        \
   split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("split " #M "x" #N "x" #K " kk"), \
@@ -53,10 +56,13 @@ Kernel split_kernel(const char* name) {
 template <typename T>
 KernelList persistent_list() {
   static const Kernel kernels[] = {
-      CUDA_LLM_OPS_PERSISTENT(T, 128, 256, 64, 4, 2),
-      CUDA_LLM_OPS_PERSISTENT(T, 256, 128, 64, 4, 2),
-      CUDA_LLM_OPS_PERSISTENT(T, 128, 192, 64, 4, 2),
-      CUDA_LLM_OPS_PERSISTENT(T, 128, 128, 64, 6, 2),
+      CUDA_LLM_OPS_PERSISTENT(T, 128, 256, 64, 4, 2, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 256, 128, 64, 4, 2, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 128, 192, 64, 4, 2, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 128, 128, 64, 6, 2, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 128, 64, 64, 7, 2, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 64, 128, 64, 4, 1, 2),
+      CUDA_LLM_OPS_PERSISTENT(T, 64, 64, 64, 5, 1, 2),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -64,11 +70,11 @@ KernelList persistent_list() {
 template <typename T>
 KernelList split_list() {
   static const Kernel kernels[] = {
-      CUDA_LLM_OPS_SPLIT(T, 64, 64, 64, 5, 1, 2),
-      CUDA_LLM_OPS_SPLIT(T, 64, 128, 64, 7, 1, 1),
-      CUDA_LLM_OPS_SPLIT(T, 128, 64, 64, 7, 2, 1),
-      CUDA_LLM_OPS_SPLIT(T, 128, 128, 64, 4, 2, 1),
-      CUDA_LLM_OPS_SPLIT(T, 64, 256, 64, 3, 1, 1),
+      CUDA_LLM_OPS_SPLIT(T, 64, 64, 64, 6, 1, 2),
+      CUDA_LLM_OPS_SPLIT(T, 64, 128, 64, 4, 1, 2),
+      CUDA_LLM_OPS_SPLIT(T, 128, 64, 64, 4, 2, 2),
+      CUDA_LLM_OPS_SPLIT(T, 128, 128, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SPLIT(T, 64, 256, 64, 5, 1, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -77,13 +83,13 @@ template <typename T>
 KernelList skinny_list() {
   static const Kernel kernels[] = {
       CUDA_LLM_OPS_SKINNY(T, 128, 8, 128, 3, 2, 2),
-      CUDA_LLM_OPS_SKINNY(T, 128, 16, 64, 5, 2, 2),
-      CUDA_LLM_OPS_SKINNY(T, 128, 32, 64, 4, 2, 2),
-      CUDA_LLM_OPS_SKINNY(T, 128, 64, 64, 7, 2, 1),
-      CUDA_LLM_OPS_SKINNY(T, 64, 8, 128, 5, 1, 2),
-      CUDA_LLM_OPS_SKINNY(T, 64, 16, 128, 4, 1, 2),
-      CUDA_LLM_OPS_SKINNY(T, 64, 32, 128, 3, 1, 2),
-      CUDA_LLM_OPS_SKINNY(T, 64, 64, 128, 2, 1, 2),
+      CUDA_LLM_OPS_SKINNY(T, 128, 16, 64, 6, 2, 2),
+      CUDA_LLM_OPS_SKINNY(T, 128, 32, 64, 5, 2, 2),
+      CUDA_LLM_OPS_SKINNY(T, 128, 64, 64, 4, 2, 2),
+      CUDA_LLM_OPS_SKINNY(T, 64, 8, 128, 6, 1, 2),
+      CUDA_LLM_OPS_SKINNY(T, 64, 16, 128, 5, 1, 2),
+      CUDA_LLM_OPS_SKINNY(T, 64, 32, 128, 4, 1, 2),
+      CUDA_LLM_OPS_SKINNY(T, 64, 64, 128, 3, 1, 2),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }

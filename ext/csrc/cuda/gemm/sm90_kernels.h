@@ -21,7 +21,11 @@ struct KernelArguments {
   int tiles_m = 0, tiles_n = 0;    // in units of cluster tiles
   int tiles = 0;                   // tiles_m * tiles_n * batch
   int group = 1;                   // cluster tiles along m that are walked together, so that they share Q in L2
-  int cluster_m = 1, cluster_n = 1;  // blocks that share tiles of Q (cluster_m) or P (cluster_n) by multicast
+  int cluster_m = 1, cluster_n = 1;  // tiles of a cluster: columns share Q, rows share P
+  // Operands to fetch into L2 as a whole before the grid may start, and their bytes (0: not). Multiples of 16.
+  const void* prefetch_p = nullptr;
+  const void* prefetch_q = nullptr;
+  uint32_t prefetch_p_bytes = 0, prefetch_q_bytes = 0;
   int p_batched = 0, q_batched = 0;  // 0: one operand for all of the batch
   int out_float = 0;               // 1: out and c are float32, 0: they are of the input type
   int tma_store = 0;               // persistent kernels: beta is 0 and out can be described to TMA

@@ -7,8 +7,8 @@
 // A stage holds the P tile, then the Q tile, both as TMA's 128-byte swizzle writes them:
 //   K-major    panels of 64 elements along k (128 bytes), each of tile_m (tile_n) rows
 //   MN-major   panels of 64 elements along m (n), each of tile_k rows
-// In a cluster of two the shared tile is loaded by halves, and each half is multicast to both blocks: K-major by rows
-// of the tile, MN-major by rows of k.
+// In a cluster the blocks that share a tile each load an equal part of it and multicast that to all of them: K-major
+// parts are rows of the tile, MN-major ones rows of k.
 #pragma once
 
 #include "../ptx/barrier.cuh"
@@ -72,33 +72,43 @@ struct TileCoordinates {
   }
 };
 
-// One operand's tile into one stage. `share` blocks share it (1, or 2 with this block loading half `part`).
+// Who shares an operand's tile in the cluster: this block loads part `part` of `share`, for the blocks of `mask`.
+struct Share {
+  int share = 1, part = 0;
+  uint16_t mask = 0;
+};
+
+// One operand's tile, or this block's part of it, into one stage.
 template <int Extent, int TileK, int MnMajor>
 __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t shared, uint32_t full, int mn, int k,
-                                             int batch, int share, int part) {
-  if constexpr (MnMajor) {
-    const int half = TileK / share * part;
+                                             int batch, const Share& share) {
+  const int first = (MnMajor ? TileK : Extent) / share.share * share.part;
 #pragma unroll
-    for (int panel = 0; panel < Extent / 64; ++panel) {
-      const uint32_t to = shared + (panel * TileK + half) * 128;
-      if (share == 1) {
-        ptx::tma_load_3d(to, map, full, mn + panel * 64, k + half, batch, ptx::evict_normal);
-      } else {
-        ptx::tma_load_3d_multicast(to, map, full, mn + panel * 64, k + half, batch, 3, ptx::evict_normal);
-      }
-    }
-  } else {
-    const int half = Extent / share * part;
-#pragma unroll
-    for (int panel = 0; panel < TileK / 64; ++panel) {
-      const uint32_t to = shared + (panel * Extent + half) * 128;
-      if (share == 1) {
-        ptx::tma_load_3d(to, map, full, k + panel * 64, mn + half, batch, ptx::evict_normal);
-      } else {
-        ptx::tma_load_3d_multicast(to, map, full, k + panel * 64, mn + half, batch, 3, ptx::evict_normal);
-      }
+  for (int panel = 0; panel < (MnMajor ? Extent : TileK) / 64; ++panel) {
+    const uint32_t to = shared + (panel * (MnMajor ? TileK : Extent) + first) * 128;
+    const int x = MnMajor ? mn + panel * 64 : k + panel * 64, y = MnMajor ? k + first : mn + first;
+    if (share.share == 1) {
+      ptx::tma_load_3d(to, map, full, x, y, batch, ptx::evict_normal);
+    } else {
+      ptx::tma_load_3d_multicast(to, map, full, x, y, batch, share.mask, ptx::evict_normal);
     }
   }
+}
+
+// A warp's share of fetching an operand into L2, in pieces of `piece` bytes over the whole grid. TMA's boxes ask for 128
+// bytes of each of many rows, which memory serves slowly; here it reads along its pages.
+__device__ __forceinline__ void prefetch_operand(const void* operand, uint32_t bytes) {
+  constexpr uint32_t piece = 2048;
+  const uint32_t step = gridDim.x * 32 * piece;
+  for (uint32_t at = (blockIdx.x * 32 + threadIdx.x % 32) * piece; at < bytes; at += step) {
+    ptx::bulk_prefetch(static_cast<const uint8_t*>(operand) + at, min(piece, bytes - at));
+  }
+}
+
+// Before griddepcontrol.wait: the memory's latency is spent while the previous grid ends.
+__device__ __forceinline__ void prefetch_operands(const KernelArguments& arguments) {
+  prefetch_operand(arguments.prefetch_p, arguments.prefetch_p_bytes);
+  prefetch_operand(arguments.prefetch_q, arguments.prefetch_q_bytes);
 }
 
 // A warpgroup's products of one stage: d += P[rows of `warpgroup`] Q. Asynchronous: commits a group.

@@ -1,4 +1,5 @@
-// GEMM on Hopper for products of many tiles: persistent blocks, one an SM, that walk over tiles.
+// GEMM on Hopper: persistent blocks that walk over tiles, one block an SM, or two of the small tiles, so that the next
+// grid's blocks find room beside this one's and have begun when it ends.
 //
 //   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers
 //   last warp            one thread is the producer: it runs ahead over the tile borders, limited by the stages only,
@@ -7,9 +8,9 @@
 //                        its three warps, so no setmaxnreg is needed
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1: P | Q]  [warpgroup 0: 2 output panels] ... [full S][empty S]
-//   barriers        full[s]: 1 arrival + bytes.  empty[s]: 4 warps x W x (blocks of the cluster that the producer
-//                   writes to); with multicast, consumers arrive in both blocks.
-//   cluster         1 x 1, 2 x 1 (two tiles along m share Q) or 1 x 2 (two along n share P)
+//   cluster         cluster_m x cluster_n tiles, rank = m + cluster_m n: a row of blocks shares P, a column shares Q
+//   barriers        full[s]: 1 arrival + bytes, of this producer and of those that share with it.  empty[s]: 4 warps x
+//                   W x (blocks that read what this producer loads): consumers arrive at all that load for them
 //   epilogue        64 x 128-byte panels: registers -> stmatrix (swizzled) -> TMA store, two panels in turn, so that
 //                   one is read by TMA while the next is written. With c, or where TMA cannot describe out, the threads
 //                   store from float32 panels.
@@ -24,8 +25,7 @@ constexpr int panels_a_warpgroup = 2;
 
 template <typename Tile>
 constexpr int persistent_shared_bytes() {
-  return Tile::stages * Tile::stage_bytes + Tile::warpgroups * panels_a_warpgroup * panel_bytes + Tile::stages * 16 +
-         1024;  // slack: the base is rounded up to the swizzle's 1024
+  return Tile::stages * Tile::stage_bytes + Tile::warpgroups * panels_a_warpgroup * panel_bytes + Tile::stages * 16;
 }
 
 // A panel of 64 rows x 32 float32 columns, written by the threads: a row at a time a warp, so that stores (and the
@@ -138,13 +138,13 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
   }
 }
 
-template <typename Tile>
-__global__ void __launch_bounds__(Tile::threads, 1)
+template <typename Tile, int BlocksPerSm>
+__global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
     persistent_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
                     const __grid_constant__ CUtensorMap out_map, const __grid_constant__ KernelArguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t shared_memory[];
-  const uint32_t stages = (ptx::shared_address(shared_memory) + 1023) & ~1023u;
+  const uint32_t stages = ptx::shared_address(shared_memory);
   const uint32_t panels = stages + Tile::stages * Tile::stage_bytes;
   const uint32_t full = panels + Tile::warpgroups * panels_a_warpgroup * panel_bytes;
   const uint32_t empty = full + Tile::stages * 8;
@@ -153,13 +153,21 @@ __global__ void __launch_bounds__(Tile::threads, 1)
   const int cluster_size = arguments.cluster_m * arguments.cluster_n;
   const int rank = cluster_size == 1 ? 0 : ptx::cluster_ctarank();
 
-  if (threadIdx.x == 0) {
-    ptx::prefetch_tensormap(&p_map);
-    ptx::prefetch_tensormap(&q_map);
-    if (arguments.tma_store) ptx::prefetch_tensormap(&out_map);
+  const int first = blockIdx.x / cluster_size, step = gridDim.x / cluster_size;
+  const int my_n = rank / arguments.cluster_m, my_m = rank - my_n * arguments.cluster_m;
+
+  if (warp == Tile::warpgroups * 4) {
+    if (ptx::elect_sync()) {
+      ptx::prefetch_tensormap(&p_map);
+      ptx::prefetch_tensormap(&q_map);
+      if (arguments.tma_store) ptx::prefetch_tensormap(&out_map);
+    }
+    __syncwarp();
+    prefetch_operands(arguments);
+  } else if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::stages; ++s) {
       ptx::mbarrier_init(full + s * 8, 1);
-      ptx::mbarrier_init(empty + s * 8, 4 * Tile::warpgroups * cluster_size);
+      ptx::mbarrier_init(empty + s * 8, 4 * Tile::warpgroups * (arguments.cluster_m + arguments.cluster_n - 1));
     }
     ptx::fence_mbarrier_init();
   }
@@ -171,11 +179,11 @@ __global__ void __launch_bounds__(Tile::threads, 1)
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
 
-  const int first = blockIdx.x / cluster_size, step = gridDim.x / cluster_size;
-  const int my_m = arguments.cluster_m == 2 ? rank : 0, my_n = arguments.cluster_n == 2 ? rank : 0;
-
   if (warp == Tile::warpgroups * 4) {
     if (ptx::elect_sync()) {
+      Share p_share{arguments.cluster_n, my_n, 0}, q_share{arguments.cluster_m, my_m, 0};
+      for (int i = 0; i < arguments.cluster_n; ++i) p_share.mask |= 1 << (my_m + i * arguments.cluster_m);
+      for (int i = 0; i < arguments.cluster_m; ++i) q_share.mask |= 1 << (i + my_n * arguments.cluster_m);
       Position at;
       for (int tile = first; tile < arguments.tiles; tile += step) {
         const TileCoordinates where(arguments, tile);
@@ -187,9 +195,9 @@ __global__ void __launch_bounds__(Tile::threads, 1)
           ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
           ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
           load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
-                                                           p_batch, arguments.cluster_n, my_n);
+                                                           p_batch, p_share);
           load_operand<Tile::n, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
-                                                           block * Tile::k, q_batch, arguments.cluster_m, my_m);
+                                                           block * Tile::k, q_batch, q_share);
           at.advance<Tile::stages>();
         }
       }
@@ -198,11 +206,18 @@ __global__ void __launch_bounds__(Tile::threads, 1)
   } else {
     const int warpgroup = warp / 4;
     const int lane = threadIdx.x % 32;
+    // Lane l < readers tells one of the blocks that load for this one: its column's, then the rest of its row's.
+    const int readers = arguments.cluster_m + arguments.cluster_n - 1;
+    int loader = lane + my_n * arguments.cluster_m;
+    if (lane >= arguments.cluster_m) {
+      const int other = lane - arguments.cluster_m;
+      loader = my_m + (other + (other >= my_n)) * arguments.cluster_m;
+    }
     const auto release = [&](int stage) {
       if (cluster_size == 1) {
         if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
       } else {
-        if (lane < 2) ptx::mbarrier_arrive_cluster(empty + stage * 8, lane);
+        if (lane < readers) ptx::mbarrier_arrive_cluster(empty + stage * 8, loader);
       }
     };
     Position at;

@@ -53,9 +53,14 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments) {
     const Shape shape = shape_of(arguments, *kernel);
     const int tiles_m = ceil_div(shape.rows, kernel->tile_m), tiles_n = ceil_div(shape.columns, kernel->tile_n);
     if (kernel->persistent) {
-      plans.push_back({kernel, 1, 1, 1});
-      if (tiles_m > 1) plans.push_back({kernel, 1, 2, 1});
-      if (tiles_n > 1) plans.push_back({kernel, 1, 1, 2});
+      for (const int cluster_m : {1, 2, 4}) {
+        for (const int cluster_n : {1, 2, 4}) {
+          if (cluster_m * cluster_n <= 8 && cluster_m <= tiles_m && cluster_n <= tiles_n &&
+              kernel->tile_m / cluster_n >= 16 && kernel->tile_n / cluster_m >= 16) {
+            plans.push_back({kernel, 1, cluster_m, cluster_n});
+          }
+        }
+      }
     } else {
       const int k_blocks = ceil_div(shape.k, kernel->tile_k);
       for (const int split : splits) {

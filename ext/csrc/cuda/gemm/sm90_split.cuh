@@ -1,16 +1,18 @@
 // GEMM on Hopper for products of few tiles and for weights read once: a cluster a tile, its S blocks splitting k.
 //
 //   block s of S   k blocks [s K / S, (s + 1) K / S): producer and consumers as in sm90_mainloop.cuh, one pass
-//   reduction      every block sends each row's partial sums to the row's owner (st.async into the owner's shared
-//                  memory, which counts the bytes on an mbarrier); the owner adds the S parts in the order of their
-//                  blocks, so the result does not depend on timing, and writes 16 bytes a thread
+//   reduction      every block writes its part of the tile to its own shared memory, cut into slices of rows by owner,
+//                  and copies each slice to its owner (bulk copy, counted on an mbarrier there); the owner adds the S
+//                  parts in the order of their blocks, so the result does not depend on timing, and writes 16 bytes a
+//                  thread
 //
-//   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [parts: S x lines x length, float32]  [full][empty][arrived]
-//   lines          usual: the owned rows of D, tile_n long.  swap (D is out transposed): tile_n lines, one a row of out,
-//                  as long as there are owned rows of D; so a store runs along the rows of out in both cases
-//   S = 1          the parts are written by ordinary stores and a block barrier
+//   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [full][empty][arrived];  then, in the place of the stages,
+//                  [own: S slices][received: S slices], once all readers of the stages have done
+//   slice          lines x length float32. Usual: the owned rows of D, tile_n long.  swap (D is out transposed): tile_n
+//                  lines, one a row of out, as long as there are owned rows of D; so a store runs along out's rows
 //
-// Several blocks share an SM: the loads of one hide the start and end of another.
+// Several blocks share an SM: the loads of one hide the start and end of another, of this grid or the next one (which
+// starts early, see griddepcontrol.cuh, and fetches its first k blocks into L2 while this one ends).
 #pragma once
 
 #include "sm90_mainloop.cuh"
@@ -30,15 +32,16 @@ __host__ __device__ constexpr int parts_bytes() {
   for (const int split : {1, 2, 3, 4, 8}) {  // of sm90_kernels.h
     const int owned = owned_rows(Tile::m, split);
     const int lines = Swap ? Tile::n : owned, length = Swap ? owned : Tile::n;
-    const int bytes = split * lines * (length + line_padding(Swap)) * 4;
+    const int bytes = (split > 1 ? 2 : 1) * split * lines * (length + line_padding(Swap)) * 4;
     most = bytes > most ? bytes : most;
   }
   return most;
 }
 
 template <typename Tile, bool Swap>
-constexpr int split_shared_bytes() {
-  return Tile::stages * Tile::stage_bytes + parts_bytes<Tile, Swap>() + Tile::stages * 16 + 8 + 1024;
+__host__ __device__ constexpr int split_shared_bytes() {
+  const int stages = Tile::stages * Tile::stage_bytes, parts = parts_bytes<Tile, Swap>();
+  return (stages > parts ? stages : parts) + Tile::stages * 16 + 8;
 }
 
 // A scheduler has 512 registers a lane, and up to one warp more than there are warpgroups of each block.
@@ -48,6 +51,47 @@ constexpr int split_max_registers() {
   return fair < 224 ? fair : 224;
 }
 
+// 8 elements along a row of out, from their sums over k.
+template <typename T>
+__device__ __forceinline__ void store_chunk(const KernelArguments& arguments, int batch, int row, int column,
+                                            int out_rows, int out_columns, float (&value)[8]) {
+  const int valid = min(8, out_columns - column);
+#pragma unroll
+  for (int e = 0; e < 8; ++e) value[e] *= arguments.alpha;
+  if (arguments.beta != 0.0f) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e < valid) value[e] += arguments.beta * load_c<T>(arguments, batch, row, column + e);
+    }
+  }
+  const int64_t offset = (static_cast<int64_t>(batch) * out_rows + row) * out_columns + column;
+  const bool whole = arguments.vector_store && valid == 8;
+  if (arguments.out_float) {
+    float* const out = static_cast<float*>(arguments.out) + offset;
+    if (whole) {
+      reinterpret_cast<float4*>(out)[0] = make_float4(value[0], value[1], value[2], value[3]);
+      reinterpret_cast<float4*>(out)[1] = make_float4(value[4], value[5], value[6], value[7]);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (e < valid) out[e] = value[e];
+      }
+    }
+  } else {
+    T* const out = static_cast<T*>(arguments.out) + offset;
+    if (whole) {
+      *reinterpret_cast<uint4*>(out) =
+          make_uint4(ptx::cvt_rn_x2<T>(value[0], value[1]), ptx::cvt_rn_x2<T>(value[2], value[3]),
+                     ptx::cvt_rn_x2<T>(value[4], value[5]), ptx::cvt_rn_x2<T>(value[6], value[7]));
+    } else {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (e < valid) out[e] = narrow<T>(value[e]);
+      }
+    }
+  }
+}
+
 template <typename Tile, bool Swap, int BlocksPerSm>
 __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
     split_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
@@ -55,10 +99,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = typename Tile::T;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
-  const uint32_t unaligned = ptx::shared_address(shared_memory);
-  const uint32_t stages = (unaligned + 1023) & ~1023u;
-  const uint32_t parts = stages + Tile::stages * Tile::stage_bytes;
-  const uint32_t full = parts + parts_bytes<Tile, Swap>();
+  const uint32_t stages = ptx::shared_address(shared_memory);
+  const uint32_t full = stages + split_shared_bytes<Tile, Swap>() - (Tile::stages * 16 + 8);
   const uint32_t empty = full + Tile::stages * 8;
   const uint32_t arrived = empty + Tile::stages * 8;
 
@@ -68,27 +110,34 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
   const int owned = owned_rows(Tile::m, split);
   const int my_first = rank * owned;
   const int my_rows = min(max(Tile::m - my_first, 0), owned);
+  const int lines = Swap ? Tile::n : owned;
+  const int pitch = (Swap ? owned : Tile::n) + line_padding(Swap);
+  const int slice_bytes = lines * pitch * 4;
 
-  if (threadIdx.x == 0) {
-    ptx::prefetch_tensormap(&p_map);
-    ptx::prefetch_tensormap(&q_map);
+  const TileCoordinates where(arguments, blockIdx.x / split);
+  const int m = where.m * Tile::m, n = where.n * Tile::n;
+  const int first_block = static_cast<int>(static_cast<int64_t>(arguments.k_blocks) * rank / split);
+  const int last_block = static_cast<int>(static_cast<int64_t>(arguments.k_blocks) * (rank + 1) / split);
+
+  if (warp == Tile::warpgroups * 4) {
+    if (ptx::elect_sync()) {
+      ptx::prefetch_tensormap(&p_map);
+      ptx::prefetch_tensormap(&q_map);
+    }
+    __syncwarp();
+    prefetch_operands(arguments);
+  } else if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::stages; ++s) {
       ptx::mbarrier_init(full + s * 8, 1);
       ptx::mbarrier_init(empty + s * 8, 4 * Tile::warpgroups);
     }
     ptx::mbarrier_init(arrived, 1);
     ptx::fence_mbarrier_init();
-    if (split > 1) ptx::mbarrier_arrive_expect_tx(arrived, split * my_rows * Tile::n * 4);
+    if (split > 1) ptx::mbarrier_arrive_expect_tx(arrived, (split - 1) * slice_bytes);
   }
   __syncthreads();
-  if (split > 1) ptx::barrier_cluster_arrive_relaxed();
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
-
-  const TileCoordinates where(arguments, blockIdx.x / split);
-  const int m = where.m * Tile::m, n = where.n * Tile::n;
-  const int first_block = static_cast<int>(static_cast<int64_t>(arguments.k_blocks) * rank / split);
-  const int last_block = static_cast<int>(static_cast<int64_t>(arguments.k_blocks) * (rank + 1) / split);
 
   if (warp == Tile::warpgroups * 4) {
     if (ptx::elect_sync()) {
@@ -99,14 +148,20 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
         ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
         ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
         load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
-                                                         p_batch, 1, 0);
+                                                         p_batch, Share());
         load_operand<Tile::n, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
-                                                         block * Tile::k, q_batch, 1, 0);
+                                                         block * Tile::k, q_batch, Share());
         at.advance<Tile::stages>();
       }
     }
     __syncwarp();
-    if (split > 1) ptx::barrier_cluster_wait();
+    if (split > 1) {
+#pragma unroll 1
+      for (int meeting = 0; meeting < 2; ++meeting) {
+        ptx::barrier_cluster_arrive_relaxed();
+        ptx::barrier_cluster_wait();
+      }
+    }
     return;
   }
 
@@ -132,11 +187,10 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
   ptx::wgmma_wait_group<0>();
   pin<Tile>(d);
 
-  // Send the parts to their owners. Until here a peer may not have initialised its barrier.
-  if (split > 1) ptx::barrier_cluster_wait();
-  const int lines = Swap ? Tile::n : owned;
-  const int pitch = (Swap ? owned : Tile::n) + line_padding(Swap);
-  const uint32_t part = parts + rank * lines * pitch * 4;
+  // The stages become the place of the parts: every warpgroup of this block must have done with them before the slices
+  // are written here, and every block of the cluster before they are copied there.
+  if (split > 1) ptx::barrier_cluster_arrive_relaxed();
+  ptx::bar_sync(1, Tile::warpgroups * 128);
 #pragma unroll
   for (int i = 0; i < Tile::m64s; ++i) {
 #pragma unroll
@@ -144,34 +198,34 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
       const int row = warpgroup * Tile::rows + i * 64 + warp % 4 * 16 + half * 8 + lane / 4;
       const int owner = row / owned;
       const int line = row - owner * owned;
-      const uint32_t to = split > 1 ? ptx::mapa(part, owner) : part;
-      const uint32_t barrier = split > 1 ? ptx::mapa(arrived, owner) : arrived;
+      const uint32_t slice = stages + owner * slice_bytes;
 #pragma unroll
       for (int g = 0; g < Tile::n / 8; ++g) {
         const int column = g * 8 + lane % 4 * 2;
         const float x = d[i][g * 4 + half * 2], y = d[i][g * 4 + half * 2 + 1];
         if constexpr (Swap) {
-          const uint32_t address = to + (column * pitch + line) * 4;
-          if (split > 1) {
-            ptx::st_async(address, x, barrier);
-            ptx::st_async(address + pitch * 4, y, barrier);
-          } else {
-            ptx::st_shared(address, x);
-            ptx::st_shared(address + pitch * 4, y);
-          }
+          const uint32_t address = slice + (column * pitch + line) * 4;
+          ptx::st_shared(address, x);
+          ptx::st_shared(address + pitch * 4, y);
         } else {
-          const uint32_t address = to + (line * pitch + column) * 4;
-          if (split > 1) {
-            ptx::st_async_v2(address, x, y, barrier);
-          } else {
-            ptx::st_shared_v2(address, x, y);
-          }
+          ptx::st_shared_v2(slice + (line * pitch + column) * 4, x, y);
         }
       }
     }
   }
+  const uint32_t received = stages + split * slice_bytes;
   if (split > 1) {
+    ptx::fence_proxy_async_shared();
+    ptx::barrier_cluster_wait();
+    ptx::bar_sync(1, Tile::warpgroups * 128);
+    if (threadIdx.x < split && threadIdx.x != rank) {
+      const int owner = threadIdx.x;
+      ptx::bulk_copy_to_cluster(ptx::mapa(received + rank * slice_bytes, owner), stages + owner * slice_bytes,
+                                slice_bytes, ptx::mapa(arrived, owner));
+    }
     ptx::mbarrier_wait(arrived, 0);
+    __syncwarp();
+    ptx::barrier_cluster_arrive_relaxed();  // the senders may end
   } else {
     ptx::bar_sync(1, Tile::warpgroups * 128);
   }
@@ -182,51 +236,38 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
   const int row_0 = Swap ? n : m + my_first, column_0 = Swap ? m + my_first : n;
   const int my_lines = min(Swap ? Tile::n : my_rows, out_rows - row_0);
   const int chunks = (Swap ? my_rows : Tile::n) / 8;
-  const float* const sums = reinterpret_cast<const float*>(shared_memory + (parts - unaligned));
-  for (int item = threadIdx.x; item < my_lines * chunks; item += Tile::warpgroups * 128) {
-    const int line = item / chunks, position = (item - line * chunks) * 8;
-    const int row = row_0 + line, column = column_0 + position;
-    float value[8] = {};
-    for (int s = 0; s < split; ++s) {
-      const float4* const from = reinterpret_cast<const float4*>(sums + (s * lines + line) * pitch + position);
-      const float4 low = from[0], high = from[1];
-      value[0] += low.x, value[1] += low.y, value[2] += low.z, value[3] += low.w;
-      value[4] += high.x, value[5] += high.y, value[6] += high.z, value[7] += high.w;
+  // Walks over (line, chunk) by `threads` chunks a step, without a division a step; two steps' loads at once.
+  constexpr int threads = Tile::warpgroups * 128, at_once = 2;
+  const int step_lines = threads / chunks, step_chunks = threads - step_lines * chunks;
+  int line = threadIdx.x / chunks, chunk = threadIdx.x - line * chunks;
+  while (line < my_lines) {
+    float value[at_once][8];
+    int rows[at_once], columns[at_once];
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      rows[u] = line < my_lines ? row_0 + line : -1;
+      columns[u] = column_0 + chunk * 8;
+      const int safe_line = min(line, my_lines - 1);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) value[u][e] = 0.0f;
+      for (int s = 0; s < split; ++s) {
+        const int slice = s == rank ? rank : split + s;
+        const float4* const from =
+            reinterpret_cast<const float4*>(shared_memory + slice * slice_bytes + (safe_line * pitch + chunk * 8) * 4);
+        const float4 low = from[0], high = from[1];
+        value[u][0] += low.x, value[u][1] += low.y, value[u][2] += low.z, value[u][3] += low.w;
+        value[u][4] += high.x, value[u][5] += high.y, value[u][6] += high.z, value[u][7] += high.w;
+      }
+      chunk += step_chunks;
+      line += step_lines;
+      if (chunk >= chunks) chunk -= chunks, ++line;
     }
-    const int valid = min(8, out_columns - column);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      value[e] *= arguments.alpha;
-      if (arguments.beta != 0.0f && e < valid) {
-        value[e] += arguments.beta * load_c<T>(arguments, where.batch, row, column + e);
-      }
-    }
-    const int64_t offset = (static_cast<int64_t>(where.batch) * out_rows + row) * out_columns + column;
-    if (arguments.out_float) {
-      float* const out = static_cast<float*>(arguments.out) + offset;
-      if (arguments.vector_store && valid == 8) {
-        reinterpret_cast<float4*>(out)[0] = make_float4(value[0], value[1], value[2], value[3]);
-        reinterpret_cast<float4*>(out)[1] = make_float4(value[4], value[5], value[6], value[7]);
-      } else {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          if (e < valid) out[e] = value[e];
-        }
-      }
-    } else {
-      T* const out = static_cast<T*>(arguments.out) + offset;
-      if (arguments.vector_store && valid == 8) {
-        *reinterpret_cast<uint4*>(out) =
-            make_uint4(ptx::cvt_rn_x2<T>(value[0], value[1]), ptx::cvt_rn_x2<T>(value[2], value[3]),
-                       ptx::cvt_rn_x2<T>(value[4], value[5]), ptx::cvt_rn_x2<T>(value[6], value[7]));
-      } else {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          if (e < valid) out[e] = narrow<T>(value[e]);
-        }
-      }
+    for (int u = 0; u < at_once; ++u) {
+      if (rows[u] >= 0) store_chunk<T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
     }
   }
+  if (split > 1) ptx::barrier_cluster_wait();
 #endif
 }
 

@@ -38,19 +38,4 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
   return remote;
 }
 
-// st.async: stores to another block's shared memory and counts the bytes on an mbarrier there, so that the receiver
-// waits for the data without a cluster barrier. Both addresses are shared::cluster and lie in the same block.
-// PTX ISA, "st.async".
-__device__ __forceinline__ void st_async(uint32_t remote, float x, uint32_t remote_barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(remote), "f"(x),
-               "r"(remote_barrier)
-               : "memory");
-}
-
-__device__ __forceinline__ void st_async_v2(uint32_t remote, float x, float y, uint32_t remote_barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(remote),
-               "f"(x), "f"(y), "r"(remote_barrier)
-               : "memory");
-}
-
 }  // namespace cuda_llm_ops::ptx

@@ -108,6 +108,22 @@ __device__ __forceinline__ void bulk_load(uint32_t shared, const void* global, u
                : "memory");
 }
 
+// Fetches `bytes` into L2 and nowhere else: a hint, without completion. Since L2 is where all writes meet, it may run
+// before griddepcontrol.wait, when the data may still change. Section "cp.async.bulk.prefetch".
+__device__ __forceinline__ void bulk_prefetch(const void* global, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
+
+// From this block's shared memory to another's: `remote` and `remote_barrier` are shared::cluster addresses (mapa) of
+// one block. The sender may not end before the receiver has seen the bytes arrive.
+__device__ __forceinline__ void bulk_copy_to_cluster(uint32_t remote, uint32_t shared, uint32_t bytes,
+                                                     uint32_t remote_barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   remote),
+               "r"(shared), "r"(bytes), "r"(remote_barrier)
+               : "memory");
+}
+
 __device__ __forceinline__ void bulk_store(void* global, uint32_t shared, uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared), "r"(bytes)
                : "memory");
