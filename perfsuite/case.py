@@ -23,7 +23,7 @@ from perfsuite.verdict.outcome import Reason, Verdict
 from perfsuite.verdict.policy import undecided
 from perfsuite.verdict.timing import Timed, Timing
 
-TIMED_CALLS_CHECKED = 2
+TIMED_CALLS_CHECKED = 3
 """Calls of the timed region whose outputs the oracle judges."""
 ALIKE = 0.03
 """A speed within so much of 1 makes it worth asking the profiler whether both sides run the same kernels."""
@@ -71,6 +71,13 @@ def run_case(
         return case.told(compared)
     except _Stop as stop:
         return case.result(stop.verdict, stop.reason, str(stop))
+    except Exception:
+        # What a candidate has replaced may fail in the oracle's hands before it is found.
+        try:
+            case.untouched(surroundings)
+        except _Stop as stop:
+            return case.result(stop.verdict, stop.reason, str(stop))
+        raise
     finally:
         surroundings.restore()
 

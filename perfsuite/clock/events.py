@@ -12,7 +12,7 @@ from perfsuite.clock.base import ClockKind, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
 from perfsuite.clock.rotation import refill
 from perfsuite.clock.rounds import Side
-from perfsuite.oracle.tensors import copy_in_place, map_tensors
+from perfsuite.oracle.tensors import keep
 
 SAMPLE_SECONDS = 400e-6
 MOST_CALLS = 64
@@ -84,8 +84,8 @@ class EventsClock(CudaClock):
             place = len(self._kept)
         if place < KEPT_ROUNDS:
             ((index, output),) = self._outputs["candidate"].items()
-            inputs = map_tensors(self._sets[index], copy_in_place)
-            self._kept[place : place + 1] = [TimedCall(inputs, map_tensors(output, copy_in_place), None)]
+            inputs = keep(self._sets[index])
+            self._kept[place : place + 1] = [TimedCall(inputs, keep(output), None)]
 
     def _block(self, samples: int) -> None:
         spin(min(LONGEST_BLOCK_SECONDS, BLOCK_MARGIN * samples * self.launches * self._host_seconds_a_call + 50e-6))

@@ -14,7 +14,7 @@ from perfsuite.clock.rotation import bytes_in, refill, sets_needed, share_memory
 from perfsuite.clock.rounds import Round, Side, Telemetry
 from perfsuite.oracle.freshen import Freshener, fingerprint, same_fingerprint
 from perfsuite.oracle.memory import poison
-from perfsuite.oracle.tensors import copy_in_place, map_tensors
+from perfsuite.oracle.tensors import keep
 from perfsuite.problems.base import Inputs
 from perfsuite.settings import CacheMode
 
@@ -45,8 +45,8 @@ class HostClock:
         self._next = 0
         self._sets: list[Inputs] = []
         self._secret = random.SystemRandom()
-        self._last: TimedCall | None = None
-        self._kept: list[TimedCall] = []
+        self._last: list[TimedCall] = []
+        self._kept: list[list[TimedCall]] = []
         self._rounds = 0
         self._settled: bool | None = None
 
@@ -66,7 +66,7 @@ class HostClock:
         self._freshener = Freshener(self._sets)
         self._fingerprint = fingerprint(self._sets)
         self._warm_up()
-        self._last, self._kept, self._rounds = None, [], 0
+        self._last, self._kept, self._rounds = [], [], 0
         self._setups += 1
 
     def rounds(self, count: int) -> list[Round]:
@@ -84,8 +84,8 @@ class HostClock:
         return rounds
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`: a call of the last round and of rounds before it, each chosen before it was timed."""
-        calls = ([self._last] if self._last is not None else []) + self._kept
+        """See `Clock`: of the last round and of rounds before it, the last call and one chosen before it was timed."""
+        calls = [call for round_ in (self._last, *self._kept) for call in round_]
         changed = not same_fingerprint(self._fingerprint, fingerprint(self._sets))
         return [replace(call, inputs_changed=changed) for call in calls[:count]]
 
@@ -105,15 +105,14 @@ class HostClock:
     def close(self) -> None:
         """See `Clock`."""
         self._sets = []
-        self._last, self._kept = None, []
+        self._last, self._kept = [], []
 
     def _keep(self) -> None:
-        """Keep the call of this round, with its inputs, by reservoir sampling: each round is as likely as any other."""
+        """Keep the calls of this round, with their inputs, by reservoir sampling: each round as likely as any other."""
         self._rounds += 1
         place = len(self._kept) if len(self._kept) < KEPT_ROUNDS else self._secret.randrange(self._rounds)
-        if place < KEPT_ROUNDS and self._last is not None:
-            kept = replace(self._last, inputs=map_tensors(self._last.inputs, copy_in_place))
-            self._kept[place : place + 1] = [kept]
+        if place < KEPT_ROUNDS:
+            self._kept[place : place + 1] = [[replace(call, inputs=keep(call.inputs)) for call in self._last]]
 
     def _sample(self, side: Side, start: int, calls: int) -> float:
         """Seconds that `calls` calls of `side` take, over the rotation from `start` on."""
@@ -128,13 +127,14 @@ class HostClock:
             seconds = (time.perf_counter_ns() - begin) / 1e9
         except Exception as error:
             raise SideFailedError(side, error) from error
-        inputs = self._sets[(start + chosen) % len(self._sets)]
+        calls_kept = [(chosen, kept), (calls - 1, output)] if chosen < calls - 1 else [(chosen, kept)]
+        results = [(self._sets[(start + call) % len(self._sets)], result) for call, result in calls_kept]
         if side == "candidate":
-            # Copied at once: what a thread writes later comes too late.
-            self._last = TimedCall(inputs, map_tensors(kept, copy_in_place), None)
+            # Copied at once: what a thread writes after the last call comes too late.
+            self._last = [TimedCall(inputs, keep(result), None) for inputs, result in reversed(results)]
         else:
             # What the rival returned may come back as the memory of a candidate's result: it must not hold the answer.
-            for result in (kept, output):
+            for inputs, result in results:
                 if not share_memory(result, inputs):
                     poison(result)
         self._seconds += seconds

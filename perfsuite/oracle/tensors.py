@@ -54,6 +54,20 @@ def copy_in_place(tensor: torch.Tensor) -> torch.Tensor:
     return copy.copy_(tensor.detach())
 
 
+def keep(value: Any) -> Any:
+    """A nest with copies of its plain tensors; any other is left as it is, for the oracle to refuse unlooked at.
+
+    Copying a subclass of Tensor would run its code, and that may be where the work is done.
+    """
+    import torch
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        plain = type(tensor) is torch.Tensor and not vars(tensor) and tensor.layout is torch.strided
+        return copy_in_place(tensor) if plain else tensor
+
+    return map_tensors(value, copy)
+
+
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's bytes as integers, so that a NaN equals itself and -0 differs from 0."""
     import torch

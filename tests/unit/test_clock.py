@@ -88,8 +88,8 @@ def test_timed_calls_of_the_host_clock_are_of_the_last_round_and_of_some_before(
     clock = HostClock(Sides(waits(1e-5), torch.add, lambda: Inputs(fresh().args)))
     clock.setup()
     clock.rounds(3)
-    calls = clock.timed_calls(3)
-    assert len(calls) == 3
+    calls = clock.timed_calls(9)
+    assert 3 <= len(calls) <= 6
     for call in calls:
         assert torch.equal(call.candidate_output, call.inputs.args[0] + call.inputs.args[1])
         assert call.rival_output is None
