@@ -56,7 +56,7 @@ def test_from_problem_to_record(pytester: pytest.Pytester, monkeypatch: pytest.M
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     pytester.makepyfile(test_it=TESTS)
-    arguments = ["--perf-portable", "--perf-seconds=0.2", "--perf-record=record.jsonl", "-p", "perfsuite.plugin"]
+    arguments = ["--perf-portable", "--perf-seconds=1", "--perf-record=record.jsonl", "-p", "perfsuite.plugin"]
     result = pytester.runpytest_subprocess(*arguments)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*portable backend: host clock on the CPU, not a GPU*"])
