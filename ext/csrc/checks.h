@@ -5,6 +5,7 @@
 // raises that one.
 #pragma once
 
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -67,8 +68,13 @@ inline std::string dtype_text(Dtype dtype) {
     case Dtype::ComplexDouble: return "complex128";
     case Dtype::Bool: return "bool";
     case Dtype::BFloat16: return "bfloat16";
-    default: return torch::headeronly::toString(dtype);
+    default: break;
   }
+  std::string name = torch::headeronly::toString(dtype);
+  for (char& letter : name) {
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return name;
 }
 
 inline std::string device_text(const Tensor& tensor) {

@@ -73,7 +73,7 @@ ATTENTION_ERRORS: dict[str, tuple[Change, type[Exception], str]] = {
     "int32": (alter_all(Tensor.int), TYPE, "q is int32; it must be"),
     "bool": (alter_all(Tensor.bool), TYPE, "q is bool; it must be"),
     "complex64": (alter_all(lambda t: t.cfloat()), TYPE, "q is complex64; it must be"),
-    "float8": (alter_all(lambda t: t.to(torch.float8_e4m3fn)), TYPE, "q is Float8_e4m3fn; it must be"),
+    "float8": (alter_all(lambda t: t.to(torch.float8_e4m3fn)), TYPE, "q is float8_e4m3fn; it must be"),
     "mixed dtypes": (alter("v", Tensor.half), TYPE, "v is float16 but q is float32; they must have one dtype"),
     "float64 k": (alter("k", Tensor.double), TYPE, "k is float64; it must be"),
     "negative scale": (put("scale", -1.0), VALUE, "scale is -1; it must be finite and not negative"),
