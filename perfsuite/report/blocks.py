@@ -24,6 +24,8 @@ _BLOCK = re.compile(
     r"^<!-- perfsuite:(?P<kind>[\w-]+)(?P<words>[^\n]*?) -->\n(?P<body>.*?)^<!-- /perfsuite:(?P=kind) -->$",
     re.DOTALL | re.MULTILINE,
 )
+_FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+"""Code: a block inside is an example of one."""
 _OPENING = re.compile(r"^<!-- perfsuite:", re.MULTILINE)
 
 
@@ -32,17 +34,23 @@ class BlockError(Exception):
 
 
 def refresh(document: Path) -> str:
-    """The document's text with every block made anew; BlockError, RecordError where one cannot be."""
+    """The document's text with every block made anew; BlockError, RecordError where one cannot be.
+
+    Blocks in fenced code stay as they are.
+    """
     try:
         text = document.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BlockError(f"{document}: cannot be read: {error}") from None
-    blocks = list(_BLOCK.finditer(text))
-    if not blocks:
-        raise BlockError(f"{document}: has no block <!-- perfsuite:{'|'.join(KINDS)} RECORD --> to make")
-    if len(blocks) != len(_OPENING.findall(text)):
+    fences = [fence.span() for fence in _FENCE.finditer(text)]
+
+    def quoted(match: re.Match[str]) -> bool:
+        return any(start < match.start() < end for start, end in fences)
+
+    blocks = [block for block in _BLOCK.finditer(text) if not quoted(block)]
+    if len(blocks) != sum(not quoted(opening) for opening in _OPENING.finditer(text)):
         raise BlockError(f"{document}: a block has no end: it needs <!-- /perfsuite:KIND --> on a line of its own")
-    return _BLOCK.sub(lambda block: _made(block, document), text)
+    return _BLOCK.sub(lambda block: block[0] if quoted(block) else _made(block, document), text)
 
 
 def _made(block: re.Match[str], document: Path) -> str:

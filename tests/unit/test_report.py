@@ -154,8 +154,7 @@ def test_tables_in_a_document_are_made_from_the_record(document: Path, capsys: p
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("nothing", "has no block"),
-        ("<!-- perfsuite:gates a.jsonl -->\n", "has no block"),
+        ("<!-- perfsuite:gates a.jsonl -->\n", "a block has no end"),
         ("<!-- perfsuite:gates -->\n<!-- /perfsuite:gates -->\n", "needs the path of one record, has 0"),
         ("<!-- perfsuite:lore a.jsonl -->\n<!-- /perfsuite:lore -->\n", "there is no such table; known are gates"),
         ("<!-- perfsuite:gates a.jsonl -->\n<!-- /perfsuite:gates -->\n", "a.jsonl: cannot be read as a record"),
@@ -179,13 +178,16 @@ def test_a_block_that_cannot_be_made_is_an_error(
     assert page.read_text() == text
 
 
-def documents_with_tables() -> list[Path]:
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [path for path in found if path.exists() and "<!-- perfsuite:" in path.read_text()]
+def test_a_block_in_fenced_code_is_an_example(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = "```\n<!-- perfsuite:gates none.jsonl -->\n<!-- /perfsuite:gates -->\n```\n"
+    page.write_text(text)
+    assert blocks.refresh(page) == text
 
 
 def test_tables_of_this_repository_are_as_its_records_say() -> None:
-    assert blocks.stale(documents_with_tables()) == []
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    assert blocks.stale(documents) == []
 
 
 def kinds(before: list[dict[str, Any]], after: list[dict[str, Any]], **options: float) -> list[str]:
