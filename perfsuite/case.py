@@ -345,7 +345,9 @@ class _Case:
                 raise _Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, str(error.cause)) from error
             if error.side == "rival":
                 raise _Stop(Verdict.UNDECIDED, Reason.RIVAL_FAILED, str(error)) from error
-            raise _Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, str(error)) from error
+            said = getattr(error.cause, "reason", None)
+            reason = said if isinstance(said, Reason) else Reason.CANDIDATE_FAILED
+            raise _Stop(Verdict.WRONG, reason, str(error)) from error
         except (_Stop, Exception, KeyboardInterrupt):
             raise
         except BaseException as error:

@@ -33,6 +33,7 @@ class Options(NamedTuple):
     cache: str = "cold"
     seed: int = 0
     allow_shared: bool = False
+    isolate: bool = False
     record: Path | None = None
     """None: a file of its own under `.perfsuite/` in the root directory."""
     markdown: Path | None = None
@@ -82,6 +83,7 @@ def add_options(parser: pytest.Parser) -> None:
         "seed of the inputs and of the order of the rounds (default: another in every run; the record says which)",
     )
     _flag(parser, group, "--perf-allow-shared", "measure although other processes use the card")
+    _flag(parser, group, "--perf-isolate", "run every candidate in a process of its own (it must be importable)")
     _value(
         parser, group, "--perf-record", "FILE", f"where the record goes (default: a new file in {DEFAULT_RECORD_DIR}/)"
     )
@@ -105,6 +107,7 @@ def build_options(config: pytest.Config) -> Options:
         cache=cache,
         seed=_seed(config),
         allow_shared=_switch(config, "perf_allow_shared"),
+        isolate=_switch(config, "perf_isolate"),
         record=_path(config, "perf_record"),
         markdown=_path(config, "perf_markdown"),
         targets=_existing(config, "perf_targets"),

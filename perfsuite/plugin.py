@@ -148,6 +148,7 @@ def pytest_perfsuite_devices(config: pytest.Config) -> Devices:
 
 @pytest.hookimpl(trylast=True)
 def pytest_perfsuite_compare(
+    config: pytest.Config,
     problem: Problem,
     candidate: Callable[..., Any],
     against: str | Callable[..., Any] | None,
@@ -156,6 +157,13 @@ def pytest_perfsuite_compare(
     settings: Settings,
     remeasure: Callable[[], Sequence[Round]] | None,
 ) -> Comparison:
+    if config.stash[RUN].options.isolate:
+        from perfsuite.isolate import compare_isolated
+
+        return compare_isolated(
+            problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings
+        )
+
     from perfsuite.comparison import compare
 
     return compare(

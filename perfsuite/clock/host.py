@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from dataclasses import replace
+from typing import Any
 
 from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import cpu_cache_bytes
@@ -54,7 +55,7 @@ class HostClock:
         """See `Clock`."""
         first = self.sides.make_inputs()
         wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(bytes_in(first), cpu_cache_bytes()))
-        self._sets = [first] + [self.sides.make_inputs() for _ in range(wanted - 1)]
+        self._sets = self._made([first] + [self.sides.make_inputs() for _ in range(wanted - 1)])
         self.rotation = wanted
         for side in ("candidate", "rival"):
             self._sample(side, 0, 1)
@@ -116,17 +117,8 @@ class HostClock:
 
     def _sample(self, side: Side, start: int, calls: int) -> float:
         """Seconds that `calls` calls of `side` take, over the rotation from `start` on."""
-        function = self.sides.candidate if side == "candidate" else self.sides.rival
-        chosen, output, kept = self._secret.randrange(calls), None, None
-        try:
-            begin = time.perf_counter_ns()
-            for call in range(calls):
-                output = self._sets[(start + call) % len(self._sets)].call(function)
-                if call == chosen:
-                    kept = output
-            seconds = (time.perf_counter_ns() - begin) / 1e9
-        except Exception as error:
-            raise SideFailedError(side, error) from error
+        chosen = self._secret.randrange(calls)
+        seconds, kept, output = self._run(side, start, calls, chosen)
         calls_kept = [(chosen, kept), (calls - 1, output)] if chosen < calls - 1 else [(chosen, kept)]
         results = [(self._sets[(start + call) % len(self._sets)], result) for call, result in calls_kept]
         if side == "candidate":
@@ -139,6 +131,24 @@ class HostClock:
                     poison(result)
         self._seconds += seconds
         return seconds
+
+    def _made(self, sets: list[Inputs]) -> list[Inputs]:
+        """The sets as they will be used: a subclass may put them elsewhere."""
+        return sets
+
+    def _run(self, side: Side, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
+        """Seconds of all the calls together, the result of the chosen call, and that of the last."""
+        function = self.sides.candidate if side == "candidate" else self.sides.rival
+        output, kept = None, None
+        try:
+            begin = time.perf_counter_ns()
+            for call in range(calls):
+                output = self._sets[(start + call) % len(self._sets)].call(function)
+                if call == chosen:
+                    kept = output
+            return (time.perf_counter_ns() - begin) / 1e9, kept, output
+        except Exception as error:
+            raise SideFailedError(side, error) from error
 
     def _warm_up(self) -> None:
         """Run both sides until three samples agree, or the bound."""

@@ -1,0 +1,85 @@
+"""The clock of an isolated candidate: the parent's, from the order to the receipt."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from perfsuite.clock.base import SideFailedError, Sides
+from perfsuite.clock.host import HostClock
+from perfsuite.clock.rounds import Side
+from perfsuite.isolate.memory import Arena
+from perfsuite.isolate.remote import Remote, arguments_of
+from perfsuite.oracle.memory import poison
+from perfsuite.oracle.tensors import copy_in_place, map_tensors
+from perfsuite.problems.base import Inputs
+from perfsuite.settings import Settings
+
+NOTE = "isolated: timed by the host, between order and receipt; launches count"
+
+
+class IsolatedClock(HostClock):
+    """As the host clock, but the candidate's calls are made in its own process, many to an order.
+
+    The rival runs in the parent. An empty order's time is taken off the candidate's. On a GPU both sides are waited
+    for, so that the host's time to launch counts where it is the longer.
+    """
+
+    def __init__(self, sides: Sides, remote: Remote, settings: Settings) -> None:
+        super().__init__(sides, cache=settings.cache, seed=settings.seed, note=NOTE)
+        self._remote, self._device = remote, settings.device
+        self._arena: Arena | None = None
+        self._results: list[Any] = []
+
+    def close(self) -> None:
+        """See `Clock`."""
+        super().close()
+        self._results = []
+
+    def _made(self, sets: list[Inputs]) -> list[Inputs]:
+        """The sets and room for two results, where the worker sees them too."""
+        result = sets[0].call(self.sides.rival)
+        slots = [map_tensors(result, copy_in_place) for _ in range(2)]
+        self._arena = Arena(Arena.room([sets, slots]))
+        placed = [map_tensors(inputs, self._arena.place) for inputs in sets]
+        self._results = [map_tensors(slot, self._arena.place) for slot in slots]
+        where = self._arena.describe([arguments_of(placed), self._results])
+        try:
+            self._remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, self._arena.descriptor)
+        except RuntimeError as error:
+            raise SideFailedError("candidate", error) from error
+        return placed
+
+    def _run(self, side: Side, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
+        if side == "rival":
+            return self._run_here(start, calls, chosen)
+        poison(self._results)
+        try:
+            seconds = self._remote.timed({"do": "run", "start": start, "calls": calls, "chosen": chosen})
+            self._remote.rest()
+        except RuntimeError as error:
+            raise SideFailedError("candidate", error) from error
+        return seconds, self._results[0], self._results[1]
+
+    def _run_here(self, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
+        import torch
+
+        output, kept = None, None
+        self._wait()
+        begin = time.perf_counter_ns()
+        try:
+            with torch.no_grad():
+                for call in range(calls):
+                    output = self._sets[(start + call) % len(self._sets)].call(self.sides.rival)
+                    if call == chosen:
+                        kept = output
+            self._wait()
+        except Exception as error:
+            raise SideFailedError("rival", error) from error
+        return (time.perf_counter_ns() - begin) / 1e9, kept, output
+
+    def _wait(self) -> None:
+        if self._device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()

@@ -1,0 +1,64 @@
+"""`perfsuite.compare` with the candidate in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from perfsuite.case import run_case
+from perfsuite.clock.base import Clock, Sides
+from perfsuite.comparison import Comparison
+from perfsuite.isolate.clock import IsolatedClock
+from perfsuite.isolate.remote import Remote
+from perfsuite.problems.base import Problem
+from perfsuite.settings import Settings
+
+REQUEST_SECONDS = 30.0
+"""A request makes a call, or a sample's worth of calls: milliseconds, or the time to compile the first time."""
+SHARE_OF_MEMORY = 0.5
+"""Of the host memory that is free, how much a candidate may take."""
+
+
+def compare_isolated(
+    problem: Problem,
+    candidate: Callable[..., Any],
+    *,
+    against: str | Callable[..., Any] | None,
+    correctness: bool | str,
+    at_least: float | None,
+    settings: Settings,
+    seconds: float = REQUEST_SECONDS,
+) -> Comparison:
+    """Judge a case whose candidate runs in a worker process; the parent makes the inputs, checks and times.
+
+    Whatever becomes of the worker (an illegal access, an abort, a hang of more than `seconds`, exhausted memory) is
+    this case's verdict and nobody else's. IsolationError where the candidate cannot be imported in another process.
+    """
+    remote = Remote(candidate, device=settings.device, seconds=seconds, room=_room(settings))
+
+    def open_clock(sides: Sides, settings: Settings) -> Clock:
+        clock = IsolatedClock(sides, remote, settings)
+        clock.setup()
+        return clock
+
+    try:
+        return run_case(
+            problem,
+            remote,
+            against=against,
+            correctness=correctness,
+            at_least=at_least,
+            settings=settings,
+            open_clock=open_clock,
+        )
+    finally:
+        remote.close()
+
+
+def _room(settings: Settings) -> int | None:
+    """Bytes of host memory for the candidate; None on a GPU, whose driver reserves far more addresses than it uses."""
+    if settings.device == "cuda":
+        return None
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    return int(SHARE_OF_MEMORY * free)

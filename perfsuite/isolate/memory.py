@@ -1,0 +1,124 @@
+"""Tensors that two processes see: in anonymous shared memory on the host, through the driver's handles on a GPU."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.oracle.tensors import map_tensors, tensors_in
+
+if TYPE_CHECKING:
+    import torch
+
+ALIGNMENT = 256
+
+
+@dataclass(frozen=True)
+class HostPlace:
+    """Where a tensor of the host lies in the shared memory: bytes from its start; strides in elements."""
+
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CudaPlace:
+    """How the other process opens a tensor on the GPU: the arguments of torch's own function for it."""
+
+    arguments: tuple[Any, ...]
+
+
+class Arena:
+    """Shared memory for the host tensors of one or more nests. Descriptor and mapping close with it."""
+
+    def __init__(self, size: int, descriptor: int | None = None) -> None:
+        self.descriptor = os.memfd_create("perfsuite") if descriptor is None else descriptor
+        size = max(size, mmap.PAGESIZE)
+        if descriptor is None:
+            os.ftruncate(self.descriptor, size)
+        self._map = mmap.mmap(self.descriptor, 0)
+        self._used = 0
+
+    @staticmethod
+    def room(nest: Any) -> int:
+        """Bytes that the host tensors of a nest take in an arena."""
+        tensors = [tensor for tensor in tensors_in(nest) if tensor.device.type == "cpu"]
+        return sum(_span(tensor) * tensor.element_size() + ALIGNMENT for tensor in tensors)
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of `tensor`, of the same shape and strides, in the arena; a GPU's tensor is left where it is."""
+        if tensor.device.type != "cpu":
+            return tensor
+        where = HostPlace(self._used, str(tensor.dtype)[6:], tuple(tensor.shape), tuple(tensor.stride()))
+        self._used += -(-_span(tensor) * tensor.element_size() // ALIGNMENT) * ALIGNMENT
+        placed = self.at(where)
+        if tensor.numel():
+            placed.copy_(tensor) if 0 not in tensor.stride() else _once(placed).copy_(_once(tensor))
+        return placed
+
+    def at(self, where: HostPlace) -> torch.Tensor:
+        """The tensor that lies there."""
+        import torch
+
+        dtype: torch.dtype = getattr(torch, where.dtype)
+        whole = torch.frombuffer(self._map, dtype=torch.uint8)
+        return (
+            whole[where.offset :][: (len(whole) - where.offset) // 16 * 16]
+            .view(dtype)
+            .as_strided(where.shape, where.stride)
+        )
+
+    def describe(self, nest: Any) -> Any:
+        """The nest with every tensor replaced by where the other process finds it; all must lie in this arena."""
+        import torch
+
+        start = torch.frombuffer(self._map, dtype=torch.uint8).data_ptr()
+
+        def where(tensor: torch.Tensor) -> Any:
+            if tensor.device.type == "cpu":
+                name = str(tensor.dtype)[6:]
+                return HostPlace(tensor.data_ptr() - start, name, tuple(tensor.shape), tuple(tensor.stride()))
+            from torch.multiprocessing.reductions import reduce_tensor
+
+            return CudaPlace(reduce_tensor(tensor)[1])
+
+        return map_tensors(nest, where)
+
+    def close(self) -> None:
+        """Give the memory back; tensors in it must not be used any more."""
+        os.close(self.descriptor)
+
+
+def rebuild(nest: Any, arena: Arena | None) -> Any:
+    """The other end of `describe`."""
+    if isinstance(nest, HostPlace):
+        assert arena is not None
+        return arena.at(nest)
+    if isinstance(nest, CudaPlace):
+        from torch.multiprocessing.reductions import rebuild_cuda_tensor
+
+        return rebuild_cuda_tensor(*nest.arguments)
+    if isinstance(nest, tuple | list):
+        return type(nest)(rebuild(item, arena) for item in nest)
+    if isinstance(nest, dict):
+        return {name: rebuild(item, arena) for name, item in nest.items()}
+    return nest
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements from a tensor's first to its last in memory."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _once(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with every broadcast axis cut to one element."""
+    for axis, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor

@@ -1,0 +1,224 @@
+"""The parent's side of a worker: start it, call the candidate through it, and outlive whatever becomes of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.isolate.channel import Channel
+from perfsuite.isolate.memory import Arena
+from perfsuite.oracle.tensors import map_tensors, tensors_in
+from perfsuite.problems.base import Inputs
+from perfsuite.verdict.outcome import Reason
+
+if TYPE_CHECKING:
+    import torch
+
+START_SECONDS = 120.0
+"""Python, torch and a CUDA context; on a busy machine."""
+MOST_OUTPUT_BYTES = 1 << 34
+OVERHEAD_REQUESTS = 21
+
+
+class CandidateError(RuntimeError):
+    """The candidate raised in its process, or its process ended or hung; the message says which."""
+
+
+class FormError(CandidateError):
+    """What the candidate returned is no plain tensor with memory of its own."""
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class IsolationError(TypeError):
+    """A candidate that cannot be sent to a process of its own; the message says what can be."""
+
+
+class Remote:
+    """A candidate in a process of its own. Called like the candidate itself; one that has died is started afresh."""
+
+    def __init__(self, candidate: Callable[..., Any], *, device: str, seconds: float, room: int | None) -> None:
+        """seconds: how long one request may take. room: bytes of host memory that the candidate may take."""
+        functools.update_wrapper(self, candidate)
+        self.device, self._seconds, self._room = device, seconds, room
+        try:
+            self._candidate = pickle.dumps(candidate)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise IsolationError(
+                f"{getattr(candidate, '__qualname__', candidate)!r} cannot be sent to a process of its own ({error}); "
+                "--perf-isolate needs a function that can be imported, one defined at the top of its module"
+            ) from None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._log: Any = None
+        self.overhead = 0.0
+        """Seconds that an empty request takes, measured before the candidate is loaded."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the candidate once. What it writes into its arguments is written into the caller's as well."""
+        arena = Arena(Arena.room([args, kwargs]))
+        placed = map_tensors([args, kwargs], arena.place)
+        where = arena.describe(placed)
+        said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena.descriptor)
+        for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
+            if mine.device.type == "cpu" and 0 not in mine.stride():
+                mine.copy_(theirs)
+        results = [self._empty(one) for one in said["tensors"]]
+        buffers = Arena(Arena.room(results))
+        landed = map_tensors(results, buffers.place)
+        self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers.descriptor)
+        fetched = [one.clone() for one in landed]
+        arena.close()
+        buffers.close()
+        return fetched[0] if said["single"] else tuple(fetched)
+
+    def ask(self, request: dict[str, Any], memory: int | None = None) -> dict[str, Any]:
+        """One request and its receipt; CandidateError or torch.OutOfMemoryError where there is none."""
+        self._start()
+        assert self._channel is not None
+        try:
+            self._channel.wait(self._seconds)
+            self._channel.order(request, memory)
+            return self._checked(self._channel.receipt())
+        except TimeoutError:
+            self.close()
+            raise CandidateError(f"did not return within {self._seconds:g} s, and was ended") from None
+        except (EOFError, ConnectionError):
+            raise CandidateError(self._epitaph()) from None
+        except ValueError as error:
+            self.close()
+            raise CandidateError(f"its process sent what is no receipt: {error}") from None
+
+    def timed(self, request: dict[str, Any]) -> float:
+        """Seconds from the order to the receipt that it is done, without an empty request's."""
+        start = time.perf_counter_ns()
+        self.ask(request)
+        return max((time.perf_counter_ns() - start) / 1e9 - self.overhead, 1e-9)
+
+    def rest(self) -> None:
+        """The second receipt of a `run`."""
+        assert self._channel is not None
+        try:
+            self._checked(self._channel.receipt())
+        except TimeoutError:
+            self.close()
+            raise CandidateError("did not hand over its results in time, and was ended") from None
+        except (EOFError, ConnectionError):
+            raise CandidateError(self._epitaph()) from None
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._log is not None:
+            self._log.close()
+        self._process, self._channel, self._log = None, None, None
+
+    def _start(self) -> None:
+        if self._process is not None:
+            return
+        import torch
+
+        ours, theirs = socket.socketpair()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process, in `close`)
+        # The worker's standard output is nobody's: what a candidate prints there is no part of any report.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "perfsuite.isolate.worker", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        theirs.close()
+        self._channel = Channel(ours)
+        limit, self._seconds = self._seconds, START_SECONDS
+        try:
+            empty = {"do": "run", "start": 0, "calls": 0, "chosen": 0}
+            self.overhead, spent = 0.0, []
+            for _ in range(OVERHEAD_REQUESTS):
+                spent.append(self.timed(dict(empty)))
+                self.rest()
+            self.overhead = statistics.median(spent[1:])
+            request = {"candidate": self._candidate, "path": list(sys.path), "modules": _modules(self._candidate)}
+            threads = torch.get_num_threads()
+            self.ask({"do": "load", **request, "room": self._room, "threads": threads})
+        finally:
+            self._seconds = limit
+
+    def _empty(self, one: dict[str, Any]) -> torch.Tensor:
+        import torch
+
+        dtype = getattr(torch, str(one["dtype"]), None)
+        shape = [int(size) for size in one["shape"]]
+        if not isinstance(dtype, torch.dtype) or min(shape, default=1) < 0:
+            raise CandidateError("its process describes a result that cannot be")
+        elements = 1
+        for size in shape:
+            elements *= size
+        if elements * 16 > MOST_OUTPUT_BYTES:
+            raise CandidateError(f"its process describes a result of {elements} elements")
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def _checked(self, said: dict[str, Any]) -> dict[str, Any]:
+        if "fault" in said:
+            raise FormError(Reason(said["fault"]), str(said["sentence"]))
+        if "error" in said:
+            if said.get("memory"):
+                from torch import OutOfMemoryError
+
+                raise OutOfMemoryError(str(said["sentence"]))
+            raise CandidateError(f"raised {said['error']}: {said['sentence']}")
+        return said
+
+    def _epitaph(self) -> str:
+        """How the process ended, with the last line that it wrote."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            code = None
+        self._log.seek(0)
+        lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        self.close()
+        if code is None:
+            return "its process hung up"
+        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"its process {how}" + (f": {lines[0].strip()}" if lines else "")
+
+
+def _modules(candidate: bytes) -> dict[str, str]:
+    """Modules that the pickled candidate names, with their files, as far as the parent has them loaded from one."""
+    found: dict[str, str] = {}
+
+    class Names(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            file = getattr(sys.modules.get(module), "__file__", None)
+            if file is not None:
+                found[module] = str(file)
+            return super().find_class(module, name)
+
+    import io
+
+    Names(io.BytesIO(candidate)).load()
+    return found
+
+
+def arguments_of(sets: list[Inputs]) -> list[tuple[Any, Any]]:
+    """Arguments and keyword arguments of each set, as they are sent."""
+    return [(inputs.args, dict(inputs.kwargs)) for inputs in sets]
