@@ -137,9 +137,9 @@ __device__ __forceinline__ void produce(const TensorMaps<C::maps>& maps, const P
   const auto load = [&](const CUtensorMap* map, const uint16_t* shift, uint32_t to, uint32_t full, int rows, int row,
                         int head, int batch, uint64_t policy) {
     ptx::mbarrier_arrive_expect_tx(full, C::panels * rows * 128);
-#pragma unroll
+#pragma unroll(C::interleaved ? 1 : C::panels)
     for (int panel = 0; panel < C::panels; ++panel) {
-#pragma unroll
+#pragma unroll 1
       for (int m = 0; m < C::maps; ++m) {
         ptx::tma_load_4d(to + (panel * C::maps + m) * (rows / C::maps) * 128, map + m, full,
                          panel * 64 + (C::interleaved ? shift[m] : 0), row / C::maps, head, batch, policy);
