@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 CACHES = ("cold", "hot")
 DEFAULT_SECONDS = 1.0
+DEFAULT_ISOLATE_SECONDS = 30.0
 MOST_SECONDS = 3600.0
 DEFAULT_RECORD_DIR = ".perfsuite"
 DEFAULT_TARGETS = "perf_targets.toml"
@@ -34,6 +35,7 @@ class Options(NamedTuple):
     seed: int = 0
     allow_shared: bool = False
     isolate: bool = False
+    isolate_seconds: float = DEFAULT_ISOLATE_SECONDS
     record: Path | None = None
     """None: a file of its own under `.perfsuite/` in the root directory."""
     markdown: Path | None = None
@@ -84,6 +86,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     _flag(parser, group, "--perf-allow-shared", "measure although other processes use the card")
     _flag(parser, group, "--perf-isolate", "run every candidate in a process of its own (it must be importable)")
+    isolated = f"how long an isolated candidate may take for one request (default {DEFAULT_ISOLATE_SECONDS:g})"
+    _value(parser, group, "--perf-isolate-seconds", "SECONDS", isolated)
     _value(
         parser, group, "--perf-record", "FILE", f"where the record goes (default: a new file in {DEFAULT_RECORD_DIR}/)"
     )
@@ -103,11 +107,12 @@ def build_options(config: pytest.Config) -> Options:
     return Options(
         gpu=gpu,
         portable=portable and not gpu,
-        seconds=_seconds(config),
+        seconds=_seconds(config, "perf_seconds", DEFAULT_SECONDS),
         cache=cache,
         seed=_seed(config),
         allow_shared=_switch(config, "perf_allow_shared"),
         isolate=_switch(config, "perf_isolate"),
+        isolate_seconds=_seconds(config, "perf_isolate_seconds", DEFAULT_ISOLATE_SECONDS),
         record=_path(config, "perf_record"),
         markdown=_path(config, "perf_markdown"),
         targets=_existing(config, "perf_targets"),
@@ -144,14 +149,14 @@ def _name(config: pytest.Config, key: str) -> str:
     return f"ini option {key}" if config.getoption(key) is None else "--" + key.replace("_", "-")
 
 
-def _seconds(config: pytest.Config) -> float:
-    text = _text(config, "perf_seconds")
+def _seconds(config: pytest.Config, key: str, default: float) -> float:
+    text = _text(config, key)
     try:
-        seconds = DEFAULT_SECONDS if text is None else float(text)
+        seconds = default if text is None else float(text)
     except ValueError:
         seconds = math.nan
     if not 0.0 < seconds <= MOST_SECONDS:
-        name = _name(config, "perf_seconds")
+        name = _name(config, key)
         raise pytest.UsageError(
             f"{name} is {text!r}; it must be a number of seconds, over 0 and at most {MOST_SECONDS:g}"
         )

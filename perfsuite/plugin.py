@@ -157,11 +157,18 @@ def pytest_perfsuite_compare(
     settings: Settings,
     remeasure: Callable[[], Sequence[Round]] | None,
 ) -> Comparison:
-    if config.stash[RUN].options.isolate:
+    options = config.stash[RUN].options
+    if options.isolate:
         from perfsuite.isolate import compare_isolated
 
         return compare_isolated(
-            problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings
+            problem,
+            candidate,
+            against=against,
+            correctness=correctness,
+            at_least=at_least,
+            settings=settings,
+            seconds=options.isolate_seconds,
         )
 
     from perfsuite.comparison import compare

@@ -40,7 +40,7 @@ def hangs(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def eats_memory(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Keeps all that it can get."""
     while True:
-        HOARD.append(torch.ones(1 << 27))
+        HOARD.append(torch.empty(1 << 28))
 
 
 def leaves(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
