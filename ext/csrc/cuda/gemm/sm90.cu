@@ -92,10 +92,10 @@ int raster_group(int tiles_m, int in_flight, int height, int width) {
 // An operand up to this size is fetched into L2 as a whole when the grid starts.
 #ifdef CUDA_LLM_OPS_SM90_EXPERIMENT
 }
-int64_t prefetch_bytes = 8 << 20; int use_pdl = 1, force_blocks = -1;
+int64_t prefetch_bytes = 5 << 18; int use_pdl = 1, force_blocks = -1, force_group = 0;
 namespace {
 #else
-constexpr int64_t prefetch_bytes = 8 << 20;
+constexpr int64_t prefetch_bytes = 5 << 18;
 #endif
 
 void prefetch_whole(const Operand& operand, const void** from, uint32_t* bytes) {
@@ -126,6 +126,40 @@ const char* prepare(const Kernel& kernel) {
   if (error != cudaSuccess) return cudaGetErrorString(error);
   if (known) prepared[index].fetch_or(bit, std::memory_order_release);
   return nullptr;
+}
+
+// What a choice depends on: sizes, types and storage, not pointers.
+struct PlanKey {
+  int32_t m = 0, n = 0, k = 0, batch = 0, kinds = 0, sms = 0;
+
+  PlanKey() = default;
+  PlanKey(const GemmArguments& g, int sms_)
+      : m(g.m), n(g.n), k(g.k), batch(g.batch),
+        kinds((g.a_stride_k == 1) | (g.b_stride_k == 1) << 1 | static_cast<int>(g.in_type) << 2 |
+              static_cast<int>(g.out_type) << 4 | (g.c != nullptr) << 6),
+        sms(sms_) {}
+
+  bool operator==(const PlanKey& o) const {
+    return m == o.m && n == o.n && k == o.k && batch == o.batch && kinds == o.kinds && sms == o.sms;
+  }
+};
+
+// The choice costs microseconds, so each thread remembers its last ones.
+Plan cached_plan(const GemmArguments& arguments, int sms) {
+  struct Entry {
+    PlanKey key;
+    Plan plan;
+  };
+  constexpr size_t entries = 128;
+  thread_local Entry cache[entries];
+  const PlanKey key(arguments, sms);
+  uint64_t hash = 0;
+  for (const int32_t part : {key.m, key.n, key.k, key.batch, key.kinds}) {
+    hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15ull;
+  }
+  Entry& entry = cache[hash >> 57];
+  if (entry.plan.kernel == nullptr || !(entry.key == key)) entry = {key, choose_plan(arguments, sms)};
+  return entry.plan;
 }
 
 int multiprocessors() {
@@ -214,6 +248,7 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   attributes[1].val.clusterDim.z = 1;
 #ifdef CUDA_LLM_OPS_SM90_EXPERIMENT
   attributes[0].val.programmaticStreamSerializationAllowed = use_pdl;
+  if (force_group > 0) arguments.group = std::min(force_group, arguments.tiles_m);
   if (force_blocks >= 0) arguments.k_blocks = force_blocks;
 #endif
   cudaLaunchConfig_t config{};
@@ -236,7 +271,7 @@ bool gemm_supported(const GemmArguments& arguments) {
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
   const int sms = multiprocessors();
   if (sms == 0) return "no CUDA device is current";
-  return launch_plan(arguments, choose_plan(arguments, sms), sms, stream);
+  return launch_plan(arguments, cached_plan(arguments, sms), sms, stream);
 }
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {

@@ -72,22 +72,22 @@ struct TileCoordinates {
   }
 };
 
-// Who shares an operand's tile in the cluster: this block loads part `part` of `share`, for the blocks of `mask`.
+// Who shares an operand's tile in the cluster: this block loads rows from `first` on, for the blocks of `mask`. Worked
+// out before the loop: one thread issues all loads, and a division a k block would be what limits it.
 struct Share {
-  int share = 1, part = 0;
-  uint16_t mask = 0;
+  int first = 0;
+  uint16_t mask = 0;  // 0: not shared
 };
 
 // One operand's tile, or this block's part of it, into one stage.
 template <int Extent, int TileK, int MnMajor>
 __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t shared, uint32_t full, int mn, int k,
                                              int batch, const Share& share) {
-  const int first = (MnMajor ? TileK : Extent) / share.share * share.part;
 #pragma unroll
   for (int panel = 0; panel < (MnMajor ? Extent : TileK) / 64; ++panel) {
-    const uint32_t to = shared + (panel * (MnMajor ? TileK : Extent) + first) * 128;
-    const int x = MnMajor ? mn + panel * 64 : k + panel * 64, y = MnMajor ? k + first : mn + first;
-    if (share.share == 1) {
+    const uint32_t to = shared + (panel * (MnMajor ? TileK : Extent) + share.first) * 128;
+    const int x = MnMajor ? mn + panel * 64 : k + panel * 64, y = (MnMajor ? k : mn) + share.first;
+    if (share.mask == 0) {
       ptx::tma_load_3d(to, map, full, x, y, batch, ptx::evict_normal);
     } else {
       ptx::tma_load_3d_multicast(to, map, full, x, y, batch, share.mask, ptx::evict_normal);

@@ -181,9 +181,15 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
 
   if (warp == Tile::warpgroups * 4) {
     if (ptx::elect_sync()) {
-      Share p_share{arguments.cluster_n, my_n, 0}, q_share{arguments.cluster_m, my_m, 0};
-      for (int i = 0; i < arguments.cluster_n; ++i) p_share.mask |= 1 << (my_m + i * arguments.cluster_m);
-      for (int i = 0; i < arguments.cluster_m; ++i) q_share.mask |= 1 << (i + my_n * arguments.cluster_m);
+      Share p_share, q_share;
+      if (arguments.cluster_n > 1) {
+        p_share.first = (Tile::p_mn_major ? Tile::k : Tile::m) / arguments.cluster_n * my_n;
+        for (int i = 0; i < arguments.cluster_n; ++i) p_share.mask |= 1 << (my_m + i * arguments.cluster_m);
+      }
+      if (arguments.cluster_m > 1) {
+        q_share.first = (Tile::q_mn_major ? Tile::k : Tile::n) / arguments.cluster_m * my_m;
+        for (int i = 0; i < arguments.cluster_m; ++i) q_share.mask |= 1 << (i + my_n * arguments.cluster_m);
+      }
       Position at;
       for (int tile = first; tile < arguments.tiles; tile += step) {
         const TileCoordinates where(arguments, tile);

@@ -116,8 +116,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
 
   const TileCoordinates where(arguments, blockIdx.x / split);
   const int m = where.m * Tile::m, n = where.n * Tile::n;
-  const int first_block = static_cast<int>(static_cast<int64_t>(arguments.k_blocks) * rank / split);
-  const int last_block = static_cast<int>(static_cast<int64_t>(arguments.k_blocks) * (rank + 1) / split);
+  const int first_block = arguments.k_blocks * rank / split, last_block = arguments.k_blocks * (rank + 1) / split;
 
   if (warp == Tile::warpgroups * 4) {
     if (ptx::elect_sync()) {
