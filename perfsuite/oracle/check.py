@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.oracle.cache import cached_reference
 from perfsuite.oracle.form import check_form
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.measures import Measures, measure
 from perfsuite.oracle.memory import POISON_HALF
-from perfsuite.oracle.reference import ReferenceUnavailableError, reference, rows_to_check
+from perfsuite.oracle.reference import ReferenceUnavailableError, rows_to_check
 from perfsuite.oracle.tensors import tensors_in
 from perfsuite.oracle.yardstick import Limits, limits, second_look
 from perfsuite.problems import Attention, Custom, Gemm
@@ -47,7 +48,7 @@ def check(
             return fault
         ours, theirs = list(tensors_in(candidate_output)), list(tensors_in(rival_output))
         rows = rows_to_check(problem, ours[0].device.type)
-        right = list(tensors_in(reference(problem, inputs, rows=rows)))
+        right = list(tensors_in(cached_reference(problem, inputs, rows=rows)))
         if [exact.shape[:-2] for exact in right] != [answer.shape[:-2] for answer in theirs]:
             shapes = [tuple(exact.shape) for exact in right], [tuple(answer.shape) for answer in theirs]
             raise ReferenceUnavailableError(f"the reference has shapes {shapes[0]}, the library's result {shapes[1]}")

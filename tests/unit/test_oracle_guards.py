@@ -1,0 +1,161 @@
+"""The guards beside the judgement: fresh inputs, fingerprints, surroundings, weak problems, kept answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from perfsuite.oracle import WeakProblemError, examine
+from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
+from perfsuite.oracle.freshen import CHUNK, Freshener, fingerprint, same_fingerprint
+from perfsuite.oracle.library_use import shared_operators
+from perfsuite.oracle.reference import reference
+from perfsuite.oracle.surroundings import Surroundings, handicaps, replaced
+from perfsuite.oracle.tensors import keep, same_bits
+from perfsuite.oracle.worth import neighbour
+from perfsuite.problems import Attention, Custom, Gemm
+from perfsuite.problems.base import Inputs
+
+
+def drawn(problem: Gemm | Attention | Custom, count: int = 5) -> list[Inputs]:
+    generator = torch.Generator().manual_seed(0)
+    return [problem.inputs(generator) for _ in range(count)]
+
+
+@pytest.mark.parametrize("problem", [Gemm(40, 30, 20, trans_a=True), Attention(1, 2, 30, 8, kv_heads=1), Gemm(1, 9, 32)])
+def test_freshened_inputs_are_new_in_each_set_and_hold_the_same_values(problem: Gemm | Attention) -> None:
+    sets = drawn(problem)
+    before, marks = keep([list(one.args) for one in sets]), fingerprint(sets)
+    freshener = Freshener(sets)
+    changed = [0] * len(sets)
+    for _ in range(4):
+        freshener.freshen()
+        for place, (old, new) in enumerate(zip(before, sets, strict=True)):
+            changed[place] += not same_bits(old, list(new.args))
+    assert all(changed)
+    assert same_fingerprint(marks, fingerprint(sets))
+    for old, new in zip(before, sets, strict=True):
+        for one, other in zip(old, new.args, strict=True):
+            assert torch.equal(one.flatten().sort().values, other.flatten().sort().values)
+            assert int((one != other).sum()) <= CHUNK
+
+
+def test_indices_are_left_in_their_place() -> None:
+    problem = Custom((torch.randn(64), torch.arange(64), torch.ones(3, dtype=torch.bool)))
+    sets = drawn(problem)
+    freshener = Freshener(sets)
+    freshener.freshen()
+    for one in sets:
+        assert torch.equal(one.args[1], torch.arange(64))
+    Freshener([Inputs((torch.arange(4), 3))]).freshen()  # nothing to change is no error
+
+
+def test_a_fingerprint_sees_one_value_overwritten() -> None:
+    sets = drawn(Gemm(64, 64, 64))
+    marks = fingerprint(sets)
+    sets[3].args[1][5, 7] += 1
+    assert not same_fingerprint(marks, fingerprint(sets))
+    assert not same_fingerprint(marks, marks[:-1])
+
+
+def test_surroundings_say_what_changed_and_put_it_back() -> None:
+    before, threads = Surroundings.now(), torch.get_num_threads()
+    assert before.changes() == []
+    torch.set_num_threads(threads + 1)
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        assert before.changes() == [
+            f"torch.num_threads from {threads} to {threads + 1}",
+            "SDPA's flash backend from True to False",
+        ]
+        assert handicaps() == ["SDPA's flash backend is False, not True"]
+    finally:
+        before.restore()
+    assert before.changes() == handicaps() == []
+
+
+def test_replaced_functions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replaced() == []
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(sys.modules["perfsuite.oracle.check"], "measure", lambda *args: None)
+    monkeypatch.setattr(torch, "mm", lambda a, b: a)
+    assert set(replaced()) == {"time.perf_counter", "torch.mm", "perfsuite.oracle.check.measure"}
+
+
+def test_operators_that_both_sides_run() -> None:
+    inputs = drawn(Gemm(8, 8, 8, "float32"), 1)[0]
+    assert shared_operators(lambda a, b: (a @ b).clone(), torch.mm, inputs) == ["aten::mm"]
+    assert shared_operators(lambda a, b: torch.einsum("ij,jk->ik", a, b), torch.mm, inputs) == []
+    assert shared_operators(torch.add, torch.mm, inputs) == []
+
+
+def test_constant_inputs_and_constant_answers_are_refused() -> None:
+    generator = torch.Generator().manual_seed(0)
+    with pytest.raises(WeakProblemError, match="are constant"):
+        examine(Custom((torch.ones(8, 8),), against=torch.exp), torch.exp, generator)
+    weak = Custom((torch.randn(64, 64),), against=lambda x: x.softmax(-1).sum(-1))
+    with pytest.raises(WeakProblemError, match="same whatever the inputs are"):
+        examine(weak, lambda x: torch.ones(64), generator)
+
+
+def test_neighbours_are_other_problems_of_the_same_kind() -> None:
+    for _ in range(20):
+        other = neighbour(Gemm(64, 64, 64, "bfloat16", trans_b=True))
+        assert isinstance(other, Gemm)
+        assert (other.dtype, other.trans_b) == ("bfloat16", True)
+        assert (other.m, other.n, other.k) != (64, 64, 64)
+        attention = neighbour(Attention(1, 2, 3, 64, causal=True))
+        assert isinstance(attention, Attention)
+        assert attention.seq_q == attention.keys >= 1
+    assert neighbour(Custom((1,))) is None
+
+
+class TestCache:
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv(VARIABLE, str(tmp_path))
+        monkeypatch.setattr("perfsuite.oracle.cache.WORTH_FLOPS", 0.0)
+        return tmp_path
+
+    @pytest.mark.parametrize("problem", [Gemm(30, 20, 10, batch=2), Attention(1, 2, 30, 8, causal=True)])
+    def test_an_answer_is_kept_by_the_content_of_its_inputs(self, folder: Path, problem: Gemm | Attention) -> None:
+        one, other = drawn(problem, 2)
+        first = cached_reference(problem, one)
+        assert [file.stem for file in folder.iterdir()] == [key_of(problem, one)]
+        assert torch.equal(cached_reference(problem, one), first)
+        assert key_of(problem, other) != key_of(problem, one)
+        cached_reference(problem, other)
+        assert len(list(folder.iterdir())) == 2
+
+    def test_a_forged_answer_is_thrown_away(self, folder: Path) -> None:
+        problem = Gemm(8, 20, 10)
+        inputs = drawn(problem, 1)[0]
+        right = cached_reference(problem, inputs)
+        (file,) = folder.iterdir()
+        file.write_bytes(bytes(len(file.read_bytes())))
+        assert torch.equal(cached_reference(problem, inputs), right)
+        file.write_bytes(b"short")
+        assert torch.equal(cached_reference(problem, inputs), right)
+
+    def test_what_was_used_longest_ago_goes_first(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = Gemm(16, 16, 16)
+        sets = drawn(problem, 3)
+        monkeypatch.setattr("perfsuite.oracle.cache.MOST_BYTES", 2 * 16 * 16 * 8)
+        for age, inputs in zip((300, 100), sets, strict=False):
+            cached_reference(problem, inputs)
+            file = folder / f"{key_of(problem, inputs)}.float64"
+            os.utime(file, (time.time() - age, time.time() - age))
+        cached_reference(problem, sets[2])
+        assert {file.stem for file in folder.iterdir()} == {key_of(problem, one) for one in sets[1:]}
+
+    def test_nothing_is_kept_unless_asked(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(VARIABLE)
+        problem = Gemm(16, 16, 16)
+        inputs = drawn(problem, 1)[0]
+        assert torch.equal(cached_reference(problem, inputs), reference(problem, inputs))
+        assert list(folder.iterdir()) == []
