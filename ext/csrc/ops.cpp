@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -55,37 +54,36 @@ void check_dtype(const char* op, const char* name, const Tensor& tensor, bool al
        "float16 or bfloat16");
 }
 
-// A dense row-major tensor on the device of `like`. The shim prints the allocator's own words to stderr.
-Tensor allocate(const char* op, const char* what, const Tensor& like, Dtype dtype,
-                std::initializer_list<int64_t> sizes) {
+using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
+
+// A dense row-major tensor on the device of `like`. Straight from the C shim, here and below: torch's C++ wrappers
+// report an allocation that fails through iostreams, see checks.h.
+Tensor allocate(const char* op, const char* what, const Tensor& like, Dtype dtype, Sizes sizes) {
   constexpr size_t kMaxRank = 4;
   int64_t strides[kMaxRank] = {};
   int64_t stride = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = stride;
-    stride *= std::max<int64_t>(sizes.begin()[i], 1);
+    stride *= std::max<int64_t>(sizes[i], 1);
   }
   int32_t device_type = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
   const int32_t code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
   AtenTensorHandle handle = nullptr;
-  if (aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides, code, device_type,
+  if (aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides, code, device_type,
                                like.get_device_index(), &handle) != TORCH_SUCCESS) {
     fail("OutOfMemoryError", op, "cannot allocate the ", what, " of shape ",
-         shape_text(sizes.begin(), static_cast<int64_t>(sizes.size())), " and dtype ", dtype_text(dtype), " on ",
+         shape_text(sizes.data(), static_cast<int64_t>(sizes.size())), " and dtype ", dtype_text(dtype), " on ",
          device_text(like));
   }
   return Tensor(handle);
 }
 
-void check_output_elements(const char* op, std::initializer_list<int64_t> sizes) {
-  int64_t elements = 1;
-  for (const int64_t size : sizes) {
-    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMaxElements) {
-      fail("ValueError", op, "the output would have shape ",
-           shape_text(sizes.begin(), static_cast<int64_t>(sizes.size())), "; it must have fewer than 2**31 elements");
-    }
+const Tensor& zero(const char* op, const Tensor& tensor) {
+  if (aoti_torch_zero_(tensor.get()) != TORCH_SUCCESS) {
+    fail("RuntimeError", op, "torch could not fill a tensor with zeros");
   }
+  return tensor;
 }
 
 Tensor dense_copy(const char* op, const char* name, const Tensor& tensor) {
@@ -94,11 +92,21 @@ Tensor dense_copy(const char* op, const char* name, const Tensor& tensor) {
          shape_text(tensor.strides().data(), tensor.dim()),
          " must be made contiguous, which needs fewer than 2**31 elements");
   }
-  try {
-    return torch::stable::contiguous(tensor);
-  } catch (const std::runtime_error&) {
-    fail("OutOfMemoryError", op, "cannot allocate a contiguous copy of ", name, ", shape ", shape_text(tensor),
-         " and dtype ", dtype_text(tensor.scalar_type()), ", on ", device_text(tensor));
+  const std::string what = std::string("contiguous copy of ") + name;
+  const Tensor copy = allocate(op, what.c_str(), tensor, tensor.scalar_type(), tensor.sizes());
+  if (aoti_torch_copy_(copy.get(), tensor.get(), 0) != TORCH_SUCCESS) {
+    fail("RuntimeError", op, "torch could not copy ", name, " of shape ", shape_text(tensor));
+  }
+  return copy;
+}
+
+void check_output_elements(const char* op, Sizes sizes) {
+  int64_t elements = 1;
+  for (const int64_t size : sizes) {
+    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMaxElements) {
+      fail("ValueError", op, "the output would have shape ",
+           shape_text(sizes.data(), static_cast<int64_t>(sizes.size())), "; it must have fewer than 2**31 elements");
+    }
   }
 }
 
@@ -208,7 +216,7 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
     return out;
   }
   if (k_given.size(2) == 0) {  // no key to look at: zeros, as SDPA gives
-    return torch::stable::zero_(out);
+    return zero(op, out);
   }
   const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given),
                v = with_unit_last_stride(op, "v", v_given);
@@ -371,11 +379,11 @@ Tensor gemm(const GemmOptions& options, Tensor a, Tensor b, const std::optional<
   // BLAS's convention, which torch.addmm keeps: where alpha is 0 the product is not read, where beta is 0 neither is c.
   const bool no_product = k == 0 || alpha == 0.0f;
   if (no_product && beta == 0.0f) {
-    return torch::stable::zero_(out);
+    return zero(op, out);
   }
   if (no_product) {  // beta * c, through the same kernel: a product of one column of zeros with one row of zeros
-    a = torch::stable::new_zeros(a, {{m, 1}});
-    b = torch::stable::new_zeros(b, {{1, n}});
+    a = zero(op, allocate(op, "column of zeros", a, a.scalar_type(), {m, 1}));
+    b = zero(op, allocate(op, "row of zeros", b, b.scalar_type(), {1, n}));
     left = matrix(a, false);
     right = matrix(b, false);
   }
