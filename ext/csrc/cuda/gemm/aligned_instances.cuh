@@ -7,14 +7,14 @@ namespace cuda_llm_ops::cuda {
 
 template <typename T, typename Config, bool AKMajor, bool BKMajor>
 KernelInstance aligned_instance() {
-  return make_instance<Config>(mma_aligned_kernel<T, Config, AKMajor, BKMajor>, Config::TileM, Config::TileN);
+  return make_instance<Config>(mma_aligned_kernel<T, Config, AKMajor, BKMajor>);
 }
 
-#define CUDA_LLM_OPS_ALIGNED_ROW(T, A, B)                                                      \
-  {                                                                                            \
-    aligned_instance<T, MmaLarge, A, B>(), aligned_instance<T, MmaSquare, A, B>(),             \
-        aligned_instance<T, MmaWide, A, B>(), aligned_instance<T, MmaSmall, A, B>(),           \
-        aligned_instance<T, MmaSkinny, A, B>()                                                 \
+#define CUDA_LLM_OPS_ALIGNED_ROW(T, A, B)                                            \
+  {                                                                                  \
+    aligned_instance<T, MmaLarge, A, B>(), aligned_instance<T, MmaSquare, A, B>(),   \
+        aligned_instance<T, MmaWide, A, B>(), aligned_instance<T, MmaMedium, A, B>(), \
+        aligned_instance<T, MmaSmall, A, B>(), aligned_instance<T, MmaSkinny, A, B>() \
   }
 
 template <typename T, bool AKMajor>

@@ -8,13 +8,16 @@
 //   Stages    tile t lives in slot t % Stages. While tile t is multiplied, Stages - 2 tiles are complete or on their
 //             way and tile t + Stages - 1 is being issued, into the slot of tile t - 1, spread over t's steps. Fragments
 //             are double-buffered: step s + 1 is read (at the last step: step 0 of the next tile) while s multiplies.
-//   Barrier   one a tile, before its last step: each thread waits for its own copies of tile t + 1, then
-//             __syncthreads() makes them everybody's, and also says that nobody reads tile t's slot's predecessor.
+//   Barrier   one a tile, before its last step's multiplications: each thread waits for its own copies of tile t + 1,
+//             then __syncthreads() makes them everybody's and says that everybody has read the last fragments of tile t,
+//             whose slot is filled next. The loop over tiles that lie inside the operands has no branch in its body:
+//             with one, the compiler moves multiplications ahead of the barrier and leaves it nothing to hide behind.
 //   Epilogue  accumulators -> float32 tile in the ring's memory -> alpha, beta, c -> 16-byte stores of whole rows.
-//   Edges     a copy reads only the bytes inside the operand and fills zeros behind them; nothing else is predicated.
+//   Edges     a copy reads only the bytes inside the operand and fills zeros behind them.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "../ptx/cp_async.cuh"
 #include "../ptx/shared_address.cuh"
@@ -37,55 +40,72 @@ struct MmaConfig {
   static constexpr int SharedBytes = RingBytes > StagingBytes ? RingBytes : StagingBytes;
 };
 
-// One thread's share of the copies of one operand's tiles, `Extent` along m or n and `TileK` along k.
+// One thread's share of the copies of one operand's tiles, `Extent` along m or n and `TileK` along k. It keeps little,
+// because the accumulators leave few registers: what only the edges need is computed again there.
 template <typename T, int Extent, int TileK, int Threads, bool KMajor>
 class TileLoader {
  public:
   static constexpr int kChunks = (KMajor ? TileK : Extent) / 8;
+  static constexpr int kLines = KMajor ? Extent : TileK;
   static constexpr int kLinesPerPass = Threads / kChunks;
-  static constexpr int kPasses = (KMajor ? Extent : TileK) / kLinesPerPass;
+  static constexpr int kPasses = kLines / kLinesPerPass;
   static_assert(Threads % kChunks == 0 && kLinesPerPass % 8 == 0, "a thread's swizzle is the same in every pass");
-  static_assert(kPasses * kLinesPerPass == (KMajor ? Extent : TileK), "passes cover the tile");
+  static_assert(kPasses * kLinesPerPass == kLines, "passes cover the tile");
 
-  // `origin` is the tile's first row (column) in the operand of `extent` rows (columns) and `k` along k.
-  __device__ __forceinline__ TileLoader(const T* operand, int64_t leading, int origin, int extent, int k, int thread) {
-    const int line = thread / kChunks;
-    const int chunk = thread % kChunks;
-    const int first = KMajor ? origin + line : line;         // line in the operand
-    const int column = KMajor ? chunk * 8 : origin + chunk * 8;  // element in the line
+  // `origin` is the tile's first row (column) in the operand.
+  __device__ __forceinline__ TileLoader(const T* operand, int64_t leading, int origin) {
+    const int first = KMajor ? origin + line() : line();
+    const int column = KMajor ? chunk() * 8 : origin + chunk() * 8;
     source_ = reinterpret_cast<const char*>(operand + first * leading + column);
-    pass_bytes_ = kLinesPerPass * leading * static_cast<int64_t>(sizeof(T));
-    tile_bytes_ = (KMajor ? TileK : TileK * leading) * static_cast<int64_t>(sizeof(T));
-    lines_left_ = (KMajor ? extent : k) - first;
-    bytes_left_ = ((KMajor ? k : extent) - column) * static_cast<int>(sizeof(T));
-    target_ = line * kChunks * 16 + ((chunk ^ swizzle<kChunks>(line)) << 4);
+    target_ = line() * kChunks * 16 + ((chunk() ^ swizzle<kChunks>(line())) << 4);
   }
 
-  // Copies of passes [begin, end) of the current tile into the slot at `tile`.
-  __device__ __forceinline__ void issue(uint32_t tile, int begin, int end) const {
-    const int bytes = min(max(bytes_left_, 0), 16);
+  // Copies passes [begin, end) of a tile that lies inside the operand into the slot at `tile`; the last pass goes to
+  // the next tile.
+  __device__ __forceinline__ void issue_whole(uint32_t tile, int64_t leading, int begin, int end) {
 #pragma unroll
     for (int pass = begin; pass < end; ++pass) {
-      const bool inside = pass * kLinesPerPass < lines_left_;
-      ptx::cp_async_cg_16(tile + target_ + pass * kLinesPerPass * kChunks * 16, source_ + pass * pass_bytes_,
-                          inside ? bytes : 0);
+      ptx::cp_async_cg_16(tile + target_ + pass * kPassTarget, source_);
+      source_ += pass < kPasses - 1 ? pass_bytes(leading) : tile_bytes(leading) - (kPasses - 1) * pass_bytes(leading);
     }
   }
 
-  __device__ __forceinline__ void next_tile() {
-    source_ += tile_bytes_;
-    if constexpr (KMajor) {
-      bytes_left_ -= TileK * static_cast<int>(sizeof(T));
-    } else {
-      lines_left_ -= TileK;
+  // Copies all of any tile, the one that begins at `k0`, of an operand of `extent` rows (columns) and `k` along k, and
+  // nothing behind `operand_end`; goes to the next tile.
+  __device__ __forceinline__ void issue(uint32_t tile, int64_t leading, int origin, int extent, int k0, int k,
+                                        const char* operand_end) {
+    const int lines = (KMajor ? extent - origin : k - k0) - line();
+    const int elements = (KMajor ? k - k0 : extent - origin) - chunk() * 8;
+    const int bytes = min(max(elements, 0), 8) * static_cast<int>(sizeof(T));
+    const char* source = source_;
+    uint32_t target = tile + target_;
+#pragma unroll 1
+    for (int at = 0; at < kLines; at += kLinesPerPass) {
+      const int inside = at < lines ? bytes : 0;
+      if (crosses_end(source, inside, operand_end)) {
+        copy_elements(target, source, inside);
+      } else {
+        ptx::cp_async_cg_16(target, source, inside);
+      }
+      source += pass_bytes(leading);
+      target += kPassTarget;
     }
+    source_ += tile_bytes(leading);
   }
 
  private:
+  static constexpr int kPassTarget = kLinesPerPass * kChunks * 16;  // bytes
+
+  __device__ __forceinline__ static int line() { return static_cast<int>(threadIdx.x) / kChunks; }
+  __device__ __forceinline__ static int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
+  __device__ __forceinline__ static int64_t pass_bytes(int64_t leading) {
+    return kLinesPerPass * leading * static_cast<int64_t>(sizeof(T));
+  }
+  __device__ __forceinline__ static int64_t tile_bytes(int64_t leading) {
+    return (KMajor ? TileK : TileK * leading) * static_cast<int64_t>(sizeof(T));
+  }
+
   const char* source_;
-  int64_t pass_bytes_, tile_bytes_;
-  int lines_left_;  // from this thread's first line to the end of the operand
-  int bytes_left_;  // from this thread's chunk to the end of the line
   uint32_t target_;
 };
 
@@ -118,19 +138,30 @@ __global__ void __launch_bounds__(Config::Threads, Config::BlocksPerSm)
 
   using LoaderA = TileLoader<T, Config::TileM, Config::TileK, Config::Threads, AKMajor>;
   using LoaderB = TileLoader<T, Config::TileN, Config::TileK, Config::Threads, BKMajor>;
-  LoaderA load_a(static_cast<const T*>(problem.a) + position.batch * problem.a_batch, problem.a_leading, row0,
-                 problem.m, problem.k, thread);
-  LoaderB load_b(static_cast<const T*>(problem.b) + position.batch * problem.b_batch, problem.b_leading, column0,
-                 problem.n, problem.k, thread);
+  LoaderA load_a(static_cast<const T*>(problem.a) + position.batch * problem.a_batch, problem.a_leading, row0);
+  LoaderB load_b(static_cast<const T*>(problem.b) + position.batch * problem.b_batch, problem.b_leading, column0);
   const int tiles = (problem.k + Config::TileK - 1) / Config::TileK;
+  const int whole_tiles = row0 + Config::TileM <= problem.m && column0 + Config::TileN <= problem.n
+                              ? problem.k / Config::TileK
+                              : 0;
 
-#pragma unroll
+  const auto issue = [&](int slot, int tile) {
+    const int k0 = tile * Config::TileK;
+    load_a.issue(ring_a + slot * Config::ABytes, problem.a_leading, row0, problem.m, k0, problem.k, problem.a_end);
+    load_b.issue(ring_b + slot * Config::BBytes, problem.b_leading, column0, problem.n, k0, problem.k, problem.b_end);
+  };
+  const auto issue_whole = [&](int slot, int part, int parts) {
+    load_a.issue_whole(ring_a + slot * Config::ABytes, problem.a_leading, LoaderA::kPasses * part / parts,
+                       LoaderA::kPasses * (part + 1) / parts);
+    load_b.issue_whole(ring_b + slot * Config::BBytes, problem.b_leading, LoaderB::kPasses * part / parts,
+                       LoaderB::kPasses * (part + 1) / parts);
+  };
+#pragma unroll 1
   for (int stage = 0; stage < kStages - 1; ++stage) {
-    if (stage < tiles) {
-      load_a.issue(ring_a + stage * Config::ABytes, 0, LoaderA::kPasses);
-      load_b.issue(ring_b + stage * Config::BBytes, 0, LoaderB::kPasses);
-      load_a.next_tile();
-      load_b.next_tile();
+    if (stage < whole_tiles) {
+      issue_whole(stage, 0, 1);
+    } else if (stage < tiles) {
+      issue(stage, stage);
     }
     ptx::cp_async_commit_group();
   }
@@ -148,17 +179,14 @@ __global__ void __launch_bounds__(Config::Threads, Config::BlocksPerSm)
     for (int j = 0; j < kBlocksN; ++j) read_b.read(b[buffer][j], tile_b, warp_k * kSteps + step, j);
   };
 
-  ptx::cp_async_wait_group<kStages - 2>();
-  __syncthreads();
-  read_fragments(0, ring_a, ring_b, 0);
-
   int slot = 0;                 // of the tile being multiplied
   int free_slot = kStages - 1;  // of the tile being filled
-#pragma unroll 1
-  for (int tile = 0; tile < tiles; ++tile) {
-    const bool more = tile + kStages - 1 < tiles;
+  int tile = 0;
+  // `Whole`: the tile to fetch lies inside the operands. Otherwise it may cross their edges, or not exist.
+  const auto multiply_tile = [&](auto whole) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
+      const int filled = free_slot;
       if (step == kSteps - 1) {
         ptx::cp_async_commit_group();
         ptx::cp_async_wait_group<kStages - 2>();
@@ -166,22 +194,25 @@ __global__ void __launch_bounds__(Config::Threads, Config::BlocksPerSm)
         free_slot = slot;
         slot = slot + 1 == kStages ? 0 : slot + 1;
       }
+      if constexpr (!decltype(whole)::value) {  // while the next fragments are not there yet, registers are
+        if (step == 0 && tile + kStages - 1 < tiles) issue(filled, tile + kStages - 1);
+      }
       read_fragments((step + 1) % 2, ring_a + slot * Config::ABytes, ring_b + slot * Config::BBytes,
                      (step + 1) % kSteps);
-      if (step < kSteps - 1 && more) {
-        constexpr int kParts = kSteps - 1;
-        load_a.issue(ring_a + free_slot * Config::ABytes, LoaderA::kPasses * step / kParts,
-                     LoaderA::kPasses * (step + 1) / kParts);
-        load_b.issue(ring_b + free_slot * Config::BBytes, LoaderB::kPasses * step / kParts,
-                     LoaderB::kPasses * (step + 1) / kParts);
-        if (step == kSteps - 2) {
-          load_a.next_tile();
-          load_b.next_tile();
-        }
+      if constexpr (decltype(whole)::value) {
+        if (step < kSteps - 1) issue_whole(filled, step, kSteps - 1);
       }
       multiply_fragments<T, kBlocksM, kBlocksN>(accumulators, a[step % 2], b[step % 2]);
     }
-  }
+  };
+
+  ptx::cp_async_wait_group<kStages - 2>();
+  __syncthreads();
+  read_fragments(0, ring_a, ring_b, 0);
+#pragma unroll 1
+  for (; tile + kStages - 1 < whole_tiles; ++tile) multiply_tile(std::true_type{});
+#pragma unroll 1
+  for (; tile < tiles; ++tile) multiply_tile(std::false_type{});
 
   ptx::cp_async_wait_group<0>();
   __syncthreads();

@@ -25,6 +25,19 @@ __device__ __forceinline__ int swizzle(int line) {
   }
 }
 
+// Whether a 16-byte copy of which only `bytes` count would reach behind the operand. cp.async itself reads no more than
+// it is told to, but an address range behind an allocation is one that tools rightly object to.
+__device__ __forceinline__ bool crosses_end(const char* source, int bytes, const char* end) {
+  return bytes > 0 && bytes < 16 && source + 16 > end;
+}
+
+// What cp.async does with `bytes` source bytes, element by element and at once.
+__device__ __forceinline__ void copy_elements(uint32_t shared, const char* source, int bytes) {
+  uint16_t* const target = static_cast<uint16_t*>(__cvta_shared_to_generic(shared));
+#pragma unroll 1
+  for (int i = 0; i < 8; ++i) target[i] = 2 * i < bytes ? reinterpret_cast<const uint16_t*>(source)[i] : uint16_t{0};
+}
+
 // Reads 16x16 blocks of an operand's tile (`Extent` along m or n, `TileK` along k) as mma.sync fragments: block i of a
 // warp is rows 16 i to 16 i + 15 from its `origin`, step s is k from 16 s to 16 s + 15.
 // For a: registers a[0..3] of one m16n8k16. For b: b[0], b[1] of columns 0-7, then of columns 8-15.

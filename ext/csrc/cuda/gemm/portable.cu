@@ -10,23 +10,22 @@
 namespace cuda_llm_ops::cuda::portable {
 namespace {
 
-// Order as in kernels.cuh. The rates are relative to each other: what a multiprocessor was measured to reach with
-// many such blocks (see docs/ladder-gemm.md).
+template <typename Config>
+constexpr TileCost cost_of(int blocks_per_sm, double flops_per_clock, int step_latency, int round_latency) {
+  return {Config::TileM,  Config::TileN, Config::TileK,   Config::SharedBytes,
+          blocks_per_sm, flops_per_clock, step_latency, round_latency};
+}
+
+// Order as in kernels.cuh; the figures were fitted to times measured on an H200 (docs/ladder-gemm.md).
 constexpr TileCost kAlignedCosts[kAlignedConfigs] = {
-    {MmaLarge::TileM, MmaLarge::TileN, MmaLarge::TileK, MmaLarge::SharedBytes, 1, 2300.0, 300},
-    {MmaSquare::TileM, MmaSquare::TileN, MmaSquare::TileK, MmaSquare::SharedBytes, 2, 2200.0, 300},
-    {MmaWide::TileM, MmaWide::TileN, MmaWide::TileK, MmaWide::SharedBytes, 3, 1900.0, 250},
-    {MmaSmall::TileM, MmaSmall::TileN, MmaSmall::TileK, MmaSmall::SharedBytes, 4, 1500.0, 250},
-    {MmaSkinny::TileM, MmaSkinny::TileN, MmaSkinny::TileK, MmaSkinny::SharedBytes, 4, 500.0, 250},
+    cost_of<MmaLarge>(1, 2150.0, 1900, 5000), cost_of<MmaSquare>(2, 2050.0, 1300, 4000),
+    cost_of<MmaWide>(2, 1900.0, 680, 2500),   cost_of<MmaMedium>(3, 1400.0, 480, 2000),
+    cost_of<MmaSmall>(2, 1100.0, 700, 1500),  cost_of<MmaSkinny>(2, 400.0, 500, 1200),
 };
-constexpr TileCost kGeneralCosts[kGeneralConfigs] = {
-    {GeneralLarge::Tile, GeneralLarge::Tile, GeneralLarge::TileK, GeneralLarge::SharedBytes, 1, 1000.0, 500},
-    {GeneralSmall::Tile, GeneralSmall::Tile, GeneralSmall::TileK, GeneralSmall::SharedBytes, 3, 800.0, 500},
-};
+constexpr TileCost kShiftedCosts[kShiftedConfigs] = {
+    cost_of<ShiftedLarge>(2, 1000.0, 800, 3000), cost_of<ShiftedSmall>(4, 700.0, 450, 2000)};
 constexpr TileCost kSimtCosts[kSimtConfigs] = {
-    {SimtLarge::Tile, SimtLarge::Tile, SimtLarge::TileK, SimtLarge::SharedBytes, 2, 220.0, 1200},
-    {SimtSmall::Tile, SimtSmall::Tile, SimtSmall::TileK, SimtSmall::SharedBytes, 3, 160.0, 600},
-};
+    cost_of<SimtLarge>(2, 196.0, 3000, 3000), cost_of<SimtSmall>(3, 140.0, 900, 2000)};
 
 bool multiple_of_16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
@@ -46,7 +45,8 @@ Lines lines_of(const void* pointer, int element_bytes, int64_t batch, int64_t st
   const int64_t along_k = k == 1 ? 0 : stride_k;
   const Lines k_major{true, along_extent, base && (stride_k == 1 || k == 1) && along_extent % unit == 0};
   const Lines extent_major{false, along_k, base && (stride_extent == 1 || extent == 1) && along_k % unit == 0};
-  return k_major.aligned ? k_major : extent_major;
+  if (k_major.aligned || extent_major.aligned) return k_major.aligned ? k_major : extent_major;
+  return stride_k == 1 || k == 1 ? k_major : extent_major;
 }
 
 template <int Count>
@@ -110,6 +110,16 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config
   }
 
   const int in_bytes = element_bytes(arguments.in_type);
+  const auto end = [&](const void* pointer, int64_t stride_batch, int64_t rows, int64_t stride_rows, int64_t columns,
+                       int64_t stride_columns) {
+    const int64_t last =
+        (arguments.batch - 1) * stride_batch + (rows - 1) * stride_rows + (columns - 1) * stride_columns;
+    return static_cast<const char*>(pointer) + (last + 1) * in_bytes;
+  };
+  problem.a_end = end(arguments.a, arguments.a_stride_batch, arguments.m, arguments.a_stride_m, arguments.k,
+                      arguments.a_stride_k);
+  problem.b_end = end(arguments.b, arguments.b_stride_batch, arguments.k, arguments.b_stride_k, arguments.n,
+                      arguments.b_stride_n);
   const Lines a = lines_of(arguments.a, in_bytes, arguments.batch, arguments.a_stride_batch, arguments.m,
                            arguments.a_stride_m, arguments.k, arguments.a_stride_k);
   const Lines b = lines_of(arguments.b, in_bytes, arguments.batch, arguments.b_stride_batch, arguments.n,
@@ -126,31 +136,19 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config
     return describe(launch(simt_instances()[chosen], problem, arguments.batch, parameters, stream));
   }
 
+  problem.a_leading = a.leading;
+  problem.b_leading = b.leading;
   const bool half = arguments.in_type == ScalarType::float16;
+  void* parameters[] = {&problem};
   if (a.aligned && b.aligned) {
-    problem.a_leading = a.leading;
-    problem.b_leading = b.leading;
     const int chosen = config >= 0 ? config : cheapest(kAlignedCosts, device, arguments);
     const KernelInstance* const row =
         half ? aligned_row<__half>(a.k_major, b.k_major) : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);
-    void* parameters[] = {&problem};
     return describe(launch(row[chosen], problem, arguments.batch, parameters, stream));
   }
-
-  const auto pairs = [&](const void* pointer, int64_t stride_batch, int64_t extent, int64_t stride, int64_t stride_k) {
-    return reinterpret_cast<uintptr_t>(pointer) % 4 == 0 && stride_k == 1 && (extent == 1 || stride % 2 == 0) &&
-           (arguments.batch == 1 || stride_batch % 2 == 0);
-  };
-  GeneralStrides strides{};
-  strides.a_m = arguments.a_stride_m, strides.a_k = arguments.a_stride_k;
-  strides.b_k = arguments.b_stride_k, strides.b_n = arguments.b_stride_n;
-  strides.a_pairs = pairs(arguments.a, arguments.a_stride_batch, arguments.m, strides.a_m, strides.a_k);
-  strides.b_pairs = pairs(arguments.b, arguments.b_stride_batch, arguments.n, strides.b_n, strides.b_k);
-  const int chosen = config >= 0 ? config : cheapest(kGeneralCosts, device, arguments);
-  const KernelInstance& instance =
-      half ? general_instances<__half>()[chosen] : general_instances<__nv_bfloat16>()[chosen];
-  void* parameters[] = {&problem, &strides};
-  return describe(launch(instance, problem, arguments.batch, parameters, stream));
+  const int chosen = config >= 0 ? config : cheapest(kShiftedCosts, device, arguments);
+  const auto& instances = half ? shifted_instances<__half>() : shifted_instances<__nv_bfloat16>();
+  return describe(launch(instances[a.k_major][b.k_major][chosen], problem, arguments.batch, parameters, stream));
 }
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {
@@ -169,7 +167,13 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
           }
         }
       }
-      for (const KernelInstance& instance : general_instances<__half>()) name("mma_general", instance, type);
+      for (const bool a : {false, true}) {
+        for (const bool b : {false, true}) {
+          for (const KernelInstance& instance : shifted_instances<__half>()[a][b]) {
+            name("mma_shifted", instance, std::string(type) + (a ? " a:k" : " a:m") + (b ? " b:k" : " b:n"));
+          }
+        }
+      }
     }
     for (const KernelInstance& instance : simt_instances()) name("simt", instance, "float32");
     return true;
@@ -191,7 +195,11 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
         for (int i = 0; i < kAlignedConfigs; ++i) append(aligned_row<T>(a, b)[i]);
       }
     }
-    for (const KernelInstance& instance : general_instances<T>()) append(instance);
+    for (const bool a : {false, true}) {
+      for (const bool b : {false, true}) {
+        for (const KernelInstance& instance : shifted_instances<T>()[a][b]) append(instance);
+      }
+    }
   };
   append_type(__half{});
   append_type(__nv_bfloat16{});

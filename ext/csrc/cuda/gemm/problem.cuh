@@ -14,6 +14,8 @@ struct GemmProblem {
   const void* b;
   const void* c;
   void* out;
+  const char* a_end;  // behind the last byte of all batches
+  const char* b_end;
   int m, n, k;
   int tiles_m, tiles_n;
   int64_t a_batch, a_leading;

@@ -6,8 +6,7 @@
 namespace cuda_llm_ops::cuda {
 namespace {
 
-constexpr double kRoundLatency = 2200.0;  // clocks
-constexpr int kReservedShared = 1024;     // bytes of shared memory the system keeps for each block
+constexpr int kReservedShared = 1024;  // bytes of shared memory the system keeps for each block
 
 long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 
@@ -22,7 +21,7 @@ double estimated_clocks(const TileCost& cost, const DeviceFacts& device, long lo
   const long long rounds = ceil_div(blocks, sharing * device.multiprocessors);
   const double arithmetic = 2.0 * cost.m * cost.n * cost.k * static_cast<double>(sharing) / cost.flops_per_clock;
   const double step = std::max(arithmetic, static_cast<double>(cost.step_latency));
-  return static_cast<double>(rounds) * (kRoundLatency + static_cast<double>(ceil_div(k, cost.k)) * step);
+  return static_cast<double>(rounds) * (cost.round_latency + static_cast<double>(ceil_div(k, cost.k)) * step);
 }
 
 }  // namespace cuda_llm_ops::cuda

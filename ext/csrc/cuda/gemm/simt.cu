@@ -5,8 +5,7 @@ namespace cuda_llm_ops::cuda {
 
 const KernelInstance (&simt_instances())[kSimtConfigs] {
   static const KernelInstance instances[kSimtConfigs] = {
-      make_instance<SimtLarge>(simt_kernel<SimtLarge>, SimtLarge::Tile, SimtLarge::Tile),
-      make_instance<SimtSmall>(simt_kernel<SimtSmall>, SimtSmall::Tile, SimtSmall::Tile)};
+      make_instance<SimtLarge>(simt_kernel<SimtLarge>), make_instance<SimtSmall>(simt_kernel<SimtSmall>)};
   return instances;
 }
 

@@ -27,6 +27,7 @@ template <int Outer_, int BlocksPerSm_>
 struct SimtConfig {
   static constexpr int Outer = Outer_;
   static constexpr int Tile = 64 * Outer;
+  static constexpr int TileM = Tile, TileN = Tile;
   static constexpr int TileK = 16;
   static constexpr int Threads = 256;
   static constexpr int Stages = 3;
@@ -64,11 +65,17 @@ class SimtLoader {
   __device__ __forceinline__ void issue(uint32_t tile) {
     if (vector_) {
       constexpr int kStep = Config::Threads / (Config::Tile / 4);
-      const int bytes = min(max(rows_left_ * 4, 0), 16);
 #pragma unroll
       for (int i = 0; i < kElements / 4; ++i) {
-        ptx::cp_async_cg_16(tile + target_ + i * kStep * Config::Pitch * 4, source_ + i * kStep * k_stride_,
-                            i * kStep < k_left_ ? bytes : 0);
+        const uint32_t target = tile + target_ + i * kStep * Config::Pitch * 4;
+        const float* const source = source_ + i * kStep * k_stride_;
+        const int rows = i * kStep < k_left_ ? rows_left_ : 0;
+        if (rows <= 0 || rows >= 4) {
+          ptx::cp_async_cg_16(target, source, rows <= 0 ? 0 : 16);
+        } else {
+#pragma unroll 1
+          for (int row = 0; row < 4; ++row) ptx::cp_async_ca_4(target + row * 4, source + row, row < rows ? 4 : 0);
+        }
       }
     } else if (along_k_) {
       constexpr int kRows = Config::Threads / 8;
