@@ -96,6 +96,14 @@ def bench(session: nox.Session) -> None:
         session.run("pytest", "--perf-portable", "tests/perf", "--ignore=tests/perf/hopper", *keep, *session.posargs)
 
 
+@nox.session(default=False, venv_params=TORCH_VENV)
+def exploits(session: nox.Session) -> None:
+    """Try every attack of docs/threat-model.md and its honest twin, and print the table; also on a GPU, if any."""
+    install_project(session)
+    gpu = ["--gpu"] if sees_gpu(session) else []
+    session.run("pytest", "-q", "tests/exploits", *gpu, *session.posargs)
+
+
 @nox.session(default=False, venv_backend="none")
 def kernels(session: nox.Session) -> None:
     """Compile all device code; fail on a spill, a stack frame or a C75xx advisory. Needs nvcc, but no GPU."""
