@@ -74,22 +74,16 @@ class PlantedClock(GraphClock):
     def __init__(self, sides: Sides, *, seed: int, slowdown: float = 0.0, call_seconds: float = 0.0) -> None:
         super().__init__(sides, seed=seed)
         self._slowdown = slowdown
-        self._call_seconds = call_seconds
-        self._choosing = False
+        self._known_seconds = call_seconds
         # Measured here: no capture may go on while it is.
         self._cost = spin_cost() if slowdown else None
 
-    def _choose_launches(self) -> None:
-        self._choosing = True
-        super()._choose_launches()
-        self._choosing = False
-
     def _plant(self, side: Side) -> None:
-        if self._cost is not None and side == "candidate" and not self._choosing:
+        if self._cost is not None and side == "candidate":
             import torch
 
-            torch.cuda._sleep(self._cost.cycles_for(self._slowdown * self.launches * self._call_seconds))
+            torch.cuda._sleep(self._cost.cycles_for(self._slowdown * self.launches * self._known_seconds))
 
     def replays(self) -> tuple[Callable[[], None], Callable[[], None]]:
         """A sample of the candidate, and of the rival, as callables for other timers."""
-        return self._graphs["candidate"][0].replay, self._graphs["rival"][0].replay
+        return lambda: self._enqueue("candidate", 0), lambda: self._enqueue("rival", 0)

@@ -1,16 +1,18 @@
 """The default clock: each side's calls captured into CUDA graphs, which are replayed in turn.
 
-Small kernels differ by up to a percent between two captures of the same calls, by where their outputs and the graphs
-themselves lie. So each side gets several graphs over the rotation, captured in mixed order, and both sides' outputs get
-the same memory: a capture's outputs are given back before the next begins.
+A sample is one pass over the whole rotation where that is short enough: both sides then use all inputs equally, and no
+input is read again before all others were. It is cut into several graphs, and there are several captures of each, since
+small kernels differ by up to a percent between two captures of the same calls. Captures of both sides come in mixed
+order and give their outputs' memory back before the next begins, so that both sides write to the same places.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides, TimedCall
@@ -18,21 +20,45 @@ from perfsuite.clock.cuda import CudaClock, spin
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import Side
 from perfsuite.oracle import poison
-from perfsuite.oracle.tensors import map_tensors
+from perfsuite.oracle.tensors import keep, map_tensors
 from perfsuite.settings import CacheMode
 
 if TYPE_CHECKING:
     import torch
 
 SAMPLE_SECONDS = 200e-6
-"""Least device time of a sample. Shorter ones lose to the jitter of their ends, longer ones to drifts of the clock."""
+"""Least device time of a sample."""
+LONGEST_ROTATION_SECONDS = 1.5e-3
+"""A pass over the rotation that takes longer than this is cut: samples then take parts of it in turn."""
 LONGEST_SAMPLE_SECONDS = 10e-3
 """Where one side is far slower than the other, the slower sets how many calls go into a sample."""
-FEWEST_GRAPHS = 4
+FOURFOLD_SECONDS = 300e-6
+"""Samples shorter than this come in fours, A B B A; longer ones in pairs."""
+PIECE_SECONDS = 150e-6
+FEWEST_GRAPHS = 8
+SHORT_CALL_SECONDS = 50e-6
+"""Where calls are shorter than this, a side gets at least so many graphs: more pieces, or more captures of each."""
+MOST_CALLS = 2048
 TRIAL_CALLS = 8
 TRIAL_REPLAYS = 5
+TRIAL_SECONDS = 1e-3
+COST_REPLAYS = 7
 GRAPH_LAUNCH_SECONDS = 75e-6
-MOST_CALLS = 1024
+
+
+@dataclass
+class Piece:
+    """Calls that make one graph, captured several times for each side."""
+
+    indices: list[int]
+    """The sets of inputs, in order."""
+    last: bool
+    """Whether it ends a sample."""
+    graphs: dict[Side, list[Any]] = field(default_factory=lambda: {"candidate": [], "rival": []})
+    outputs: dict[Side, list[Any]] = field(default_factory=lambda: {"candidate": [], "rival": []})
+    """What the call at `place` returned, a capture each, as memory that is not held."""
+    place: int = 0
+    """A call drawn in secret, to be checked."""
 
 
 class GraphClock(CudaClock):
@@ -47,9 +73,10 @@ class GraphClock(CudaClock):
         # A small graph holds the pool through all set-ups: a pool that no graph uses goes back by way of cudaFree.
         self._pool = torch.cuda.graph_pool_handle()
         self._anchor: Any = None
-        self._graphs: dict[Side, list[Any]] = {"candidate": [], "rival": []}
-        self._checked: list[tuple[int, dict[Side, Any]]] = []
-        """For each graph: the place of a call that was drawn in secret, and both sides' outputs of it."""
+        self._call_seconds = 0.0
+        self._gap = 0.0
+        self._tracks: list[list[Piece]] = []
+        """What a sample replays: tracks take turns, the pieces of one follow each other."""
 
     def _prepare(self) -> None:
         import torch
@@ -59,68 +86,104 @@ class GraphClock(CudaClock):
             self._anchor.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             torch.zeros(1, device="cuda")
             self._anchor.capture_end()
+            self._measure_costs()
         if not self.launches:
             self._choose_launches()
+        self._tracks = self._plan()
+        self.samples_a_side = len(self._tracks)
+        pieces = [piece for track in self._tracks for piece in track]
         secret = random.SystemRandom()
-        count = self.samples_a_side
-        self._checked = [(secret.randrange(self.launches), {}) for _ in range(count)]
-        self._graphs = {"candidate": [None] * count, "rival": [None] * count}
-        captures: list[tuple[Side, int]] = [(side, number) for side in self._graphs for number in range(count)]
+        sides: list[Side] = ["candidate", "rival"]
+        each = math.ceil(FEWEST_GRAPHS / len(pieces)) if self._call_seconds < SHORT_CALL_SECONDS else 1
+        captures = [(piece, side) for piece in pieces for side in sides] * each
         self._order.shuffle(captures)
-        for side, number in captures:
-            place, outputs = self._checked[number]
-            self._graphs[side][number], outputs[side] = self._capture(side, self._indices(number), place)
+        for piece in pieces:
+            piece.place = secret.randrange(len(piece.indices))
+        for piece, side in captures:
+            graph, output = self._capture(side, piece.indices, piece.place, last=piece.last)
+            piece.graphs[side].append(graph)
+            piece.outputs[side].append(output)
+        self._overhead = self._event_cost + (len(self._tracks[0]) - 1) * self._gap
 
-    def _indices(self, number: int) -> list[int]:
-        """Which sets the graphs of that number use."""
-        return [(number * self.launches + call) % len(self._sets) for call in range(self.launches)]
+    def _plan(self) -> list[list[Piece]]:
+        """The tracks, without graphs: one pass over the rotation, or parts of it that take turns."""
+        count = len(self._sets)
+        tracks = 1 if self.launches >= count else math.ceil(count / self.launches)
+        planned = []
+        for track in range(tracks):
+            calls = [(track * self.launches + call) % count for call in range(self.launches)]
+            pieces = max(1, min(len(calls), round(len(calls) * self._call_seconds / PIECE_SECONDS)))
+            ends = [round(len(calls) * part / pieces) for part in range(pieces + 1)]
+            parts = [calls[start:end] for start, end in itertools.pairwise(ends)]
+            planned.append([Piece(part, last=part is parts[-1]) for part in parts])
+        return planned
 
     def _choose_launches(self) -> None:
-        """How many calls a sample holds, how many graphs cover the rotation, and what reading events costs."""
-        indices = [call % len(self._sets) for call in range(min(TRIAL_CALLS, max(2, len(self._sets))))]
-        seconds = []
-        sides: list[Side] = ["candidate", "rival"]
-        for side in sides:
-            inside = self._inner_events()
-            trial, _ = self._capture(side, indices, 0, inside)
-            trial.replay()
-            outer, inner = [], []
-            for _ in range(TRIAL_REPLAYS):
-                before, after = self._events[:2]
-                spin(GRAPH_LAUNCH_SECONDS)
-                before.record()
-                trial.replay()
-                after.record()
-                after.synchronize()
-                outer.append(before.elapsed_time(after) / 1e3)
-                if inside is not None:
-                    inner.append(inside[0].elapsed_time(inside[1]) / 1e3)
-            if inner:
-                self._overhead = max(0.0, statistics.median(outer) - statistics.median(inner))
-            seconds.append(max((statistics.median(outer) - self._overhead) / len(indices), 1e-7))
-            trial.reset()
-        calls = min(math.ceil(SAMPLE_SECONDS / min(seconds)), int(LONGEST_SAMPLE_SECONDS / max(seconds)), MOST_CALLS)
-        calls = max(1, calls)
-        self.samples_a_side = max(FEWEST_GRAPHS, math.ceil(len(self._sets) / calls))
-        # As even as can be over the rotation: no set is used far more often than the others.
-        self.launches = max(calls if len(self._sets) <= calls else 1, math.ceil(len(self._sets) / self.samples_a_side))
-        if self.launches * self.samples_a_side < calls * FEWEST_GRAPHS:
-            self.launches = calls
-        self._pairs = 1 if self.launches * min(seconds) >= 1e-3 else 2
+        """How many calls a sample holds."""
+        count = len(self._sets)
+        indices = [call % count for call in range(min(TRIAL_CALLS, max(2, count)))]
+        found = [self._trial(side, indices) for side in ("candidate", "rival")]
+        self._call_seconds, slower = min(found), max(found)
+        rotation = count * self._call_seconds
+        if rotation <= LONGEST_ROTATION_SECONDS and count * slower <= LONGEST_SAMPLE_SECONDS and count <= MOST_CALLS:
+            self.launches = min(count * math.ceil(SAMPLE_SECONDS / rotation), MOST_CALLS)
+        else:
+            self.launches = math.ceil(SAMPLE_SECONDS / self._call_seconds)
+        self.launches = max(1, min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower)))
+        self._pairs = 2 if self.launches * self._call_seconds < FOURFOLD_SECONDS else 1
 
-    def _inner_events(self) -> tuple[torch.cuda.Event, torch.cuda.Event] | None:
-        """Events that a graph records itself; None where this torch has none."""
+    def _trial(self, side: Side, indices: list[int]) -> float:
+        """Seconds a call, from a few replays of a small graph."""
+        trial, _ = self._capture(side, indices, 0, last=False)
+        trial.replay()
+        found: list[float] = []
+        while sum(found) < TRIAL_SECONDS and len(found) < TRIAL_REPLAYS:
+            found.append(self._replayed(trial, 1))
+        trial.reset()
+        return max((statistics.median(found) - self._event_cost) / len(indices), 1e-7)
+
+    def _replayed(self, graph: Any, times: int) -> float:
+        """Seconds between events around so many replays."""
+        before, after = self._events[:2]
+        spin(GRAPH_LAUNCH_SECONDS)
+        before.record()
+        for _ in range(times):
+            graph.replay()
+        after.record()
+        after.synchronize()
+        return float(before.elapsed_time(after)) / 1e3
+
+    def _measure_costs(self) -> None:
+        """What a pair of events around a replay adds to its time, and what lies between two replays.
+
+        From a graph of one tiny kernel that records events itself. Zero where this torch has no such events.
+        """
         import torch
 
         try:
-            before, after = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
+            inner = [torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)]
         except TypeError:
-            return None
-        return before, after
+            return
+        number = torch.zeros(1, device="cuda")
+        tiny = torch.cuda.CUDAGraph()
+        self._stream.synchronize()
+        tiny.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        inner[0].record()
+        number.add_(1.0)
+        inner[1].record()
+        tiny.capture_end()
+        tiny.replay()
+        costs, gaps = [], []
+        for _ in range(COST_REPLAYS):
+            once = self._replayed(tiny, 1)
+            inside = inner[0].elapsed_time(inner[1]) / 1e3
+            costs.append(once - inside)
+            gaps.append(self._replayed(tiny, 2) - once - inside)
+        tiny.reset()
+        self._event_cost = max(0.0, statistics.median(costs))
+        self._gap = max(0.0, statistics.median(gaps))
 
-    def _capture(
-        self, side: Side, indices: list[int], place: int, events: tuple[Any, Any] | None = None
-    ) -> tuple[Any, Any]:
+    def _capture(self, side: Side, indices: list[int], place: int, *, last: bool) -> tuple[Any, Any]:
         """A graph of calls on the sets `indices`, and what the call at `place` returned, as memory that is not held."""
         import torch
 
@@ -130,13 +193,10 @@ class GraphClock(CudaClock):
         failure: BaseException | None = None
         outputs = []
         try:
-            if events is not None:
-                events[0].record()
             for index in indices:
                 outputs.append(self._call(side, self._sets[index]))
-            self._plant(side)
-            if events is not None:
-                events[1].record()
+            if last:
+                self._plant(side)
         except SideFailedError as error:
             failure = error.cause
         try:
@@ -151,39 +211,53 @@ class GraphClock(CudaClock):
         """Nothing; a calibration plants work of known length at the end of a sample."""
 
     def _enqueue(self, side: Side, sample: int) -> None:
-        graphs = self._graphs[side]
-        graphs[sample % len(graphs)].replay()
+        for piece in self._tracks[sample % len(self._tracks)]:
+            self._order.choice(piece.graphs[side]).replay()
+
+    def _touch(self) -> None:
+        before, after = self._events[:2]
+        before.record()
+        for piece in (piece for track in self._tracks for piece in track):
+            for graph in itertools.chain(*piece.graphs.values()):
+                graph.replay()
+        after.record()
+        after.synchronize()
+        self._seconds += before.elapsed_time(after) / 1e3
 
     def _block(self, samples: int) -> None:
         spin(GRAPH_LAUNCH_SECONDS)
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`. The graphs that were timed are replayed once more, over poisoned outputs."""
+        """See `Clock`. Graphs that were timed are replayed once more, on changed inputs, over poisoned outputs.
+
+        So what a side has remembered from its warm-up or its capture, be it by address, is stale here.
+        """
         import torch
 
-        calls = []
+        secret, calls = random.SystemRandom(), []
+        pieces = [piece for track in self._tracks for piece in track]
         with torch.cuda.stream(self._stream):
             self._freshener.freshen()
-            for number in random.SystemRandom().sample(range(len(self._checked)), min(count, len(self._checked))):
-                place, outputs = self._checked[number]
-                inputs = self._sets[self._indices(number)[place]]
+            for piece in secret.sample(pieces, min(count, len(pieces))):
+                inputs = self._sets[piece.indices[piece.place]]
                 found = {}
-                for side in self._graphs:
-                    if not share_memory(outputs[side], inputs):
-                        poison(outputs[side])
-                    self._graphs[side][number].replay()
-                    found[side] = map_tensors(outputs[side], torch.clone)
+                for side in piece.graphs:
+                    capture = secret.randrange(len(piece.graphs[side]))
+                    output = piece.outputs[side][capture]
+                    if not share_memory(output, inputs):
+                        poison(output)
+                    piece.graphs[side][capture].replay()
+                    found[side] = keep(output)
                 calls.append(TimedCall(inputs, found["candidate"], found["rival"]))
             changed = self._inputs_changed()
         return [replace(call, inputs_changed=changed) for call in calls]
 
     def _release(self) -> None:
-        for graphs in self._graphs.values():
-            for graph in graphs:
-                if graph is not None:
+        for piece in (piece for track in self._tracks for piece in track):
+            for graphs in piece.graphs.values():
+                for graph in graphs:
                     graph.reset()
-        self._graphs = {"candidate": [], "rival": []}
-        self._checked = []
+        self._tracks = []
 
 
 class _Memory:

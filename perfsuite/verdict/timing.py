@@ -91,17 +91,19 @@ class Timing:
             if verdict is not None:
                 timed.verdict = verdict
                 return self._finish()
-            if timed.contradicted or not self._new_setup():
+            if timed.contradicted or not self._grow(next_look(timed.setups)):
                 return self._finish()
             verdict = self._look(test)
 
     def _again(self, test: SequentialTest, target: float) -> Verdict | None:
         """Set a suspect up afresh before it fails; None where it turns out undecided, or the budget ends before."""
         verdict: Verdict | None = Verdict.MISSED
-        while verdict is Verdict.MISSED and self.timed.setups <= self.settings.remeasure:
-            if not self._new_setup():
+        before, enough = self.timed.setups, 1 + self.settings.remeasure
+        if before < enough:
+            self._grow(enough)
+            self.timed.retries += self.timed.setups - before
+            if self.timed.setups < enough:
                 return None
-            self.timed.retries += 1
             verdict = self._look(test)
         if verdict is Verdict.MISSED and self.remeasure is not None and self.processes == 1:
             verdict = self._elsewhere(test, target, self.remeasure)
@@ -126,6 +128,13 @@ class Timing:
         verdict = test.look(self.timed.kept, self.processes)
         self.timed.estimate, self.timed.looks = test.last, test.looks
         return verdict
+
+    def _grow(self, setups: int) -> bool:
+        """Add set-ups until there are so many; False where the budget holds none of them."""
+        before = self.timed.setups
+        while self.timed.setups < setups and self._new_setup():
+            pass
+        return self.timed.setups > before
 
     def _new_setup(self) -> bool:
         """A set-up more, with its rounds; False, and nothing done, where the budget does not hold it."""
@@ -178,6 +187,11 @@ class Timing:
 
     def _left(self) -> float:
         return self.settings.seconds - self.clock.seconds_spent
+
+
+def next_look(setups: int) -> int:
+    """The number of set-ups at which to look again: further and further apart, for every look costs error."""
+    return max(setups + 1, round(1.35 * setups))
 
 
 def cycles_speed(rounds: Sequence[Round]) -> float | None:

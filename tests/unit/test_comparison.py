@@ -30,7 +30,9 @@ def steady(speed: float | Callable[[int], float], *, noise: float = 1e-3, second
 
     def script(setup: int, count: int) -> list[Round]:
         ratio = speed if isinstance(speed, float) else speed(setup)
-        return [Round(seconds / (ratio * random_.gauss(1.0, noise)), seconds, "candidate", **more) for _ in range(count)]
+        return [
+            Round(seconds / (ratio * random_.gauss(1.0, noise)), seconds, "candidate", **more) for _ in range(count)
+        ]
 
     return script
 

@@ -15,10 +15,10 @@ from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.outcome import Verdict
 from perfsuite.verdict.policy import REGRESSION_MARGIN, regression_target
 from perfsuite.verdict.sequential import SequentialTest, estimate, spent_at
-from perfsuite.verdict.timing import FIRST_ROUNDS, LATER_ROUNDS
+from perfsuite.verdict.timing import FIRST_ROUNDS, LATER_ROUNDS, next_look
 
 TRIALS = 10_000
-LOOKS = 8
+MOST_SETUPS = 12
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 SHAPES: dict[str, Draw] = {
     "normal": lambda random, size: random.normal(0.0, 1.0, size),
@@ -33,12 +33,16 @@ def simulate(speed: float, target: float, alpha: float, noise: Noise, within: fl
     process = random.normal(0.0, noise.process, (TRIALS, 1))
     values = np.empty((TRIALS, 0))
     met, missed = np.zeros(TRIALS, bool), np.zeros(TRIALS, bool)
-    for look in range(1, LOOKS + 1):
-        count = FIRST_ROUNDS if look == 1 else LATER_ROUNDS
+    look, next_at = 0, 1
+    for setups in range(1, MOST_SETUPS + 1):
+        count = FIRST_ROUNDS if setups == 1 else LATER_ROUNDS
         setup = random.normal(0.0, noise.setup, (TRIALS, 1))
         fresh = math.log(speed) + process + setup + within * shape(random, (TRIALS, count))
         values = np.concatenate([values, fresh], axis=1)
-        low, high = bounds(values, spent_at(look, alpha), noise, look)
+        if setups < next_at:
+            continue
+        look, next_at = look + 1, next_look(setups)
+        low, high = bounds(values, spent_at(look, alpha), noise, setups)
         open_ = ~(met | missed)
         met |= open_ & (low >= math.log(target))
         missed |= open_ & (high < math.log(target))
