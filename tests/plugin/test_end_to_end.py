@@ -13,6 +13,9 @@ import pytest
 import torch
 from perfsuite import Attention, Gemm
 
+# Targets far away, and one thread: on a busy machine nothing closer could be decided.
+torch.set_num_threads(1)
+
 def twice(a, b):
     torch.mm(a, b)
     return torch.mm(a, b)
@@ -23,11 +26,11 @@ def nearly(a, b):
 def breaks(a, b):
     raise RuntimeError("no kernel image is available")
 
-@pytest.mark.perf_target(against="cublas", at_least=0.05)
+@pytest.mark.perf_target(against="cublas", at_least=0.01)
 def test_met(perf):
     assert perf(Gemm(96, 96, 96, dtype="float32"), torch.mm).speed > 0
 
-@pytest.mark.perf_target(against="cublas", at_least=20)
+@pytest.mark.perf_target(against="cublas", at_least=200)
 def test_missed(perf):
     perf(Gemm(96, 96, 96, dtype="float32"), twice)
 
@@ -44,7 +47,7 @@ def test_checked(perf):
     made = perf(Attention(1, 2, 32, 16, dtype="float32"), torch.nn.functional.scaled_dot_product_attention)
     assert made.speed is None
 
-@pytest.mark.perf_target(at_least=0.05)
+@pytest.mark.perf_target(at_least=0.01)
 def test_custom(perf):
     perf(torch.softmax, args=(torch.randn(64, 64),), kwargs={"dim": -1}, against="torch.nn.functional.softmax")
 """
@@ -56,7 +59,7 @@ def test_from_problem_to_record(pytester: pytest.Pytester, monkeypatch: pytest.M
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     pytester.makepyfile(test_it=TESTS)
-    arguments = ["--perf-portable", "--perf-seconds=1", "--perf-record=record.jsonl", "-p", "perfsuite.plugin"]
+    arguments = ["--perf-portable", "--perf-seconds=3", "--perf-record=record.jsonl", "-p", "perfsuite.plugin"]
     result = pytester.runpytest_subprocess(*arguments)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*portable backend: host clock on the CPU, not a GPU*"])
