@@ -115,3 +115,20 @@ def test_out_of_memory_is_torchs_own_error(name: str) -> None:
             operator(name)(*arguments)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_out_of_memory_in_a_copy_is_torchs_own_error(name: str) -> None:
+    """An operand that must be made contiguous first, and cannot."""
+    torch.cuda.empty_cache()
+    if name in reference.ATTENTION:
+        row = torch.zeros(1, 1, 1, 256, device="cuda")
+        arguments = [row, *[torch.zeros(1, 1, 1, 1, device="cuda").expand(1, 1, 2**22, 256)] * 2]
+    else:
+        element = torch.zeros(1, 1, device="cuda").half()
+        arguments = [element.expand(46_000, 46_000), element.expand(46_000, 1)]
+    torch.cuda.set_per_process_memory_fraction(0.01)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match=rf"{name}: cannot allocate the contiguous copy of (a|k)"):
+            operator(name)(*arguments)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)

@@ -1,11 +1,12 @@
-"""Small calls that touch every kernel instance: what compute-sanitizer can afford to watch.
+"""Small calls of everything the dispatch tells apart: what compute-sanitizer can afford to watch.
 
-    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck  --error-exitcode 1 --target-processes all \\
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 \\
         python -m pytest --gpu -q tests/ops/test_sanitize.py
     compute-sanitizer --tool racecheck --error-exitcode 1 python -m pytest --gpu -q tests/ops/test_sanitize.py
 
 Without the caching allocator every tensor is an allocation of its own, so that memcheck sees a read one element past
-its end. The dispatch chooses by type, alignment, transposition, size and head_dim, and so do these cases.
+its end. The dispatch chooses by type, alignment, transposition, size and head_dim, and so do these cases; racecheck
+takes minutes over all of them, `-k 70x129` and the like choose some.
 """
 
 from __future__ import annotations
@@ -51,15 +52,20 @@ def test_gemm(dtype: torch.dtype, layout: str, m: int, n: int, k: int) -> None:
 
 @pytest.mark.gpu
 @dtypes
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_gemm_of_many_tiles(dtype: torch.dtype) -> None:
+    """More tiles than the device has multiprocessors, for the kernels that stay and take one after the other."""
+    a, b = values(dtype, 2304, 64), values(dtype, 2048, 64).mT
+    reference.assert_right(cuda_llm_ops.gemm(a, b), reference.gemm(a, b, dtype))
+
+
+@pytest.mark.gpu
+@dtypes
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", HEAD_DIMS, ids=lambda head_dim: f"d{head_dim}")
+@pytest.mark.parametrize(("seq_q", "seq_kv"), [(1, 70), (130, 130), (70, 129)], ids=["1x70", "130x130", "70x129"])
 @pytest.mark.parametrize("name", reference.ATTENTION)
-def test_attention(name: str, head_dim: int, is_causal: bool, dtype: torch.dtype) -> None:
-    for seq_q, seq_kv in ((1, 70), (130, 130), (70, 129)):
-        q, k, v = (
-            values(dtype, 1, 2, seq_q, head_dim),
-            values(dtype, 1, 1, seq_kv, head_dim),
-            values(dtype, 1, 1, seq_kv, head_dim),
-        )
-        out = getattr(cuda_llm_ops, name)(q, k, v, is_causal)
-        reference.assert_right(out, reference.attention(name, q, k, v, is_causal, None))
+def test_attention(name: str, seq_q: int, seq_kv: int, head_dim: int, is_causal: bool, dtype: torch.dtype) -> None:
+    q = values(dtype, 1, 2, seq_q, head_dim)
+    k, v = values(dtype, 1, 1, seq_kv, head_dim), values(dtype, 1, 1, seq_kv, head_dim)
+    out = getattr(cuda_llm_ops, name)(q, k, v, is_causal)
+    reference.assert_right(out, reference.attention(name, q, k, v, is_causal, None))
