@@ -200,7 +200,7 @@ def kinds(before: list[dict[str, Any]], after: list[dict[str, Any]], **options: 
         (around(0.95), around(0.90), "slower"),
         (around(0.95), around(1.00), "faster"),
         (around(0.95), around(0.949), "same"),
-        (around(0.95), case(speed=0.93, speed_low=0.90, speed_high=0.96), "unclear"),
+        (around(0.95), case(speed=0.91, speed_low=0.88, speed_high=0.95), "unclear"),
         (around(0.95), case(speed=0.5, speed_low=None, speed_high=None), "unclear"),
         (around(0.95), around(0.95, verdict="MISSED"), "worse verdict"),
         (around(0.95), around(0.95, verdict="WRONG"), "worse verdict"),
