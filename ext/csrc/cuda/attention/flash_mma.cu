@@ -55,18 +55,23 @@ bool fits(const Instance& instance, const Device& device) {
   return shared <= device.shared && (instance.kernel.threads >= 256 || 2 * (shared + 1024) <= device.shared_all);
 }
 
-// The narrowest instances that hold the rows; of that width the first that fits, or, where a launch of that would leave
-// a good part of the device idle, the last, with the fewest rows a block.
+// Of the narrowest instances that hold the rows (their widths within one 16-byte chunk) the first that fits; or, where
+// a launch of that would leave a good part of the device idle, the last, with the fewest rows a block. Causal blocks
+// differ in length, so it takes more of them to keep the device busy to the end.
 const Instance* choose(const AttentionArguments& a, Instances among, const Device& device) {
   const Instance* best = nullptr;
   const Instance* last = nullptr;
+  int width = 0;
   for (const Instance* one = among.first; one != among.first + among.count; ++one) {
-    if (one->head_dim < a.head_dim || (last != nullptr && one->head_dim != last->head_dim)) continue;
+    if (one->head_dim < a.head_dim) continue;
+    if (width == 0) width = one->head_dim;
+    if (one->head_dim > width + 7) break;
     last = one;
     if (best == nullptr && fits(*one, device)) best = one;
   }
   if (last == nullptr || last->kernel.shared + kStaticShared > device.shared) return best;
-  return best == nullptr || blocks_of(a, best->rows) * 4 < int64_t{3} * device.multiprocessors ? last : best;
+  const int64_t enough = int64_t{device.multiprocessors} * (a.causal ? 8 : 3);
+  return best == nullptr || blocks_of(a, best->rows) * 4 < enough ? last : best;
 }
 
 }  // namespace

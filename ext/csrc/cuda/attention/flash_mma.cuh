@@ -9,12 +9,13 @@
 //             S --online softmax (exp2)--> P (registers, 16-bit)
 //             shared --ldmatrix.trans--> V fragments --mma.sync--> O += P V (registers)
 //
-//   step j:   wait for own cp.async of block j (Realign: j + 1)
+//   step j:   wait for own cp.async of block j (Realign with 8 warps: j + 1, and so on)
 //             __syncthreads()    everybody's copies are visible; everybody is done with block j - 1
-//             issue cp.async of block j + 1 (Realign: j + 2) into the stage that block j - 1 used
+//             issue cp.async of block j + 1 (j + 2) into the stage that block j - 1 used
 //             S, softmax, P V of block j
-//             (Realign: shift block j + 1 in place, before or after that; the halves of the block differ in the order,
-//              so that the shifting of one runs under the products of the other)
+//             (Realign with 8 warps: shift block j + 1 in place, before or after that; the halves of the block differ in
+//              the order, so that the shifting of one runs under the products of the other. With 4 warps: shift block j
+//              before, __syncthreads(); another block of the multiprocessor fills the pause.)
 //
 // One barrier a step. Shared memory rows are padded to an odd number of 16-byte chunks: the eight rows of an 8x8 matrix
 // then start in different banks, whatever the column, as an XOR swizzle would make them, but every address of a
@@ -23,7 +24,7 @@
 // Realign: rows that do not start at multiples of 16 bytes (head_dim 129) cannot be copied by cp.async as they should
 // lie in shared memory. They are copied as the aligned 16-byte chunks that cover them, one chunk more than the row
 // needs, and moved to the left in place by their misalignment, each row by a few lanes of one warp. What a chunk holds
-// to the right of the row is never read (cp.async fills with zeros); what it holds to the left lies in the same 16
+// to the right of the row becomes zeros; what it holds to the left lies in the same 16
 // aligned bytes as the row's first element, hence in the same allocation, and is shifted out.
 //
 // Not-finite values: as softmax in IEEE arithmetic, and a row whose scores are all -inf gives 0 times V as
@@ -78,17 +79,20 @@ struct Config {
   static constexpr int kWarpRows = RowTiles * 16;
   static constexpr int kRows = Warps * kWarpRows;
   static constexpr int kChunks = HeadDim / 8;                       // 16-byte chunks of a row
-  static constexpr int kRawChunks = kChunks + (Realign ? 1 : 0);    // that may cover an unaligned row
+  // Where head_dim is 1 more than a multiple of 8, an unaligned row touches no more chunks than an aligned one.
+  static constexpr int kMaxHeadDim = Realign && Warps == 4 && RowTiles == 2 && HeadDim % 16 == 8 ? HeadDim - 7 : HeadDim;
+  static constexpr int kRawChunks = Realign ? (2 * kMaxHeadDim + 14 + 15) / 16 : kChunks;  // that may cover a row
   static constexpr int kPitch = (kRawChunks | 1) * 16;              // bytes
   static constexpr int kGroup = 8 * kPitch + (Realign ? 16 : 0);    // bytes of 8 rows; rows 8 apart: different banks
   static constexpr int kTile = BlockN / 8 * kGroup;                 // bytes of a block of K or V
   static constexpr int kQueries = kRows / 8 * kGroup;
-  static constexpr int kAhead = Realign ? 2 : 1;                    // blocks in flight
+  static constexpr bool kShiftAhead = Realign && Warps == 8;        // shift a block while another is computed
+  static constexpr int kAhead = kShiftAhead ? 2 : 1;                // blocks in flight
   static constexpr int kStages = kAhead + 1;
-  // Sums of weights wait in shared memory where the accumulators take all registers.
-  static constexpr bool kSumsInShared = RowTiles == 2 && HeadDim >= 128;
+  // Sums of weights and the count of steps wait in shared memory where the accumulators take all registers.
+  static constexpr bool kSumsInShared = (RowTiles == 2 && HeadDim >= 128) || (QInRegisters && HeadDim >= 160);
   static constexpr int kRing = kStages * 2 * kTile;
-  static constexpr int kShared = kQueries + kRing + (kSumsInShared ? kThreads * RowTiles * 8 : 0);
+  static constexpr int kShared = kQueries + kRing + (kSumsInShared ? kThreads * (RowTiles * 8 + 4) : 0);
 
   static_assert(HeadDim % 8 == 0 && BlockN % 32 == 0);
   static_assert(!Realign || Warps == 4 || Warps == 8);
@@ -110,92 +114,100 @@ struct Deal {
   static_assert(kPasses * kRowsAtOnce == Rows);
 };
 
-// Copies rows of head_dim elements into shared memory, asynchronously. `from` is the block's first row in global
-// memory, `rows` how many rows exist: the others, and the columns at or past head_dim, become zeros.
+// Copies the first `bytes` (0 to 16, even) of an aligned chunk, asynchronously, and fills with zeros. Copying a part of a
+// chunk counts as reading it whole, so where it reaches past `end`, the end of what is certainly the tensor's, elements
+// are copied instead.
+__device__ __forceinline__ void copy_chunk(uint32_t to, const char* from, int bytes, const char* end) {
+  if (bytes > 0 && bytes < 16 && from + 16 > end) {
+    auto* const words = static_cast<uint32_t*>(__cvta_shared_to_generic(to));
+    const auto* const elements = reinterpret_cast<const uint16_t*>(from);
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t low = 4 * i < bytes ? elements[2 * i] : 0;
+      const uint32_t high = 4 * i + 2 < bytes ? elements[2 * i + 1] : 0;
+      words[i] = low | high << 16;
+    }
+  } else {
+    ptx::cp_async_cg_16(to, from, bytes);
+  }
+}
+
+// Copies rows of head_dim elements into shared memory, asynchronously, but for the odd chunks. `from` is the block's
+// first row in global memory, `rows` how many rows exist: the others, and the columns at or past head_dim, become zeros.
 template <typename C, int Rows, int Threads>
-__device__ __forceinline__ void copy_rows(uint32_t shared, const char* from, int stride_bytes, int rows, int head_dim,
-                                          int thread) {
+__device__ __forceinline__ void copy_rounds(uint32_t shared, const char* from, int stride_bytes, int rows, int head_dim,
+                                            int thread) {
   using D = Deal<C, Rows, Threads>;
   const int lane = thread % D::kLanes;
   const int row0 = thread / D::kLanes;
-  const char* begin = from + static_cast<int64_t>(row0) * stride_bytes + lane * 16;
+  const char* const begin = from + static_cast<int64_t>(row0) * stride_bytes + lane * 16;
   const uint32_t to = shared + lane * 16;
-  constexpr int kOdd = D::kOdd > 0 ? D::kOdd : 1;
-  if constexpr (!C::Realign) {
+  // The aligned chunks that cover an unaligned row: those before its last 16 bytes are whole, wherever it starts.
+  if (!C::Realign || head_dim * 2 >= D::kRounds * D::kLanes * 16) {
 #pragma unroll
     for (int pass = 0; pass < D::kPasses; ++pass) {
       const int row = row0 + pass * D::kRowsAtOnce;
-      const char* of_row = begin + static_cast<int64_t>(pass * D::kRowsAtOnce) * stride_bytes;
+      auto address = reinterpret_cast<uintptr_t>(begin + static_cast<int64_t>(pass * D::kRowsAtOnce) * stride_bytes);
+      if constexpr (C::Realign) address &= ~uintptr_t{15};
+      const uint32_t to_row = to + row_offset(row, C::kGroup, C::kPitch);
 #pragma unroll
       for (int round = 0; round < D::kRounds; ++round) {
-        const bool nothing = row >= rows || (lane + round * D::kLanes) * 8 >= head_dim;
-        ptx::cp_async_cg_16_unless(nothing, to + row_offset(row, C::kGroup, C::kPitch) + round * D::kLanes * 16,
-                                   of_row + round * D::kLanes * 16);
+        const bool nothing = row >= rows || (!C::Realign && (lane + round * D::kLanes) * 8 >= head_dim);
+        ptx::cp_async_cg_16_unless(nothing, to_row + round * D::kLanes * 16,
+                                   reinterpret_cast<const char*>(address) + round * D::kLanes * 16);
       }
-    }
-#pragma unroll
-    for (int index = 0; index < Rows * D::kOdd; index += Threads) {
-      const int row = (index + thread) / kOdd;
-      const int chunk = D::kRounds * D::kLanes + (index + thread) % kOdd;
-      if (Rows * D::kOdd % Threads != 0 && index + thread >= Rows * D::kOdd) continue;
-      ptx::cp_async_cg_16_unless(row >= rows || chunk * 8 >= head_dim,
-                                 shared + row_offset(row, C::kGroup, C::kPitch) + chunk * 16,
-                                 from + static_cast<int64_t>(row) * stride_bytes + chunk * 16);
     }
   } else {
-    // The aligned chunks that cover a row; those before the row's last 16 bytes are whole, wherever it starts.
-    const bool whole = head_dim * 2 >= D::kRounds * D::kLanes * 16;
-#pragma unroll
-    for (int pass = 0; pass < D::kPasses; ++pass) {
-      const int row = row0 + pass * D::kRowsAtOnce;
-      const auto address = reinterpret_cast<uintptr_t>(begin + static_cast<int64_t>(pass * D::kRowsAtOnce) *
-                                                                   stride_bytes);
-      const char* of_row = reinterpret_cast<const char*>(address & ~uintptr_t{15});
-      const uint32_t to_row = to + row_offset(row, C::kGroup, C::kPitch);
-      if (whole) {
-#pragma unroll
-        for (int round = 0; round < D::kRounds; ++round) {
-          ptx::cp_async_cg_16_unless(row >= rows, to_row + round * D::kLanes * 16, of_row + round * D::kLanes * 16);
-        }
-      } else {
-        const int left = row < rows ? head_dim * 2 + static_cast<int>(address & 15) - lane * 16 : 0;
+    const char* const end = from + static_cast<int64_t>(rows - 1) * stride_bytes + head_dim * 2;
 #pragma unroll 1
-        for (int round = 0; round < D::kRounds; ++round) {
-          ptx::cp_async_cg_16(to_row + round * D::kLanes * 16, of_row + round * D::kLanes * 16,
-                              min(16, max(0, left - round * D::kLanes * 16)));
-        }
+    for (int row = row0; row < Rows; row += D::kRowsAtOnce) {
+      const auto address = reinterpret_cast<uintptr_t>(from + static_cast<int64_t>(row) * stride_bytes + lane * 16);
+      const char* const of_row = reinterpret_cast<const char*>(address & ~uintptr_t{15});
+      const int left = row < rows ? head_dim * 2 + static_cast<int>(address & 15) - lane * 16 : 0;
+#pragma unroll 1
+      for (int at = 0; at < D::kRounds * D::kLanes * 16; at += D::kLanes * 16) {
+        copy_chunk(to + row_offset(row, C::kGroup, C::kPitch) + at, of_row + at, min(16, max(0, left - at)), end);
       }
-    }
-#pragma unroll
-    for (int index = 0; index < Rows * D::kOdd; index += Threads) {
-      const int row = (index + thread) / kOdd;
-      const int chunk = D::kRounds * D::kLanes + (index + thread) % kOdd;
-      if (Rows * D::kOdd % Threads != 0 && index + thread >= Rows * D::kOdd) continue;
-      const auto address = reinterpret_cast<uintptr_t>(from + static_cast<int64_t>(row) * stride_bytes);
-      const int left = row < rows ? head_dim * 2 + static_cast<int>(address & 15) - chunk * 16 : 0;
-      ptx::cp_async_cg_16(shared + row_offset(row, C::kGroup, C::kPitch) + chunk * 16,
-                          reinterpret_cast<const char*>(address & ~uintptr_t{15}) + chunk * 16,
-                          min(16, max(0, left)));
     }
   }
 }
 
+// The odd chunks of the rows: `index` counts them, row by row.
+template <typename C, int Rows, int Threads>
+__device__ __forceinline__ void copy_odd(uint32_t shared, const char* from, int stride_bytes, int rows, int head_dim,
+                                         int index) {
+  using D = Deal<C, Rows, Threads>;
+  const int row = index / D::kOdd;
+  const int chunk = D::kRounds * D::kLanes + index % D::kOdd;
+  const auto address = reinterpret_cast<uintptr_t>(from + static_cast<int64_t>(row) * stride_bytes);
+  const uint32_t to = shared + row_offset(row, C::kGroup, C::kPitch) + chunk * 16;
+  if constexpr (C::Realign) {
+    const int left = row < rows ? head_dim * 2 + static_cast<int>(address & 15) - chunk * 16 : 0;
+    copy_chunk(to, reinterpret_cast<const char*>(address & ~uintptr_t{15}) + chunk * 16, min(16, max(0, left)),
+               from + static_cast<int64_t>(rows - 1) * stride_bytes + head_dim * 2);
+  } else {
+    ptx::cp_async_cg_16_unless(row >= rows || chunk * 8 >= head_dim, to,
+                               reinterpret_cast<const char*>(address) + chunk * 16);
+  }
+}
+
 // Moves `Count` chunks from `row` on left by 4 * Words + (odd ? 2 : 0) bytes, the last first; `after` is what the chunk
-// behind them holds. Only the first `valid` are written.
-template <int Count, int Words>
-__device__ __forceinline__ void shift_chunks(uint4* row, int valid, bool odd, uint4 after) {
+// behind them holds. Chunks from `valid` on are not written, those past `readable` count as zeros; the first Always are
+// both valid and readable.
+template <int Count, int Always, int Words, int Unroll>
+__device__ __forceinline__ void shift_chunks(uint4* row, int valid, int readable, bool odd, uint4 after) {
   const uint32_t select = odd ? 0x5432u : 0x3210u;
-#pragma unroll 3
+#pragma unroll Unroll
   for (int chunk = Count - 1; chunk >= 0; --chunk) {
-    uint4 low = after;
-    if (chunk <= valid) low = row[chunk];
+    uint4 low = make_uint4(0, 0, 0, 0);
+    if (chunk < Always || chunk <= readable) low = row[chunk];
     const uint32_t words[8] = {low.x, low.y, low.z, low.w, after.x, after.y, after.z, after.w};
     uint32_t moved[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       moved[i] = __byte_perm(words[i + Words], words[i + Words + 1 < 8 ? i + Words + 1 : 7], select);
     }
-    if (chunk < valid) row[chunk] = make_uint4(moved[0], moved[1], moved[2], moved[3]);
+    if (chunk < Always || chunk < valid) row[chunk] = make_uint4(moved[0], moved[1], moved[2], moved[3]);
     after = low;
   }
 }
@@ -204,19 +216,23 @@ __device__ __forceinline__ void shift_chunks(uint4* row, int valid, bool odd, ui
 template <typename C, int Parts>
 __device__ __forceinline__ void realign_row(unsigned char* bytes, int shift, int part) {
   constexpr int kEach = (C::kChunks + Parts - 1) / Parts;
+  constexpr int kInLast = C::kChunks - (Parts - 1) * kEach;
+  constexpr int kAlways = kInLast > 0 ? kInLast : 0;
+  constexpr int kUnroll = C::kShiftAhead ? 3 : kEach;  // as registers allow
   uint4* const row = reinterpret_cast<uint4*>(bytes) + part * kEach;
   const int valid = min(kEach, C::kChunks - part * kEach);
-  const uint4 after = valid == kEach ? row[kEach] : make_uint4(0, 0, 0, 0);
+  const int readable = min(valid, C::kRawChunks - 1 - part * kEach);
+  const uint4 after = readable == kEach ? row[kEach] : make_uint4(0, 0, 0, 0);
   __syncwarp();  // before the next lane overwrites it
   const bool odd = shift & 2;
   // Rows of a warp are 8 apart: where rows are dense they share one misalignment, and the warp takes one branch.
   switch (shift >> 2) {
     case 0:
-      if (odd) shift_chunks<kEach, 0>(row, valid, odd, after);
+      if (odd) shift_chunks<kEach, kAlways, 0, kUnroll>(row, valid, readable, odd, after);
       break;
-    case 1: shift_chunks<kEach, 1>(row, valid, odd, after); break;
-    case 2: shift_chunks<kEach, 2>(row, valid, odd, after); break;
-    default: shift_chunks<kEach, 3>(row, valid, odd, after); break;
+    case 1: shift_chunks<kEach, kAlways, 1, kUnroll>(row, valid, readable, odd, after); break;
+    case 2: shift_chunks<kEach, kAlways, 2, kUnroll>(row, valid, readable, odd, after); break;
+    default: shift_chunks<kEach, kAlways, 3, kUnroll>(row, valid, readable, odd, after); break;
   }
 }
 
@@ -289,12 +305,22 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
     const int thread = ptx::fresh_tid_x();
     const int row = block * C::BlockN;
     const int rows = p.seq_kv - row;
-    copy_rows<C, C::BlockN, C::kThreads>(
-        stage, reinterpret_cast<const char*>(static_cast<const T*>(p.k) + (k_offset + row * p.k_stride.seq)),
-        p.k_stride.seq * 2, rows, p.head_dim, thread);
-    copy_rows<C, C::BlockN, C::kThreads>(
-        stage + C::kTile, reinterpret_cast<const char*>(static_cast<const T*>(p.v) + (v_offset + row * p.v_stride.seq)),
-        p.v_stride.seq * 2, rows, p.head_dim, thread);
+    const char* const k = reinterpret_cast<const char*>(static_cast<const T*>(p.k) + (k_offset + row * p.k_stride.seq));
+    const char* const v = reinterpret_cast<const char*>(static_cast<const T*>(p.v) + (v_offset + row * p.v_stride.seq));
+    copy_rounds<C, C::BlockN, C::kThreads>(stage, k, p.k_stride.seq * 2, rows, p.head_dim, thread);
+    copy_rounds<C, C::BlockN, C::kThreads>(stage + C::kTile, v, p.v_stride.seq * 2, rows, p.head_dim, thread);
+    constexpr int kOddChunks = Deal<C, C::BlockN, C::kThreads>::kOdd * C::BlockN;  // of K, and of V
+    if constexpr (kOddChunks > 0) {
+#pragma unroll
+      for (int first = 0; first < 2 * kOddChunks; first += C::kThreads) {
+        const int index = first + thread;
+        if (2 * kOddChunks % C::kThreads != 0 && index >= 2 * kOddChunks) continue;
+        const bool is_value = index >= kOddChunks;
+        copy_odd<C, C::BlockN, C::kThreads>(stage + (is_value ? C::kTile : 0), is_value ? v : k,
+                                            (is_value ? p.v_stride.seq : p.k_stride.seq) * 2, rows, p.head_dim,
+                                            is_value ? index - kOddChunks : index);
+      }
+    }
   };
   const auto realign = [&](int block) {
     const int thread = ptx::fresh_tid_x();
@@ -322,15 +348,24 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
     const int warp_row = block_row + warp * C::kWarpRows;
     const int q_offset = tile.batch * p.q_stride.batch + tile.head * p.q_stride.head + warp_row * p.q_stride.seq;
     unsigned char* const queries = shared + warp * (C::kWarpRows / 8) * C::kGroup;
-    copy_rows<C, C::kWarpRows, 32>(ptx::shared_address(queries),
-                                   reinterpret_cast<const char*>(static_cast<const T*>(p.q) + q_offset),
-                                   p.q_stride.seq * 2, p.seq_q - warp_row, p.head_dim, lane);
+    const char* const q = reinterpret_cast<const char*>(static_cast<const T*>(p.q) + q_offset);
+    copy_rounds<C, C::kWarpRows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, p.seq_q - warp_row,
+                                     p.head_dim, lane);
+    constexpr int kOdd = Deal<C, C::kWarpRows, 32>::kOdd;
+    if constexpr (kOdd > 0) {
+      for (int index = lane; index < kOdd * C::kWarpRows; index += 32) {
+        copy_odd<C, C::kWarpRows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, p.seq_q - warp_row,
+                                      p.head_dim, index);
+      }
+    }
     copy_block(0, k_offset, v_offset);
     ptx::cp_async_commit_group();
     if constexpr (C::Realign) {
-      if (blocks > 1) copy_block(1, k_offset, v_offset);
-      ptx::cp_async_commit_group();
-      ptx::cp_async_wait_group<1>();
+      if constexpr (C::kShiftAhead) {
+        if (blocks > 1) copy_block(1, k_offset, v_offset);
+        ptx::cp_async_commit_group();
+      }
+      ptx::cp_async_wait_group<C::kShiftAhead ? 1 : 0>();
       __syncthreads();
       // A warp's own 16 or 32 rows of Q, one or two lanes a row.
       constexpr int kParts = 32 / C::kWarpRows;
@@ -338,7 +373,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
       realign_row<C, kParts>(queries + row_offset(query, C::kGroup, C::kPitch),
                              misalignment(p.q, q_offset + query * p.q_stride.seq), lane / C::kWarpRows);
       __syncwarp();
-      realign(0);
+      if constexpr (C::kShiftAhead) realign(0);
     }
   }
 
@@ -396,7 +431,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
     const uint32_t narrow_key_fragment = lane / 8 * C::kGroup + row_of_8;
     const uint32_t queries = ptx::shared_address(shared) + thread / 32 * (C::kWarpRows / 8 * C::kGroup);
     const uint32_t keys = ring_address + block % C::kStages * (2 * C::kTile);
-    const uint32_t values = keys + C::kTile;
     const int first_key = block * C::BlockN;
     const auto load_q = [&](uint32_t(&a)[4], int i, int step) {
       ptx::ldmatrix_x4(a, queries + fragment + i * 2 * C::kGroup + step * 32);
@@ -535,6 +569,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
     }
     keep_sums();
 
+    const int value_lane = ptx::fresh_tid_x() % 32;
+    const uint32_t narrow_values =
+        keys + C::kTile + (value_lane >> 3 & 1) * C::kGroup + (value_lane & 7) * C::kPitch;
+    const uint32_t values = narrow_values + value_lane / 16 * 16;
 #pragma unroll
     for (int step = 0; step < C::BlockN / 16; ++step) {
       uint32_t a[kRowTiles][4];
@@ -549,7 +587,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
 #pragma unroll
       for (int n = 0; n + 1 < kOutTiles; n += 2) {
         uint32_t b[4];
-        ptx::ldmatrix_x4_trans(b, values + fragment + step * 2 * C::kGroup + n * 16);
+        ptx::ldmatrix_x4_trans(b, values + step * 2 * C::kGroup + n * 16);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
           ptx::mma_sync_m16n8k16<T>(o[i][n], a[i], b[0], b[1]);
@@ -558,32 +596,46 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
       }
       if constexpr (kOutTiles % 2 != 0) {
         uint32_t b[2];
-        ptx::ldmatrix_x2_trans(b, values + narrow_fragment + step * 2 * C::kGroup + (kOutTiles - 1) * 16);
+        ptx::ldmatrix_x2_trans(b, narrow_values + step * 2 * C::kGroup + (kOutTiles - 1) * 16);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) ptx::mma_sync_m16n8k16<T>(o[i][kOutTiles - 1], a[i], b[0], b[1]);
       }
     }
   };
 
-  for (int block = 0;; ++block) {
+  const auto kept_block = [&] {
+    return reinterpret_cast<volatile int*>(shared + C::kQueries + C::kRing + C::kThreads * kRowTiles * 8) +
+           ptx::fresh_tid_x();
+  };
+  int block = 0;
+  while (true) {
     ptx::cp_async_wait_group<0>();
     __syncthreads();
     const int blocks = plan.blocks;
     if (block == blocks) break;
     if (block + C::kAhead < blocks) copy_block(block + C::kAhead, plan.k_offset, plan.v_offset);
     ptx::cp_async_commit_group();
+    if constexpr (C::kSumsInShared) *kept_block() = block;
     // A warp has nothing to compute where it has no row, or where all its rows come before the block's keys.
     const int warp = ptx::fresh_tid_x() / 32;
     const int warp_row = plan.block_row + warp * C::kWarpRows;
     const bool computes = warp_row < p.seq_q && (!p.causal || block * C::BlockN < warp_row + C::kWarpRows);
-    if constexpr (C::Realign) {
+    if constexpr (C::kShiftAhead) {
       const bool more = block + 1 < blocks;
       if (more && warp < C::Warps / 2) realign(block + 1);
       if (computes) compute(block);
       if (more && ptx::fresh_tid_x() / 32 >= C::Warps / 2) realign(block + 1);
+    } else if constexpr (C::Realign) {
+      realign(block);
+      __syncthreads();
+      if (computes) compute(block);
     } else {
       if (computes) compute(block);
     }
+    if constexpr (C::kSumsInShared) {
+      block = *kept_block();
+    }
+    ++block;
   }
 
   // O / sum through the warp's own rows of Q, then out in whole chunks.

@@ -10,7 +10,7 @@ Instances aligned_bfloat16() {
       "flash_mma_bfloat16_32_64x64",
       "flash_mma_bfloat16_64_128x128",
       "flash_mma_bfloat16_64_128x64",
-      "flash_mma_bfloat16_64_64x64",
+      "flash_mma_bfloat16_64_64x128",
       "flash_mma_bfloat16_96_128x64",
       "flash_mma_bfloat16_96_64x64",
       "flash_mma_bfloat16_128_128x64",

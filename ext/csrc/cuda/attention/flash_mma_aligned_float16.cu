@@ -10,7 +10,7 @@ Instances aligned_float16() {
       "flash_mma_float16_32_64x64",
       "flash_mma_float16_64_128x128",
       "flash_mma_float16_64_128x64",
-      "flash_mma_float16_64_64x64",
+      "flash_mma_float16_64_64x128",
       "flash_mma_float16_96_128x64",
       "flash_mma_float16_96_64x64",
       "flash_mma_float16_128_128x64",

@@ -13,7 +13,7 @@ template <typename T, int HeadDim, int Warps, int RowTiles, int BlockN, bool Rea
 Instance instance(const char* name) {
   using C = Config<T, HeadDim, Warps, RowTiles, BlockN, Realign, QInRegisters>;
   return {{"flash_attention", name, reinterpret_cast<const void*>(&kernel<C>), C::kThreads, C::kShared},
-          HeadDim, C::kRows, Realign};
+          C::kMaxHeadDim, C::kRows, Realign};
 }
 
 template <typename T>
@@ -21,7 +21,7 @@ Instances aligned(const char* const (&names)[10]) {
   static const Instance all[] = {
       instance<T, 32, 4, 2, 64, false, true>(names[0]),    instance<T, 32, 4, 1, 64, false, true>(names[1]),
       instance<T, 64, 4, 2, 128, false, false>(names[2]),  instance<T, 64, 4, 2, 64, false, true>(names[3]),
-      instance<T, 64, 4, 1, 64, false, true>(names[4]),    instance<T, 96, 4, 2, 64, false, false>(names[5]),
+      instance<T, 64, 4, 1, 128, false, true>(names[4]),   instance<T, 96, 4, 2, 64, false, false>(names[5]),
       instance<T, 96, 4, 1, 64, false, true>(names[6]),    instance<T, 128, 4, 2, 64, false, false>(names[7]),
       instance<T, 128, 8, 2, 64, false, false>(names[8]),  instance<T, 128, 4, 1, 64, false, false>(names[9]),
   };
@@ -33,20 +33,21 @@ Instances wide(const char* const (&names)[6]) {
   static const Instance all[] = {
       instance<T, 160, 8, 2, 32, false, false>(names[0]), instance<T, 160, 4, 1, 32, false, false>(names[1]),
       instance<T, 192, 8, 1, 64, false, false>(names[2]), instance<T, 192, 4, 1, 32, false, false>(names[3]),
-      instance<T, 256, 8, 1, 64, false, false>(names[4]), instance<T, 256, 4, 1, 32, false, false>(names[5]),
+      instance<T, 256, 8, 1, 64, false, true>(names[4]),  instance<T, 256, 4, 1, 32, false, false>(names[5]),
   };
   return {all, 6};
 }
 
 template <typename T>
-Instances realigning(const char* const (&names)[8]) {
+Instances realigning(const char* const (&names)[9]) {
   static const Instance all[] = {
       instance<T, 64, 8, 2, 64, true, false>(names[0]),  instance<T, 64, 4, 1, 32, true, false>(names[1]),
-      instance<T, 136, 8, 2, 64, true, false>(names[2]), instance<T, 136, 8, 2, 32, true, false>(names[3]),
-      instance<T, 136, 4, 1, 32, true, false>(names[4]), instance<T, 192, 8, 1, 32, true, false>(names[5]),
-      instance<T, 256, 8, 1, 32, true, false>(names[6]), instance<T, 256, 4, 1, 32, true, false>(names[7]),
+      instance<T, 136, 4, 2, 64, true, false>(names[2]), instance<T, 136, 8, 2, 64, true, false>(names[3]),
+      instance<T, 136, 8, 2, 32, true, false>(names[4]), instance<T, 136, 4, 1, 32, true, false>(names[5]),
+      instance<T, 192, 8, 1, 32, true, false>(names[6]), instance<T, 256, 8, 1, 32, true, false>(names[7]),
+      instance<T, 256, 4, 1, 32, true, false>(names[8]),
   };
-  return {all, 8};
+  return {all, 9};
 }
 
 }  // namespace cuda_llm_ops::cuda::flash_mma

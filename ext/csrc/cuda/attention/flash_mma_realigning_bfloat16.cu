@@ -8,6 +8,7 @@ Instances realigning_bfloat16() {
   return realigning<__nv_bfloat16>({
       "flash_mma_bfloat16_realign_64_256x64",
       "flash_mma_bfloat16_realign_64_64x32",
+      "flash_mma_bfloat16_realign_129_128x64",
       "flash_mma_bfloat16_realign_136_256x64",
       "flash_mma_bfloat16_realign_136_256x32",
       "flash_mma_bfloat16_realign_136_64x32",

@@ -8,6 +8,7 @@ Instances realigning_float16() {
   return realigning<__half>({
       "flash_mma_float16_realign_64_256x64",
       "flash_mma_float16_realign_64_64x32",
+      "flash_mma_float16_realign_129_128x64",
       "flash_mma_float16_realign_136_256x64",
       "flash_mma_float16_realign_136_256x32",
       "flash_mma_float16_realign_136_64x32",
