@@ -12,7 +12,7 @@ from typing import Any
 from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.comparison import Comparison, Remeasure
-from perfsuite.oracle.library_use import shared_kernels, shared_operators
+from perfsuite.oracle.library_use import shared_operators
 from perfsuite.oracle.surroundings import Surroundings, handicaps, replaced
 from perfsuite.problems.base import Problem
 from perfsuite.settings import Settings
@@ -20,13 +20,11 @@ from perfsuite.verdict import sentence as words
 from perfsuite.verdict.floor import ceilings_of, floor_of
 from perfsuite.verdict.noise import Noise, noise_for
 from perfsuite.verdict.outcome import Reason, Verdict
-from perfsuite.verdict.policy import undecided
+from perfsuite.verdict.policy import regression_target, undecided
 from perfsuite.verdict.timing import Timed, Timing
 
 TIMED_CALLS_CHECKED = 3
 """Calls of the timed region whose outputs the oracle judges."""
-ALIKE = 0.03
-"""A speed within so much of 1 makes it worth asking the profiler whether both sides run the same kernels."""
 
 OpenClock = Callable[[Sides, Settings], Clock]
 
@@ -129,17 +127,14 @@ class _Case:
 
     def told(self, compared: Comparison) -> Comparison:
         """The comparison, with a word where the candidate is the rival under another name."""
-        if not callable(self.against) and compared.speed is not None and compared.clock != "fake":
-            notes = self._library_use(compared.speed)
-            return replace(compared, warnings=(*compared.warnings, *notes))
-        return compared
-
-    def _library_use(self, speed: float) -> list[str]:
-        rival, inputs = self.rival(self.against), self.inputs()
-        names = shared_operators(self.candidate, rival, inputs)
-        if not names and self.settings.device == "cuda" and abs(speed - 1.0) < ALIKE:
-            names = shared_kernels(self.candidate, rival, inputs)
-        return [f"the candidate runs what {self.rival_name} runs: {', '.join(names)}"] if names else []
+        if callable(self.against) or compared.speed is None or compared.clock == "fake":
+            return compared
+        try:
+            names = shared_operators(self.candidate, self.rival(self.against), self.inputs())
+        except Exception:  # a call that bears no listener, or no memory for one more: the verdict stands without a note
+            return compared
+        note = f"the candidate runs what {self.rival_name} runs: {', '.join(names)}"
+        return replace(compared, warnings=(*compared.warnings, note)) if names else compared
 
     # -- oracle ------------------------------------------------------------------------------------------------------
 
@@ -207,7 +202,13 @@ class _Case:
             import torch
 
             gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-        noise, warnings = noise_for(self.settings.device, seconds, file=self.settings.calibration, gpu=gpu)
+        noise, warnings = noise_for(
+            self.settings.device,
+            seconds,
+            file=self.settings.calibration,
+            gpu=gpu,
+            alike=self.target == regression_target(),
+        )
         self.warnings += warnings
         return noise
 

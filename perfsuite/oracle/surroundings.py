@@ -123,7 +123,8 @@ def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
         (torch.cuda.CUDAGraph, ("replay", "capture_begin", "capture_end")),
         (torch.cuda, ("synchronize",)),
     ):
-        found += [(f"torch.cuda.{owner.__name__}.{name}", getattr(owner, name), (torch_home,)) for name in names]
+        home = "" if owner is torch.cuda else f"{owner.__name__}."
+        found += [(f"torch.cuda.{home}{name}", getattr(owner, name), (torch_home,)) for name in names]
     for name, module in list(sys.modules.items()):
         if name.startswith("perfsuite.oracle."):
             own = [(key, value) for key, value in vars(module).items() if isinstance(value, types.FunctionType)]

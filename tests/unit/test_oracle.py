@@ -168,7 +168,7 @@ def test_tf32_products_under_a_float32_name_are_caught():
     assert judge(Gemm(64, 64, 256, "float32"), tf32).reason is Reason.INACCURATE
 
 
-@pytest.mark.parametrize("terms", [512, 2048])
+@pytest.mark.parametrize("terms", [256, 1024])
 @pytest.mark.parametrize("distribution", ["normal", "constant-rows"])
 def test_float32_sums_in_order_are_honest(terms, distribution):
     def in_order(a, b):
