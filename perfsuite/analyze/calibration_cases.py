@@ -36,8 +36,6 @@ def cases(device: DeviceKind) -> list[CalibrationCase]:
         _library("gemm-512", Gemm(512, 512, 512)),
         _library("gemm-1024", Gemm(1024, 1024, 1024)),
         _library("attention-512", Attention(2, 8, 512, 64)),
-        _library("attention-1024", Attention(2, 8, 1024, 64)),
-        _add("add-16M", 2**24),
         _library("gemm-2048", Gemm(2048, 2048, 2048)),
         _library("attention-4096", Attention(2, 8, 4096, 64)),
         _library("attention-8192", Attention(2, 8, 8192, 64)),

@@ -40,7 +40,7 @@ def run_peers(plan: Plan, output: TextIO) -> None:
         order = [(case, slowdown) for case in known for slowdown in PLANTED]
         random.Random(f"{plan.process} {number}").shuffle(order)
         for case, slowdown in order:
-            if time.monotonic() - started > plan.seconds:
+            if time.monotonic() - started > plan.peers_seconds:
                 return
             clock = open_clock(plan, case, seed=plan.process * 100_000 + number, slowdown=slowdown)
             for rule in rules:

@@ -41,7 +41,8 @@ class Plan:
     calibration: str | None = None
     """The file whose noise figures the gates use."""
     case_count: int = 10
-    peers: bool = False
+    peers_seconds: float = 0.0
+    """Time for the peers' timers, after the gates."""
     setups: int = 0
     """Above 0: no gates, but so many set-ups a case, whose rounds tell how large the noise is."""
 
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
             _measure_noise(plan, output)
         else:
             _gates(plan, output)
-        if plan.peers:
+        if plan.peers_seconds:
             from perfsuite.analyze.calibration_peers import run_peers
 
             run_peers(plan, output)
@@ -64,7 +65,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _measure_noise(plan: Plan, output: TextIO) -> None:
+    started = time.monotonic()
     for case in cases(plan.device):
+        if time.monotonic() - started > plan.seconds:
+            break
         clock = open_clock(plan, case, seed=plan.process)
         rounds = []
         for number in range(plan.setups):
@@ -161,7 +165,7 @@ def slowed(function: Any, slowdown: float) -> Any:
 
 def noise_from(settings: Settings, seconds: float) -> Noise:
     """The noise that the product would reckon with."""
-    return noise_for(settings.device, seconds, file=settings.calibration, gpu=None)[0]
+    return noise_for(settings.device, seconds, file=settings.calibration, gpu=None, alike=True)[0]
 
 
 def _row(plan: Plan, case: CalibrationCase, slowdown: float, rounds: list[Round]) -> dict[str, Any]:

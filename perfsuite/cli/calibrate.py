@@ -23,23 +23,29 @@ from perfsuite.cli.errors import UsageError
 HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
 EXAMPLE = "example:\n  perfsuite calibrate --output .perfsuite/calibration.json --seconds 330"
 
-NOISE_PROCESSES = 3
-NOISE_SETUPS = 8
+NOISE_PROCESSES = 2
+NOISE_SETUPS = 7
 OTHER_SLOWDOWNS = (0.005, 0.02, 0.05)
-PEERS_SHARE = 0.2
-"""Share of the time that the peers' timers get."""
+STARTING_SECONDS = 6.0
+"""What a process takes from its start to its first gate, and to end."""
+NOISE_SECONDS = 20.0
+"""Time after which a process that measures noise begins no further case."""
+GRACE_SECONDS = 10.0
+"""Time after its own limit at which a process is ended; the rows that it wrote count."""
 POLL_SECONDS = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `perfsuite calibrate`."""
     parser.add_argument("--output", type=Path, default=Path(".perfsuite/calibration.json"), help="where to write")
-    parser.add_argument("--seconds", type=float, default=330.0, help="wall time for everything (default 330)")
-    parser.add_argument("--processes", type=int, default=5, help="processes that gate (default 5)")
-    parser.add_argument("--aa", type=int, default=3200, help="gates of a kernel against itself (default 3200)")
+    parser.add_argument("--seconds", type=float, default=360.0, help="wall time for everything (default 360)")
+    parser.add_argument("--processes", type=int, default=4, help="processes that gate (default 4)")
+    parser.add_argument("--aa", type=int, default=3000, help="gates of a kernel against itself (default 3000)")
     parser.add_argument("--planted", type=int, default=400, help="gates with a planted 1%% (default 400)")
-    parser.add_argument("--others", type=int, default=100, help="gates with each of 0.5, 2 and 5%% (default 100)")
-    parser.add_argument("--no-peers", action="store_true", help="leave the peers' timers and rules out")
+    parser.add_argument("--others", type=int, default=80, help="gates with each of 0.5, 2 and 5%% (default 80)")
+    parser.add_argument(
+        "--peers-seconds", type=float, default=20.0, help="time for the peers' timers and rules; 0 leaves them out"
+    )
     parser.add_argument("--portable", action="store_true", help="calibrate the host clock on the CPU")
 
 
@@ -63,9 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         summary = _calibrate(arguments, device, Path(folder))
     from perfsuite.analyze.calibration_summary import table
 
-    print(table(summary))
+    if not summary["aa"]["gates"]:
+        print("no gate ended in the time given: nothing was calibrated", file=sys.stderr)
+        return EXIT_NOTHING_MEASURED
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(summary, indent=1) + "\n")
+    print(table(summary))
     print(f"written to {arguments.output}")
     return 0
 
@@ -83,56 +92,55 @@ def _calibrate(arguments: argparse.Namespace, device: Any, folder: Path) -> dict
     rows_file.touch()
     facts = {"harness": HARNESS} | fingerprint(Path.cwd(), device=device)
     for process in range(NOISE_PROCESSES):
-        _process(Plan(process, device, str(rows_file), 0.0, [], setups=NOISE_SETUPS), folder, started)
+        plan = Plan(process, device, str(rows_file), NOISE_SECONDS, [], setups=NOISE_SETUPS)
+        _process(plan, folder, started)
     noise.write_text(json.dumps(noise_file(read(rows_file), facts)))
 
     def share(total: int) -> int:
         return math.ceil(total / (len(names) * arguments.processes))
 
-    gates = [(name, 0.0, share(arguments.aa)) for name in names]
-    gates += [(name, 0.01, share(arguments.planted)) for name in names]
-    gates += [(name, size, share(arguments.others)) for size in OTHER_SLOWDOWNS if arguments.others for name in names]
+    sizes = [(0.0, arguments.aa), (0.01, arguments.planted)] + [(size, arguments.others) for size in OTHER_SLOWDOWNS]
+    gates = [(name, size, share(total)) for size, total in sizes if total > 0 for name in names]
     for process in range(arguments.processes):
-        left = arguments.seconds - (time.monotonic() - started)
-        if not arguments.no_peers:
-            left -= PEERS_SHARE * arguments.seconds
+        last = process == arguments.processes - 1
+        left = arguments.seconds - (time.monotonic() - started) - arguments.peers_seconds
         plan = Plan(
             NOISE_PROCESSES + process,
             device,
             str(rows_file),
-            left / (arguments.processes - process) - 8.0,
+            max(1.0, left / (arguments.processes - process) - STARTING_SECONDS),
             gates,
             calibration=str(noise),
             case_count=len(names),
+            peers_seconds=arguments.peers_seconds if last else 0.0,
         )
-        _process(plan, folder, started)
-    if not arguments.no_peers:
-        left = arguments.seconds - (time.monotonic() - started)
-        plan = Plan(NOISE_PROCESSES + arguments.processes, device, str(rows_file), left - 8.0, [], peers=True)
         _process(plan, folder, started)
     return summarise(read(rows_file), facts)
 
 
 def _process(plan: Any, folder: Path, started: float) -> None:
-    """Run one worker, telling how far it has come."""
+    """Run one worker, telling how far it has come. What it wrote counts, also where it fails or takes too long."""
     file = folder / f"plan-{plan.process}.json"
     file.write_text(json.dumps(asdict(plan)))
     worker = subprocess.Popen([sys.executable, "-m", "perfsuite.analyze.calibration_worker", str(file)])
-    told = time.monotonic()
+    told = begun = time.monotonic()
     while worker.poll() is None:
         time.sleep(0.1)
+        if time.monotonic() - begun > plan.seconds + plan.peers_seconds + STARTING_SECONDS + GRACE_SECONDS:
+            print(f"process {plan.process} takes too long and is ended", file=sys.stderr)
+            worker.kill()
         if time.monotonic() - told > POLL_SECONDS:
             told = time.monotonic()
             _tell(plan, started)
     if worker.returncode != 0:
-        raise UsageError(f"process {plan.process} of the calibration ended with exit code {worker.returncode}")
+        print(f"process {plan.process} of the calibration ended with exit code {worker.returncode}", file=sys.stderr)
     _tell(plan, started)
 
 
 def _tell(plan: Any, started: float) -> None:
     rows = read(Path(plan.output))
     gates = sum(row["kind"] == "gate" for row in rows)
-    what = "noise" if plan.setups else "peers" if plan.peers else "gates"
+    what = "noise" if plan.setups else "gates"
     print(f"{time.monotonic() - started:6.0f} s  process {plan.process} ({what}), {gates} gates so far", flush=True)
 
 

@@ -111,7 +111,7 @@ def test_a_calibration_that_does_not_fit_is_a_warning(
     file = tmp_path / "calibration.json"
     if text is not None:
         file.write_text(text)
-    noise, warnings = noise_for("cuda", 5e-6, file=file if text is not None else None, gpu=card)
+    noise, warnings = noise_for("cuda", 5e-6, file=file if text is not None else None, gpu=card, alike=True)
     assert warning in warnings[0]
     assert noise.source == ("calibration" if "version" in warning else "built in")
     missing = noise_for("cuda", 5e-6, file=tmp_path / "none.json", gpu=card)
@@ -131,3 +131,12 @@ def test_the_table_fits_a_terminal() -> None:
     assert "1/2000" in text
     assert "299/300" in text
     assert "5/10" in text
+
+
+def test_unlike_kernels_are_taken_to_be_noisier_than_a_kernel_against_itself(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.json"
+    file.write_text(json.dumps(FACTS | {"cases": [{"seconds": 1e-5, "setup_noise": 1e-4, "process_noise": 1e-4}]}))
+    same, other = (noise_for("cuda", 5e-6, file=file, gpu="NVIDIA H200", alike=alike)[0] for alike in (True, False))
+    assert same.setup == 1e-4
+    assert other.setup > 10 * same.setup
+    assert other.process == same.process

@@ -197,7 +197,7 @@ def test_a_side_that_fails_in_its_capture_is_named(card: Card) -> None:
         return a + 1.0
 
     sides = Sides(refuses, takes(card, 1e-5), lambda: Inputs((torch.randn(256),)))
-    with pytest.raises(CaptureError, match="the candidate cannot be captured: RuntimeError: not while capturing$"):
+    with pytest.raises(CaptureError, match=r"the candidate cannot be captured: RuntimeError: not while capturing$"):
         graph.GraphClock(sides).setup()
 
 
