@@ -5,8 +5,8 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 
 Family family_192() {
   static const Instance instances[] = {
-      instance<Config<__half, 192, 96, 2, 2, false, false>>("float16 wgmma 128x192", 1.0),
-      instance<Config<__nv_bfloat16, 192, 96, 2, 2, false, false>>("bfloat16 wgmma 128x192", 1.0),
+      instance<Config<__half, 192, 96, 2, 2, true, false>>("float16 wgmma 128x192"),
+      instance<Config<__nv_bfloat16, 192, 96, 2, 2, true, false>>("bfloat16 wgmma 128x192"),
   };
   return {instances, static_cast<int>(sizeof(instances) / sizeof(instances[0]))};
 }

@@ -5,8 +5,8 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 
 Family family_96() {
   static const Instance instances[] = {
-      instance<Config<__half, 96, 128, 2, 2, true, false>>("float16 wgmma 128x96", 1.0),
-      instance<Config<__nv_bfloat16, 96, 128, 2, 2, true, false>>("bfloat16 wgmma 128x96", 1.0),
+      instance<Config<__half, 96, 128, 2, 2, true, false>>("float16 wgmma 128x96"),
+      instance<Config<__nv_bfloat16, 96, 128, 2, 2, true, false>>("bfloat16 wgmma 128x96"),
   };
   return {instances, static_cast<int>(sizeof(instances) / sizeof(instances[0]))};
 }

@@ -13,9 +13,8 @@ using FamilyFunction = flash::Family (*)();
 
 // By head_dim, smallest first.
 constexpr FamilyFunction families[] = {
-    flash::family_64,  flash::family_80,  flash::family_96,  flash::family_112,
-    flash::family_128, flash::family_144, flash::family_160, flash::family_192,
-    flash::family_256, flash::family_interleaved_narrow,     flash::family_interleaved_wide,
+    flash::family_64,  flash::family_80,  flash::family_96,  flash::family_112, flash::family_128,
+    flash::family_144, flash::family_160, flash::family_192, flash::family_256,
 };
 
 struct Device {
@@ -42,22 +41,20 @@ Device current_device() {
 bool flash_attention_supported(const AttentionArguments& arguments) {
   // A negative or NaN scale would make the row's largest score its smallest weight.
   return (arguments.type == ScalarType::float16 || arguments.type == ScalarType::bfloat16) &&
-         arguments.head_dim <= 256 && arguments.scale >= 0.0f &&
-         flash::describe(arguments) != flash::Description::none &&
+         arguments.head_dim <= 256 && arguments.scale >= 0.0f && flash::describable(arguments) &&
          current_device().hopper;
 }
 
 const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
   const int multiprocessors = current_device().multiprocessors;
-  const bool interleaved = flash::describe(arguments) == flash::Description::interleaved;
   const flash::Instance* best = nullptr;
   flash::Plan best_plan{};
   for (const FamilyFunction function : families) {
     const flash::Family family = function();
     for (int i = 0; i < family.count; ++i) {
       const flash::Instance& instance = family.instances[i];
-      if (instance.type != arguments.type || instance.interleaved != interleaved ||
-          instance.head_dim < arguments.head_dim || (best != nullptr && instance.head_dim > best->head_dim)) {
+      if (instance.type != arguments.type || instance.head_dim < arguments.head_dim ||
+          (best != nullptr && instance.head_dim > best->head_dim)) {
         continue;
       }
       const flash::Plan candidate = flash::plan(instance, arguments, multiprocessors);

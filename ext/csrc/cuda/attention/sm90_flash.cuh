@@ -22,13 +22,11 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 // Compile-time shape of a kernel. With `ping_pong` the warpgroups issue their products in turn, so that one's softmax
 // falls under the others' products. With `split_keys` the two warpgroups share 64 rows, take alternate blocks of keys
 // and combine at the end: for few, short tiles.
-template <typename T_, int HeadDim, int BlockN, int Consumers, int Stages, bool PingPong, bool SplitKeys,
-          bool Interleaved = false>
+template <typename T_, int HeadDim, int BlockN, int Consumers, int Stages, bool PingPong, bool SplitKeys>
 struct Config {
   using T = T_;
   static constexpr int head_dim = HeadDim, block_n = BlockN, consumers = Consumers, stages = Stages;
-  static constexpr bool ping_pong = PingPong, split_keys = SplitKeys, interleaved = Interleaved;
-  static constexpr int maps = Interleaved ? interleave : 1;
+  static constexpr bool ping_pong = PingPong, split_keys = SplitKeys;
   static constexpr int panels = (HeadDim + 63) / 64;
   static constexpr int block_m = SplitKeys ? 64 : 64 * Consumers;
   static constexpr int q_tiles = SplitKeys ? 1 : Consumers;
@@ -40,7 +38,7 @@ struct Config {
   static constexpr int combine_bytes = SplitKeys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
   static constexpr int barriers = 2 * q_tiles + 4 * Stages;
   static constexpr int shared_bytes = 1024 + q_tiles * q_bytes + 2 * Stages * kv_bytes + combine_bytes + barriers * 8;
-  static_assert(HeadDim % 8 == 0 && BlockN % (Interleaved ? 64 : 16) == 0 && HeadDim <= 256 && BlockN <= 256);
+  static_assert(HeadDim % 16 == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !SplitKeys));
   // A warpgroup waits for the K of its next block but one before it lets go of a V: when it takes every other block,
@@ -130,20 +128,14 @@ struct Layout {
 };
 
 template <typename C>
-__device__ __forceinline__ void produce(const TensorMaps<C::maps>& maps, const Parameters& p, const Layout<C>& shared) {
+__device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& shared) {
   uint32_t k_count = 0, v_count = 0;
   uint32_t q_parity = 1;
-  // `rows` rows from `row`, a multiple of the maps' number, of one head.
-  const auto load = [&](const CUtensorMap* map, const uint16_t* shift, uint32_t to, uint32_t full, int rows, int row,
-                        int head, int batch, uint64_t policy) {
-    ptx::mbarrier_arrive_expect_tx(full, C::panels * rows * 128);
-#pragma unroll(C::interleaved ? 1 : C::panels)
+  const auto load_kv = [&](const CUtensorMap* map, uint32_t tile, uint32_t full, int row, int head, int batch) {
+    ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
+#pragma unroll
     for (int panel = 0; panel < C::panels; ++panel) {
-#pragma unroll 1
-      for (int m = 0; m < C::maps; ++m) {
-        ptx::tma_load_4d(to + (panel * C::maps + m) * (rows / C::maps) * 128, map + m, full,
-                         panel * 64 + (C::interleaved ? shift[m] : 0), row / C::maps, head, batch, policy);
-      }
+      ptx::tma_load_4d(tile + panel * C::block_n * 128, map, full, panel * 64, row, head, batch, ptx::evict_last);
     }
   };
   for (int i = 0;; ++i) {
@@ -156,23 +148,25 @@ __device__ __forceinline__ void produce(const TensorMaps<C::maps>& maps, const P
     const auto load_k = [&](int j) {
       const uint32_t stage = ring_stage<C::stages>(k_count);
       ptx::mbarrier_wait(shared.k_empty(stage), ring_parity<C::stages>(k_count) ^ 1);
-      load(maps.k, p.shift.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), C::block_n, j * C::block_n, kv_head,
-           tile.batch, ptx::evict_last);
+      load_kv(&p.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), j * C::block_n, kv_head, tile.batch);
       ++k_count;
     };
     const auto load_v = [&](int j) {
       const uint32_t stage = ring_stage<C::stages>(v_count);
       ptx::mbarrier_wait(shared.v_empty(stage), ring_parity<C::stages>(v_count) ^ 1);
-      load(maps.v, p.shift.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), C::block_n, j * C::block_n, kv_head,
-           tile.batch, ptx::evict_last);
+      load_kv(&p.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), j * C::block_n, kv_head, tile.batch);
       ++v_count;
     };
     load_k(blocks - 1);
 #pragma unroll
     for (int w = 0; w < C::q_tiles; ++w) {
       ptx::mbarrier_wait(shared.q_empty(w), q_parity);
-      load(maps.q, p.shift.q, shared.q + w * C::q_bytes, shared.q_full(w), 64, row + w * 64, tile.head, tile.batch,
-           ptx::evict_first);
+      ptx::mbarrier_arrive_expect_tx(shared.q_full(w), C::q_bytes);
+#pragma unroll
+      for (int panel = 0; panel < C::panels; ++panel) {
+        ptx::tma_load_4d(shared.q + w * C::q_bytes + panel * 64 * 128, &p.q, shared.q_full(w), panel * 64,
+                         row + w * 64, tile.head, tile.batch, ptx::evict_first);
+      }
     }
     q_parity ^= 1;
     // Scores run one block ahead of the product with V, so K leads by one.
@@ -228,7 +222,7 @@ struct Consumer {
     ptx::wgmma_fence_operand(s);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < (d + 15) / 16; ++i) {
+    for (int i = 0; i < d / 16; ++i) {
       const int panel = i / 4, within = i % 4 * 2;
       ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + panel * 512 + within, k + panel * (n * 8) + within, i != 0);
     }
@@ -249,23 +243,22 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  __device__ __forceinline__ void release_k(uint32_t count) const { release(shared.k_empty(ring_stage<C::stages>(count))); }
-  __device__ __forceinline__ void release_v(uint32_t count) const { release(shared.v_empty(ring_stage<C::stages>(count))); }
-
-  // The query, of this warpgroup's 64, whose scores are in this thread's registers: the first or second of its two rows.
-  __device__ __forceinline__ int row(int h) const {
-    const int warp = threadIdx.x % 128 / 32;
-    return C::interleaved ? lane / 4 * 8 + warp * 2 + h : warp * 16 + lane / 4 + h * 8;
+  __device__ __forceinline__ void release_k(uint32_t count) const {
+    release(shared.k_empty(ring_stage<C::stages>(count)));
+  }
+  __device__ __forceinline__ void release_v(uint32_t count) const {
+    release(shared.v_empty(ring_stage<C::stages>(count)));
   }
 
   // Masks block j where its end lies past what the first row sees.
   __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row) const {
     const int unmasked = p.causal ? min(p.seq_kv, first_row + 1) : p.seq_kv;
     if ((j + 1) * n > unmasked) {
-      const int first_key = j * n + lane % 4 * 2 * C::maps;
-      const int limit0 = p.causal ? min(p.seq_kv, first_row + row(0) + 1) : p.seq_kv;
-      const int limit1 = p.causal ? min(p.seq_kv, first_row + row(1) + 1) : p.seq_kv;
-      mask_scores<C::maps>(s, limit0 - first_key, limit1 - first_key);
+      const int row = first_row + threadIdx.x % 128 / 32 * 16 + lane / 4;
+      const int first_column = j * n + lane % 4 * 2;
+      const int limit0 = p.causal ? min(p.seq_kv, row + 1) : p.seq_kv;
+      const int limit1 = p.causal ? min(p.seq_kv, row + 9) : p.seq_kv;
+      mask_scores(s, limit0 - first_column, limit1 - first_column);
     }
   }
 
@@ -345,9 +338,6 @@ struct Consumer {
     if constexpr (C::ping_pong) {
       if (group == C::consumers - 1) ptx::bar_arrive(turn_barrier, 256);
     }
-    if constexpr (C::split_keys) {
-      if (group == 0) ptx::bar_arrive(combine_empty_barrier, 256);
-    }
     for (int i = 0;; ++i) {
       const Tile tile = tile_at<C::block_m>(p, i);
       if (!tile.valid) return;
@@ -387,7 +377,6 @@ struct Consumer {
   __device__ __forceinline__ void combine(const Tile& tile, int first_row) {
     const uint32_t mine = shared.combine + threadIdx.x % 128 * 4;
     if (group == 1) {
-      ptx::bar_sync(combine_empty_barrier, 256);
 #pragma unroll
       for (int e = 0; e < d / 2; ++e) store_shared(mine + e * 512, o[e]);
 #pragma unroll
@@ -395,7 +384,8 @@ struct Consumer {
         store_shared(mine + (d / 2 + h) * 512, state.maximum[h]);
         store_shared(mine + (d / 2 + 2 + h) * 512, state.sum[h]);
       }
-      ptx::bar_arrive(combine_full_barrier, 256);
+      ptx::bar_sync(combine_full_barrier, 256);
+      ptx::bar_sync(combine_empty_barrier, 256);
     } else {
       ptx::bar_sync(combine_full_barrier, 256);
       float own[2], other[2];
@@ -413,7 +403,7 @@ struct Consumer {
       for (int e = 0; e < d / 2; ++e) {
         o[e] = o[e] * own[e % 4 / 2] + load_shared(mine + e * 512) * other[e % 4 / 2];
       }
-      ptx::bar_arrive(combine_empty_barrier, 256);
+      ptx::bar_sync(combine_empty_barrier, 256);
       store(tile, first_row);
     }
   }
@@ -432,11 +422,11 @@ struct Consumer {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float factor = finish(state, h);
-      const int at = first_row + row(h);
-      T* const to = head + at * p.out_seq;
-      const bool inside = at < p.seq_q;
+      const int row = first_row + threadIdx.x % 128 / 32 * 16 + lane / 4 + 8 * h;
+      T* const to = head + row * p.out_seq;
+      const bool inside = row < p.seq_q;
 #pragma unroll
-      for (int g = 0; g + 4 <= d / 8 && !C::interleaved; g += 4) {
+      for (int g = 0; g + 4 <= d / 8; g += 4) {
         uint32_t x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -447,17 +437,10 @@ struct Consumer {
         if (inside && column < p.head_dim) *reinterpret_cast<uint4*>(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
       }
 #pragma unroll
-      for (int g = C::interleaved ? 0 : d / 8 / 4 * 4; g < d / 8; ++g) {
+      for (int g = d / 8 / 4 * 4; g < d / 8; ++g) {
         const int column = 8 * g + 2 * quad;
         const uint32_t x = pack(T{}, o[4 * g + 2 * h] * factor, o[4 * g + 2 * h + 1] * factor);
-        if (!inside || column >= p.head_dim) continue;
-        if (!C::interleaved || p.store_pairs) {
-          *reinterpret_cast<uint32_t*>(to + column) = x;
-        } else {
-          uint16_t* const elements = reinterpret_cast<uint16_t*>(to + column);
-          elements[0] = static_cast<uint16_t>(x);
-          if (column + 1 < p.head_dim) elements[1] = static_cast<uint16_t>(x >> 16);
-        }
+        if (inside && column < p.head_dim) *reinterpret_cast<uint32_t*>(to + column) = x;
       }
     }
   }
@@ -479,18 +462,15 @@ struct Consumer {
 };
 
 template <typename C>
-__global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_constant__ TensorMaps<C::maps> maps,
-                                                                 const __grid_constant__ Parameters p) {
+__global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_constant__ Parameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char raw[];
   const Layout<C> shared(raw);
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp == 0 && ptx::elect_sync()) {
-    for (int m = 0; m < C::maps; ++m) {
-      ptx::prefetch_tensormap(maps.q + m);
-      ptx::prefetch_tensormap(maps.k + m);
-      ptx::prefetch_tensormap(maps.v + m);
-    }
+    ptx::prefetch_tensormap(&p.q);
+    ptx::prefetch_tensormap(&p.k);
+    ptx::prefetch_tensormap(&p.v);
     for (int w = 0; w < C::q_tiles; ++w) {
       ptx::mbarrier_init(shared.q_full(w), 1);
       ptx::mbarrier_init(shared.q_empty(w), C::split_keys ? 8 : 4);
@@ -507,7 +487,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   __syncthreads();
   if (warp >= 4 * C::consumers) {
     ptx::setmaxnreg_dec<C::producer_registers>();
-    if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(maps, p, shared);
+    if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
   } else {
     ptx::setmaxnreg_inc<C::consumer_registers>();
     Consumer<C> consumer(p, shared, warp / 4);
@@ -517,14 +497,14 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
 }
 
 template <typename C>
-inline Instance instance(const char* name, double relative_cost) {
+inline Instance instance(const char* name, double relative_cost = 1.0, double relative_cost_causal = 1.0) {
   return {ptx::is_bfloat16<typename C::T> ? ScalarType::bfloat16 : ScalarType::float16,
           C::head_dim,
           C::block_m,
           C::block_n,
-          C::interleaved,
           C::split_keys,
           relative_cost,
+          relative_cost_causal,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
 }
 

@@ -17,22 +17,8 @@ enum class Schedule : int32_t {
   pairs,   // causal: a long and a short tile of one head together, all pairs of equal length
 };
 
-// A row of a tensor whose pitch is no multiple of 16 bytes cannot be a row of a tensor map; every eighth row can. Such a
-// tensor has eight maps, rows i, i + 8, i + 16, .. in map i, each from the 16-byte boundary before its first element:
-// the elements between are `shift`. In shared memory, row r of a tile of n rows lies at r % 8 * (n / 8) + r / 8: sums
-// over keys do not mind, masks and the output's rows take it into account.
-constexpr int interleave = 8;
-
-template <int Maps>
-struct TensorMaps {
-  CUtensorMap q[Maps], k[Maps], v[Maps];  // 4-D: head_dim, sequence, head, batch
-};
-
-struct Shifts {
-  uint16_t q[interleave], k[interleave], v[interleave];
-};
-
 struct Parameters {
+  CUtensorMap q, k, v;                   // 4-D: head_dim, sequence, head, batch
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
   int32_t seq_q, seq_kv, head_dim;
@@ -41,8 +27,6 @@ struct Parameters {
   int32_t section;                       // heads of a section of Schedule::snake
   Schedule schedule;
   float scale_log2;                      // scale * log2(e)
-  Shifts shift;
-  bool store_pairs;                      // interleaved: 4-byte stores fit the output, else 2-byte ones
   bool causal;
 };
 
@@ -50,9 +34,9 @@ struct Instance {
   ScalarType type;
   int head_dim;            // computes any multiple of 8 up to this
   int block_m, block_n;    // queries and keys of a tile
-  bool interleaved;        // for tensors that need eight maps
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
-  double relative_cost;    // of a product of 64 queries with one key, against this head_dim's other instances: measured
+  // Of a product of 64 queries with one key, against this head_dim's other instances: measured.
+  double relative_cost, relative_cost_causal;
   attention::Kernel kernel;
 };
 

@@ -14,7 +14,5 @@ Family family_144();
 Family family_160();
 Family family_192();
 Family family_256();
-Family family_interleaved_narrow();  // head_dim to 128
-Family family_interleaved_wide();
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash

@@ -11,59 +11,26 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
+TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
+                            const HeadStrides& stride, int box_rows) {
+  TensorMapArguments map;
+  map.pointer = pointer;
+  map.type = a.type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
+  map.rank = 4;
+  const int64_t sizes[] = {a.head_dim, seq, heads, a.batch};
+  const int64_t strides[] = {1, stride.seq, stride.head, stride.batch};
+  for (int i = 0; i < 4; ++i) {
+    map.size[i] = static_cast<uint64_t>(sizes[i]);
+    // The stride of an extent of 1 is never used, and may be anything.
+    map.stride_bytes[i] = static_cast<uint64_t>(sizes[i] == 1 ? a.head_dim : strides[i]) * 2;
+  }
+  map.box[0] = 64;
+  map.box[1] = static_cast<uint32_t>(box_rows);
+  map.box[2] = map.box[3] = 1;
+  return map;
+}
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-struct Input {
-  const void* pointer;
-  int seq, heads, rows;  // rows of a tile
-  const HeadStrides& stride;
-};
-
-// Map i of `count` takes the rows i, i + count, .. Where there are none, `shift` points past the row's end: zeros.
-const char* encode(CUtensorMap* maps, uint16_t* shift, int count, const AttentionArguments& a, const Input& input) {
-  for (int i = 0; i < count; ++i) {
-    const bool any = i < input.seq;
-    const uintptr_t first =
-        reinterpret_cast<uintptr_t>(input.pointer) + (any ? static_cast<uintptr_t>(i * input.stride.seq * 2) : 0);
-    const uintptr_t elements_before = first % 16 / 2;
-    shift[i] = any ? static_cast<uint16_t>(elements_before) : uint16_t{4096};
-    TensorMapArguments map;
-    map.pointer = reinterpret_cast<const void*>(first - elements_before * 2);
-    map.type = a.type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
-    map.rank = 4;
-    const int64_t sizes[] = {a.head_dim + static_cast<int64_t>(elements_before),
-                             any ? ceil_div(input.seq - i, count) : 1, input.heads, a.batch};
-    const int64_t strides[] = {1, input.stride.seq * count, input.stride.head, input.stride.batch};
-    for (int dim = 0; dim < 4; ++dim) {
-      map.size[dim] = static_cast<uint64_t>(sizes[dim]);
-      // The stride of an extent of 1 is never used, and may be anything.
-      map.stride_bytes[dim] = static_cast<uint64_t>(sizes[dim] == 1 ? 512 : strides[dim] * 2);
-    }
-    map.box[0] = 64;
-    map.box[1] = static_cast<uint32_t>(input.rows / count);
-    map.box[2] = map.box[3] = 1;
-    const char* error = encode_tensor_map(maps + i, map);
-    if (error != nullptr) return error;
-  }
-  return nullptr;
-}
-
-template <int Maps>
-const char* launch_with(const Instance& instance, const Plan& plan, const AttentionArguments& a, Parameters& p,
-                        cudaStream_t stream) {
-  TensorMaps<Maps> maps;
-  const char* error = encode(maps.q, p.shift.q, Maps, a, {a.q, a.seq_q, a.heads, 64, a.q_stride});
-  if (error == nullptr) {
-    error = encode(maps.k, p.shift.k, Maps, a, {a.k, a.seq_kv, a.kv_heads, instance.block_n, a.k_stride});
-  }
-  if (error == nullptr) {
-    error = encode(maps.v, p.shift.v, Maps, a, {a.v, a.seq_kv, a.kv_heads, instance.block_n, a.v_stride});
-  }
-  if (error != nullptr) return error;
-  void* arguments[] = {&maps, &p};
-  return attention::launch(instance.kernel, dim3(static_cast<unsigned>(plan.blocks)), instance.kernel.threads, arguments,
-                           stream);
-}
 
 }  // namespace
 
@@ -73,7 +40,8 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   const int64_t tiles = m_tiles * batch_heads;
   const int64_t blocks = std::min<int64_t>(multiprocessors, tiles);
   const int64_t all_keys = ceil_div(a.seq_kv, instance.block_n);
-  const double block_cost = instance.relative_cost * instance.block_n * (instance.split_keys ? 1 : instance.block_m / 64);
+  const double block_cost = (a.causal ? instance.relative_cost_causal : instance.relative_cost) * instance.block_n *
+                            (instance.split_keys ? 1 : instance.block_m / 64);
   Plan plan;
   plan.blocks = static_cast<int>(blocks);
   plan.section = static_cast<int>(batch_heads);
@@ -104,33 +72,33 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   return plan;
 }
 
-Description describe(const AttentionArguments& a) {
-  const auto multiple = [](int64_t size, int64_t elements) {
-    return size == 1 || (elements > 0 && elements % 8 == 0 && elements < int64_t{1} << 38);
+bool describable(const AttentionArguments& a) {
+  const auto aligned = [&](const void* pointer, int seq, int heads, const HeadStrides& stride) {
+    const auto multiple = [](int64_t size, int64_t elements) {
+      return size == 1 || (elements > 0 && elements % 8 == 0 && elements < int64_t{1} << 38);
+    };
+    return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && multiple(seq, stride.seq) &&
+           multiple(heads, stride.head) && multiple(a.batch, stride.batch);
   };
-  const auto heads_aligned = [&](int heads, const HeadStrides& stride) {
-    return multiple(heads, stride.head) && multiple(a.batch, stride.batch);
-  };
-  const auto rows_aligned = [&](const void* pointer, int seq, const HeadStrides& stride) {
-    return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && multiple(seq, stride.seq);
-  };
-  if (!heads_aligned(a.heads, a.q_stride) || !heads_aligned(a.kv_heads, a.k_stride) ||
-      !heads_aligned(a.kv_heads, a.v_stride)) {
-    return Description::none;
-  }
-  if (a.head_dim % 8 == 0 && rows_aligned(a.q, a.seq_q, a.q_stride) && rows_aligned(a.k, a.seq_kv, a.k_stride) &&
-      rows_aligned(a.v, a.seq_kv, a.v_stride) && rows_aligned(a.out, a.seq_q, a.out_stride) &&
-      heads_aligned(a.heads, a.out_stride)) {
-    return Description::direct;
-  }
-  const auto positive = [](int seq, const HeadStrides& stride) { return seq == 1 || stride.seq > 0; };
-  return positive(a.seq_q, a.q_stride) && positive(a.seq_kv, a.k_stride) && positive(a.seq_kv, a.v_stride)
-             ? Description::interleaved
-             : Description::none;
+  return a.head_dim % 8 == 0 && aligned(a.q, a.seq_q, a.heads, a.q_stride) &&
+         aligned(a.k, a.seq_kv, a.kv_heads, a.k_stride) && aligned(a.v, a.seq_kv, a.kv_heads, a.v_stride) &&
+         aligned(a.out, a.seq_q, a.heads, a.out_stride);
 }
 
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {
   Parameters p{};
+  const struct {
+    CUtensorMap* map;
+    const void* pointer;
+    int seq, heads, rows;
+    const HeadStrides& stride;
+  } tensors[] = {{&p.q, a.q, a.seq_q, a.heads, 64, a.q_stride},
+                 {&p.k, a.k, a.seq_kv, a.kv_heads, instance.block_n, a.k_stride},
+                 {&p.v, a.v, a.seq_kv, a.kv_heads, instance.block_n, a.v_stride}};
+  for (const auto& t : tensors) {
+    const char* error = encode_tensor_map(t.map, head_map(t.pointer, a, t.seq, t.heads, t.stride, t.rows));
+    if (error != nullptr) return error;
+  }
   p.out = a.out;
   p.out_batch = a.out_stride.batch;
   p.out_head = a.out_stride.head;
@@ -146,10 +114,9 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;
   p.causal = a.causal;
-  p.store_pairs = a.head_dim % 2 == 0 && reinterpret_cast<uintptr_t>(a.out) % 4 == 0 && a.out_stride.seq % 2 == 0 &&
-                  a.out_stride.head % 2 == 0 && a.out_stride.batch % 2 == 0;
-  return instance.interleaved ? launch_with<interleave>(instance, plan, a, p, stream)
-                              : launch_with<1>(instance, plan, a, p, stream);
+  void* arguments[] = {&p};
+  const dim3 blocks(static_cast<unsigned>(plan.blocks));
+  return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream);
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash

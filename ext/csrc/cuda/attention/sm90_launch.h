@@ -16,14 +16,8 @@ struct Plan {
 
 Plan plan(const Instance& instance, const AttentionArguments& arguments, int multiprocessors);
 
-// How TMA can describe the inputs, and stores the output.
-enum class Description {
-  none,
-  direct,       // rows of a multiple of 16 bytes, 16-byte stores
-  interleaved,  // rows of any length, eight maps a tensor (TensorMaps)
-};
-
-Description describe(const AttentionArguments& arguments);
+// Whether TMA can describe the inputs, and 16-byte stores the output.
+bool describable(const AttentionArguments& arguments);
 
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& arguments,
                    cudaStream_t stream);

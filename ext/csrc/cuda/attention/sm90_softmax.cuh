@@ -46,17 +46,13 @@ __device__ __forceinline__ uint32_t pack(__nv_bfloat16, float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// -inf where a key is at or past the row's limit (limits relative to this thread's first key). `Interleave` as in
-// TensorMaps: column 8 j + 2 (lane % 4) + parity of a block of 2 N keys is the key
-// (column % (2 N / Interleave)) Interleave + column / (2 N / Interleave).
-template <int Interleave, int N>
+// -inf where the column is at or past the row's limit (limits relative to this thread's first column).
+template <int N>
 __device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit1) {
-  constexpr int groups = 2 * N / 8 / Interleave;  // of 8 columns, in one map's share
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const int j = i / 4, parity = i % 2;
-    const int key = Interleave == 1 ? 8 * j + parity : Interleave * (8 * (j % groups) + parity) + j / groups;
-    if (key >= (i % 4 < 2 ? limit0 : limit1)) s[i] = minus_infinity;
+    const int column = 8 * (i / 4) + i % 2;
+    if (column >= (i % 4 < 2 ? limit0 : limit1)) s[i] = minus_infinity;
   }
 }
 
