@@ -7,6 +7,8 @@ from typing import Any
 
 from perfsuite.report import figures
 
+MOST_ROWS = 300
+MOST_SENTENCES = 60
 _HEAD = ("case", "rival", "speed", "interval", "target", "candidate", "rival time", "verdict")
 
 
@@ -18,14 +20,23 @@ def table(cases: Sequence[Mapping[str, Any]], *, worst_first: bool = True) -> st
 
 
 def summary(cases: Sequence[Mapping[str, Any]], *, title: str, notes: Sequence[str] = ()) -> str:
-    """A whole page: what came of the run, the table, and a sentence for each case that is not met."""
+    """A whole page: what came of the run, the table, and a sentence for each case that is not met.
+
+    Bounded, worst first, since CI takes a summary of one mebibyte at most.
+    """
+    ordered = figures.worst_first(cases)
     parts = [f"## {title}", figures.counts(cases) or "nothing was measured", *notes]
     if cases:
-        parts.append(table(cases))
-    bad = [case for case in figures.worst_first(cases) if case["verdict"] != "MET"]
+        parts.append(table(ordered[:MOST_ROWS], worst_first=False) + _more(len(ordered) - MOST_ROWS, "\n\n"))
+    bad = [case for case in ordered if case["verdict"] != "MET"]
     if bad:
-        parts.append("\n".join(f"- **{case['verdict']}** `{case['case']}`: {case['sentence']}" for case in bad))
+        told = [f"- **{case['verdict']}** `{case['case']}`: {case['sentence']}" for case in bad[:MOST_SENTENCES]]
+        parts.append("\n".join(told) + _more(len(bad) - MOST_SENTENCES, "\n- "))
     return "\n\n".join(parts) + "\n"
+
+
+def _more(left_out: int, before: str) -> str:
+    return f"{before}and {left_out} more, which the record holds" if left_out > 0 else ""
 
 
 def environment(case: Mapping[str, Any]) -> str:

@@ -117,6 +117,15 @@ def test_markdown_has_a_row_a_case_and_says_what_is_not_met() -> None:
     assert "NVIDIA H200; CUDA 13.0, torch 2.13.0, harness 1; commit c0ffeec0ffee" in page
 
 
+def test_markdown_is_bounded_and_keeps_the_worst() -> None:
+    many = [case(f"{n}x1x1 float16", verdict="MISSED", speed=0.5 + n / 1e5) for n in range(5000)]
+    page = markdown.summary([*many, *MIXED], title="gates")
+    assert len(page) < 2**17
+    assert "5x5x5" in page
+    assert "and 4706 more, which the record holds" in page
+    assert "- and 4944 more, which the record holds" in page
+
+
 def test_a_cpu_record_says_that_it_is_not_a_gpus() -> None:
     text = markdown.environment(case(gpu=None, cpu="Some CPU", dirty=True))
     assert text.startswith("CPU (Some CPU), portable backend, not a GPU; ")
