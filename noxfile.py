@@ -10,6 +10,7 @@ in constraints.txt is installed.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import shutil
@@ -37,26 +38,38 @@ def group(name: str) -> list[str]:
     return nox.project.dependency_groups(PROJECT, name)
 
 
+def pins() -> tuple[str, ...]:
+    """Hold what is installed to the pinned versions, except beside a torch of the machine's own."""
+    return () if OWN_TORCH else CONSTRAINTS
+
+
+def install_torch(session: nox.Session) -> None:
+    """Install the pinned torch, if the machine has none."""
+    if not OWN_TORCH:
+        session.install(*CONSTRAINTS, "torch")
+
+
 def install_tools(session: nox.Session, *groups: str) -> None:
-    """Install dependency groups, held to the pinned versions where torch is not the machine's own."""
-    pins = () if OWN_TORCH else CONSTRAINTS
-    session.install(*pins, *(requirement for name in groups for requirement in group(name)))
+    """Install dependency groups."""
+    session.install(*pins(), *(requirement for name in groups for requirement in group(name)))
 
 
 def install_project(session: nox.Session) -> None:
     """Install torch (if the machine has none), the build tools, and this project with its extension, in place."""
-    if not OWN_TORCH:
-        session.install(*CONSTRAINTS, "torch")
+    install_torch(session)
     install_tools(session, "build", "test")
-    session.install(*(() if OWN_TORCH else CONSTRAINTS), "--no-build-isolation", "-v", "-e", ".", silent=True)
+    session.install(*pins(), "--no-build-isolation", "-v", "-e", ".", silent=True)
     session.run("python", "-m", "cuda_llm_ops")
 
 
-def sees_gpu(session: nox.Session) -> bool:
+def sees_gpu() -> bool:
     """Whether the NVIDIA driver answers and names at least one GPU; asks NVML, so that no CUDA context is created."""
-    probe = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
-    answer = session.run("python", "-c", probe, silent=True, success_codes=[0, 1], log=False)
-    return str(answer).strip().isdigit() and int(str(answer).strip()) > 0
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_uint()
+    return nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 and count.value > 0
 
 
 @nox.session(default=True)
@@ -67,11 +80,12 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
 
 
-@nox.session(default=True)
+@nox.session(default=True, venv_params=TORCH_VENV)
 def typecheck(session: nox.Session) -> None:
-    """Check types with mypy."""
+    """Check types with mypy, against torch's own annotations."""
+    install_torch(session)
     install_tools(session, "typecheck", "test")
-    session.install(*CONSTRAINTS, "numpy", "rich", "Jinja2", "nvidia-ml-py")
+    session.install(*pins(), *PROJECT["project"]["dependencies"])
     session.run("mypy", *session.posargs)
 
 
@@ -85,14 +99,16 @@ def tests(session: nox.Session) -> None:
 @nox.session(default=False, venv_params=TORCH_VENV)
 def bench(session: nox.Session) -> None:
     """Gate the kernels against the library: on the GPU, or, where there is none, the portable kernels on the CPU."""
+    gpu = sees_gpu()
+    if not gpu:
+        print("No GPU here: gating the portable kernels against torch's CPU library with a host clock.", flush=True)
     install_project(session)
     kept = ROOT / ".perfsuite"
     kept.mkdir(exist_ok=True)
     keep = [f"--perf-record={kept / 'bench.jsonl'}", f"--perf-markdown={kept / 'bench.md'}"]
-    if sees_gpu(session):
+    if gpu:
         session.run("pytest", "--gpu", "tests/perf", *keep, *session.posargs)
     else:
-        print("No GPU here: gating the portable kernels against torch's CPU library with a host clock.", flush=True)
         session.run("pytest", "--perf-portable", "tests/perf", "--ignore=tests/perf/hopper", *keep, *session.posargs)
 
 
@@ -100,7 +116,7 @@ def bench(session: nox.Session) -> None:
 def exploits(session: nox.Session) -> None:
     """Try every attack of docs/threat-model.md and its honest twin, and print the table; also on a GPU, if any."""
     install_project(session)
-    gpu = ["--gpu"] if sees_gpu(session) else []
+    gpu = ["--gpu"] if sees_gpu() else []
     session.run("pytest", "-q", "tests/exploits", *gpu, *session.posargs)
 
 
