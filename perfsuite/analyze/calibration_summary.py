@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.verdict.interval import clopper_pearson
@@ -22,21 +23,18 @@ FOUND = 0.99
 
 def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
     """What calibration.json holds: `facts` (gpu, harness, commit, ...), then the rates in all, by case and by peer."""
-    gates = [row for row in rows if row["kind"] == "gate"]
-    names = list(dict.fromkeys(row["case"] for row in gates))
-    noises = {name: noise_of([row for row in gates if row["case"] == name and not row["slowdown"]]) for name in names}
-    shared = math.sqrt(statistics.fmean(one[1] ** 2 for one in noises.values())) if noises else 0.0
+    gates = [row for row in rows if row["kind"] == "gate" and row["seconds"] is not None]
+    found = {
+        name: components([row for row in gates if row["case"] == name and not row["slowdown"]])
+        for name in sorted(_cases_in(gates), key=lambda name: _seconds(gates, name))
+    }
+    between = process_noise(found.values())
     cases = []
-    for name in names:
+    for name, one in found.items():
         own = [row for row in gates if row["case"] == name]
-        setup, process = noises[name]
-        # A few processes say little about one case: the mean over all cases is the least that is assumed.
-        cases.append(
-            {"case": name, "seconds": statistics.median(row["seconds"] for row in own), "setup_noise": setup}
-            | {"process_noise": max(process, shared)}
-            | rates(own)
-            | {"gpu_seconds_per_gate_median": statistics.median(row["gpu_seconds"] for row in own)}
-        )
+        noise = {"setup_noise": one.setup_noise, "process_noise": between}
+        spent = {"gpu_seconds_per_gate_median": statistics.median(row["gpu_seconds"] for row in own)}
+        cases.append({"case": name, "seconds": _seconds(gates, name)} | noise | rates(own) | spent)
     peers = []
     for peer in dict.fromkeys(row["peer"] for row in rows if row["kind"] == "peer"):
         own = [row for row in rows if row["kind"] == "peer" and row["peer"] == peer]
@@ -54,23 +52,23 @@ def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def noise_file(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
     """A calibration.json that holds no rates yet: the noise that gates are to reckon with while they are calibrated."""
-    noises = {
-        name: noise_of([row for row in rows if row["case"] == name]) for name in dict.fromkeys(r["case"] for r in rows)
-    }
-    shared = math.sqrt(statistics.fmean(one[1] ** 2 for one in noises.values()))
-    seconds = {name: statistics.median(row["seconds"] for row in rows if row["case"] == name) for name in noises}
-    return {
-        **facts,
-        "cases": [
-            {
-                "case": name,
-                "seconds": seconds[name],
-                "setup_noise": max(setup, next(least for below, least in FEW_SETUPS if seconds[name] < below)),
-                "process_noise": max(process, shared),
-            }
-            for name, (setup, process) in noises.items()
-        ],
-    }
+    rows = [row for row in rows if row["seconds"] is not None]
+    cases = []
+    found = {name: components([row for row in rows if row["case"] == name]) for name in _cases_in(rows)}
+    for name, one in found.items():
+        seconds = _seconds(rows, name)
+        least = next(least for below, least in FEW_SETUPS if seconds < below)
+        cases.append({"case": name, "seconds": seconds, "setup_noise": max(one.setup_noise, least)})
+    return {**facts, "cases": [one | {"process_noise": process_noise(found.values())} for one in cases]}
+
+
+def _seconds(rows: Sequence[Row], case: str) -> float:
+    """Seconds of a call of a case."""
+    return statistics.median(row["seconds"] for row in rows if row["case"] == case)
+
+
+def _cases_in(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["case"] for row in rows))
 
 
 def rates(rows: Sequence[Row]) -> dict[str, Any]:
@@ -118,8 +116,23 @@ def smallest_found(planted: Iterable[Mapping[str, Any]]) -> float | None:
     return found
 
 
-def noise_of(rows: Sequence[Row]) -> tuple[float, float]:
-    """Standard deviations of the log ratio between set-ups and between processes, by the analysis of variance.
+@dataclass(frozen=True)
+class Components:
+    """Variances of the log ratio, as estimated: that between processes may come out below zero."""
+
+    setup: float
+    process: float
+    process_error: float
+    """About the standard error of `process`; infinite where there are fewer than two processes."""
+
+    @property
+    def setup_noise(self) -> float:
+        """Standard deviation between set-ups."""
+        return math.sqrt(max(LEAST_NOISE**2, self.setup))
+
+
+def components(rows: Sequence[Row]) -> Components:
+    """The variance between set-ups and between processes, by the analysis of variance.
 
     Each row's `setups` holds (median, standard deviation, count) of the log ratios of its set-ups' rounds. What rounds
     contribute to the medians is taken off the spread of set-ups, and what set-ups contribute off that of processes.
@@ -129,19 +142,31 @@ def noise_of(rows: Sequence[Row]) -> tuple[float, float]:
         groups.setdefault(row["process"], []).extend(tuple(one) for one in row["setups"])
     groups = {process: setups for process, setups in groups.items() if len(setups) > 1}
     if not groups:
-        return LEAST_NOISE, LEAST_NOISE
+        return Components(0.0, 0.0, math.inf)
     freedom = sum(len(setups) - 1 for setups in groups.values())
     means = {process: statistics.fmean(one[0] for one in setups) for process, setups in groups.items()}
     between = sum((one[0] - means[process]) ** 2 for process, setups in groups.items() for one in setups) / freedom
     rounds = statistics.fmean(
         (MEDIAN_SPREAD * sd) ** 2 / count for setups in groups.values() for _, sd, count in setups
     )
-    setup = math.sqrt(max(LEAST_NOISE**2, between - rounds))
     if len(groups) < 2:
-        return setup, LEAST_NOISE
+        return Components(between - rounds, 0.0, math.inf)
     explained = statistics.fmean(between / len(setups) for setups in groups.values())
-    process = math.sqrt(max(LEAST_NOISE**2, statistics.variance(means.values()) - explained))
-    return setup, process
+    excess = statistics.variance(means.values()) - explained
+    return Components(between - rounds, excess, max(explained, LEAST_NOISE**2) * math.sqrt(2.0 / (len(groups) - 1)))
+
+
+def process_noise(estimates: Iterable[Components]) -> float:
+    """The standard deviation between processes, one for all cases: a few processes say little about a single case.
+
+    The cases' estimates are averaged with weights by their precision.
+    """
+    known = [one for one in estimates if math.isfinite(one.process_error)]
+    if not known:
+        return LEAST_NOISE
+    weights = [one.process_error**-2 for one in known]
+    mean = math.fsum(w * one.process for w, one in zip(weights, known, strict=True)) / math.fsum(weights)
+    return math.sqrt(max(LEAST_NOISE**2, mean))
 
 
 def table(summary: Mapping[str, Any]) -> str:

@@ -26,6 +26,9 @@ from perfsuite.verdict.outcome import Verdict
 from perfsuite.verdict.policy import regression_target
 from perfsuite.verdict.timing import Timing
 
+GATE_SECONDS = 0.5
+"""Device time that a gate may take: half of the product's default, so that no undecided case eats up the run."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -94,6 +97,7 @@ def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> di
     """One regression gate of the kernel, slowed by `slowdown`, against itself: what the product decides, timed."""
     settings = Settings(
         device=plan.device,
+        seconds=GATE_SECONDS,
         seed=seed,
         cases=plan.case_count,
         calibration=Path(plan.calibration) if plan.calibration else None,

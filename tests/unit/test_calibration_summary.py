@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfsuite.analyze.calibration_summary import LEAST_NOISE, noise_file, noise_of, rates, summarise, table
+from perfsuite.analyze.calibration_summary import (
+    LEAST_NOISE,
+    Components,
+    components,
+    noise_file,
+    process_noise,
+    rates,
+    summarise,
+    table,
+)
 from perfsuite.settings import HARNESS
 from perfsuite.verdict.interval import clopper_pearson
 from perfsuite.verdict.noise import CalibratedCase, Calibration, calibrated_noise, noise_for
@@ -70,12 +79,20 @@ def test_noise_is_split_into_its_components(setup: float, process: float) -> Non
         shift = random.normal(0.0, process)
         medians = [np.median(shift + random.normal(0.0, setup) + random.normal(0.0, 2e-3, 20)) for _ in range(12)]
         made.append({"process": number, "setups": [(float(median), 2e-3, 20) for median in medians]})
-    found = noise_of(made)
-    assert found == (pytest.approx(setup, rel=0.15, abs=2e-4), pytest.approx(process, rel=0.25, abs=3e-4))
+    found = components(made)
+    assert found.setup_noise == pytest.approx(setup, rel=0.15, abs=2e-4)
+    assert process_noise([found]) == pytest.approx(process, rel=0.25, abs=3e-4)
 
 
 def test_a_single_set_up_tells_nothing_of_noise() -> None:
-    assert noise_of([{"process": 0, "setups": [(0.1, 1e-3, 20)]}]) == (LEAST_NOISE, LEAST_NOISE)
+    found = components([{"process": 0, "setups": [(0.1, 1e-3, 20)]}])
+    assert (found.setup_noise, process_noise([found])) == (LEAST_NOISE, LEAST_NOISE)
+
+
+def test_noise_between_processes_is_pooled_over_cases_by_precision() -> None:
+    quiet, loud = Components(1e-8, 1e-8, 1e-8), Components(1e-4, 1e-4, 1e-4)
+    assert process_noise([quiet, loud]) == pytest.approx(1e-4, rel=0.01)
+    assert process_noise([quiet, Components(1e-8, -9e-8, 1e-8)]) == LEAST_NOISE
 
 
 def test_the_gate_reads_what_calibration_writes(tmp_path: Path) -> None:
