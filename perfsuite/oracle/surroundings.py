@@ -85,20 +85,8 @@ def _settings() -> list[Setting]:
         Setting("SDPA's math backend", cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
         Setting("SDPA's cuDNN backend", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, True),
         attribute(cudnn, "enabled", "torch.backends.cudnn.enabled", True),
-        attribute(torch.backends.mkldnn, "enabled", "torch.backends.mkldnn.enabled", True),
         attribute(matmul, "allow_fp16_accumulation", "cuBLAS's float16 accumulation", False),
-        Setting("the processors of this process", _processors, _use_processors),
     ]
-
-
-def _processors() -> frozenset[int] | None:
-    # Linux only; elsewhere a process cannot be kept to some processors this way.
-    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-
-
-def _use_processors(processors: frozenset[int] | None) -> None:
-    if processors is not None:
-        os.sched_setaffinity(0, processors)
 
 
 def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
