@@ -250,6 +250,7 @@ class GraphClock(CudaClock):
                     found[side] = keep(output)
                 calls.append(TimedCall(inputs, found["candidate"], found["rival"]))
             changed = self._inputs_changed()
+            self._stream.synchronize()
         return [replace(call, inputs_changed=changed) for call in calls]
 
     def _release(self) -> None:
