@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfsuite.oracle import Judgement, ReferenceUnavailableError, check, examine, reference
 from perfsuite.oracle.measures import measure
-from perfsuite.problems import DISTRIBUTIONS, Attention, Custom, Gemm
+from perfsuite.problems import DISTRIBUTIONS, Attention, Custom, Gemm, Inputs
 from perfsuite.verdict.outcome import Reason
 
 torch = pytest.importorskip("torch")
@@ -237,8 +237,14 @@ def test_errors_are_measured_relative_to_the_reference():
 
 
 def test_overflow_where_the_library_overflows_is_right():
-    problem = Custom(lambda g: (torch.full((8, 8), 200.0).half(), torch.full((8, 8), 200.0).half()), against=torch.mm)
-    assert judge(problem, sums_in_blocks).ok
+    problem = Gemm(32, 32, 64)
+    a, b = problem.inputs(seeded()).args
+    inputs = Inputs((a * 100, b * 100))
+    library = torch.mm(*inputs.args)
+    assert 0 < library.isinf().sum() < library.numel()
+    assert check(problem, inputs, sums_in_blocks(*inputs.args)).ok
+    finite = sums_in_blocks(*inputs.args).nan_to_num(posinf=6e4, neginf=-6e4)
+    assert check(problem, inputs, finite).reason is Reason.NOT_FINITE
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
