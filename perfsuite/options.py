@@ -93,7 +93,13 @@ def add_options(parser: pytest.Parser) -> None:
     )
     _value(parser, group, "--perf-markdown", "FILE", "also write the summary as markdown, for a CI step summary")
     _value(parser, group, "--perf-targets", "FILE", f"targets per GPU model (default {DEFAULT_TARGETS}, where present)")
-    _value(parser, group, "--perf-calibration", "FILE", "calibration.json of this card (default: built-in figures)")
+    _value(
+        parser,
+        group,
+        "--perf-calibration",
+        "FILE",
+        "calibration.json (default: this card's in .perfsuite/ or records/)",
+    )
 
 
 def build_options(config: pytest.Config) -> Options:

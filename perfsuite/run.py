@@ -96,12 +96,16 @@ class Run:
 
     def settings(self) -> Settings:
         """How the instrument is to measure."""
+        from dataclasses import replace
+
         settings = self.options.settings(cases=self.planned)
         if self.takes_turns and not settings.allow_shared:
             # The other processes on the card are workers of this run, and the case's lock keeps them idle.
-            from dataclasses import replace
-
             settings = replace(settings, allow_shared=True)
+        if settings.calibration is None and self.options.gpu and not self.devices().missing:
+            from perfsuite.verdict.noise import find_calibration
+
+            settings = replace(settings, calibration=find_calibration(self.config.rootpath, self.card.name))
         return settings
 
     def override(self, marker: str, value: Any, nodeid: str) -> Any:

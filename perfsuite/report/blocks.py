@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.record.store import read_record
-from perfsuite.report import markdown
+from perfsuite.report import calibration, markdown
 
 Filters = Mapping[str, str]
 _BLOCK = re.compile(
@@ -87,7 +87,11 @@ def _value(case: Mapping[str, Any], name: str) -> str:
     return str(value)
 
 
-KINDS: dict[str, Callable[[Path, Filters], str]] = {"gates": gates}
+KINDS: dict[str, Callable[[Path, Filters], str]] = {
+    "gates": gates,
+    "calibration": calibration.gates_table,
+    "peers": calibration.peers_table,
+}
 """Kind of block -> what makes its body from the path of a record and the filters."""
 
 

@@ -92,6 +92,18 @@ def calibrated_noise(calibration: Calibration, seconds: float) -> Noise:
     )
 
 
+def find_calibration(root: Path, gpu: str) -> Path | None:
+    """The calibration of a card of that name: the user's own under .perfsuite/, else one of records/; None for none."""
+    own = root / ".perfsuite" / "calibration.json"
+    for file in (own, *sorted((root / "records").glob("*/calibration.json"))):
+        try:
+            if file.is_file() and Calibration.load(file).gpu == gpu:
+                return file
+        except ValueError:
+            continue
+    return None
+
+
 def noise_for(
     device: DeviceKind, seconds: float, *, file: Path | None, gpu: str | None, alike: bool = False
 ) -> tuple[Noise, Sequence[str]]:

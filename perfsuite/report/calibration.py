@@ -1,0 +1,87 @@
+"""Tables of a calibration.json for documents: how often our gate is wrong, and how often others' rules are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from perfsuite.record.schema import RecordError
+from perfsuite.verdict.sentence import time_text
+
+_NEEDED = ("gpu", "harness", "commit", "processes", "aa", "planted", "cases", "gpu_seconds_per_gate_median", "peers")
+
+
+def read_calibration(path: Path) -> dict[str, Any]:
+    """The content of a calibration.json; RecordError where it is none."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read as a calibration: {error}") from None
+    if not isinstance(values, dict) or (missing := [name for name in _NEEDED if name not in values]):
+        lack = f"it has no {', '.join(missing)}" if isinstance(values, dict) else "it is no object"
+        raise RecordError(f"{path}: not a calibration: {lack}")
+    return values
+
+
+def gates_table(path: Path, filters: Mapping[str, str]) -> str:
+    """Our gate's false alarms and what it caught, case by case and in all."""
+    values = read_calibration(path)
+    sizes = [one["slowdown"] for one in values["planted"]]
+    lines = [
+        _row("case", "a call", "false alarms", *(f"{size:.1%} found" for size in sizes), "device time a gate"),
+        _row(*["---"] * (len(sizes) + 4)),
+    ]
+    for one in [*values["cases"], {"case": "**all**", **values}]:
+        lines.append(
+            _row(
+                one["case"],
+                time_text(one["seconds"]) if "seconds" in one else "",
+                _alarms(one),
+                *(_caught(one, size) for size in sizes),
+                time_text(one["gpu_seconds_per_gate_median"]),
+            )
+        )
+    aa = values["aa"]
+    lines += [
+        "",
+        f"{aa['gates']} gates of identical code, {aa['false_alarms']} false alarms: at most {aa['upper95']:.2%} at 95 %"
+        f" ({aa['undecided']} stayed undecided). Measured on one {values['gpu']} in {values['processes']} processes, "
+        f"harness {values['harness']}.",
+    ]
+    return "\n".join(lines)
+
+
+def peers_table(path: Path, filters: Mapping[str, str]) -> str:
+    """Other timers and rules in the same experiment, under ours."""
+    values = read_calibration(path)
+    sizes = sorted({one["slowdown"] for peer in values["peers"] for one in peer["planted"]})
+    lines = [
+        _row("timer and rule", "false alarms", *(f"{size:.1%} found" for size in sizes), "time a gate (median)"),
+        _row(*["---"] * (len(sizes) + 3)),
+        _row(
+            "perfsuite",
+            _alarms(values),
+            *(_caught(values, size) for size in sizes),
+            f"{time_text(values['gpu_seconds_per_gate_median'])} (device)",
+        ),
+    ]
+    for peer in values["peers"]:
+        spent = f"{time_text(peer['seconds_per_gate_median'])} (wall)"
+        lines.append(_row(peer["peer"], _alarms(peer), *(_caught(peer, size) for size in sizes), spent))
+    return "\n".join([*lines, "", f"Measured on one {values['gpu']}, in one run; 95 % bounds in brackets are exact."])
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _alarms(one: Mapping[str, Any]) -> str:
+    aa = one["aa"]
+    return f"{aa['false_alarms']} of {aa['gates']} (≤ {aa['upper95']:.2%})" if aa["gates"] else ""
+
+
+def _caught(one: Mapping[str, Any], size: float) -> str:
+    found = next((p for p in one["planted"] if p["slowdown"] == size), None)
+    return f"{found['caught']} of {found['trials']} (≥ {found['lower95']:.1%})" if found else ""
