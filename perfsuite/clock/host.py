@@ -54,7 +54,7 @@ class HostClock:
     def setup(self) -> None:
         """See `Clock`."""
         first = self.sides.make_inputs()
-        wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(bytes_in(first), cpu_cache_bytes()))
+        wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(bytes_in(first), self._cache_bytes()))
         self._sets = self._made([first] + [self.sides.make_inputs() for _ in range(wanted - 1)])
         self.rotation = wanted
         for side in ("candidate", "rival"):
@@ -131,6 +131,10 @@ class HostClock:
                     poison(result)
         self._seconds += seconds
         return seconds
+
+    def _cache_bytes(self) -> int:
+        """Bytes of the cache that the rotation must not fit into."""
+        return cpu_cache_bytes()
 
     def _made(self, sets: list[Inputs]) -> list[Inputs]:
         """The sets as they will be used: a subclass may put them elsewhere."""

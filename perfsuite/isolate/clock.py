@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from perfsuite.clock.base import SideFailedError, Sides
+from perfsuite.clock.cache import l2_bytes
 from perfsuite.clock.host import HostClock
 from perfsuite.clock.rounds import Side
 from perfsuite.isolate.memory import Arena
@@ -36,6 +37,13 @@ class IsolatedClock(HostClock):
         super().close()
         self._results = []
 
+    def _cache_bytes(self) -> int:
+        if self._device == "cpu":
+            return super()._cache_bytes()
+        import torch
+
+        return l2_bytes(torch.cuda.current_device())
+
     def _made(self, sets: list[Inputs]) -> list[Inputs]:
         """The sets and room for two results, where the worker sees them too."""
         result = sets[0].call(self.sides.rival)
@@ -54,6 +62,8 @@ class IsolatedClock(HostClock):
         if side == "rival":
             return self._run_here(start, calls, chosen)
         poison(self._results)
+        # The worker does not wait for this process's stream: inputs and poison must be there.
+        self._wait()
         try:
             seconds = self._remote.timed({"do": "run", "start": start, "calls": calls, "chosen": chosen})
             self._remote.rest()

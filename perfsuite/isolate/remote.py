@@ -71,6 +71,10 @@ class Remote:
         arena = Arena(Arena.room([args, kwargs]))
         placed = map_tensors([args, kwargs], arena.place)
         where = arena.describe(placed)
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()  # the worker does not wait for this process's stream
         said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena.descriptor)
         for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
             if mine.device.type == "cpu" and 0 not in mine.stride():
