@@ -131,10 +131,11 @@ class CudaClock:
             for number in range(count):
                 order: list[Side] = ["candidate", "rival"] if self._order.random() < 0.5 else ["rival", "candidate"]
                 orders.append(order + order[::-1] if self._pairs == 2 else order)
+                # No inputs are seen twice: what was kept of an earlier round is of no use in this one. Before the block,
+                # which is there to give the host time for what is timed.
+                self._freshener.freshen()
                 if number == 0 or self.kind == "events":
                     self._block(width - 1)
-                # No inputs are seen twice: what was kept of an earlier round is of no use in this one.
-                self._freshener.freshen()
                 events = self._events[number * width : (number + 1) * width]
                 events[0].record()
                 for side, event in zip(orders[-1], events[1:], strict=True):
