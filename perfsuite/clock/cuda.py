@@ -131,8 +131,8 @@ class CudaClock:
             for number in range(count):
                 order: list[Side] = ["candidate", "rival"] if self._order.random() < 0.5 else ["rival", "candidate"]
                 orders.append(order + order[::-1] if self._pairs == 2 else order)
-                # No inputs are seen twice: what was kept of an earlier round is of no use in this one. Before the block,
-                # which is there to give the host time for what is timed.
+                # No inputs are seen twice: what was kept of an earlier round is of no use in this one. It comes before
+                # the block, which is there to give the host time for what is timed.
                 self._freshener.freshen()
                 if number == 0 or self.kind == "events":
                     self._block(width - 1)

@@ -38,16 +38,31 @@ class Freshener:
             size = min(CHUNK, flat.numel())
             start = chooser.randrange(flat.numel() - size + 1)
             stretches.setdefault((flat.dtype, size), []).append(flat[start : start + size])
-        self._groups = list(stretches.values())
+        self._groups = [_Group(group) for group in stretches.values()]
 
     def freshen(self) -> None:
         """Change the values; on a GPU, enqueued on the current stream: a few small kernels for all sets together."""
+        for group in self._groups:
+            group.shuffle()
+
+
+class _Group:
+    """Stretches of one dtype and length, with their values side by side: there are up to a thousand, and a round is
+    short."""
+
+    def __init__(self, stretches: list[torch.Tensor]) -> None:
         import torch
 
-        for stretches in self._groups:
-            order = torch.randperm(stretches[0].numel(), device=stretches[0].device)
-            shuffled = torch.stack(stretches).index_select(1, order)
-            torch._foreach_copy_(stretches, list(shuffled.unbind()))
+        self._stretches = stretches
+        self._values = torch.stack(stretches)
+        self._rows = list(self._values.unbind())
+
+    def shuffle(self) -> None:
+        import torch
+
+        order = torch.randperm(self._values.shape[1], device=self._values.device)
+        self._values.copy_(self._values.index_select(1, order))
+        torch._foreach_copy_(self._stretches, self._rows)
 
 
 def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
