@@ -23,6 +23,7 @@ ORDER = (
     {"comparison", "case", "isolate"},
     {"record"},
     {"report"},
+    {"history"},
     {"analyze"},
     {"calibrate"},
     {
@@ -39,6 +40,7 @@ ORDER = (
         "fresh",
         "gate",
         "limits",
+        "listing",
         "locks",
         "perf",
         "present",

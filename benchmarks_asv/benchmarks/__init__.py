@@ -1,0 +1,1 @@
+"""asv's benchmarks: the gated cases of tests/perf."""

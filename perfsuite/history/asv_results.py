@@ -1,0 +1,244 @@
+"""Records into asv's result files, by asv's own classes: samples added, never overwritten; all or nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from perfsuite.history import series
+from perfsuite.history.commits import HistoryError, commit_seconds, full_commit
+from perfsuite.history.machines import ENVIRONMENT, Machine, machine_of, named, python_of
+
+DECLARED_FILE = "cases.json"
+"""Beside the results: the series that there are to be, whatever a machine can measure of them."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export came to."""
+
+    file: Path
+    commit: str
+    machine: str
+    added: int
+    """Cases whose values were added."""
+    known: int
+    """Cases that were left alone: these very samples had been exported before."""
+
+
+def export(
+    cases: Sequence[Mapping[str, Any]],
+    results: Path,
+    repository: Path,
+    *,
+    machine: str | None = None,
+    allow_dirty: bool = False,
+) -> Exported:
+    """Add a record to the result file of its commit, machine and Python version.
+
+    A second run of a commit adds its samples; the same record again changes nothing. HistoryError, with all files as
+    they were, where the record is not of one clean commit of `repository`, or a file there is not what it should be.
+    """
+    commit, facts = _commit_of(cases, repository, allow_dirty), cases[0]
+    key = named(machine_of(facts), machine)
+    listed = read_declared(results.parent / DECLARED_FILE)
+    asv = asv_itself()
+    benchmarks = _benchmarks(results, series.joined(listed, series.declared(cases)))
+    python = python_of(facts)
+    made = asv.results.Results(
+        key | {"python": python},
+        {},
+        commit,
+        commit_seconds(repository, commit) * 1000,
+        python,
+        ENVIRONMENT.format(python=python),
+        {},
+    )
+    _load_old(made, results)
+    _check_machine(results, key)
+    added, known = _add(made, benchmarks, series.values(cases))
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=results) as folder:
+        beside = Path(folder)
+        made.save(str(beside))
+        asv.util.write_json(str(beside / key["machine"] / "machine.json"), dict(key), asv.machine.Machine.api_version)
+        asv.util.write_json(str(beside / "benchmarks.json"), dict(benchmarks), asv.benchmarks.Benchmarks.api_version)
+        (results / key["machine"]).mkdir(exist_ok=True)
+        for path in sorted(beside.rglob("*.json")):
+            os.replace(path, results / path.relative_to(beside))
+    return Exported(results / made._filename, commit, key["machine"], added, known)
+
+
+def read_declared(path: Path) -> series.Declared:
+    """The series that a file declares; none where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        groups = json.loads(path.read_text(encoding="utf-8"))["groups"]
+        return {
+            str(group): {str(measure): [str(name) for name in names] for measure, names in of_group.items()}
+            for group, of_group in groups.items()
+        }
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise HistoryError(f"{path} is not a list of cases: {type(error).__name__}: {error}") from None
+
+
+def asv_value(value: series.Value) -> tuple[Any, list[float] | None, int | None]:
+    """(result, samples, number) as asv's runner would give them; asv computes the median and its interval itself."""
+    if isinstance(value, list):
+        return value[0], value, 1
+    return value, None, None
+
+
+def asv_itself() -> Any:
+    """The asv package, with the modules that are used of it."""
+    try:
+        for name in ("benchmarks", "machine", "results", "runner", "util"):
+            import_module(f"asv.{name}")
+    except ImportError as error:
+        raise HistoryError(f"asv is not installed ({error}): pip install 'perfsuite[history]'") from None
+    return import_module("asv")
+
+
+def _commit_of(cases: Sequence[Mapping[str, Any]], repository: Path, allow_dirty: bool) -> str:
+    commits = sorted({str(case["commit"]) for case in cases})
+    if len(commits) != 1 or commits == ["None"]:
+        raise HistoryError(f"a record of one commit is needed, this one names {', '.join(commits)}")
+    if len({json.dumps(machine_of(case), sort_keys=True) for case in cases}) > 1:
+        raise HistoryError("a record of one card is needed, this one has cases of several")
+    if not allow_dirty and any(case["dirty"] for case in cases):
+        raise HistoryError(
+            f"the record was made of {commits[0][:10]} with changes that are not committed: no commit holds what was "
+            "measured (--allow-dirty exports it all the same)"
+        )
+    return full_commit(repository, commits[0])
+
+
+def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str, Any]]:
+    """Every series as asv describes a benchmark: those already there, and those declared."""
+    path = results / "benchmarks.json"
+    found: dict[str, dict[str, Any]] = _load_json(path, 2) if path.exists() else {}
+    for group, measures in declared.items():
+        for name, cases in measures.items():
+            measure = series.BY_NAME.get(name)
+            if measure is None:
+                raise HistoryError(f"{name!r} is no measure; known are {', '.join(series.BY_NAME)}")
+            title = series.benchmark_name(group, measure)
+            known = found.get(title, {})
+            values = [repr(case) for case in cases]
+            before = known.get("params") or [[]]
+            if known and known.get("version") == series.VERSION and set(values) <= set(before[0]):
+                continue
+            found[title] = {
+                "code": f"# {measure.name} of the gated cases of test_{group}",
+                "timeout": 60.0,
+                **known,
+                "name": title,
+                "type": "track",
+                "unit": measure.unit,
+                "param_names": [series.PARAMETER],
+                "params": [[*before[0], *(value for value in values if value not in before[0])]],
+                "version": series.VERSION,
+            }
+    return found
+
+
+def _load_old(made: Any, results: Path) -> None:
+    path, key = results / made._filename, dict(made.params)
+    if not path.exists():
+        return
+    old = load_results(path)
+    if old.commit_hash != made.commit_hash or old.params != key:
+        raise HistoryError(f"{path} holds results of another machine or commit: {_apart(old, made)}")
+    made.load_data(str(results))
+
+
+def load_results(path: Path) -> Any:
+    """A result file of asv; HistoryError where it is not one."""
+    asv = asv_itself()
+    try:
+        return asv.results.Results.load(str(path))
+    except (asv.util.UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HistoryError(f"{path} is not a result file of asv: {type(error).__name__}: {error}") from None
+
+
+def _check_machine(results: Path, key: Machine) -> None:
+    path = results / key["machine"] / "machine.json"
+    if not path.exists():
+        return
+    there = {name: value for name, value in _load_json(path, 1).items() if name in key}
+    if there != key:
+        unlike = [
+            f"{name} {there.get(name)!r} there, {key[name]!r} here" for name in key if there.get(name) != key[name]
+        ]
+        raise HistoryError(f"{path} is of another card: {'; '.join(unlike)} (--machine gives this one another name)")
+
+
+def _apart(old: Any, made: Any) -> str:
+    pairs = {"commit": (old.commit_hash, made.commit_hash)}
+    pairs |= {name: (old.params.get(name), made.params.get(name)) for name in {*old.params, *made.params}}
+    return "; ".join(f"{name} {one!r}, not {two!r}" for name, (one, two) in sorted(pairs.items()) if one != two)
+
+
+def _load_json(path: Path, version: int) -> dict[str, Any]:
+    asv = asv_itself()
+    try:
+        loaded = asv.util.load_json(str(path), api_version=version)
+    except (asv.util.UserError, OSError, ValueError) as error:
+        raise HistoryError(f"{path} cannot be read: {error}") from None
+    if not isinstance(loaded, dict):
+        raise HistoryError(f"{path} holds no JSON object")
+    return loaded
+
+
+def _add(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], values: series.Values) -> tuple[int, int]:
+    """Add the values; (cases added, cases that were there already)."""
+    asv = asv_itself()
+    seen: dict[tuple[str, str], bool] = {}
+    for group, measures in values.items():
+        for name, of_cases in measures.items():
+            title = series.benchmark_name(group, series.BY_NAME[name])
+            benchmark = benchmarks[title]
+            params = benchmark["params"][0]
+            new: list[series.Value] = [math.nan] * len(params)
+            has = title in made.get_all_result_keys() and made.benchmark_version.get(title) == benchmark["version"]
+            samples = made.get_result_samples(title, benchmark["params"]) if has else [None] * len(params)
+            chosen = set()
+            for case, value in of_cases.items():
+                index = params.index(repr(case))
+                fresh = not (isinstance(value, list) and _holds(samples[index], value))
+                seen[group, case] = seen.get((group, case), False) or (fresh and isinstance(value, list))
+                # What was skipped this time does not displace what was measured before.
+                if fresh and not (series.is_skipped(value) and has):
+                    new[index] = value
+                    chosen.add(index)
+            if not chosen:
+                continue
+            rows = [asv_value(value) for value in new]
+            result = asv.runner.BenchmarkResult(
+                result=[row[0] for row in rows],
+                samples=[row[1] for row in rows],
+                number=[row[2] for row in rows],
+                errcode=0,
+                stderr="",
+                profile=None,
+            )
+            made.add_result(
+                benchmark, result, record_samples=True, append_samples=True, selected_idx=chosen if has else None
+            )
+    added = sum(seen.values())
+    return added, len(seen) - added
+
+
+def _holds(old: list[float] | None, new: list[float]) -> bool:
+    """Whether the samples lie in the old ones, one after another."""
+    if not old:
+        return False
+    return any(old[start : start + len(new)] == new for start in range(len(old) - len(new) + 1))

@@ -1,0 +1,64 @@
+"""What git knows: commits by name, their dates, trailers and order."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+class HistoryError(Exception):
+    """The history cannot be read or added to; one sentence that names what is wrong. Nothing was changed."""
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What git prints; HistoryError with its own words where it fails."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise HistoryError(f"git cannot be run: {error}") from None
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise HistoryError(f"git {' '.join(arguments)} in {root}: {said[-1]}")
+    return done.stdout.strip()
+
+
+def full_commit(root: Path, name: str) -> str:
+    """The full hash of a commit that is named in any of git's ways; HistoryError where there is none."""
+    try:
+        return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except HistoryError:
+        raise HistoryError(f"{name!r} names no commit of {root}") from None
+
+
+def commit_seconds(root: Path, commit: str) -> int:
+    """When the commit was made, in seconds since 1970."""
+    return int(git(root, "show", "-s", "--format=%ct", commit))
+
+
+def first_parents(root: Path, tip: str, *, most: int = 1000) -> list[str]:
+    """Commits on the way to `tip` along first parents, oldest first, `tip` included."""
+    return git(root, "rev-list", "--first-parent", f"--max-count={most}", tip).split()[::-1]
+
+
+def between(root: Path, good: str, bad: str) -> list[str]:
+    """Commits after `good` up to `bad`, oldest first; HistoryError where `good` is no ancestor of `bad`."""
+    base = git(root, "merge-base", good, bad)
+    if base != good:
+        raise HistoryError(f"{good[:10]} is no ancestor of {bad[:10]}: there is nothing between them to search")
+    return git(root, "rev-list", "--ancestry-path", "--reverse", f"{good}..{bad}").split()
+
+
+def trailers(root: Path, commits: list[str], key: str) -> dict[str, list[str]]:
+    """Commit -> the values of its trailers of that name; commits without one are left out."""
+    if not commits:
+        return {}
+    pattern = f"%H%x00%(trailers:key={key},valueonly,separator=%x00)%x01"
+    printed = git(root, "log", "--no-walk=unsorted", f"--format={pattern}", *commits)
+    found = {}
+    for entry in printed.split("\x01"):
+        commit, *values = entry.strip().split("\x00")
+        if kept := [value.strip() for value in values if value.strip()]:
+            found[commit] = kept
+    return found

@@ -1,0 +1,179 @@
+"""A record's cases as asv's series: one list of names, units, parameters and versions for every way into the history.
+
+asv reads every number as lower-is-better, so every series is a cost: seconds, bytes, counts, and ratios with the
+candidate above the line. A case whose answer is wrong has failed (None), whatever its speed; one that was not measured
+is skipped (NaN).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from perfsuite.settings import HARNESS
+
+Case = Mapping[str, Any]
+Value = list[float] | float | None
+"""Samples, or a single number; NaN for skipped, None for failed."""
+Values = dict[str, dict[str, dict[str, Value]]]
+"""Group -> measure -> case -> value."""
+Declared = dict[str, dict[str, list[str]]]
+"""Group -> measure -> cases."""
+
+MODULE = "gates"
+"""The module under benchmarks_asv/benchmarks whose names these are."""
+VERSION = f"{HARNESS}.1"
+"""Version of every series: the harness's, and that of this mapping. asv drops results of another version."""
+PARAMETER = "case"
+SAMPLES_KEPT = 32
+"""Samples of one run and case that go to asv, evenly spread over the run; the record keeps all."""
+_DIGITS = 7
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One series a case."""
+
+    name: str
+    unit: str
+    applies: Callable[[Case], bool]
+    read: Callable[[Case], Value]
+
+    @property
+    def method(self) -> str:
+        """The name of asv's benchmark method."""
+        return f"track_{self.name}"
+
+
+def _timed(case: Case) -> bool:
+    return case["target"] is not None
+
+
+def _checked(case: Case) -> bool:
+    return case["rival"] is not None and case.get("aspect") is None
+
+
+def _column(name: str) -> Callable[[Case], Value]:
+    def read(case: Case) -> Value:
+        return thin(case.get("samples", {}).get(name) or [])
+
+    return read
+
+
+def _ratios(case: Case) -> Value:
+    columns = case.get("samples", {})
+    pairs = zip(columns.get("candidate_seconds") or [], columns.get("rival_seconds") or [], strict=True)
+    return thin([mine / rivals for mine, rivals in pairs])
+
+
+def _error_ratio(case: Case) -> Value:
+    mine, rivals = case.get("candidate_error"), case.get("rival_error")
+    if mine is None or not rivals:
+        return math.nan  # a rival without any error gives no scale
+    return _short(mine / rivals)
+
+
+def _limited(*aspects: str) -> Callable[[Case], bool]:
+    return lambda case: case.get("aspect") in aspects
+
+
+def _measured(name: str) -> Callable[[Case], Value]:
+    def read(case: Case) -> Value:
+        value = (case.get("measured") or {}).get(name)
+        return math.nan if value is None else float(value)
+
+    return read
+
+
+MEASURES = (
+    Measure("candidate_seconds", "seconds", _timed, _column("candidate_seconds")),
+    Measure("rival_seconds", "seconds", _timed, _column("rival_seconds")),
+    Measure("time_ratio", "candidate/rival", _timed, _ratios),
+    Measure("error_ratio", "candidate/rival", _checked, _error_ratio),
+    Measure("peak_bytes", "bytes", _limited("memory", "growth"), _measured("peak_bytes")),
+    Measure("launches", "launches", _limited("launches"), _measured("launches")),
+    Measure("synchronises", "waits", _limited("no_sync"), _measured("synchronises")),
+)
+BY_NAME = {measure.name: measure for measure in MEASURES}
+
+
+def value_of(measure: Measure, case: Case) -> Value:
+    """What a case contributes to a series: None where its answer is wrong."""
+    return None if case["verdict"] == "WRONG" else measure.read(case)
+
+
+def group_of(case: Case) -> str:
+    """The class of asv's benchmark that a case belongs to: its test file's name without "test_"."""
+    file = str(case.get("test") or "").split("::")[0]
+    stem = PurePosixPath(file).stem.removeprefix("test_")
+    name = "".join(letter if letter.isalnum() else "_" for letter in stem)
+    return name if name and not name[0].isdigit() else f"cases{'_' if name else ''}{name}"
+
+
+def benchmark_name(group: str, measure: Measure) -> str:
+    """asv's name of a series."""
+    return f"{MODULE}.{group}.{measure.method}"
+
+
+def declared(cases: Iterable[Case]) -> Declared:
+    """The series that these cases have, whatever was measured of them."""
+    found: Declared = {}
+    for case in cases:
+        for measure in MEASURES:
+            if measure.applies(case):
+                names = found.setdefault(group_of(case), {}).setdefault(measure.name, [])
+                if case["case"] not in names:
+                    names.append(case["case"])
+    return found
+
+
+def values(cases: Iterable[Case]) -> Values:
+    """What the series get from a record. Samples of a case that stands in it more than once are pooled."""
+    found: Values = {}
+    for case in cases:
+        for measure in MEASURES:
+            if not measure.applies(case):
+                continue
+            series = found.setdefault(group_of(case), {}).setdefault(measure.name, {})
+            new = value_of(measure, case)
+            series[case["case"]] = _pooled(series.get(case["case"], math.nan), new)
+    return found
+
+
+def joined(*parts: Declared) -> Declared:
+    """All series of all parts, in the order in which they come."""
+    found: Declared = {}
+    for part in parts:
+        for group, series in part.items():
+            for measure, names in series.items():
+                kept = found.setdefault(group, {}).setdefault(measure, [])
+                kept += [name for name in names if name not in kept]
+    return found
+
+
+def thin(samples: list[float]) -> Value:
+    """At most SAMPLES_KEPT of them, evenly spread, in few digits; NaN where there is none."""
+    if not samples:
+        return math.nan
+    count = min(len(samples), SAMPLES_KEPT)
+    return [_short(samples[index * len(samples) // count]) for index in range(count)]
+
+
+def is_skipped(value: Value) -> bool:
+    """Whether nothing was measured."""
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _pooled(old: Value, new: Value) -> Value:
+    if old is None or new is None:
+        return None
+    if is_skipped(old):
+        return new
+    return old + new if isinstance(old, list) and isinstance(new, list) else old
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
