@@ -1,0 +1,1 @@
+"""Gates: what `pytest --gpu` and `nox -s bench` judge."""
