@@ -10,18 +10,31 @@ _load()
 
 from . import fakes as fakes  # noqa: E402  registers the fake kernels
 from .build import BuildInfo, KernelAttributes, build_info, kernel_attributes, warn_if_degraded  # noqa: E402
+from .choose import FlashFallbackWarning, optimal_attention, safe_flash_attention  # noqa: E402
+from .memory_pool import AttentionBuffers, AttentionMemoryPool  # noqa: E402
 from .ops import flash_attention, gemm, naive_attention, tensor_core_gemm, tiled_attention  # noqa: E402
+from .planning import estimate_attention_memory, find_optimal_batch_size, pad_to_alignment  # noqa: E402
+from .profiler import CUDAProfiler  # noqa: E402
 
 warn_if_degraded()
 
 __all__ = [
+    "AttentionBuffers",
+    "AttentionMemoryPool",
     "BuildInfo",
+    "CUDAProfiler",
+    "FlashFallbackWarning",
     "KernelAttributes",
     "build_info",
+    "estimate_attention_memory",
+    "find_optimal_batch_size",
     "flash_attention",
     "gemm",
     "kernel_attributes",
     "naive_attention",
+    "optimal_attention",
+    "pad_to_alignment",
+    "safe_flash_attention",
     "tensor_core_gemm",
     "tiled_attention",
 ]
