@@ -1,0 +1,132 @@
+"""Build two commits, run the gates on both in alternated processes, and say which cases got slower.
+
+The suite that measures is the checkout's own; the kernels are those of the commits. Each process gives one number a
+case, its speed against the library, and the verdict rests on these numbers and on the noise of the card's calibration.
+BASE may also be a record, where the commit cannot be built any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfsuite.cli.errors import UsageError
+from perfsuite.history.commits import HistoryError
+from perfsuite.verdict.noise import Noise
+
+HELP = "two commits side by side: what got slower; exit 1 on a regression"
+EXAMPLE = """example:
+  perfsuite ab origin/main
+  perfsuite ab v1.0 HEAD --tests tests/perf/test_gemm.py
+  perfsuite ab records/h200/gates.jsonl HEAD
+  perfsuite ab HEAD~3 --portable
+
+exit codes: 0 no case got slower, 1 one did or is wrong, 2 bad input, 20 undecided"""
+
+STORE = Path(".perfsuite/ab")
+SLOWER, SLOWER_PORTABLE = 0.01, 0.10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("base", metavar="BASE", help="a commit, or a record of one")
+    parser.add_argument("head", nargs="?", default="HEAD", metavar="HEAD", help="a commit (default HEAD)")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as markdown, for a CI page")
+    add_measuring(parser)
+
+
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """The arguments on how it is measured, which `bisect` shares."""
+    parser.add_argument("--tests", nargs="+", default=["tests/perf"], help="what pytest runs (default tests/perf)")
+    parser.add_argument("--portable", action="store_true", help="the portable kernels, on the CPU")
+    parser.add_argument("--slower", type=float, metavar="SHARE", help="share by which a case may get slower (default "
+                        f"{SLOWER:g}; {SLOWER_PORTABLE:g} with --portable)")  # fmt: skip
+    parser.add_argument("--pairs", type=int, default=6, help="processes a side at most (default 6)")
+    parser.add_argument("--seconds", type=float, default=0.25, help="measuring time a case and process (default 0.25)")
+    parser.add_argument("--alpha", type=float, default=0.05, help="probability of any wrong verdict (default 0.05)")
+    parser.add_argument("--calibration", type=Path, help="calibration.json of this card")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare; HistoryError and UsageError become exit code 2."""
+    check(arguments)
+    try:
+        return _run(arguments)
+    except HistoryError as error:
+        raise UsageError(str(error)) from None
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """UsageError where a number is outside what is allowed; puts in the default share."""
+    if arguments.slower is None:
+        arguments.slower = SLOWER_PORTABLE if arguments.portable else SLOWER
+    for name, low, high in (("slower", 0.0, 1.0), ("seconds", 0.0, 3600.0), ("alpha", 0.0, 0.5)):
+        if not low < getattr(arguments, name) < high:
+            raise UsageError(f"--{name} is {getattr(arguments, name):g}; it must lie between {low:g} and {high:g}")
+    if not 1 <= arguments.pairs <= 50:
+        raise UsageError(f"--pairs is {arguments.pairs}; it must lie between 1 and 50")
+
+
+def noise_source(arguments: argparse.Namespace) -> Callable[[float], Noise]:
+    """The noise to reckon with, by the length of a call."""
+    from perfsuite.verdict.noise import noise_for
+
+    device: Any = "cpu" if arguments.portable else "cuda"
+    return lambda seconds: noise_for(device, seconds, file=arguments.calibration, gpu=None)[0]
+
+
+def runner_of(arguments: argparse.Namespace) -> Any:
+    """What runs the suite on a build."""
+    from perfsuite.history.runs import Runner
+
+    return Runner(Path.cwd(), arguments.tests, arguments.portable, arguments.seconds)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from perfsuite.history import ab
+    from perfsuite.history.builds import build
+    from perfsuite.history.commits import full_commit, git
+    from perfsuite.record.store import read_record
+
+    root = Path.cwd()
+    record = Path(arguments.base)
+    given = read_record(record) if record.is_file() else []
+    names = {ab.HEAD: arguments.head} if given else {ab.BASE: arguments.base, ab.HEAD: arguments.head}
+    commits = {side: full_commit(root, name) for side, name in names.items()}
+    if arguments.head == "HEAD" and git(root, "status", "--porcelain", "--untracked-files=no"):
+        print("changes that are not committed are not part of what is compared", flush=True)
+    builds = {}
+    for side, commit in commits.items():
+        print(f"{side}: {names[side]} is {commit[:12]}, building", flush=True)
+        builds[side] = build(root, commit, root / STORE)
+    runner = runner_of(arguments)
+
+    def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
+        print(f"{side}: a process" + (f" for {len(tests)} undecided tests" if tests else ""), flush=True)
+        cases = runner.run(builds[side], commits[side], tests)
+        if given:
+            _same_card(given, cases)
+        return cases
+
+    pairs = ab.compare(
+        measure,
+        slower=arguments.slower,
+        alpha=arguments.alpha,
+        most_pairs=arguments.pairs,
+        noise_of=noise_source(arguments),
+        given=given,
+    )
+    print("\n".join(ab.lines(pairs)))
+    if arguments.markdown is not None:
+        title = f"{arguments.head} against {arguments.base}"
+        arguments.markdown.write_text(ab.markdown(pairs, title), encoding="utf-8")
+    return ab.exit_code(pairs)
+
+
+def _same_card(base: Sequence[Any], head: Sequence[Any]) -> None:
+    from perfsuite.report.difference import unlike
+
+    if apart := unlike(base, head):
+        raise HistoryError(f"the record cannot be the base: {'; '.join(apart)}")

@@ -1,0 +1,87 @@
+"""Two builds compared by processes: each process gives one number a case, and only those numbers are counted.
+
+Rounds of one process share its addresses, its heap and its clocks, so that more of them say nothing about another
+process. The unit of the inference is the process.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.verdict.interval import median_interval, normal_quantile
+from perfsuite.verdict.noise import Noise
+from perfsuite.verdict.sequential import Estimate
+
+PRIOR_DEGREES = 10.0
+"""What the noise of the calibration weighs beside the spread between the processes, in degrees of freedom."""
+_WITHIN_ALPHA = 0.16
+"""Level at which half a median's interval is about one standard error."""
+_UNKNOWN = 0.01
+"""Standard error of a median of too few rounds for an interval, in logarithms."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One case in one process: the logarithm of its speed against the rival, and how well the process knows it."""
+
+    log_speed: float
+    error: float
+    """Standard error within the process."""
+    setups: int
+    seconds: float
+    """Seconds a call of the candidate."""
+
+    def variance(self, noise: Noise) -> float:
+        """Variance of `log_speed` as the calibration has it."""
+        return self.error**2 + noise.setup**2 / self.setups + noise.process**2
+
+
+def process_of(case: Mapping[str, Any]) -> Process | None:
+    """What a record's case says; None where nothing was timed or the answer is wrong."""
+    columns = case.get("samples") or {}
+    mine, rivals = columns.get("candidate_seconds") or [], columns.get("rival_seconds") or []
+    if case["verdict"] == "WRONG" or not mine:
+        return None
+    logs = [math.log(rival / own) for own, rival in zip(mine, rivals, strict=True)]
+    low, high = median_interval(logs, _WITHIN_ALPHA)
+    error = (high - low) / 2.0 if math.isfinite(high - low) else _UNKNOWN
+    setups = len(set(columns.get("setup") or [0]))
+    return Process(statistics.median(logs), error, setups, statistics.median(mine))
+
+
+def difference(base: Sequence[Process], head: Sequence[Process], alpha: float, noise: Noise) -> Estimate:
+    """The speed of `head` over that of `base`, with an interval each of whose ends is wrong with probability `alpha`.
+
+    The variance of a process is that of the calibration and that between the processes seen here, weighted by their
+    degrees of freedom (moderated t statistics: G. K. Smyth, Statistical Applications in Genetics and Molecular Biology
+    3, 2004): three processes a side are too few to know their spread, and a calibration may be of quieter days.
+    """
+    sides = (base, head)
+    expected = statistics.mean(process.variance(noise) for side in sides for process in side)
+    seen = sum((p.log_speed - statistics.mean(q.log_speed for q in side)) ** 2 for side in sides for p in side)
+    degrees = PRIOR_DEGREES + sum(len(side) - 1 for side in sides)
+    variance = (PRIOR_DEGREES * expected + seen) / degrees
+    centre = statistics.mean(p.log_speed for p in head) - statistics.mean(p.log_speed for p in base)
+    half = t_quantile(alpha, degrees) * math.sqrt(variance * sum(1.0 / len(side) for side in sides))
+    return Estimate(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+
+
+def t_quantile(alpha: float, degrees: float) -> float:
+    """t with P(T > t) = alpha, by the expansion in 1/degrees (Abramowitz and Stegun, 26.7.5); for 8 degrees and more.
+
+    Raises ValueError for fewer, where the expansion is off by more than some percent.
+    """
+    if degrees < 8.0:
+        raise ValueError(f"degrees is {degrees!r}; it must be 8 or more")
+    z = normal_quantile(alpha)
+    terms = (
+        (z**3 + z) / 4.0,
+        (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,
+        (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0,
+        (79.0 * z**9 + 776.0 * z**7 + 1482.0 * z**5 - 1920.0 * z**3 - 945.0 * z) / 92160.0,
+    )
+    return z + sum(term / degrees ** (power + 1) for power, term in enumerate(terms))

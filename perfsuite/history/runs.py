@@ -1,0 +1,58 @@
+"""One process of a suite, with a build of some commit in front of what is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfsuite.history.commits import HistoryError
+from perfsuite.record.schema import RecordError
+from perfsuite.record.store import read_record
+from perfsuite.verdict.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs the suite of the checkout at `root` on builds of commits."""
+
+    root: Path
+    tests: Sequence[str]
+    portable: bool
+    seconds: float
+    options: Sequence[str] = ()
+
+    def run(self, build: Path, commit: str, tests: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """The cases of one process; HistoryError where it leaves no record."""
+        with tempfile.TemporaryDirectory(prefix="perfsuite-ab-") as folder:
+            record = Path(folder) / "record.jsonl"
+            kind = "--perf-portable" if self.portable else "--gpu"
+            line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin", kind]
+            line += [f"--perf-record={record}", f"--perf-seconds={self.seconds!r}", *self.options]
+            done = subprocess.run(
+                [*line, *(tests or self.tests)],
+                cwd=self.root,
+                env=self._environment(build, commit),
+                capture_output=True,
+                text=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+            try:
+                cases = read_record(record)
+            except RecordError:
+                cases = []
+        if done.returncode not in (EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED) or not cases:
+            said = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["pytest said nothing"]
+            raise HistoryError(f"the suite did not run on {commit[:12]} (exit {done.returncode}): {said[0]}")
+        return cases
+
+    def _environment(self, build: Path, commit: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
+        before = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
+        return kept | {"PYTHONPATH": os.pathsep.join([str(build), *before]), "PERFSUITE_COMMIT": commit}
