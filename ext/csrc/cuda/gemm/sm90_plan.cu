@@ -1,7 +1,9 @@
 #include "sm90_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <iterator>
 
 #include "sm90_table.h"
 
@@ -27,8 +29,25 @@ bool b_mn_major(const GemmArguments& arguments) { return arguments.b_stride_k !=
 bool fits(const GemmArguments& arguments, const Kernel& kernel) {
   if (kernel.type != arguments.in_type) return false;
   const bool a = a_mn_major(arguments), b = b_mn_major(arguments);
-  if (kernel.swap) return kernel.p_mn_major == b && kernel.q_mn_major == a && arguments.m <= 2 * kernel.tile_n;
+  if (kernel.swap) return kernel.p_mn_major == b && kernel.q_mn_major == a && arguments.m <= kernel.tile_n;
   return kernel.p_mn_major == a && kernel.q_mn_major == b;
+}
+
+const Measured* find_measured(const GemmArguments& arguments) {
+  if (arguments.batch != 1) return nullptr;
+  const auto row = std::find_if(std::begin(measured), std::end(measured), [&](const Measured& entry) {
+    return entry.m == arguments.m && entry.n == arguments.n && entry.k == arguments.k &&
+           entry.a_mn_major == a_mn_major(arguments) && entry.b_mn_major == b_mn_major(arguments);
+  });
+  return row == std::end(measured) ? nullptr : row;
+}
+
+bool is_plan(const Measured& row, const Plan& plan) {
+  const Kernel& kernel = *plan.kernel;
+  const Family family = kernel.persistent ? Family::persistent : kernel.swap ? Family::skinny : Family::split;
+  return family == row.family && kernel.tile_m == row.tile_m && kernel.tile_n == row.tile_n &&
+         kernel.tile_k == row.tile_k && plan.split == row.split && plan.cluster_m == row.cluster_m &&
+         plan.cluster_n == row.cluster_n;
 }
 
 }  // namespace
@@ -71,45 +90,52 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments) {
   return plans;
 }
 
-// Three limits a block, the slowest counts: the tensor cores (n / 2 cycles for m64 x n x k16, and no faster than
-// shared memory feeds them: 2048 + 32 n bytes at 128 a cycle), the SM's share of L2, and the card's memory. Around
-// them what does not overlap: launch and first load, the epilogue, and the split's exchange. Cycles at 1.7 GHz, the
-// clock of an H200 under such load; the constants were fitted to its measured times (docs/ladder-gemm-hopper.md).
+// A block's loop goes at the pace of the slower of two: the tensor cores (n / 2 cycles for m64 x n x k16, and no faster
+// than shared memory feeds them: 2048 + 32 n bytes at 128 a cycle), and the loads: L2 gave one SM at most 84 bytes a cycle, and
+// no more than what is in flight over their latency.
+// Around it lies what does not overlap: launch, first loads and drain; the epilogue; a split's exchange. The whole is
+// never faster than memory, which is slower with few bytes in flight. Fitted to times on one NVIDIA H200
+// (docs/ladder-gemm-hopper.md); the clock is the lower one that it keeps under such load.
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
+  constexpr double cycles_a_microsecond = 1550.0, l2_bytes_a_cycle = 84.0, memory_bytes_a_microsecond = 4.15e6;
+  constexpr double load_latency_cycles = 2000.0;  // of a TMA load of cold data, so what is in flight bounds the pace
   const Kernel& kernel = *plan.kernel;
   const Shape shape = shape_of(arguments, kernel);
   const double tiles_m = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m) * plan.cluster_m;
   const double tiles_n = ceil_div(ceil_div(shape.columns, kernel.tile_n), plan.cluster_n) * plan.cluster_n;
-  const double tiles = tiles_m * tiles_n * shape.batch;
-  const double k_blocks = static_cast<double>(ceil_div(ceil_div(shape.k, kernel.tile_k), plan.split));
+  const double blocks = tiles_m * tiles_n * shape.batch * plan.split;
+  const double k_blocks = ceil_div(ceil_div(shape.k, kernel.tile_k), plan.split);
+
+  const double resident = std::min<double>(kernel.blocks_per_sm, std::ceil(blocks / sms));
+  const double waves = std::ceil(blocks / (static_cast<double>(sms) * kernel.blocks_per_sm));
 
   const double wgmma = std::max(kernel.tile_n / 2.0, (2048.0 + 32.0 * kernel.tile_n) / 128.0);
   const double tensor = kernel.tile_m / 64.0 * wgmma * (kernel.tile_k / 16.0);
-  const double loaded = 2.0 * kernel.tile_k *
-                        (kernel.tile_m / static_cast<double>(plan.cluster_n) +
-                         kernel.tile_n / static_cast<double>(plan.cluster_m));
-  const double blocks = tiles * plan.split;
-  const double slots = static_cast<double>(sms) * kernel.blocks_per_sm;
-  const double resident = std::min<double>(kernel.blocks_per_sm, std::max(1.0, blocks / sms));
-  const double waves = std::max(1.0, static_cast<double>(ceil_div(static_cast<int64_t>(blocks),
-                                                                  static_cast<int64_t>(slots))));
-  const double l2 = loaded / 55.0;
-  const double main_loop = k_blocks * std::max(tensor, l2) * resident;
-  const double out_bytes = arguments.out_type == ScalarType::float32 ? 4.0 : 2.0;
-  const double epilogue = 600.0 + kernel.tile_m * kernel.tile_n / 24.0 / plan.split;
-  const double exchange = plan.split > 1 ? 900.0 + 100.0 * plan.split : 0.0;
-  const double cycles = 2600.0 + waves * (main_loop + epilogue + exchange);
+  const double loaded = 2.0 * kernel.tile_k * (kernel.tile_m + kernel.tile_n);
+  const double pace = std::min(l2_bytes_a_cycle, resident * kernel.shared_bytes / load_latency_cycles);
+  const double area = kernel.tile_m * kernel.tile_n / 4096.0;
+  const double loop = k_blocks * std::max(tensor, loaded / pace) / cycles_a_microsecond *
+                      (1.0 + 0.03 * std::log2(8.0 / area));  // smaller tiles read more, and lose a little everywhere
 
+  const double exchange = plan.split > 1 ? area * (0.35 + 0.08 * plan.split) : 0.0;
+  const double epilogue = kernel.persistent ? 0.1 + 0.12 * area : 0.17 * area;
+  const double outside = kernel.persistent ? 3.6 + 0.05 * (plan.cluster_m * plan.cluster_n - 1) : 2.8;
+
+  const double out_bytes = arguments.out_type == ScalarType::float32 ? 4.0 : 2.0;
   const double bytes = 2.0 * shape.batch * (static_cast<double>(shape.rows) + shape.columns) * shape.k +
                        out_bytes * shape.batch * shape.rows * shape.columns;
-  // Few bytes in flight do not reach the memory's speed.
-  const double in_flight = std::min(blocks, slots) / sms * kernel.shared_bytes / kernel.blocks_per_sm;
-  const double bandwidth = 4.2e6 * std::min(1.0, in_flight / 50000.0);
-  return std::max(cycles / 1700.0, 2.0 + bytes / bandwidth);
+  const double in_flight = std::min(blocks / sms, resident) * kernel.shared_bytes;
+  const double memory = bytes / (memory_bytes_a_microsecond * std::min(1.0, in_flight / 60000.0));
+  return outside + std::max(waves * resident * (loop + epilogue + exchange), memory + epilogue + exchange);
 }
 
 Plan choose_plan(const GemmArguments& arguments, int sms) {
   const std::vector<Plan> plans = possible_plans(arguments);
+  if (const Measured* row = sms == measured_multiprocessors ? find_measured(arguments) : nullptr) {
+    for (const Plan& plan : plans) {
+      if (is_plan(*row, plan)) return plan;
+    }
+  }
   Plan best;
   double least = 0.0;
   for (const Plan& plan : plans) {
