@@ -3,7 +3,8 @@
 `asv` adds the samples of a record to the result file of its commit, card and Python version, in the names and versions
 that benchmarks_asv/ declares, so that `asv publish`, `show` and `compare` see one series. `cases` lists the gated cases
 of a suite, without measuring anything, for benchmarks_asv/cases.json. `machine` tells asv (in ~/.asv-machine.json, its
-own place for that) what this machine is, and prints its name.
+own place for that) what this machine is, and prints its name. `page` puts the libraries that asv's published page
+loads from other hosts beside it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ EXAMPLE = """example:
   perfsuite export cases tests/perf --output benchmarks_asv/cases.json"""
 
 RESULTS = Path("benchmarks_asv/results")
+PAGE_CACHE = Path(".perfsuite/asv/libraries")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{asv,cases,machine}")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{asv,cases,machine,page}")
     asv = kinds.add_parser("asv", help="add a record to asv's results")
     asv.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
     asv.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
@@ -46,12 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine = kinds.add_parser("machine", help="tell asv what this machine is, and print its name")
     machine.add_argument("--portable", action="store_true", help="the processor, also where there is a GPU")
     machine.add_argument("--name", help="name of the machine (default: the card's model)")
+    page = kinds.add_parser("page", help="make a page that asv published independent of other hosts")
+    page.add_argument("html", type=Path, metavar="HTML", help="the folder that asv published")
+    page.add_argument("--cache", type=Path, default=PAGE_CACHE, help=f"where libraries are kept (default {PAGE_CACHE})")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it; HistoryError and UsageError become exit code 2."""
     try:
-        return {"asv": _asv, "cases": _cases, "machine": _machine}[arguments.kind](arguments)
+        return {"asv": _asv, "cases": _cases, "machine": _machine, "page": _page}[arguments.kind](arguments)
     except HistoryError as error:
         raise UsageError(str(error)) from None
 
@@ -109,6 +114,14 @@ def listed(tests: list[str]) -> str:
             raise HistoryError(f"pytest could not list {' '.join(tests)} (exit {done.returncode}): {last[0]}")
         groups = declared(read_record(record))
     return json.dumps({"groups": groups}, indent=1) + "\n"
+
+
+def _page(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.page import settle
+
+    count = settle(arguments.html, arguments.cache)
+    print(f"{arguments.html}: {count} libraries beside the page")
+    return 0
 
 
 def _machine(arguments: argparse.Namespace) -> int:

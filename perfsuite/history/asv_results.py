@@ -64,6 +64,7 @@ def export(
     _load_old(made, results)
     _check_machine(results, key)
     added, known = _add(made, benchmarks, series.values(cases))
+    _skip(made, benchmarks, listed)
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=results) as folder:
         beside = Path(folder)
@@ -235,6 +236,18 @@ def _add(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], values: series.
             )
     added = sum(seen.values())
     return added, len(seen) - added
+
+
+def _skip(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], listed: series.Declared) -> None:
+    """Enter series that are declared and have no value at all as skipped: on the page they are empty, not missing."""
+    asv = asv_itself()
+    for group, measures in listed.items():
+        for name in measures:
+            benchmark = benchmarks[series.benchmark_name(group, series.BY_NAME[name])]
+            if made.benchmark_version.get(benchmark["name"]) != benchmark["version"]:
+                count = len(benchmark["params"][0])
+                nothing = [[math.nan] * count, [None] * count, [None] * count, 0, "", None]
+                made.add_result(benchmark, asv.runner.BenchmarkResult(*nothing), record_samples=True)
 
 
 def _holds(old: list[float] | None, new: list[float]) -> bool:
