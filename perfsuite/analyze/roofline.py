@@ -1,0 +1,116 @@
+"""The roofline model: what a kernel could reach at most, from its FLOPs, its bytes and the card's two ceilings.
+
+Williams, Waterman and Patterson (2009), "Roofline: An Insightful Visual Performance Model for Multicore Architectures":
+attainable FLOPs a second = min(peak FLOPs a second, intensity · peak bytes a second), intensity = FLOPs / bytes.
+Bytes are those that must cross device memory: each input read once, each output written once, plus what an algorithm
+writes between its kernels. A multiply-add is two FLOPs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfsuite.analyze.units import whole
+
+SOFTMAX_FLOPS = 5.0
+"""An element: compare, subtract, exponentiate, add, divide."""
+LAYER_NORM_FLOPS = 8.0
+"""An element: sum; subtract, square, sum; subtract, multiply by 1 / deviation; multiply by weight, add bias."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """FLOPs and bytes of one call."""
+
+    flops: float
+    bytes: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs a byte."""
+        return self.flops / self.bytes
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What a card reaches at most for one dtype."""
+
+    flops_a_second: float
+    bytes_a_second: float
+
+    def __post_init__(self) -> None:
+        for what in ("flops_a_second", "bytes_a_second"):
+            value = getattr(self, what)
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{what} is {value!r}; it must be a positive number")
+
+    @property
+    def ridge(self) -> float:
+        """The intensity at which both ceilings meet: below it memory bounds, above it arithmetic."""
+        return self.flops_a_second / self.bytes_a_second
+
+    def attainable(self, intensity: float) -> float:
+        """FLOPs a second at most at an intensity."""
+        return min(self.flops_a_second, intensity * self.bytes_a_second)
+
+    def bound(self, intensity: float) -> str:
+        """ "memory" or "compute"."""
+        return "memory" if intensity < self.ridge else "compute"
+
+    def seconds(self, cost: Cost) -> float:
+        """The least time of a call."""
+        return max(cost.flops / self.flops_a_second, cost.bytes / self.bytes_a_second)
+
+
+def gemm(m: int, n: int, k: int, *, item: float = 2.0, out_item: float | None = None) -> Cost:
+    """2 m n k FLOPs; (m k + k n) · item + m n · out_item bytes."""
+    m, n, k = whole("m", m), whole("n", n), whole("k", k)
+    written = m * n * (item if out_item is None else out_item)
+    return Cost(2.0 * m * n * k, (m * k + k * n) * item + written)
+
+
+def softmax(rows: int, columns: int, *, item: float = 2.0) -> Cost:
+    """SOFTMAX_FLOPS an element; read once and written once."""
+    elements = whole("rows", rows) * whole("columns", columns)
+    return Cost(SOFTMAX_FLOPS * elements, 2.0 * elements * item)
+
+
+def layer_norm(rows: int, columns: int, *, item: float = 2.0) -> Cost:
+    """LAYER_NORM_FLOPS an element; read once, written once, and weight and bias of a row's length."""
+    elements = whole("rows", rows) * whole("columns", columns)
+    return Cost(LAYER_NORM_FLOPS * elements, (2.0 * elements + 2.0 * columns) * item)
+
+
+def elementwise(elements: int, *, operands: int = 2, flops: float = 1.0, item: float = 2.0) -> Cost:
+    """`flops` an element; `operands` tensors read and one written."""
+    count = whole("elements", elements)
+    return Cost(flops * count, (whole("operands", operands) + 1.0) * count * item)
+
+
+def attention(
+    batch: int, heads: int, seq: int, head_dim: int, *, flash: bool, seq_kv: int | None = None, item: float = 2.0
+) -> Cost:
+    """4 b h s t d FLOPs of the two products and SOFTMAX_FLOPS an element of the scores, for s queries and t keys.
+
+    With flash: q, k, v and the output. Without: four passes over the b h s t scores as well (written by the first
+    product, read and written by the softmax, read by the second product; Dao et al. 2022, algorithm 0).
+    """
+    pairs = whole("batch", batch) * whole("heads", heads) * whole("seq", seq)
+    keys = whole("seq_kv", seq if seq_kv is None else seq_kv)
+    scores = float(pairs * keys)
+    outside = (2.0 * pairs + 2.0 * batch * heads * keys) * whole("head_dim", head_dim) * item
+    return Cost((4.0 * head_dim + SOFTMAX_FLOPS) * scores, outside + (0.0 if flash else 4.0 * scores * item))
+
+
+def batch_walk(n: int, k: int, ceiling: Ceiling, *, item: float = 2.0) -> list[tuple[int, Cost]]:
+    """A linear layer of n x k weights at batches of 1, 2, 4, ... until one past the ridge: (batch, cost) each.
+
+    At batch 1 every weight is read for one multiply-add: about 1 FLOP a byte in FP16. Intensity grows with the batch
+    up to n k / (n + k), or to the ridge.
+    """
+    walk: list[tuple[int, Cost]] = []
+    batch = 1
+    while not walk or (walk[-1][1].intensity < ceiling.ridge and batch <= 2**20):
+        walk.append((batch, gemm(batch, n, k, item=item)))
+        batch *= 2
+    return walk
