@@ -30,6 +30,8 @@ CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 OWN_TORCH = importlib.util.find_spec("torch") is not None
 TORCH_VENV = ["--system-site-packages"] if OWN_TORCH else []
 DEVICE_CODE = "ext/csrc/cuda"
+ASV = "benchmarks_asv/asv.conf.json"
+SCREENSHOT = ("--screenshot", ".perfsuite/asv/page.png")
 CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
 
 
@@ -110,6 +112,40 @@ def bench(session: nox.Session) -> None:
         session.run("pytest", "--gpu", "tests/perf", *keep, *session.posargs)
     else:
         session.run("pytest", "--perf-portable", "tests/perf", "--ignore=tests/perf/hopper", *keep, *session.posargs)
+    session.run("perfsuite", "export", "asv", str(kept / "bench.jsonl"), "--skip-dirty")
+
+
+@nox.session(default=False, venv_params=TORCH_VENV)
+def history(session: nox.Session) -> None:
+    """Build and gate commits that asv has not seen yet, ten at most; or, after `--`, those that you name (HEAD^!)."""
+    install_project(session)
+    portable = [] if sees_gpu() else ["--portable"]
+    answer = session.run("perfsuite", "export", "machine", *portable, silent=True)
+    session.run("perfsuite", "export", "cases", "--output", "benchmarks_asv/cases.json")
+    # Without a GPU the cases that need a Hopper card are left alone: each would cost a process to be skipped.
+    only = ["--bench", r"^gates\.(attention|gemm|resources)\."] if portable else []
+    asv = ["asv", "run", "--config", ASV, "--machine", str(answer).strip().splitlines()[-1], "--append-samples", *only]
+    build = {"CUDA_LLM_OPS_BUILD": "portable", "PERFSUITE_ASV_OPTIONS": "--perf-seconds=0.3"} if portable else {}
+    for commits in [[one] for one in session.posargs] or [["NEW", "--steps=10"]]:
+        session.run(*asv, *commits, env=build)
+
+
+@nox.session(default=False)
+def dashboard(session: nox.Session) -> None:
+    """Publish the history as a page, try it in a browser, and serve it (`-- --no-serve` only makes it)."""
+    install_tools(session, "test", "browser")
+    session.install(*CONSTRAINTS, *PROJECT["project"]["dependencies"])
+    page = ".perfsuite/asv/html"
+    session.run("asv", "publish", "--config", ASV, "--no-pull")
+    # asv's page loads its libraries from other hosts; where npm can fetch them they are put beside it.
+    session.run("python", "-m", "perfsuite", "export", "page", page, success_codes=[0, 2])
+    if any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        session.run("pytest", "-q", "tests/history/test_dashboard.py", env={"PERFSUITE_BROWSER": "1"})
+        session.run("python", "tests/history/browser.py", page, "gates.gemm.track_time_ratio", *SCREENSHOT)
+    else:
+        print("NO CHROMIUM HERE: the page is not tried in a browser.", flush=True)
+    if "--no-serve" not in session.posargs:
+        session.run("asv", "preview", "--config", ASV, *session.posargs)
 
 
 @nox.session(default=False, venv_params=TORCH_VENV)

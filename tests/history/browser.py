@@ -1,6 +1,7 @@
 """A published page in headless Chromium: the series it lists, the graphs it draws, and every script error.
 
-Also a command: `python tests/history/browser.py HTML SERIES... --screenshot FILE`.
+Also a command: `python tests/history/browser.py HTML SERIES... --screenshot FILE`. It fails on a script error and on a
+graph without a point.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 import http.server
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,4 +113,6 @@ if __name__ == "__main__":
     parser.add_argument("series", nargs="+")
     parser.add_argument("--screenshot", type=Path)
     given = parser.parse_args()
-    print(json.dumps(asdict(look(given.folder, given.series, given.screenshot)), indent=1))
+    found = look(given.folder, given.series, given.screenshot)
+    print(json.dumps(asdict(found), indent=1))
+    sys.exit(1 if found.errors or not all(found.points.values()) else 0)
