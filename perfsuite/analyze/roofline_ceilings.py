@@ -62,8 +62,9 @@ def measured(device: str, dtypes: list[str]) -> Ceilings:
         bandwidth = copy_bytes_a_second(0)
         by_dtype = {dtype: Ceiling(product_flops_a_second(0, dtype), bandwidth) for dtype in dtypes}
         return Ceilings(by_dtype, "measured on this GPU: a large copy, a large torch.mm")
-    bandwidth = _host_copy()
-    by_dtype = {dtype: Ceiling(_host_product(dtype), bandwidth) for dtype in dtypes}
+    bandwidth, single = _host_copy(), _host_product("float32")
+    # A CPU without 16-bit arithmetic widens its operands, and torch's 16-bit product may be slower than that need be.
+    by_dtype = {dtype: Ceiling(max(single, _host_product(dtype)), bandwidth) for dtype in dtypes}
     return Ceilings(by_dtype, "measured on this CPU: a large copy, torch.mm")
 
 

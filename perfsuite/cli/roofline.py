@@ -150,6 +150,8 @@ def _table(found: Sequence[Any], ceilings: Ceilings) -> None:
             f"{point.label:<{width}}  {point.intensity:>8.1f}  {point.bound:<7}  {rate_text(point.achieved):>12}  "
             f"{rate_text(point.attainable):>12}  {point.share:>5.1%}"
         )
+    if any(point.share > 1 for point in found):
+        print("a share above 100 %: its bytes came from a cache, or the machine was busy when its ceiling was measured")
 
 
 def _walk(arguments: argparse.Namespace, ceilings: Ceilings | None) -> int:

@@ -201,9 +201,14 @@ def test_the_command_prints_and_draws(record: Path, tmp_path: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["ceilings"]["float16"]["ridge"] == 200
 
 
+def test_a_share_above_one_is_told(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["roofline", str(record), "--flops", "float16=1e9", "--bandwidth", "5e12"]) == 0
+    assert "a share above 100 %" in capsys.readouterr().out
+
+
 def test_ceilings_measured_on_the_host() -> None:
-    found = measured("cpu", ["float32"])
-    assert found.by_dtype["float32"].flops_a_second > 1e8
+    found = measured("cpu", ["bfloat16", "float32"])
+    assert all(roof.flops_a_second > 1e8 for roof in found.by_dtype.values())
     assert found.by_dtype["float32"].bytes_a_second > 1e8
     assert "this CPU" in found.source
 
