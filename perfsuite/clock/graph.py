@@ -204,6 +204,7 @@ class GraphClock(CudaClock):
         except RuntimeError as error:
             failure = failure or error
         if failure is not None:
+            free_default_generator(self._device)
             raise CaptureError(side, failure) from failure
         return graph, map_tensors(outputs[place], unheld)
 
@@ -283,3 +284,18 @@ def unheld(tensor: torch.Tensor) -> torch.Tensor:
     reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     span = torch.as_tensor(_Memory(tensor.data_ptr(), reach * tensor.element_size()), device=tensor.device)
     return span.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def free_default_generator(device: int) -> None:
+    """Make the device's default generator usable after a failed capture, which leaves it marked as being captured.
+
+    Its sequence starts anew from its seed.
+    """
+    import torch
+
+    if device >= len(torch.cuda.default_generators):
+        return
+    generator = torch.cuda.default_generators[device]
+    fresh = torch.Generator(device=generator.device)
+    fresh.manual_seed(generator.initial_seed())
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())

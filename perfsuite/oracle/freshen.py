@@ -56,11 +56,14 @@ class _Group:
         self._stretches = stretches
         self._values = torch.stack(stretches)
         self._rows = list(self._values.unbind())
+        # Not the device's own: a capture that failed leaves that one unusable outside of captures.
+        self._generator = torch.Generator(device=self._values.device)
+        self._generator.seed()
 
     def shuffle(self) -> None:
         import torch
 
-        order = torch.randperm(self._values.shape[1], device=self._values.device)
+        order = torch.randperm(self._values.shape[1], device=self._values.device, generator=self._generator)
         self._values.copy_(self._values.index_select(1, order))
         torch._foreach_copy_(self._stretches, self._rows)
 
