@@ -89,24 +89,19 @@ int raster_group(int tiles_m, int in_flight, int height, int width) {
   return best;
 }
 
-// An operand up to this size is fetched into L2 as a whole when the grid starts.
-#ifdef CUDA_LLM_OPS_SM90_EXPERIMENT
-}
-int64_t prefetch_bytes = 5 << 18; int use_pdl = 1, force_blocks = -1, force_group = 0;
-namespace {
-#else
-constexpr int64_t prefetch_bytes = 5 << 18;
-#endif
+// Operands small enough that one fetch of the whole is over before the loads need it, and large enough to be worth its
+// own time: measured better at 512 and 768 cubed, worse at 256, 1024 and 2048 (docs/ladder-gemm-hopper.md).
+constexpr int64_t least_prefetch_bytes = 256 << 10, most_prefetch_bytes = 5 << 18;
 
-void prefetch_whole(const Operand& operand, const void** from, uint32_t* bytes) {
-  const int64_t elements = operand.mn * operand.k * (operand.stride_batch == 0 ? 1 : operand.batch);
-  const int64_t stride = mn_major(operand) ? operand.stride_k : operand.stride_mn;
+// The bytes to fetch, or 0.
+uint32_t prefetch_bytes(const Operand& operand) {
+  const bool batched = operand.batch > 1 && operand.stride_batch != 0;
+  const int64_t bytes = operand.mn * operand.k * (batched ? operand.batch : 1) * 2;
   const int64_t inner = mn_major(operand) ? operand.mn : operand.k, outer = mn_major(operand) ? operand.k : operand.mn;
-  const bool dense = (outer == 1 || stride == inner) &&
-                     (operand.batch == 1 || operand.stride_batch == 0 || operand.stride_batch == operand.mn * operand.k);
-  if (!dense || elements * 2 > prefetch_bytes) return;
-  *from = operand.pointer;
-  *bytes = static_cast<uint32_t>(elements * 2 / 16 * 16);
+  const int64_t stride = mn_major(operand) ? operand.stride_k : operand.stride_mn;
+  const bool dense = (outer == 1 || stride == inner) && (!batched || operand.stride_batch == operand.mn * operand.k);
+  return dense && bytes >= least_prefetch_bytes && bytes <= most_prefetch_bytes ? static_cast<uint32_t>(bytes / 16 * 16)
+                                                                                : 0;
 }
 
 constexpr int max_kernels = 512;
@@ -236,8 +231,13 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   arguments.group = raster_group(arguments.tiles_m, in_flight, kernel.tile_m * plan.cluster_m,
                                  kernel.tile_n * plan.cluster_n);
 
-  prefetch_whole(p, &arguments.prefetch_p, &arguments.prefetch_p_bytes);
-  prefetch_whole(q, &arguments.prefetch_q, &arguments.prefetch_q_bytes);
+  const uint32_t p_bytes = prefetch_bytes(p), q_bytes = prefetch_bytes(q);
+  if (p_bytes > 0 && q_bytes > 0) {
+    arguments.prefetch_p = p.pointer;
+    arguments.prefetch_q = q.pointer;
+    arguments.prefetch_p_bytes = p_bytes;
+    arguments.prefetch_q_bytes = q_bytes;
+  }
 
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -246,11 +246,6 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster * plan.split);
   attributes[1].val.clusterDim.y = 1;
   attributes[1].val.clusterDim.z = 1;
-#ifdef CUDA_LLM_OPS_SM90_EXPERIMENT
-  attributes[0].val.programmaticStreamSerializationAllowed = use_pdl;
-  if (force_group > 0) arguments.group = std::min(force_group, arguments.tiles_m);
-  if (force_blocks >= 0) arguments.k_blocks = force_blocks;
-#endif
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid));
   config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
