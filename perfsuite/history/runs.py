@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfsuite.history import front
 from perfsuite.history.commits import HistoryError
 from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record
@@ -32,7 +33,8 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="perfsuite-ab-") as folder:
             record = Path(folder) / "record.jsonl"
             kind = "--perf-portable" if self.portable else "--gpu"
-            line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin", kind]
+            line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
+            line += ["-p", "perfsuite.history.front", kind]
             line += [f"--perf-record={record}", f"--perf-seconds={self.seconds!r}", *self.options]
             done = subprocess.run(
                 [*line, *(tests or self.tests)],
@@ -54,5 +56,10 @@ class Runner:
 
     def _environment(self, build: Path, commit: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
-        before = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
-        return kept | {"PYTHONPATH": os.pathsep.join([str(build), *before]), "PERFSUITE_COMMIT": commit}
+        paths = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
+        paths.append(str(Path(__file__).parents[2]))  # where this perfsuite lies, installed or not
+        return kept | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            front.VARIABLE: str(build),
+            "PERFSUITE_COMMIT": commit,
+        }

@@ -1,0 +1,40 @@
+"""The search for the first bad commit, where some commits cannot be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Judge = Callable[[str], bool | None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The commits one of which is the first bad one: the last of them is bad, those before it could not be judged."""
+
+    suspects: tuple[str, ...]
+    judged: int
+
+
+def search(commits: Sequence[str], is_good: Judge) -> Found:
+    """Halve until the commit before the first bad one is good.
+
+    commits: oldest first; the one before them is good, the last of them bad. `is_good` gives None for a commit that
+    cannot be judged; its neighbours are then tried, nearest to the middle first.
+    """
+    low, high, judged = -1, len(commits) - 1, 0
+    unknown: set[int] = set()
+    while True:
+        middle = (low + high) // 2
+        open_ones = [index for index in range(low + 1, high) if index not in unknown]
+        if not open_ones:
+            return Found(tuple(commits[low + 1 : high + 1]), judged)
+        chosen = min(open_ones, key=lambda index: abs(index - middle))
+        good = is_good(commits[chosen])
+        judged += 1
+        if good is None:
+            unknown.add(chosen)
+        elif good:
+            low = chosen
+        else:
+            high = chosen

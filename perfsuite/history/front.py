@@ -1,0 +1,33 @@
+"""A pytest plugin that puts a build before everything else that could be imported: `pytest -p perfsuite.history.front`.
+
+PYTHONPATH would not do: pytest puts the folders of tests before it, and there lies the checkout's own package where a
+project keeps it at the root. Two builds would then be one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+VARIABLE = "PERFSUITE_FRONT"
+"""The folder of the build."""
+
+
+class Front:
+    """Finds top-level modules in the build, and leaves all others to Python."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's place in the build, or None."""
+        return PathFinder.find_spec(name, [self.folder]) if path is None else None
+
+
+if VARIABLE in os.environ:
+    sys.meta_path.insert(0, Front(os.environ[VARIABLE]))  # type: ignore[arg-type]

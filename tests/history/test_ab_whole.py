@@ -1,0 +1,90 @@
+"""`perfsuite ab` whole: real builds of real commits, processes of their own, the host clock."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Repository, make_repository
+
+SWITCH = "PERFSUITE_WHOLE"
+pytestmark = [
+    pytest.mark.skipif(SWITCH not in os.environ, reason=f"takes a minute: `nox -s history` sets {SWITCH}"),
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = """[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "small-kernels"
+version = "1"
+[tool.setuptools]
+py-modules = ["small_kernels"]
+"""
+KERNEL = """def product(a, b):
+    for _ in range({times}):
+        result = a @ b
+    return result
+"""
+TEST = """import pytest
+import small_kernels
+
+@pytest.mark.perf_target(against="cublas", at_least=0.01)
+def test_product(perf):
+    from perfsuite import Gemm
+    perf(Gemm(128, 128, 128, dtype="float32"), small_kernels.product)
+
+@pytest.mark.perf_target(against="cublas", at_least=0.01)
+def test_other(perf):
+    from perfsuite import Gemm
+    perf(Gemm(96, 96, 96, dtype="float32"), small_kernels.other)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """A fast commit, one in which `product` works twelve times, one that does not build, and one to stand on."""
+    made = make_repository(tmp_path_factory.mktemp("whole") / "project")
+    other = "\ndef other(a, b):\n    return a @ b\n"
+    (made.path / "test_perf.py").write_text(TEST)
+    files = {"pyproject.toml": PROJECT, ".gitignore": ".perfsuite/\n"}
+    made.commit("fast", **files, **{"small_kernels.py": KERNEL.format(times=1) + other})
+    made.commit("slow", **{"small_kernels.py": KERNEL.format(times=12) + other})
+    made.commit("broken", **{"setup.py": "raise SystemExit('kernel.cu:1: error: made up')"})
+    (made.path / "setup.py").unlink()
+    made.commit("mended")
+    return made
+
+
+def command(project: Repository, *arguments: str) -> subprocess.CompletedProcess[str]:
+    options = ["--portable", "--tests", "test_perf.py", "--pairs", "4", "--slower", "0.8", "--seconds", "0.1"]
+    return subprocess.run(
+        [sys.executable, "-m", "perfsuite", *arguments, *options],
+        cwd=project.path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_slow_commit_fails_and_its_case_is_named(project: Repository) -> None:
+    done = command(project, "ab", project.commits[0], project.commits[1])
+    assert done.returncode == 1, done.stdout + done.stderr
+    missed = [line for line in done.stdout.splitlines() if line.startswith("MISSED")]
+    assert len(missed) == 1, done.stdout
+    assert "small_kernels.product" in missed[0]
+    assert not any("small_kernels.other" in line for line in missed)
+
+
+def test_a_broken_commit_is_named(project: Repository) -> None:
+    done = command(project, "ab", project.commits[0], project.commits[2])
+    assert done.returncode == 2
+    assert f"{project.commits[2][:12]} does not build" in done.stderr
+    assert project.git("worktree", "list").count("\n") == 0
