@@ -38,7 +38,7 @@ constexpr Measured measured[] = {
     {16, 4096, 4096, false, false, Family::skinny, 64, 16, 128, 2, 1, 1},
     {64, 4096, 4096, false, false, Family::split, 64, 64, 64, 2, 1, 1},
     {128, 4096, 4096, false, false, Family::split, 64, 64, 64, 2, 1, 1},
-    {1, 28672, 4096, false, false, Family::skinny, 128, 16, 64, 1, 1, 1},
+    {1, 28672, 4096, false, false, Family::skinny, 128, 8, 128, 3, 1, 1},
     {16, 28672, 4096, false, false, Family::skinny, 128, 16, 64, 1, 1, 1},
     {64, 28672, 4096, false, false, Family::persistent, 128, 256, 64, 1, 1, 1},
     {128, 28672, 4096, false, false, Family::persistent, 128, 256, 64, 1, 1, 1},
