@@ -30,4 +30,4 @@ class Front:
 
 
 if VARIABLE in os.environ:
-    sys.meta_path.insert(0, Front(os.environ[VARIABLE]))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Front(os.environ[VARIABLE]))

@@ -61,11 +61,11 @@ def difference(base: Sequence[Process], head: Sequence[Process], alpha: float, n
     3, 2004): three processes a side are too few to know their spread, and a calibration may be of quieter days.
     """
     sides = (base, head)
-    expected = statistics.mean(process.variance(noise) for side in sides for process in side)
-    seen = sum((p.log_speed - statistics.mean(q.log_speed for q in side)) ** 2 for side in sides for p in side)
+    expected = statistics.fmean(process.variance(noise) for side in sides for process in side)
+    seen = sum((p.log_speed - statistics.fmean(q.log_speed for q in side)) ** 2 for side in sides for p in side)
     degrees = PRIOR_DEGREES + sum(len(side) - 1 for side in sides)
     variance = (PRIOR_DEGREES * expected + seen) / degrees
-    centre = statistics.mean(p.log_speed for p in head) - statistics.mean(p.log_speed for p in base)
+    centre = statistics.fmean(p.log_speed for p in head) - statistics.fmean(p.log_speed for p in base)
     half = t_quantile(alpha, degrees) * math.sqrt(variance * sum(1.0 / len(side) for side in sides))
     return Estimate(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
 

@@ -63,11 +63,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 
 
 def command(project: Repository, *arguments: str) -> subprocess.CompletedProcess[str]:
-    options = ["--portable", "--tests", "test_perf.py", "--pairs", "4", "--slower", "0.8", "--seconds", "0.1"]
+    options = ["--portable", "--tests", "test_perf.py", "--pairs", "4", "--slower", "0.3", "--seconds", "0.1"]
     return subprocess.run(
         [sys.executable, "-m", "perfsuite", *arguments, *options],
         cwd=project.path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

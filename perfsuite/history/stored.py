@@ -1,0 +1,108 @@
+"""The history of a case as it is stored: asv's results of one machine, in git's order, with what commits accepted."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from perfsuite.history import series
+from perfsuite.history.asv_results import load_results
+from perfsuite.history.commits import first_parents, trailers
+from perfsuite.history.looking_back import Finding, Point, Rule, look_back, unused
+from perfsuite.history.machines import machine_of
+from perfsuite.history.processes import process_of
+from perfsuite.verdict.noise import Noise
+
+TRAILER = "Perf-Accept"
+"""`Perf-Accept: <case glob> <reason>` in a commit's message; a glob with spaces stands in double quotes."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """One line of a commit: cases that may get slower there, and why."""
+
+    commit: str
+    glob: str
+    reason: str
+
+
+def acceptances(repository: Path, commits: Sequence[str]) -> list[Acceptance]:
+    """What these commits accept. A trailer without a reason counts for nothing, as if it were not there."""
+    found = []
+    for commit, lines in trailers(repository, list(commits), TRAILER).items():
+        for line in lines:
+            parsed = re.fullmatch(r'(?:"([^"]+)"|(\S+))\s+(.+)', line)
+            if parsed is not None:
+                found.append(Acceptance(commit, parsed[1] or parsed[2], parsed[3]))
+    return found
+
+
+def points_of(results: Path, commits: Sequence[str], case: Mapping[str, Any], noise: Noise) -> list[Point]:
+    """What is stored of a record's case at these commits on the same machine, in their order.
+
+    HistoryError where a result file of the machine cannot be read.
+    """
+    key = machine_of(case)
+    measure = series.BY_NAME["time_ratio"]
+    title = series.benchmark_name(series.group_of(case), measure)
+    place = {commit: index for index, commit in enumerate(commits)}
+    samples: dict[str, list[float]] = {}
+    for path in sorted((results / key["machine"]).glob("*.json")):
+        if path.name == "machine.json":
+            continue
+        loaded = load_results(path)
+        if loaded.commit_hash not in place or loaded.benchmark_version.get(title) != series.VERSION:
+            continue
+        if {name: loaded.params.get(name) for name in key} != key:
+            continue
+        names = loaded.get_result_params(title)[0]
+        if repr(case["case"]) in names:
+            own = loaded.get_result_samples(title, [names])[names.index(repr(case["case"]))]
+            samples.setdefault(loaded.commit_hash, []).extend(own or [])
+    ordered = sorted((commit for commit in samples if samples[commit]), key=place.__getitem__)
+    return [_point(commit, samples[commit], noise) for commit in ordered]
+
+
+def findings_of(
+    case: Mapping[str, Any], results: Path, repository: Path, *, noise: Noise, rule: Rule
+) -> tuple[list[Finding], list[str]]:
+    """(findings along the stored history with the record's case as its newest point, sentences about acceptances).
+
+    The case counts for its commit in place of what is stored of that. No findings where it was not timed.
+    """
+    process = process_of(case)
+    if process is None or case.get("commit") is None:
+        return [], []
+    commits = first_parents(repository, str(case["commit"]))
+    before = points_of(results, commits[:-1], case, noise)
+    here = Point(commits[-1], -process.log_speed, math.sqrt(process.variance(noise)))
+    points = [*before, here]
+    accepted = _placed(acceptances(repository, commits), commits, points, case["case"])
+    findings = look_back(points, accepted, rule)
+    idle = [f"{commit[:10]} accepts a slow-down that is not there: {accepted[commit]}"
+            for commit in unused(points, accepted, findings)]  # fmt: skip
+    return findings, idle
+
+
+def _placed(given: Sequence[Acceptance], commits: Sequence[str], points: Sequence[Point], case: str) -> dict[str, str]:
+    """Measured commit -> reason; what a commit accepts that was not measured counts for the next that was."""
+    place = {commit: index for index, commit in enumerate(commits)}
+    measured = sorted(place[point.commit] for point in points)
+    found: dict[str, str] = {}
+    for one in given:
+        at = next((index for index in measured if index >= place[one.commit]), None)
+        if at is not None and fnmatchcase(case, one.glob):
+            found[commits[at]] = one.reason
+    return found
+
+
+def _point(commit: str, ratios: Sequence[float], noise: Noise) -> Point:
+    columns = {"candidate_seconds": list(ratios), "rival_seconds": [1.0] * len(ratios)}
+    process = process_of({"verdict": "MET", "samples": columns})
+    assert process is not None
+    return Point(commit, -process.log_speed, math.sqrt(process.variance(noise)))

@@ -1,0 +1,106 @@
+"""The history as it is stored: read back in git's order, of the same card alone, with what commits accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("asv", reason="asv is not installed")
+
+from perfsuite.history.asv_results import export
+from perfsuite.history.commits import HistoryError
+from perfsuite.history.looking_back import Kind, Rule
+from perfsuite.history.stored import acceptances, findings_of
+from perfsuite.verdict.noise import Noise
+
+from .conftest import Repository, case, make_repository
+
+NOISE = Noise(setup=0.001, process=0.001, source="made up")
+
+
+def history(repository: Repository, results: Path, count: int = 6, **changes: Any) -> None:
+    for number in range(count):
+        commit = repository.commit(f"change {number}")
+        export([case(commit=commit, **changes)], results, repository.path)
+
+
+def newest(repository: Repository, results: Path, ratio: float) -> tuple[Any, list[str]]:
+    last = case(commit=repository.commits[-1], ratio=ratio, seed="new")
+    findings, idle = findings_of(last, results, repository.path, noise=NOISE, rule=Rule())
+    return findings[-1], idle
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return make_repository(tmp_path / "repository")
+
+
+def test_a_slower_commit_is_found_against_the_stored_ones(repository: Repository, results: Path) -> None:
+    history(repository, results)
+    repository.commit("slower")
+    finding, _ = newest(repository, results, 1.25 * 1.05)
+    assert finding.kind is Kind.STEP
+    assert finding.commit == repository.commits[-1]
+    assert finding.anchor == repository.commits[0]
+    finding, _ = newest(repository, results, 1.25)
+    assert finding.kind is Kind.SAME
+
+
+def test_another_cards_history_does_not_count(repository: Repository, results: Path) -> None:
+    history(repository, results, gpu="NVIDIA A100")
+    repository.commit("first on this card")
+    finding, _ = newest(repository, results, 1.25 * 1.5)
+    assert finding.kind is Kind.FIRST
+
+
+def test_one_line_in_the_commit_accepts(repository: Repository, results: Path) -> None:
+    history(repository, results)
+    repository.commit('slower\n\nPerf-Accept: "kernels.gemm 64*" pays for masks\n')
+    finding, idle = newest(repository, results, 1.25 * 1.05)
+    assert finding.kind is Kind.ACCEPTED
+    assert "pays for masks" in finding.sentence
+    assert idle == []
+
+
+def test_what_an_unmeasured_commit_accepts_counts_for_the_next(repository: Repository, results: Path) -> None:
+    history(repository, results)
+    repository.commit("slower\n\nPerf-Accept: *gemm* pays for masks\n")
+    repository.commit("not about speed")
+    finding, _ = newest(repository, results, 1.25 * 1.05)
+    assert finding.kind is Kind.ACCEPTED
+
+
+def test_an_acceptance_of_another_case_does_not_count(repository: Repository, results: Path) -> None:
+    history(repository, results)
+    repository.commit("slower\n\nPerf-Accept: *attention* pays for masks\n")
+    finding, _ = newest(repository, results, 1.25 * 1.05)
+    assert finding.kind is Kind.STEP
+
+
+def test_an_unused_acceptance_is_reported(repository: Repository, results: Path) -> None:
+    history(repository, results)
+    commit = repository.commit("feared\n\nPerf-Accept: *gemm* pays for masks\n")
+    _, idle = newest(repository, results, 1.25)
+    assert idle == [f"{commit[:10]} accepts a slow-down that is not there: pays for masks"]
+
+
+def test_a_trailer_without_a_reason_accepts_nothing(repository: Repository) -> None:
+    repository.commit("one\n\nPerf-Accept: *gemm*\n")
+    repository.commit('two\n\nPerf-Accept: *gemm* because\nPerf-Accept: "a b" for c\n')
+    found = acceptances(repository.path, repository.commits)
+    assert [(one.glob, one.reason) for one in found] == [("*gemm*", "because"), ("a b", "for c")]
+
+
+def test_a_corrupt_file_is_named(repository: Repository, results: Path) -> None:
+    history(repository, results, count=1)
+    (results / "nvidia-h200" / "cut-off.json").write_text("{")
+    repository.commit("next")
+    with pytest.raises(HistoryError, match=r"cut-off\.json is not a result file"):
+        newest(repository, results, 1.25)
