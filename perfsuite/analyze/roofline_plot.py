@@ -12,7 +12,7 @@ from perfsuite.analyze.roofline_ceilings import Ceilings
 from perfsuite.analyze.roofline_points import Point
 
 WIDTH, HEIGHT = 960, 600
-LEFT, RIGHT, TOP, BOTTOM = 80, 220, 50, 60
+LEFT, RIGHT, TOP, BOTTOM = 100, 220, 50, 60
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000")
 """Okabe and Ito's, which colour-blind readers can tell apart."""
 DASHES = ("", "8 4", "2 3")
@@ -28,7 +28,7 @@ class Frame:
         least = min(roof.attainable(10.0**self.x_low) for roof in roofs)
         ys = [point.achieved for point in points] + [least]
         self.y_low = math.floor(math.log10(min(ys)))
-        self.y_high = math.ceil(math.log10(max([roof.flops_a_second for roof in roofs] + ys)) + 0.05)
+        self.y_high = math.ceil(math.log10(max([roof.flops_a_second for roof in roofs] + ys)) + 0.02)
 
     def x(self, intensity: float) -> float:
         """Pixels from the left."""
@@ -64,6 +64,7 @@ def svg(points: Sequence[Point], ceilings: Ceilings, *, title: str) -> str:
         )
     kernels = list(dict.fromkeys(point.kernel for point in points))
     colours = {kernel: COLOURS[place % len(COLOURS)] for place, kernel in enumerate(kernels)}
+    rivals = {point.kernel for point in points if point.rival}
     for point in points:
         colour = colours[point.kernel]
         fill = "none" if point.rival else colour
@@ -75,7 +76,11 @@ def svg(points: Sequence[Point], ceilings: Ceilings, *, title: str) -> str:
         )
     for place, kernel in enumerate(kernels):
         y = HEIGHT - BOTTOM - 18 * (len(kernels) - place)
-        lines.append(f'<circle cx="{WIDTH - RIGHT + 14}" cy="{y - 4}" r="4.5" fill="{colours[kernel]}"/>')
+        fill = "none" if kernel in rivals else colours[kernel]
+        lines.append(
+            f'<circle cx="{WIDTH - RIGHT + 14}" cy="{y - 4}" r="4.5" fill="{fill}" stroke="{colours[kernel]}" '
+            'stroke-width="1.5"/>'
+        )
         lines.append(f'<text x="{WIDTH - RIGHT + 26}" y="{y}">{escape(kernel)}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
@@ -105,7 +110,7 @@ def _grid(frame: Frame) -> list[str]:
 
 def rate_text(flops_a_second: float) -> str:
     """ "312 TFLOPS", "45.2 GFLOPS": FLOPs a second with the unit that suits."""
-    for size, unit in ((1e12, "TFLOPS"), (1e9, "GFLOPS"), (1e6, "MFLOPS")):
+    for size, unit in ((1e15, "PFLOPS"), (1e12, "TFLOPS"), (1e9, "GFLOPS"), (1e6, "MFLOPS")):
         if flops_a_second >= size * 0.9995:
             return (
                 f"{flops_a_second / size:.3g} {unit}"

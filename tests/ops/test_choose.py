@@ -43,17 +43,19 @@ def test_measurements_are_in_order_of_length() -> None:
 
 @pytest.mark.skipif(not RECORD.is_file(), reason="no record of an H200 is committed yet")
 def test_the_choice_is_what_the_committed_record_says() -> None:
-    times: dict[int, dict[str, float]] = defaultdict(dict)
+    times: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
     for line in RECORD.read_text().splitlines():
         case = json.loads(line)
         kernel = case["candidate"].rpartition(".")[2].removesuffix("_attention")
         params = case["params"]
         same = case["family"] == "attention" and not params["causal"] and params["head_dim"] == 64
         if same and kernel in ("naive", "tiled", "flash") and case["candidate_seconds"]:
-            times[params["seq_kv"]][kernel] = case["candidate_seconds"]
-    known = {length: by_kernel for length, by_kernel in times.items() if len(by_kernel) == 3}
-    assert {length: min(found, key=found.__getitem__) for length, found in known.items()} == {
-        length: choose.fastest_kernel("cuda", length) for length in known
+            shape = (params["seq_kv"], params["batch"], params["heads"], params["dtype"])
+            times[shape][kernel] = case["candidate_seconds"]
+    known = {shape: by_kernel for shape, by_kernel in times.items() if len(by_kernel) == 3}
+    assert known, "the record has no shape on which all three kernels were timed"
+    assert {shape: min(found, key=found.__getitem__) for shape, found in known.items()} == {
+        shape: choose.fastest_kernel("cuda", shape[0]) for shape in known
     }
 
 

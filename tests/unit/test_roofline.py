@@ -162,7 +162,7 @@ def test_the_picture_holds_every_point_inside_its_frame() -> None:
     circles = [circle for circle in root.iter(f"{SVG}circle") if circle.find(f"{SVG}title") is not None]
     assert len(circles) == len(found)
     for circle in circles:
-        assert 80 <= float(circle.attrib["cx"]) <= 960 - 220
+        assert 100 <= float(circle.attrib["cx"]) <= 960 - 220
         assert 50 <= float(circle.attrib["cy"]) <= 600 - 60
     assert len(list(root.iter(f"{SVG}polyline"))) == 1
     assert any(text.text == "a < b & c" for text in root.iter(f"{SVG}text"))
@@ -176,7 +176,8 @@ def test_png_by_matplotlib(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "text"), [(312e12, "312 TFLOPS"), (45.25e9, "45.2 GFLOPS"), (999.9e9, "1 TFLOPS"), (12.0, "12 FLOPS")]
+    ("rate", "text"),
+    [(2e15, "2 PFLOPS"), (312e12, "312 TFLOPS"), (45.25e9, "45.2 GFLOPS"), (999.9e9, "1 TFLOPS"), (12.0, "12 FLOPS")],
 )
 def test_rates_as_text(rate: float, text: str) -> None:
     assert rate_text(rate) == text
