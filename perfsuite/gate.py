@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,8 +72,23 @@ class Gate:
             ]
         else:
             made = [self._one(problem, candidate, None, None)]
+        self._look_back(made)
         self._check_limits(problem, candidate, made[0])
         return made[0]
+
+    def _look_back(self, made: list[Comparison]) -> None:
+        """Judge what was timed against its history, where the marker asks for it."""
+        mark = self.item.get_closest_marker("regression")
+        if mark is None or self.run.fresh:
+            return
+        from perfsuite.limits import comparison_of
+        from perfsuite.regression import against_history
+
+        asked, settings, cases = parse(mark), self.run.settings(), self.item.stash[CASES]
+        for comparison, case in zip(made, cases[-len(made) :], strict=True):
+            limit = against_history(asked, case, root=self.item.config.rootpath, settings=settings)
+            looked = replace(comparison_of(limit, comparison), rival=comparison.rival)
+            self._keep(looked, aspect=limit.aspect, measured=limit.measured)
 
     def _check_limits(self, problem: Problem, candidate: Callable[..., Any], checked: Comparison) -> None:
         """Check what the markers limit besides time; on a card alone, and not of a candidate that fails."""

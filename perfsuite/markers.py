@@ -54,6 +54,14 @@ class NoSync(NamedTuple):
     """A call must not wait for the device."""
 
 
+class Regression(NamedTuple):
+    """By which share the cost may rise above the recent commits, and above the anchor; where the history lies."""
+
+    slower: float
+    drift: float
+    history: str
+
+
 GROWTH = {"linear": 1.1, "quadratic": 2.1}
 """Kind of growth -> largest power of the sequence length; the tenth is for the allocator's rounding."""
 
@@ -108,9 +116,20 @@ def no_sync() -> NoSync:
     return NoSync()
 
 
+def regression(*, slower: float = 0.01, drift: float = 0.02, history: str = "benchmarks_asv/results") -> Regression:
+    """A timed case must not have got slower than the stored history of the same card, at once or step by step."""
+    for name, value in (("slower", slower), ("drift", drift)):
+        if not _is_positive(value) or value >= 1.0:
+            raise MarkerError(f"{name} is {value!r}; it must be a share between 0 and 1 (0.01: one per cent)")
+    if not isinstance(history, str):
+        raise MarkerError(f"history is {history!r}; it must be a folder of asv's results, below the root")
+    return Regression(float(slower), float(drift), history)
+
+
 LIMIT_MARKERS = ("memory_target", "launches", "no_sync")
 MARKERS: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (gpu, correctness, perf_target, memory_target, launches, no_sync)
+    function.__name__: function
+    for function in (gpu, correctness, perf_target, memory_target, launches, no_sync, regression)
 }
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def points_of(results: Path, commits: Sequence[str], case: Mapping[str, Any], no
     for path in sorted((results / key["machine"]).glob("*.json")):
         if path.name == "machine.json":
             continue
-        loaded = load_results(path)
+        loaded = _loaded(path, path.stat().st_mtime_ns)
         if loaded.commit_hash not in place or loaded.benchmark_version.get(title) != series.VERSION:
             continue
         if {name: loaded.params.get(name) for name in key} != key:
@@ -78,15 +79,27 @@ def findings_of(
     process = process_of(case)
     if process is None or case.get("commit") is None:
         return [], []
-    commits = first_parents(repository, str(case["commit"]))
+    commits, given = _git_history(repository, str(case["commit"]))
     before = points_of(results, commits[:-1], case, noise)
     here = Point(commits[-1], -process.log_speed, math.sqrt(process.variance(noise)))
     points = [*before, here]
-    accepted = _placed(acceptances(repository, commits), commits, points, case["case"])
+    accepted = _placed(given, commits, points, case["case"])
     findings = look_back(points, accepted, rule)
     idle = [f"{commit[:10]} accepts a slow-down that is not there: {accepted[commit]}"
             for commit in unused(points, accepted, findings)]  # fmt: skip
     return findings, idle
+
+
+@lru_cache(maxsize=1024)
+def _loaded(path: Path, changed_ns: int) -> Any:
+    """A result file, read once for all cases of a run."""
+    return load_results(path)
+
+
+@lru_cache(maxsize=16)
+def _git_history(repository: Path, tip: str) -> tuple[list[str], list[Acceptance]]:
+    commits = first_parents(repository, tip)
+    return commits, acceptances(repository, commits)
 
 
 def _placed(given: Sequence[Acceptance], commits: Sequence[str], points: Sequence[Point], case: str) -> dict[str, str]:

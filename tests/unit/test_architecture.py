@@ -44,6 +44,7 @@ ORDER = (
         "locks",
         "perf",
         "present",
+        "regression",
         "run",
         "targets",
     },
