@@ -32,6 +32,7 @@ EXAMPLE = """example:
   perfsuite bench attention --seq-lengths 512 1024 2048 4096 8192 --batch-size 2 --num-heads 8 --head-dim 64 \\
       --dtype fp16 --against sdpa sdpa:flash --output results.json
   perfsuite bench gemm --sizes 512x512x512 1024x1024x1024 --dtype fp16 --output results.json
+  perfsuite bench attention --seq-lengths 2048 --batch-size 16 --num-heads 16 --head-dim 128 129    # the alignment trap
   perfsuite bench gemm --sizes 64x64x64 --candidate my_kernels:matmul --against torch:mm
 
 `perfsuite bench KIND --help` lists each kind's options. The record that --output writes is one as pytest writes it:
@@ -51,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attention.add_argument("--seq-lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], metavar="N")
     attention.add_argument("--batch-size", type=int, default=2)
     attention.add_argument("--num-heads", type=int, default=8)
-    attention.add_argument("--head-dim", type=int, default=64)
+    attention.add_argument(
+        "--head-dim", type=int, nargs="+", default=[64], metavar="D", help="several are compared, such as 128 129"
+    )
     attention.add_argument("--causal", action="store_true")
     gemm = kind("gemm", "matrix products by size", "--sizes 512x512x512 1024x1024x1024 --dtype fp16")
     sizes = ["512x512x512", "1024x1024x1024", "2048x2048x2048"]
@@ -160,11 +163,12 @@ def _problems(arguments: argparse.Namespace) -> list[Attention | Gemm]:
                 arguments.batch_size,
                 arguments.num_heads,
                 seq,
-                arguments.head_dim,
+                head_dim,
                 causal=arguments.causal,
                 dtype=dtype,
             )
             for seq in arguments.seq_lengths
+            for head_dim in arguments.head_dim
         ]
     out = units.LONG_NAMES[arguments.out_dtype] if arguments.out_dtype else None
     made: list[Attention | Gemm] = []

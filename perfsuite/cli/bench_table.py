@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from perfsuite.analyze.units import text_of
 from perfsuite.report import figures
 
 _MILLISECONDS = 1e3
+MOST_DROP = 0.20
+"""Time a FLOP that a change of head_dim may cost before it is called an alignment trap."""
 Row = Mapping[str, Any]
 
 
@@ -19,14 +22,45 @@ def print_table(rows: Sequence[Row]) -> None:
     head = ["length" if attention else "size", "rival", "rival ms", f"{figures.candidate(rows[0])} ms", "speed-up"]
     head += ["interval", "memory saved" if attention else "TFLOPS", "verdict"]
     lines = [head] + [_line(row, attention) for row in rows]
+    if attention and len({row["params"]["head_dim"] for row in rows}) > 1:
+        dims = ["head_dim", *(str(row["params"]["head_dim"]) for row in rows)]
+        lines = [[line[0], dim, *line[1:]] for line, dim in zip(lines, dims, strict=True)]
+        head = lines[0]
     widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
     for line in lines:
         print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
     if attention and not any(row.get("measured") for row in rows):
         print("memory saved: by the model of `perfsuite memory attention`, score matrix against none; not measured")
+    if attention:
+        for sentence in drops(rows):
+            print(sentence)
     for row in rows:
         if row["verdict"] != "MET":
             print(f"{row['verdict']} {row['name']}: {row['sentence']}")
+
+
+def drops(rows: Sequence[Row]) -> list[str]:
+    """What each side loses from a row's head_dim to the next at the same length, flagged above MOST_DROP.
+
+    Time is divided by FLOPs first, so that a larger head_dim may take longer in proportion.
+    """
+    told = []
+    for before, after in itertools.combinations(rows, 2):
+        same = all(before["params"][name] == after["params"][name] for name in ("batch", "heads", "seq_q", "causal"))
+        dims = [row["params"]["head_dim"] for row in (before, after)]
+        if not same or dims[0] == dims[1] or before["rival"] != after["rival"]:
+            continue
+        for side, name in (("candidate", figures.candidate(before)), ("rival", before["rival"])):
+            seconds = [row[f"{side}_seconds"] for row in (before, after)]
+            if not all(seconds):
+                continue
+            growth = seconds[1] / seconds[0] * dims[0] / dims[1] - 1.0
+            flag = f"ALIGNMENT, over {MOST_DROP:.0%}: " if growth > MOST_DROP else ""
+            told.append(
+                f"{flag}{name} at length {before['params']['seq_q']} takes {growth:+.0%} a FLOP at head_dim {dims[1]} "
+                f"against {dims[0]}"
+            )
+    return told
 
 
 def _line(row: Row, attention: bool) -> list[str]:

@@ -127,6 +127,33 @@ def test_memory_saved_is_measured_where_it_is_and_modelled_where_not() -> None:
     assert bench_table._saved(row | {"measured": None}) == "97% (model)"
 
 
+def attention_row(head_dim: int, candidate: float, rival: float | None) -> dict[str, Any]:
+    params = {"batch": 1, "heads": 2, "seq_q": 2048, "head_dim": head_dim, "causal": False}
+    seconds = {"candidate_seconds": candidate, "rival_seconds": rival}
+    return {"params": params, "candidate": "kernels.flash", "rival": "sdpa", **seconds}
+
+
+def test_the_alignment_trap_is_flagged_above_a_fifth() -> None:
+    rows = [attention_row(128, 1.0, 1.0), attention_row(129, 1.1, 4.0)]
+    assert bench_table.drops(rows) == [
+        "flash at length 2048 takes +9% a FLOP at head_dim 129 against 128",
+        "ALIGNMENT, over 20%: sdpa at length 2048 takes +297% a FLOP at head_dim 129 against 128",
+    ]
+    assert bench_table.drops([attention_row(64, 1.0, None), attention_row(128, 2.0, None)]) == [
+        "flash at length 2048 takes +0% a FLOP at head_dim 128 against 64"
+    ]
+    assert bench_table.drops([attention_row(64, 1.0, 1.0), attention_row(64, 1.0, 1.0)]) == []
+
+
+def test_several_head_dimensions_make_a_column(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", "attention", "--seq-lengths", "32", "--batch-size", "1", "--num-heads", "2"]
+    command += ["--head-dim", "16", "17", "--candidate", "bench_kernels:attention"]
+    assert main([*command, *QUICK]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[:3]] == [["length", "head_dim"], ["32", "16"], ["32", "17"]]
+    assert sum("a FLOP at head_dim 17 against 16" in line for line in lines) == 2
+
+
 def test_the_device_is_chosen_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from perfsuite import devices
 
