@@ -39,9 +39,10 @@ Device current_device() {
 }  // namespace
 
 bool flash_attention_supported(const AttentionArguments& arguments) {
-  // A negative or NaN scale would make the row's largest score its smallest weight.
+  // A negative or NaN scale would make the row's largest score its smallest weight; 0 times the -inf of a masked score
+  // is NaN.
   return (arguments.type == ScalarType::float16 || arguments.type == ScalarType::bfloat16) &&
-         arguments.head_dim <= 256 && arguments.scale >= 0.0f && flash::describable(arguments) &&
+         arguments.head_dim <= 256 && arguments.scale > 0.0f && flash::describable(arguments) &&
          current_device().hopper;
 }
 

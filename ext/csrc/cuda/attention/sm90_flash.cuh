@@ -391,13 +391,8 @@ struct Consumer {
       float own[2], other[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float theirs = load_shared(mine + (d / 2 + h) * 512);
-        const float maximum = ptx::max_nan(state.maximum[h], theirs);
-        const float shift = (maximum == minus_infinity ? 0.0f : maximum) * p.scale_log2;
-        own[h] = ptx::ex2(fmaf(state.maximum[h], p.scale_log2, -shift));
-        other[h] = ptx::ex2(fmaf(theirs, p.scale_log2, -shift));
-        state.maximum[h] = maximum;
-        state.sum[h] = state.sum[h] * own[h] + load_shared(mine + (d / 2 + 2 + h) * 512) * other[h];
+        join(state.maximum[h], state.sum[h], load_shared(mine + (d / 2 + h) * 512),
+             load_shared(mine + (d / 2 + 2 + h) * 512), own[h], other[h]);
       }
 #pragma unroll
       for (int e = 0; e < d / 2; ++e) {

@@ -26,7 +26,7 @@ struct Parameters {
   int32_t m_tiles, batch_heads;          // query tiles of a head; heads of all the batch
   int32_t section;                       // heads of a section of Schedule::snake
   Schedule schedule;
-  float scale_log2;                      // scale * log2(e)
+  float scale_log2;                      // scale * log2(e), above 0
   bool causal;
 };
 

@@ -2,7 +2,8 @@
 //
 // Scores s[64 x N] of a warpgroup: this thread holds rows r = 16 warp + lane / 4 and r + 8, and of each 8-column group
 // j the columns 8 j + 2 (lane % 4) and the next: s[4 j + 2 * (row half) + (column parity)].
-// Scores stay unscaled; c = scale * log2(e) is folded into the exponent: exp(scale (s - max)) = 2^(s c - max c).
+// Scores stay unscaled; c = scale * log2(e) > 0 is folded into the exponent: exp(scale (s - max)) = 2^(s c - max c).
+// What leaves float32 on the way, s c above all, is infinite and counts as such a score: none is silently dropped.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,7 +18,7 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 constexpr float minus_infinity = -__builtin_inff();
 
 struct RowState {
-  float maximum[2];  // of the scores seen, unscaled; NaN once a score was NaN
+  float maximum[2];  // of the scores seen, times c; NaN once a score was NaN
   float sum[2];      // of this thread's columns only, until finish()
 
   __device__ __forceinline__ void reset() {
@@ -46,6 +47,9 @@ __device__ __forceinline__ uint32_t pack(__nv_bfloat16, float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+// What to subtract from s c. A row that has seen only -inf: any finite shift gives the 0 that each of its weights is.
+__device__ __forceinline__ float shift_of(float maximum) { return maximum == minus_infinity ? 0.0f : maximum; }
+
 // -inf where the column is at or past the row's limit (limits relative to this thread's first column).
 template <int N>
 __device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit1) {
@@ -63,7 +67,6 @@ __device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit
 template <typename T, int N>
 __device__ __forceinline__ bool try_block(uint32_t (&p)[N / 8][4], const float (&s)[N], RowState& state, float c) {
   constexpr float limit = 16384.0f;
-  const float shift[2] = {state.maximum[0] * c, state.maximum[1] * c};
   float sum[2][2] = {};
 #pragma unroll
   for (int i = 0; i < N; i += 2) {
@@ -71,7 +74,7 @@ __device__ __forceinline__ bool try_block(uint32_t (&p)[N / 8][4], const float (
     float e[2];
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity) {
-      e[parity] = ptx::ex2(fmaf(s[i + parity], c, -shift[h]));
+      e[parity] = ptx::ex2(fmaf(s[i + parity], c, -state.maximum[h]));
       sum[h][parity] = i < 4 ? e[parity] : sum[h][parity] + e[parity];
     }
     p[i / 8][i % 8 / 2] = pack(T{}, e[0], e[1]);
@@ -97,10 +100,9 @@ __device__ __forceinline__ void take_block(uint32_t (&p)[N / 8][4], const float 
       odd = ptx::max_nan(odd, s[i + 2 * h + 1]);
     }
     const float previous = state.maximum[h];
-    state.maximum[h] = ptx::max_nan(previous, quad_max(ptx::max_nan(even, odd)));
-    // A row that has seen only -inf: any finite shift gives the 0 that each term is.
-    const float shift = (state.maximum[h] == minus_infinity ? 0.0f : state.maximum[h]) * c;
-    rescale[h] = ptx::ex2(fmaf(previous, c, -shift));
+    state.maximum[h] = ptx::max_nan(previous, quad_max(ptx::max_nan(even, odd)) * c);
+    const float shift = shift_of(state.maximum[h]);
+    rescale[h] = ptx::ex2(previous - shift);
     float sum[2] = {};
 #pragma unroll
     for (int i = 2 * h; i < N; i += 4) {
@@ -122,10 +124,23 @@ __device__ __forceinline__ void rescale_output(float (&o)[N], const float (&resc
   for (int i = 0; i < N; ++i) o[i] *= rescale[i % 4 / 2];
 }
 
-// 1 / the row's sum over all columns. A NaN or infinite maximum makes it NaN, as inf - inf does in the plain formula
-// (0 * maximum is 0 otherwise).
+// Adds the row state of another part of the keys. own, other: what either part's outputs are to be multiplied by.
+__device__ __forceinline__ void join(float& maximum, float& sum, float other_maximum, float other_sum, float& own,
+                                     float& other) {
+  const float joint = ptx::max_nan(maximum, other_maximum);
+  const float shift = shift_of(joint);
+  own = ptx::ex2(maximum - shift);
+  other = ptx::ex2(other_maximum - shift);
+  maximum = joint;
+  sum = sum * own + other_sum * other;
+}
+
+// What the row's output is to be multiplied by: 1 / its sum over all columns. Where every score is -inf, all weights are
+// 0 and stay 0, as in scaled_dot_product_attention. A NaN or infinite maximum makes NaN, as inf - inf does in the plain
+// formula (0 * maximum is 0 otherwise).
 __device__ __forceinline__ float finish(const RowState& state, int h) {
-  return 1.0f / fmaf(0.0f, state.maximum[h], quad_sum(state.sum[h]));
+  const float sum = quad_sum(state.sum[h]);
+  return state.maximum[h] == minus_infinity ? 1.0f : 1.0f / fmaf(0.0f, state.maximum[h], sum);
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
