@@ -141,6 +141,18 @@ def test_infinite_scores(name: str, device: str, dtype: torch.dtype) -> None:
 
 
 @dtypes
+@pytest.mark.parametrize("head_dim", [64, 129])
+def test_zero_times_an_infinite_score(name: str, device: str, dtype: torch.dtype, head_dim: int) -> None:
+    """A scale of 0 makes NaN of either infinity, and equal weights of all finite scores."""
+    q, k, v = inputs(device, dtype, (1, 2, 70, head_dim), (1, 1, 90, head_dim))
+    q[0, 0, 3, 0], q[0, 0, 5, 0] = math.inf, -math.inf
+    k[..., 0] = k[..., 0].abs() + 1
+    out = check(name, q, k, v, scale=0.0)
+    assert out[0, 0, [3, 5]].isnan().all()
+    assert not out[0, 1].isnan().any()
+
+
+@dtypes
 def test_some_keys_at_minus_infinity(name: str, device: str, dtype: torch.dtype) -> None:
     """As an additive mask would make them: those keys have weight 0, even a whole block of them at the start."""
     q, k, v = inputs(device, dtype, (1, 1, 200, 64), (1, 1, 200, 64))

@@ -1,12 +1,24 @@
 // The attention operators of kernels.h: which kernel computes what.
 #include <cuda_runtime.h>
 
+#include <cfloat>
+
 #include "launch.h"
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
 #include "sm90.h"
 #endif
 
 namespace cuda_llm_ops::cuda {
+namespace {
+
+// The flash kernels mask with -inf and multiply by scale * log2(e) afterwards. That must not be 0 (0 * -inf is NaN, where
+// only an infinite score may make NaN of 0) nor infinite.
+bool scale_folds(float scale) {
+  const float folded = scale * 1.4426950408889634f;
+  return folded > 0.0f && folded <= FLT_MAX;
+}
+
+}  // namespace
 
 size_t naive_attention_workspace_bytes(const AttentionArguments& a) {
   return static_cast<size_t>(a.batch) * a.heads * a.seq_q * a.seq_kv * sizeof(float);
@@ -22,6 +34,7 @@ const char* tiled_attention(const AttentionArguments& arguments, void* stream) {
 
 const char* flash_attention(const AttentionArguments& arguments, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
+  if (!scale_folds(arguments.scale)) return attention::tiled(arguments, on);
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
   if (sm90::flash_attention_supported(arguments)) return sm90::flash_attention(arguments, on);
 #endif

@@ -2,7 +2,6 @@
 #include "flash_mma.h"
 
 #include <algorithm>
-#include <cfloat>
 
 #include "flash_mma.cuh"
 
@@ -119,9 +118,7 @@ const char* run(const Instance& instance, const AttentionArguments& a, cudaStrea
   p.section = a.causal ? static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / kv_bytes * p.group, p.group,
                                                                   p.pairs))
                        : 1;
-  // With scale 0 all scores are 0: the least normal number makes them so, and keeps masked ones -inf.
-  const float scale = a.scale * 1.4426950408889634f;
-  p.scale_log2 = scale == 0.0f ? FLT_MIN : scale;
+  p.scale_log2 = a.scale * 1.4426950408889634f;
   p.causal = a.causal;
   p.out_aligned = a.head_dim % 8 == 0 && rows_aligned(a.out, a.out_stride, a.batch, a.heads, a.seq_q);
   void* arguments[] = {&p};
