@@ -126,8 +126,11 @@ def history(session: nox.Session) -> None:
     only = ["--bench", r"^gates\.(attention|gemm|resources)\."] if portable else []
     asv = ["asv", "run", "--config", ASV, "--machine", str(answer).strip().splitlines()[-1], "--append-samples", *only]
     build = {"CUDA_LLM_OPS_BUILD": "portable", "PERFSUITE_ASV_OPTIONS": "--perf-seconds=0.3"} if portable else {}
+    for named in session.posargs:  # asv would answer an unknown one with a traceback
+        session.run("git", "rev-list", "--max-count=1", named, "--", external=True, silent=True)
     for commits in [[one] for one in session.posargs] or [["NEW", "--steps=10"]]:
         session.run(*asv, *commits, env=build)
+    session.run("pytest", "-q", "tests/history/test_ab_whole.py", env={"PERFSUITE_WHOLE": "1"})
 
 
 @nox.session(default=False)
@@ -136,6 +139,7 @@ def dashboard(session: nox.Session) -> None:
     install_tools(session, "test", "browser")
     session.install(*CONSTRAINTS, *PROJECT["project"]["dependencies"])
     page = ".perfsuite/asv/html"
+    session.run("python", "-m", "perfsuite", "export", "check")
     session.run("asv", "publish", "--config", ASV, "--no-pull")
     # asv's page loads its libraries from other hosts; where npm can fetch them they are put beside it.
     session.run("python", "-m", "perfsuite", "export", "page", page, success_codes=[0, 2])

@@ -4,7 +4,7 @@
 that benchmarks_asv/ declares, so that `asv publish`, `show` and `compare` see one series. `cases` lists the gated cases
 of a suite, without measuring anything, for benchmarks_asv/cases.json. `machine` tells asv (in ~/.asv-machine.json, its
 own place for that) what this machine is, and prints its name. `page` puts the libraries that asv's published page
-loads from other hosts beside it.
+loads from other hosts beside it. `check` reads every file of the history.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAGE_CACHE = Path(".perfsuite/asv/libraries")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{asv,cases,machine,page}")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{asv,cases,check,machine,page}")
     asv = kinds.add_parser("asv", help="add a record to asv's results")
     asv.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
     asv.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
@@ -45,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cases.add_argument("tests", nargs="*", default=["tests/perf"], help="what pytest collects (default tests/perf)")
     cases.add_argument("--output", type=Path, help="where to write (default: standard output)")
     cases.add_argument("--check", action="store_true", help="write nothing; exit 1 where --output is out of date")
+    check = kinds.add_parser("check", help="read every file of the history; exit 2 at the first that is broken")
+    check.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
     machine = kinds.add_parser("machine", help="tell asv what this machine is, and print its name")
     machine.add_argument("--portable", action="store_true", help="the processor, also where there is a GPU")
     machine.add_argument("--name", help="name of the machine (default: the card's model)")
@@ -56,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do it; HistoryError and UsageError become exit code 2."""
     try:
-        return {"asv": _asv, "cases": _cases, "machine": _machine, "page": _page}[arguments.kind](arguments)
+        kinds = {"asv": _asv, "cases": _cases, "check": _check, "machine": _machine, "page": _page}
+        return kinds[arguments.kind](arguments)
     except HistoryError as error:
         raise UsageError(str(error)) from None
 
@@ -114,6 +117,13 @@ def listed(tests: list[str]) -> str:
             raise HistoryError(f"pytest could not list {' '.join(tests)} (exit {done.returncode}): {last[0]}")
         groups = declared(read_record(record))
     return json.dumps({"groups": groups}, indent=1) + "\n"
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.asv_results import check_results
+
+    print(f"{arguments.results}: {check_results(arguments.results)} results, all readable")
+    return 0
 
 
 def _page(arguments: argparse.Namespace) -> int:

@@ -91,6 +91,33 @@ def read_declared(path: Path) -> series.Declared:
         raise HistoryError(f"{path} is not a list of cases: {type(error).__name__}: {error}") from None
 
 
+def check_results(results: Path) -> int:
+    """Read every file of a results folder; how many results there are.
+
+    HistoryError for the first that is not what its place says. asv itself leaves such a file out of its page with a
+    warning, and the page looks whole.
+    """
+    benchmarks = results / "benchmarks.json"
+    if not benchmarks.exists():
+        raise HistoryError(f"{results} holds no history: there is no benchmarks.json")
+    _load_json(benchmarks, 2)
+    count = 0
+    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
+        files = sorted(path for path in folder.glob("*.json") if path.name != "machine.json")
+        if not files:
+            continue
+        machine = {name: value for name, value in _load_json(folder / "machine.json", 1).items() if name != "version"}
+        for path in files:
+            loaded = load_results(path)
+            apart = [f"{name} {loaded.params.get(name)!r}, not {value!r}" for name, value in machine.items()
+                     if loaded.params.get(name) != value]  # fmt: skip
+            if apart or machine.get("machine") != folder.name:
+                where = "; ".join(apart) or f"machine {machine.get('machine')!r} in the folder {folder.name!r}"
+                raise HistoryError(f"{path} is of another card than its folder: {where}")
+            count += 1
+    return count
+
+
 def asv_value(value: series.Value) -> tuple[Any, list[float] | None, int | None]:
     """(result, samples, number) as asv's runner would give them; asv computes the median and its interval itself."""
     if isinstance(value, list):
