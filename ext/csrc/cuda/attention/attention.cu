@@ -11,8 +11,8 @@
 namespace cuda_llm_ops::cuda {
 namespace {
 
-// The flash kernels mask with -inf and multiply by scale * log2(e) afterwards. That must not be 0 (0 * -inf is NaN, where
-// only an infinite score may make NaN of 0) nor infinite.
+// The flash kernels mask with -inf and multiply by scale * log2(e) afterwards. That must not be 0 (0 * -inf is NaN; a
+// masked score must not be, an infinite one must) nor infinite.
 bool scale_folds(float scale) {
   const float folded = scale * 1.4426950408889634f;
   return folded > 0.0f && folded <= FLT_MAX;
