@@ -136,11 +136,11 @@ __device__ __forceinline__ void join(float& maximum, float& sum, float other_max
 }
 
 // What the row's output is to be multiplied by: 1 / its sum over all columns. Where every score is -inf, all weights are
-// 0 and stay 0, as in scaled_dot_product_attention. A NaN or infinite maximum makes NaN, as inf - inf does in the plain
-// formula (0 * maximum is 0 otherwise).
+// 0 and stay 0, as in scaled_dot_product_attention. A maximum of NaN or +inf made the sum NaN, or 0 (where none but its
+// product with c was infinite), and the output then is 0 / 0, as inf - inf is NaN in the plain formula.
 __device__ __forceinline__ float finish(const RowState& state, int h) {
   const float sum = quad_sum(state.sum[h]);
-  return state.maximum[h] == minus_infinity ? 1.0f : 1.0f / fmaf(0.0f, state.maximum[h], sum);
+  return state.maximum[h] == minus_infinity ? 1.0f : 1.0f / sum;
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
