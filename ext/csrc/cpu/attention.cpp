@@ -25,16 +25,8 @@
 #include <type_traits>
 
 #include "../kernels.h"
+#include "compiler.h"
 #include "scalar.h"
-
-#if defined(__GNUC__)
-#define CUDA_LLM_OPS_INLINE inline __attribute__((always_inline))
-#else
-#define CUDA_LLM_OPS_INLINE inline
-#endif
-#if defined(__GNUC__) && defined(__x86_64__)
-#define CUDA_LLM_OPS_X86 1
-#endif
 
 namespace cuda_llm_ops::cpu {
 namespace {
