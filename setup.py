@@ -195,7 +195,7 @@ def extension(plan: Plan, generated: Path) -> Any:
     from torch.utils.cpp_extension import CppExtension, CUDAExtension
 
     csrc = ROOT / "ext/csrc"
-    sources = [csrc / "ops.cpp", csrc / "module.cpp", *csrc.glob("cpu/*.cpp")]
+    sources = [*csrc.glob("*.cpp"), *csrc.glob("cpu/*.cpp")]
     common = ["-O3", "-std=c++17", "-DNDEBUG"]
     cxx = [*common, "-g0", "-fvisibility=hidden", "-Wall"]
     nvcc = [*common, "-lineinfo", "--threads", "2" if (os.cpu_count() or 1) >= 8 else "1"]

@@ -1,4 +1,4 @@
-// What the operators (ops.cpp) ask of the kernels (cpu/, cuda/): plain structs and functions, no torch, no CUDA header.
+// What the operators (*_ops.cpp) ask of the kernels (cpu/, cuda/): plain structs and functions, no torch, no CUDA header.
 //
 // Sizes are checked by the caller: every size is at least 1, every offset (in elements) fits in 31 bits. Strides are
 // in elements. A function of cuda:: enqueues on `stream` (a cudaStream_t) of the current device, never synchronises,

@@ -1,5 +1,5 @@
 // The pybind11 side of cuda_llm_ops._C: what the build was, and what its kernels need of a device. No torch header:
-// torch bundles a pybind11 of its own, and the operators (ops.cpp) need none.
+// torch bundles a pybind11 of its own, and the operators (*_ops.cpp) need none.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

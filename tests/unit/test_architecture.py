@@ -142,7 +142,8 @@ def test_device_code_is_free_of_torch_and_keeps_its_ptx_in_one_place(path: Path)
 
 
 def test_operators_include_only_the_stable_headers_of_torch() -> None:
-    includes = re.findall(r'#\s*include\s*[<"](torch/[^">]+)', (ROOT / "ext/csrc/ops.cpp").read_text())
+    sources = [path.read_text() for path in (ROOT / "ext/csrc").glob("*.*") if path.name != "module.cpp"]
+    includes = re.findall(r'#\s*include\s*[<"]((?:torch|ATen|c10)/[^">]+)', "".join(sources))
     allowed = ("torch/csrc/stable/", "torch/headeronly/", "torch/csrc/inductor/aoti_torch/c/shim.h")
     assert includes
     assert not [name for name in includes if not name.startswith(allowed)]

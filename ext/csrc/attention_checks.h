@@ -1,0 +1,74 @@
+// What attention operators check and derive of q, k, v and scale. After tensors.h, which sets the ABI's version.
+#pragma once
+
+#include <cmath>
+
+#include "tensors.h"
+
+namespace cuda_llm_ops {
+
+inline constexpr int64_t kMaxHeadDim = 256;
+
+// The kernels read head_dim with stride 1; any other layout of it is copied.
+inline Tensor with_unit_last_stride(const char* op, const char* name, const Tensor& tensor) {
+  const bool unit = tensor.size(3) <= 1 || tensor.stride(3) == 1;
+  return unit ? tensor : dense_copy(op, name, tensor);
+}
+
+// A dimension of size 1 is never stepped over: stride 0 spares the kernels its arbitrary value.
+inline HeadStrides head_strides(const Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  const auto step = [&](int i) { return sizes[i] == 1 ? 0 : strides[i]; };
+  return {step(0), step(1), step(2)};
+}
+
+inline float attention_scale(const char* op, std::optional<double> scale, int64_t head_dim) {
+  if (!scale.has_value()) {
+    return head_dim == 0 ? 1.0f : static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  }
+  if (!std::isfinite(*scale) || *scale < 0.0) {
+    fail("ValueError", op, "scale is ", *scale, "; it must be finite and not negative");
+  }
+  return to_float(op, "scale", *scale);
+}
+
+inline void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  constexpr const char* kLayout = "(batch, heads, sequence, head_dim)";
+  const Tensor* tensors[] = {&q, &k, &v};
+  const char* names[] = {"q", "k", "v"};
+  for (int i = 0; i < 3; ++i) {
+    check_defined(op, names[i], *tensors[i]);
+    check_rank(op, names[i], *tensors[i], 4, kLayout);
+    check_dtype(op, names[i], *tensors[i], true);
+    check_same_dtype(op, names[i], *tensors[i], "q", q);
+    check_same_device(op, names[i], *tensors[i], "q", q);
+  }
+  const auto same = [&](int i, const char* of, int64_t size, const char* as, int64_t expected) {
+    if (size != expected) {
+      fail("ValueError", op, names[i], " has ", of, " ", size, " but ", as, " has ", expected, " (",
+           names[i], " ", shape_text(*tensors[i]), ", q ", shape_text(q), ", k ", shape_text(k),
+           "); they must be equal");
+    }
+  };
+  same(1, "batch", k.size(0), "q", q.size(0));
+  same(2, "batch", v.size(0), "q", q.size(0));
+  same(1, "head_dim", k.size(3), "q", q.size(3));
+  same(2, "head_dim", v.size(3), "q", q.size(3));
+  same(2, "heads", v.size(1), "k", k.size(1));
+  same(2, "sequence", v.size(2), "k", k.size(2));
+  if (q.size(3) > kMaxHeadDim) {
+    fail("NotImplementedError", op, "q has head_dim ", q.size(3), "; it must be at most ", kMaxHeadDim);
+  }
+  const int64_t heads = q.size(1), kv_heads = k.size(1);
+  if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
+    fail("ValueError", op, "q has ", heads, " heads and k has ", kv_heads,
+         "; the heads of q must be a multiple of the heads of k and v");
+  }
+  for (int i = 0; i < 3; ++i) {
+    check_extent(op, names[i], *tensors[i]);
+  }
+  check_output_elements(op, {q.size(0), q.size(1), q.size(2), q.size(3)});
+}
+
+}  // namespace cuda_llm_ops

@@ -1,0 +1,110 @@
+// The attention operators that take nothing but a causal mask and a scale: schemas, checks, dispatch; see gemm_ops.cpp.
+#include "tensors.h"
+
+#include "attention_checks.h"
+
+namespace cuda_llm_ops {
+namespace {
+
+enum class Attention { naive, tiled, flash };
+
+const char* op_name(Attention kind) {
+  switch (kind) {
+    case Attention::naive: return "naive_attention";
+    case Attention::tiled: return "tiled_attention";
+    default: return "flash_attention";
+  }
+}
+
+template <bool cuda>
+Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, const Tensor& v_given, bool is_causal,
+                 std::optional<double> scale) {
+  const char* op = op_name(kind);
+  check_attention(op, q_given, k_given, v_given);
+  const float factor = attention_scale(op, scale, q_given.size(3));
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+  std::optional<torch::stable::accelerator::DeviceGuard> guard;
+  if constexpr (cuda) {
+    guard.emplace(q_given.get_device_index());
+  }
+#endif
+  const Dtype dtype = q_given.scalar_type();
+  const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2), head_dim = q_given.size(3);
+  Tensor out = allocate(op, "output", q_given, dtype, {batch, heads, seq_q, head_dim});
+  if (out.numel() == 0) {
+    return out;
+  }
+  if (k_given.size(2) == 0) {  // no key to look at: zeros, as SDPA gives
+    return zero(op, out);
+  }
+  const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given),
+               v = with_unit_last_stride(op, "v", v_given);
+
+  AttentionArguments arguments;
+  arguments.q = q.const_data_ptr();
+  arguments.k = k.const_data_ptr();
+  arguments.v = v.const_data_ptr();
+  arguments.out = out.mutable_data_ptr();
+  arguments.batch = static_cast<int32_t>(batch);
+  arguments.heads = static_cast<int32_t>(heads);
+  arguments.kv_heads = static_cast<int32_t>(k.size(1));
+  arguments.seq_q = static_cast<int32_t>(seq_q);
+  arguments.seq_kv = static_cast<int32_t>(k.size(2));
+  arguments.head_dim = static_cast<int32_t>(head_dim);
+  arguments.q_stride = head_strides(q);
+  arguments.k_stride = head_strides(k);
+  arguments.v_stride = head_strides(v);
+  arguments.out_stride = {heads * seq_q * head_dim, seq_q * head_dim, head_dim};
+  arguments.scale = factor;
+  arguments.causal = is_causal;
+  arguments.type = kernel_type(dtype);
+
+  if constexpr (cuda) {
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+    void* stream = current_stream(q);
+    std::optional<Tensor> workspace;
+    if (kind == Attention::naive) {
+      const int64_t bytes = static_cast<int64_t>(cuda::naive_attention_workspace_bytes(arguments));
+      workspace = allocate(op, "score matrix", q, Dtype::Byte, {bytes});
+      arguments.workspace = workspace->mutable_data_ptr();
+    }
+    check_launch(op, kind == Attention::naive   ? cuda::naive_attention(arguments, stream)
+                     : kind == Attention::tiled ? cuda::tiled_attention(arguments, stream)
+                                                : cuda::flash_attention(arguments, stream));
+#endif
+  } else {
+    switch (kind) {
+      case Attention::naive: cpu::naive_attention(arguments, parallel); break;
+      case Attention::tiled: cpu::tiled_attention(arguments, parallel); break;
+      case Attention::flash: cpu::flash_attention(arguments, parallel); break;
+    }
+  }
+  return out;
+}
+
+template <bool cuda, Attention kind>
+Tensor attention_op(Tensor q, Tensor k, Tensor v, bool is_causal, std::optional<double> scale) {
+  return attention<cuda>(kind, q, k, v, is_causal, scale);
+}
+
+template <bool cuda>
+void implement(torch::stable::detail::StableLibrary& library) {
+  library.impl("naive_attention", TORCH_BOX((&attention_op<cuda, Attention::naive>)));
+  library.impl("tiled_attention", TORCH_BOX((&attention_op<cuda, Attention::tiled>)));
+  library.impl("flash_attention", TORCH_BOX((&attention_op<cuda, Attention::flash>)));
+}
+
+}  // namespace
+}  // namespace cuda_llm_ops
+
+STABLE_TORCH_LIBRARY_FRAGMENT(cuda_llm_ops, library) {
+  library.def("naive_attention(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> Tensor");
+  library.def("tiled_attention(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> Tensor");
+  library.def("flash_attention(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cuda_llm_ops, CPU, library) { cuda_llm_ops::implement<false>(library); }
+
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+STABLE_TORCH_LIBRARY_IMPL(cuda_llm_ops, CUDA, library) { cuda_llm_ops::implement<true>(library); }
+#endif
