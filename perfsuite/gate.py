@@ -76,6 +76,11 @@ class Gate:
         self._check_limits(problem, candidate, made[0])
         return made[0]
 
+    def note(self, comparison: Comparison, *, aspect: str, measured: dict[str, float]) -> Comparison:
+        """Put on record what was found without measuring a call."""
+        self._keep(comparison, aspect=aspect, measured=measured)
+        return comparison
+
     def _look_back(self, made: list[Comparison]) -> None:
         """Judge what was timed against its history, where the marker asks for it."""
         mark = self.item.get_closest_marker("regression")

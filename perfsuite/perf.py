@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.gate import Gate
@@ -87,6 +87,18 @@ class Perf:
             reference=reference,
         )
         return self._gate.measure(problem, candidate, None)
+
+    def kernels(self, kernels: Iterable[Mapping[str, Any]], *, of: str) -> Comparison:
+        """Put on record what compiled kernels take of a multiprocessor, as one case of the module that `of` names.
+
+        kernels: each with "family" and "name" (text), "registers" (a thread) and "local" (bytes a thread in local
+        memory: spills and stack), as cudaFuncGetAttributes tells them. Nothing is judged: a history of them shows where
+        a kernel began to spill. Raises ValueError where there is none or one lacks a field.
+        """
+        from perfsuite.kernel_facts import ASPECT, comparison_of, measured_of
+
+        measured = measured_of(kernels)
+        return self._gate.note(comparison_of(measured, of), aspect=ASPECT, measured=measured)
 
 
 def _problem(value: Any) -> Problem:

@@ -2,7 +2,8 @@
 
 The suite that measures is the checkout's own; the kernels are those of the commits. Each process gives one number a
 case, its speed against the library, and the verdict rests on these numbers and on the noise of the card's calibration.
-BASE may also be a record, where the commit cannot be built any more.
+BASE may also be a record, where the commit cannot be built any more; a folder with a project in it (an unpacked
+archive, say) may stand for either commit.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ SLOWER, SLOWER_PORTABLE = 0.01, 0.10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("base", metavar="BASE", help="a commit, or a record of one")
-    parser.add_argument("head", nargs="?", default="HEAD", metavar="HEAD", help="a commit (default HEAD)")
+    parser.add_argument("base", metavar="BASE", help="a commit, a folder, or a record of one")
+    parser.add_argument("head", nargs="?", default="HEAD", metavar="HEAD", help="a commit, or a folder (default HEAD)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as markdown, for a CI page")
     add_measuring(parser)
 
@@ -86,26 +87,23 @@ def runner_of(arguments: argparse.Namespace) -> Any:
 
 def _run(arguments: argparse.Namespace) -> int:
     from perfsuite.history import ab
-    from perfsuite.history.builds import build
-    from perfsuite.history.commits import full_commit, git
+    from perfsuite.history.builds import build_all, source_of
     from perfsuite.record.store import read_record
 
     root = Path.cwd()
     record = Path(arguments.base)
     given = read_record(record) if record.is_file() else []
     names = {ab.HEAD: arguments.head} if given else {ab.BASE: arguments.base, ab.HEAD: arguments.head}
-    commits = {side: full_commit(root, name) for side, name in names.items()}
-    if arguments.head == "HEAD" and git(root, "status", "--porcelain", "--untracked-files=no"):
-        print("changes that are not committed are not part of what is compared", flush=True)
-    builds = {}
-    for side, commit in commits.items():
-        print(f"{side}: {names[side]} is {commit[:12]}, building", flush=True)
-        builds[side] = build(root, commit, root / STORE)
+    sources = {side: source_of(root, name) for side, name in names.items()}
+    tell_of_changes(root, arguments.head)
+    for side, source in sources.items():
+        print(f"{side}: {names[side]} is {source.short}, building", flush=True)
+    builds = dict(zip(sources, build_all(list(sources.values()), root / STORE), strict=True))
     runner = runner_of(arguments)
 
     def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
         print(f"{side}: a process" + (f" for {len(tests)} undecided tests" if tests else ""), flush=True)
-        cases = runner.run(builds[side], commits[side], tests)
+        cases = runner.run(builds[side], sources[side].commit, tests)
         if given:
             _same_card(given, cases)
         return cases
@@ -123,6 +121,14 @@ def _run(arguments: argparse.Namespace) -> int:
         title = f"{arguments.head} against {arguments.base}"
         arguments.markdown.write_text(ab.markdown(pairs, title), encoding="utf-8")
     return ab.exit_code(pairs)
+
+
+def tell_of_changes(root: Path, head: str) -> None:
+    """Say that what is not committed is not measured, where HEAD stands for the checkout and the checkout differs."""
+    from perfsuite.history.commits import git
+
+    if head == "HEAD" and git(root, "status", "--porcelain", "--untracked-files=no"):
+        print("changes that are not committed are not part of what is compared", flush=True)
 
 
 def _same_card(base: Sequence[Any], head: Sequence[Any]) -> None:

@@ -73,10 +73,10 @@ class _Judge:
     """Says of a commit whether the case is as fast as in GOOD: True, False, or None where that cannot be told."""
 
     def __init__(self, arguments: argparse.Namespace, root: Path, good: str) -> None:
-        from perfsuite.history.builds import build
+        from perfsuite.history.builds import Source, build
 
         self.arguments, self.root, self.good = arguments, root, good
-        self.base = build(root, good, root / command.STORE)
+        self.base = build(Source(root, good), root / command.STORE)
         self.known: dict[str, bool | None] = {}
         self.told = ""
 
@@ -89,11 +89,11 @@ class _Judge:
 
     def _judge(self, commit: str) -> bool | None:
         from perfsuite.history import ab
-        from perfsuite.history.builds import BuildError, build
+        from perfsuite.history.builds import BuildError, Source, build
         from perfsuite.verdict.outcome import Verdict
 
         try:
-            head = build(self.root, commit, self.root / command.STORE)
+            head = build(Source(self.root, commit), self.root / command.STORE)
         except BuildError as error:
             self.told = str(error)
             return None

@@ -1,53 +1,148 @@
-"""A commit, built: its wheel unpacked in a folder of its own, to be put in front of what is installed."""
+"""Kernels to compare, built: the wheel of a commit or of a folder, unpacked to be put in front of what is installed."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from perfsuite.history.commits import HistoryError, git
+from perfsuite.history.commits import HistoryError, full_commit, git
+from perfsuite.record.fingerprint import COMMIT_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HARNESS_PACKAGE = "perfsuite"
 """Taken out of a build where it is in it: the suite that measures is the same for every commit."""
+LEFT_BEHIND = (".git", ".nox", ".perfsuite", ".venv", "build", "dist", "__pycache__", "*.egg-info", "*.so")
+"""Not copied from a folder: what a build leaves there, and what has nothing to do with one."""
 
 
 class BuildError(HistoryError):
     """A commit does not build; one sentence with the compiler's or pip's words."""
 
 
-def build(root: Path, commit: str, store: Path) -> Path:
-    """The folder with the packages of `commit`; made by pip, once, in a worktree that is removed afterwards."""
-    target = store / f"{commit[:12]}-{sys.implementation.cache_tag}"
+@dataclass(frozen=True)
+class Source:
+    """What a build is made of: a commit of the repository at `root`, or a folder."""
+
+    root: Path
+    commit: str
+    """The full hash; of a folder that is no checkout, its name."""
+    folder: Path | None = None
+
+    @property
+    def short(self) -> str:
+        """The name to tell of it."""
+        return self.commit[:12]
+
+    def target(self, store: Path) -> Path:
+        """Where its build belongs: by commit, or by what is in the folder."""
+        label = self.short if self.folder is None else f"{self.short}-{_digest(self.folder)}"
+        return store / f"{label}-{sys.implementation.cache_tag}"
+
+    def tree(self, place: Path) -> AbstractContextManager[None]:
+        """Its files at `place`, for as long as they are needed."""
+        return _worktree(self.root, self.commit, place) if self.folder is None else _copy(self.folder, place)
+
+
+def source_of(root: Path, name: str) -> Source:
+    """What a user means by `name`: a commit in any of git's ways, else a folder with a project that pip builds.
+
+    HistoryError where it is neither.
+    """
+    try:
+        return Source(root, full_commit(root, name))
+    except HistoryError:
+        folder = Path(name)
+        if not folder.is_dir():
+            raise
+    if not any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
+        raise HistoryError(f"{name!r} names a folder without pyproject.toml or setup.py: there is nothing to build")
+    return Source(root, folder.resolve().name, folder.resolve())
+
+
+def build_all(sources: Sequence[Source], store: Path) -> list[Path]:
+    """The folders with the packages of all, built at once: one long file of one does not keep the others waiting.
+
+    BuildError names the first that does not build, when all have ended.
+    """
+    distinct = {source.target(store): source for source in sources}
+    with ThreadPoolExecutor(max(1, len(distinct))) as pool:
+        running = [pool.submit(build, source, store) for source in distinct.values()]
+    for one in running:
+        one.result()
+    return [source.target(store) for source in sources]
+
+
+def build(source: Source, store: Path) -> Path:
+    """The folder with the packages of `source`; made by pip, once, from a tree that is removed afterwards."""
+    target = source.target(store)
     if target.is_dir():
         return target
     store.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=store) as folder:
         tree, wheels, made = (Path(folder, name) for name in ("tree", "wheels", "made"))
-        git(root, "worktree", "add", "--quiet", "--detach", "--force", str(tree), commit)
-        try:
+        with source.tree(tree):
             quiet = ("--quiet", "--no-deps", "--disable-pip-version-check")
-            _pip(commit, "wheel", *quiet, "--no-build-isolation", "--wheel-dir", str(wheels), str(tree))
+            _pip(source, "wheel", *quiet, "--no-build-isolation", "--wheel-dir", str(wheels), str(tree))
             built = [str(wheel) for wheel in wheels.glob("*.whl")]
-            _pip(commit, "install", *quiet, "--no-compile", "--target", str(made), *built)
-        finally:
-            git(root, "worktree", "remove", "--force", str(tree))
+            _pip(source, "install", *quiet, "--no-compile", "--target", str(made), *built)
         for path in [made / HARNESS_PACKAGE, *made.glob(f"{HARNESS_PACKAGE}-*.dist-info")]:
             shutil.rmtree(path, ignore_errors=True)
         os.replace(made, target)
     return target
 
 
-def _pip(commit: str, *arguments: str) -> None:
+@contextmanager
+def _worktree(root: Path, commit: str, place: Path) -> Iterator[None]:
+    git(root, "worktree", "add", "--quiet", "--detach", "--force", str(place), commit)
+    try:
+        yield
+    finally:
+        git(root, "worktree", "remove", "--force", str(place))
+
+
+@contextmanager
+def _copy(folder: Path, place: Path) -> Iterator[None]:
+    shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
+    yield
+
+
+def _digest(folder: Path) -> str:
+    ignored = shutil.ignore_patterns(*LEFT_BEHIND)
+    seen = hashlib.sha256()
+    for parent, folders, files in os.walk(folder):
+        left = ignored(parent, [*folders, *files])
+        folders[:] = sorted(name for name in folders if name not in left)
+        for name in sorted(name for name in files if name not in left):
+            path = Path(parent, name)
+            seen.update(f"{path.relative_to(folder)}\0".encode() + (path.read_bytes() if path.is_file() else b""))
+    return seen.hexdigest()[:12]
+
+
+def _pip(source: Source, *arguments: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "pip", *arguments],
+        # A tree without git's folder cannot say of which commit it is.
+        env=os.environ | {COMMIT_VARIABLE: source.commit},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     if done.returncode != 0:
-        raise BuildError(f"{commit[:12]} does not build: {_essence(done.stdout + done.stderr)}")
+        raise BuildError(f"{source.short} does not build: {_essence(done.stdout + done.stderr)}")
 
 
 def _essence(text: str) -> str:

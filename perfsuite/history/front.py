@@ -1,7 +1,8 @@
 """A pytest plugin that puts a build before everything else that could be imported: `pytest -p perfsuite.history.front`.
 
 PYTHONPATH would not do: pytest puts the folders of tests before it, and there lies the checkout's own package where a
-project keeps it at the root. Two builds would then be one.
+project keeps it at the root. Two builds would then be one. What is measured goes on record with two commits: that of
+the kernels, and under "suite" that of the checkout whose suite measured them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
 
 VARIABLE = "PERFSUITE_FRONT"
 """The folder of the build."""
+SUITE_VARIABLE = "PERFSUITE_SUITE"
+"""The commit of the suite, with "-dirty" at its end where the checkout has changes."""
 
 
 class Front:
@@ -31,3 +35,8 @@ class Front:
 
 if VARIABLE in os.environ:
     sys.meta_path.insert(0, Front(os.environ[VARIABLE]))
+
+
+def pytest_perfsuite_fingerprint(fingerprint: dict[str, Any]) -> None:
+    """Tell the suite's own commit beside that of the kernels."""
+    fingerprint["suite"] = os.environ.get(SUITE_VARIABLE) or None

@@ -13,6 +13,7 @@ from typing import Any
 
 from perfsuite.history import front
 from perfsuite.history.commits import HistoryError
+from perfsuite.record.fingerprint import COMMIT_VARIABLE, commit_of
 from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record
 from perfsuite.verdict.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED
@@ -28,10 +29,13 @@ class Runner:
     seconds: float
     options: Sequence[str] = ()
 
-    def run(self, build: Path, commit: str, tests: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """The cases of one process; HistoryError where it leaves no record."""
+    def run(
+        self, build: Path, commit: str, tests: Sequence[str] = (), keep: Path | None = None
+    ) -> list[dict[str, Any]]:
+        """The cases of one process; its record stays at `keep`, if given. HistoryError where it leaves none."""
         with tempfile.TemporaryDirectory(prefix="perfsuite-ab-") as folder:
-            record = Path(folder) / "record.jsonl"
+            record = keep or Path(folder) / "record.jsonl"
+            record.unlink(missing_ok=True)  # of an earlier run
             kind = "--perf-portable" if self.portable else "--gpu"
             line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
             line += ["-p", "perfsuite.history.front", kind]
@@ -61,5 +65,11 @@ class Runner:
         return kept | {
             "PYTHONPATH": os.pathsep.join(paths),
             front.VARIABLE: str(build),
-            "PERFSUITE_COMMIT": commit,
+            front.SUITE_VARIABLE: self._suite(),
+            COMMIT_VARIABLE: commit,
         }
+
+    def _suite(self) -> str:
+        """The commit of the checkout whose suite measures, for the record; "" where it cannot be told."""
+        commit, dirty = commit_of(self.root)
+        return f"{commit or ''}{'-dirty' if dirty else ''}"

@@ -8,11 +8,12 @@ is skipped (NaN).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from perfsuite import kernel_facts
 from perfsuite.settings import HARNESS
 
 Case = Mapping[str, Any]
@@ -88,6 +89,8 @@ def _measured(name: str) -> Callable[[Case], Value]:
     return read
 
 
+KERNEL_UNITS = {"registers": "registers", "spilled_bytes": "bytes"}
+"""Series a kernel, where a record tells of kernels: a thread's registers, and its bytes of local memory."""
 MEASURES = (
     Measure("candidate_seconds", "seconds", _timed, _column("candidate_seconds")),
     Measure("rival_seconds", "seconds", _timed, _column("rival_seconds")),
@@ -96,6 +99,7 @@ MEASURES = (
     Measure("peak_bytes", "bytes", _limited("memory", "growth"), _measured("peak_bytes")),
     Measure("launches", "launches", _limited("launches"), _measured("launches")),
     Measure("synchronises", "waits", _limited("no_sync"), _measured("synchronises")),
+    *(Measure(name, unit, _limited(kernel_facts.ASPECT), _measured(name)) for name, unit in KERNEL_UNITS.items()),
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
@@ -121,7 +125,7 @@ def benchmark_name(group: str, measure: Measure) -> str:
 def declared(cases: Iterable[Case]) -> Declared:
     """The series that these cases have, whatever was measured of them."""
     found: Declared = {}
-    for case in cases:
+    for case in _single(cases):
         for measure in MEASURES:
             if measure.applies(case):
                 names = found.setdefault(group_of(case), {}).setdefault(measure.name, [])
@@ -133,7 +137,7 @@ def declared(cases: Iterable[Case]) -> Declared:
 def values(cases: Iterable[Case]) -> Values:
     """What the series get from a record. Samples of a case that stands in it more than once are pooled."""
     found: Values = {}
-    for case in cases:
+    for case in _single(cases):
         for measure in MEASURES:
             if not measure.applies(case):
                 continue
@@ -152,6 +156,16 @@ def joined(*parts: Declared) -> Declared:
                 kept = found.setdefault(group, {}).setdefault(measure, [])
                 kept += [name for name in names if name not in kept]
     return found
+
+
+def _single(cases: Iterable[Case]) -> Iterator[Case]:
+    """The cases, with one for each kernel in place of the one that tells of all kernels of a module."""
+    for case in cases:
+        if case.get("aspect") != kernel_facts.ASPECT:
+            yield case
+            continue
+        for kernel, measured in kernel_facts.by_kernel(case.get("measured") or {}):
+            yield {**case, "case": kernel, "measured": measured}
 
 
 def thin(samples: list[float]) -> Value:

@@ -43,10 +43,10 @@ def measured(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Reposit
     order = {commit: number for number, commit in enumerate(repository.commits)}
     drawn = iter(range(1000))
 
-    def build(root: Path, commit: str, store: Path) -> Path:
-        if order[commit] == 2:
-            raise builds.BuildError(f"{commit[:12]} does not build: made up")
-        return Path(commit)
+    def build(source: builds.Source, store: Path) -> Path:
+        if order[source.commit] == 2:
+            raise builds.BuildError(f"{source.short} does not build: made up")
+        return Path(source.commit)
 
     def run(self: Any, build: Path, commit: str, tests: Any = ()) -> list[dict[str, Any]]:
         ratio = 1.25 * (1.3 if order[commit] >= 4 else 1.0)

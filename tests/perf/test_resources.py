@@ -1,4 +1,4 @@
-"""What the kernels take besides time: memory by the sequence length, launches, and no waiting for the device."""
+"""What the kernels take besides time: memory by the sequence length, launches, no waiting, registers and spills."""
 
 from __future__ import annotations
 
@@ -39,3 +39,11 @@ def test_naive_attention_keeps_all_scores(perf: Perf, ops: ModuleType) -> None:
 def test_gemm_does_not_wait(name: str, perf: Perf, ops: ModuleType) -> None:
     out_dtype = "float32" if name == "tensor_core_gemm" else None
     perf(Gemm(2048, 2048, 2048, out_dtype=out_dtype), getattr(ops, name))
+
+
+@pytest.mark.gpu
+def test_registers_and_spills(perf: Perf, ops: ModuleType) -> None:
+    if kernels := ops.kernel_attributes():
+        perf.kernels(kernels, of=ops.__name__)
+    else:
+        pytest.skip("a portable build has no CUDA kernels")
