@@ -1,0 +1,152 @@
+"""What an analysis calls: a problem with a kernel, or a function of the user's, and the same with other costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.analyze.roofline import Cost
+from perfsuite.problems import Attention, Gemm
+from perfsuite.problems.base import Inputs
+
+Call = Callable[[], Any]
+SCALES = ("arithmetic", "bytes")
+"""Parameters by which a function of the user's may be asked for more work: factors, 1 by default."""
+MOST_ROTATED_BYTES = 8 * 2**30
+FACTOR = 2.0
+
+
+class WorkloadError(Exception):
+    """It cannot be called as an analysis calls it; the text says why and what would do."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Something to be called again and again, without arguments."""
+
+    name: str
+    build: Callable[[], Call]
+    """Makes inputs on the device and returns the call; what it allocates lives as long as the call."""
+    arithmetic: float = 1.0
+    """FLOPs, as a multiple of those of the workload that it is a variation of."""
+    bytes: float = 1.0
+    """Bytes through device memory, likewise."""
+    cost: Cost | None = None
+    """FLOPs and bytes of a call, where they are known."""
+    dtype: str | None = None
+    variations: tuple[Workload, ...] = ()
+    """The same with more or less arithmetic, or bytes, and the other held; empty where it cannot be varied."""
+
+
+def of_problem(problem: Attention | Gemm, candidate: Callable[..., Any]) -> Workload:
+    """A kernel on a problem, its inputs rotated past the caches; varied by trading lengths against the batch.
+
+    A product of half the sizes and four times the batch moves the same bytes for half the FLOPs; with eight times the
+    batch it does the same FLOPs for twice the bytes. For attention the length takes the part of the sizes.
+    """
+    base = _one(problem, problem, candidate)
+    return dataclasses.replace(base, variations=tuple(_one(other, problem, candidate) for other in varied(problem)))
+
+
+def varied(problem: Attention | Gemm) -> tuple[Attention | Gemm, ...]:
+    """Two problems of the same kind with other FLOPs and bytes; what exactly they have, they say themselves."""
+    if isinstance(problem, Gemm):
+        sizes = {name: max(1, getattr(problem, name) // 2) for name in ("m", "n", "k")}
+        batch = problem.batch or 1
+        return tuple(dataclasses.replace(problem, **sizes, batch=factor * batch) for factor in (4, 8))
+    if problem.seq_q == problem.keys and problem.seq_q > 1:
+        shorter = {"seq_q": problem.seq_q // 2, "seq_kv": problem.keys // 2}
+        return tuple(dataclasses.replace(problem, **shorter, batch=factor * problem.batch) for factor in (2, 4))
+    # A step of decoding: more queries on the same keys are arithmetic, more sequences are both.
+    return (
+        dataclasses.replace(problem, seq_q=2 * problem.seq_q),
+        dataclasses.replace(problem, batch=2 * problem.batch),
+    )
+
+
+def of_function(function: Callable[..., Any], name: str) -> Workload:
+    """A function without arguments. Where it returns a function, it was the setup, and that one is called.
+
+    With the parameters `arithmetic` and `bytes` (factors) it can be asked for more of either, the other held.
+    Raises WorkloadError where it needs arguments.
+    """
+    known = _parameters(function, name)
+    scales = [scale for scale in SCALES if scale in known]
+    base = Workload(name, _builder(function, {}))
+    variations = [
+        Workload(
+            name,
+            _builder(function, {scale: FACTOR}),
+            arithmetic=FACTOR if scale == "arithmetic" else 1.0,
+            bytes=FACTOR if scale == "bytes" else 1.0,
+        )
+        for scale in scales
+    ]
+    return dataclasses.replace(base, variations=tuple(variations))
+
+
+def _one(problem: Attention | Gemm, base: Attention | Gemm, candidate: Callable[..., Any]) -> Workload:
+    def build() -> Call:
+        turn = _rotation(problem)
+        return lambda: next(turn).call(candidate)
+
+    return Workload(
+        f"{problem.family} {problem.name}",
+        build,
+        arithmetic=problem.flops / base.flops,
+        bytes=problem.bytes / base.bytes,
+        cost=Cost(problem.flops, problem.bytes),
+        dtype=problem.dtype,
+    )
+
+
+def _rotation(problem: Attention | Gemm) -> Iterator[Inputs]:
+    """Sets of inputs in turn, so many that none is in the L2 when its turn comes again."""
+    import itertools
+
+    import torch
+
+    from perfsuite.clock.cache import l2_bytes
+    from perfsuite.clock.rotation import bytes_in, sets_needed
+
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    first = problem.inputs(generator)
+    size = bytes_in(first)
+    wanted = min(sets_needed(size, l2_bytes(torch.cuda.current_device())), max(1, MOST_ROTATED_BYTES // max(1, size)))
+    return itertools.cycle([first, *(problem.inputs(generator) for _ in range(wanted - 1))])
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        raise WorkloadError(f"{name} does not say what it takes; wrap it in a function without arguments") from None
+    needed = [
+        one.name
+        for one in parameters.values()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if needed:
+        raise WorkloadError(
+            f"{name} takes {', '.join(needed)}; name a function without arguments, or one that returns such a function"
+        )
+    return list(parameters)
+
+
+def _builder(function: Callable[..., Any], scales: dict[str, float]) -> Callable[[], Call]:
+    def build() -> Call:
+        made = function(**scales)
+        if callable(made):
+            return made
+        return lambda: function(**scales)
+
+    return build
+
+
+def change(workload: Workload) -> tuple[float, float]:
+    """Natural logarithms of the factors on arithmetic and bytes."""
+    return math.log(workload.arithmetic), math.log(workload.bytes)

@@ -1,0 +1,38 @@
+"""What a command that measures on a GPU needs before it starts: a card, and to have it for itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from perfsuite.cli.errors import UsageError
+from perfsuite.devices import Device, usable_devices
+
+
+def cards(*, at_least: int = 1) -> tuple[Device, ...]:
+    """The cards that this process may use; UsageError where there are fewer than `at_least`."""
+    found = usable_devices(os.environ)
+    if found.missing:
+        raise UsageError(f"a GPU is needed, and {found.missing}")
+    if len(found.cards) < at_least:
+        raise UsageError(f"{at_least} GPUs are needed, and there is {len(found.cards)} ({found.cards[0].name})")
+    return found.cards
+
+
+@contextmanager
+def held(devices: tuple[Device, ...]) -> Iterator[None]:
+    """Keep other runs of the suite off these cards."""
+    from perfsuite.locks import CardBusy, hold
+
+    try:
+        with hold((device.uuid for device in devices), "run"):
+            yield
+    except CardBusy as error:
+        raise UsageError(str(error)) from None
+
+
+def tell(words: str) -> None:
+    """Say how far the command is, on stderr."""
+    print(words, file=sys.stderr, flush=True)
