@@ -59,8 +59,10 @@ def varied(problem: Attention | Gemm) -> tuple[Attention | Gemm, ...]:
         batch = problem.batch or 1
         return tuple(dataclasses.replace(problem, **sizes, batch=factor * batch) for factor in (4, 8))
     if problem.seq_q == problem.keys and problem.seq_q > 1:
-        shorter = {"seq_q": problem.seq_q // 2, "seq_kv": problem.keys // 2}
-        return tuple(dataclasses.replace(problem, **shorter, batch=factor * problem.batch) for factor in (2, 4))
+        half = problem.seq_q // 2
+        return tuple(
+            dataclasses.replace(problem, seq_q=half, seq_kv=half, batch=factor * problem.batch) for factor in (2, 4)
+        )
     # A step of decoding: more queries on the same keys are arithmetic, more sequences are both.
     return (
         dataclasses.replace(problem, seq_q=2 * problem.seq_q),

@@ -1,4 +1,4 @@
-"""Which regime: the arithmetic on made-up evidence, the variations of cases and functions, and what the command says."""
+"""Which regime: the arithmetic on made-up evidence, variations of cases and functions, what the command says."""
 
 from __future__ import annotations
 
