@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.record.store import read_record
-from perfsuite.report import calibration, markdown
+from perfsuite.report import calibration, markdown, summary
 
 Filters = Mapping[str, str]
 _BLOCK = re.compile(
@@ -69,13 +69,26 @@ def _made(block: re.Match[str], document: Path) -> str:
 
 def gates(path: Path, filters: Filters) -> str:
     """The table of a gates record, in the record's order, over a line that says where it was measured."""
+    cases = _fitting(path, filters)
+    return f"{markdown.table(cases, worst_first=False)}\n\n{_measured(cases)}"
+
+
+def summed(path: Path, filters: Filters) -> str:
+    """The gates record in a row for each candidate and rival, over a line that says where it was measured."""
+    cases = _fitting(path, filters)
+    return f"{summary.table(cases)}\n\n{_measured(cases)}"
+
+
+def _fitting(path: Path, filters: Filters) -> list[dict[str, Any]]:
     cases = [case for case in read_record(path) if _fits(case, filters)]
     if not cases:
         wanted = " ".join(f"{name}={pattern}" for name, pattern in filters.items())
         raise BlockError(f"{path}: no case fits {wanted}")
-    environments = dict.fromkeys(markdown.environment(case) for case in cases)
-    measured = "; ".join(environments)
-    return f"{markdown.table(cases, worst_first=False)}\n\nMeasured on one {measured}."
+    return cases
+
+
+def _measured(cases: Sequence[Mapping[str, Any]]) -> str:
+    return f"Measured on one {'; '.join(dict.fromkeys(markdown.environment(case) for case in cases))}."
 
 
 def _fits(case: Mapping[str, Any], filters: Filters) -> bool:
@@ -89,6 +102,7 @@ def _value(case: Mapping[str, Any], name: str) -> str:
 
 KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "gates": gates,
+    "summary": summed,
     "calibration": calibration.gates_table,
     "peers": calibration.peers_table,
 }

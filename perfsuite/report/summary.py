@@ -1,0 +1,41 @@
+"""A record in a few lines: for each family and rival, how many gates are met, the mean ratio and the lowest."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfsuite.report import figures
+
+_HEAD = ("what", "rival", "gates", "met", "speed, geometric mean", "lowest", "of")
+_RULE = ("---", "---", "---:", "---:", "---:", "---:", "---")
+
+
+def table(cases: Sequence[Mapping[str, Any]]) -> str:
+    """One row a candidate and rival, in the record's order; cases without a measured ratio are left out.
+
+    The mean of ratios is the geometric one: a kernel twice as fast in one case and half as fast in another comes out
+    at 1.
+    """
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for case in cases:
+        if case.get("speed") is not None:
+            groups.setdefault((figures.candidate(case), figures.rival(case)), []).append(case)
+    rows = [_row(what, rival, members) for (what, rival), members in groups.items()]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [_HEAD, _RULE, *rows])
+
+
+def _row(what: str, rival: str, members: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    met = sum(case["verdict"] == "MET" for case in members)
+    lowest = min(members, key=lambda case: case["speed"])
+    mean = statistics.geometric_mean(case["speed"] for case in members)
+    return (
+        what,
+        rival,
+        str(len(members)),
+        str(met),
+        figures.ratio(mean),
+        figures.ratio(lowest["speed"]),
+        figures.label(lowest).removeprefix(f"{what} "),
+    )
