@@ -17,7 +17,7 @@ from perfsuite.settings import Settings
 REQUEST_SECONDS = 30.0
 """A request makes a call, or a sample's worth of calls: milliseconds, or the time to compile the first time."""
 SHARE_OF_MEMORY = 0.5
-"""Of the host memory that is free, how much a candidate may take."""
+"""Of the memory that is free on its device, how much a candidate may take."""
 
 
 def compare_isolated(
@@ -56,9 +56,11 @@ def compare_isolated(
         remote.close()
 
 
-def _room(settings: Settings) -> int | None:
-    """Bytes of host memory for the candidate; None on a GPU, whose driver reserves far more addresses than it uses."""
+def _room(settings: Settings) -> int:
+    """Bytes of the device's memory for the candidate."""
     if settings.device == "cuda":
-        return None
+        import torch
+
+        return int(SHARE_OF_MEMORY * torch.cuda.mem_get_info()[0])
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     return int(SHARE_OF_MEMORY * free)

@@ -8,7 +8,6 @@ import pickle
 import signal
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena
+from perfsuite.isolate.nursery import NurseryError, nursery
 from perfsuite.oracle.tensors import map_tensors, tensors_in
 from perfsuite.problems.base import Inputs
 from perfsuite.verdict.outcome import Reason
@@ -28,6 +28,8 @@ START_SECONDS = 120.0
 """Python, torch and a CUDA context; on a busy machine."""
 MOST_OUTPUT_BYTES = 1 << 34
 OVERHEAD_REQUESTS = 21
+END_SECONDS = 5.0
+"""How long a worker's end is waited for; one whose GPU still works on something takes a while."""
 
 
 class CandidateError(RuntimeError):
@@ -49,8 +51,8 @@ class IsolationError(TypeError):
 class Remote:
     """A candidate in a process of its own. Called like the candidate itself; one that has died is started afresh."""
 
-    def __init__(self, candidate: Callable[..., Any], *, device: str, seconds: float, room: int | None) -> None:
-        """seconds: how long one request may take. room: bytes of host memory that the candidate may take."""
+    def __init__(self, candidate: Callable[..., Any], *, device: str, seconds: float, room: int) -> None:
+        """seconds: how long one request may take. room: bytes of the device's memory that the candidate may take."""
         functools.update_wrapper(self, candidate)
         self.device, self._seconds, self._room = device, seconds, room
         try:
@@ -60,7 +62,7 @@ class Remote:
                 f"{getattr(candidate, '__qualname__', candidate)!r} cannot be sent to a process of its own ({error}); "
                 "--perf-isolate needs a function that can be imported, one defined at the top of its module"
             ) from None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._worker: int | None = None
         self._channel: Channel | None = None
         self._log: Any = None
         self.overhead = 0.0
@@ -126,29 +128,21 @@ class Remote:
         """End the process, whatever it does."""
         if self._channel is not None:
             self._channel.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._worker is not None:
+            self._end(self._worker)
         if self._log is not None:
             self._log.close()
-        self._process, self._channel, self._log = None, None, None
+        self._worker, self._channel, self._log = None, None, None
 
     def _start(self) -> None:
-        if self._process is not None:
+        if self._worker is not None:
             return
         import torch
 
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process, in `close`)
-        # The worker's standard output is nobody's: what a candidate prints there is no part of any report.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "perfsuite.isolate.worker", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._log,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
+        self._nursery = nursery()
+        self._worker = self._nursery.worker(theirs, self._log.fileno())
         theirs.close()
         self._channel = Channel(ours)
         limit, self._seconds = self._seconds, START_SECONDS
@@ -161,9 +155,17 @@ class Remote:
             self.overhead = statistics.median(spent[1:])
             request = {"candidate": self._candidate, "path": list(sys.path), "modules": _modules(self._candidate)}
             threads = torch.get_num_threads()
-            self.ask({"do": "load", **request, "room": self._room, "threads": threads})
+            self.ask({"do": "load", **request, "room": self._room, "threads": threads, "device": self.device})
         finally:
             self._seconds = limit
+
+    def _end(self, worker: int) -> None:
+        """Kill the worker, and wait until its memory is free again."""
+        try:
+            os.kill(worker, signal.SIGKILL)
+            self._nursery.ended(worker, END_SECONDS)
+        except (ProcessLookupError, NurseryError):
+            return
 
     def _empty(self, one: dict[str, Any]) -> torch.Tensor:
         import torch
@@ -191,12 +193,14 @@ class Remote:
         return said
 
     def _epitaph(self) -> str:
-        """How the process ended, with the last line that it wrote."""
-        assert self._process is not None
+        """How the process ended, with the first line that it wrote."""
+        assert self._worker is not None
         try:
-            code = self._process.wait(5)
-        except subprocess.TimeoutExpired:
+            code = self._nursery.ended(self._worker, END_SECONDS)
+        except NurseryError:
             code = None
+        else:
+            self._worker = None if code is not None else self._worker
         self._log.seek(0)
         lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         self.close()

@@ -1,12 +1,11 @@
 """The process that a candidate runs in: gets inputs, calls it, puts the results where the parent told it to.
 
-Started as `python -m perfsuite.isolate.worker DESCRIPTOR`. Nothing that it says is believed beyond its form: the parent
-holds the right answers, the clock and the verdict.
+Forked by `perfsuite.isolate.nursery`. Nothing that it says is believed beyond its form: the parent holds the right
+answers, the clock and the verdict.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import importlib.util
 import pickle
@@ -47,9 +46,19 @@ class Worker:
                 self.channel.reply(_failure(error))
 
     def do_load(
-        self, _: int | None, candidate: bytes, path: list[str], modules: dict[str, str], room: int | None, threads: int
+        self,
+        _: int | None,
+        candidate: bytes,
+        path: list[str],
+        modules: dict[str, str],
+        room: int,
+        threads: int,
+        device: str,
     ) -> None:
-        """Import the candidate as the parent knows it; `room`: bytes of address space it may take from here on."""
+        """Import the candidate as the parent knows it; `room`: bytes of the device's memory it may take from here on.
+
+        On a GPU that bounds torch's allocator: the driver reserves far more addresses of the host than it uses.
+        """
         import torch
 
         torch.set_num_threads(threads)
@@ -57,7 +66,9 @@ class Worker:
         for name, file in modules.items():
             _import(name, file)
         self.candidate = pickle.loads(candidate)
-        if room is not None:
+        if device == "cuda":
+            torch.cuda.set_per_process_memory_fraction(min(1.0, room / torch.cuda.mem_get_info()[1]))
+        else:
             with open("/proc/self/statm") as statm:
                 taken = int(statm.read().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (taken + room, taken + room))
@@ -158,6 +169,6 @@ def _synchronise() -> None:
         torch.cuda.synchronize()
 
 
-if __name__ == "__main__":
-    faulthandler.enable()
-    Worker(Channel(socket.socket(fileno=int(sys.argv[1])))).serve()
+def serve(descriptor: int) -> None:
+    """Carry out what comes over the socket of that descriptor, until the parent hangs up."""
+    Worker(Channel(socket.socket(fileno=descriptor))).serve()

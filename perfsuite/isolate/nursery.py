@@ -1,0 +1,155 @@
+"""Where workers come from: a process that has torch loaded, never runs a candidate, and forks when one is asked for.
+
+Loading torch takes seconds, a fork milliseconds. Started as `python -m perfsuite.isolate.nursery DESCRIPTOR`; every
+message is one JSON object, with the descriptors that a new worker needs beside it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from functools import lru_cache
+from typing import Any
+
+MOST_MESSAGE_BYTES = 1 << 18
+POLL_SECONDS = 2e-3
+
+
+class NurseryError(RuntimeError):
+    """The process that forks workers has gone; the message says how."""
+
+
+class Nursery:
+    """The parent's side. Started with the first worker, ended with the interpreter."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # What a candidate prints is no part of any report; its standard error goes to a log of its own.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "perfsuite.isolate.nursery", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        theirs.close()
+        atexit.register(self.close)
+
+    @property
+    def alive(self) -> bool:
+        """Whether workers can be had; a nursery belongs to the process that started it."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def worker(self, end: socket.socket, log: int) -> int:
+        """Fork a worker that serves the other side of `end` and writes its errors to `log`; its process id."""
+        request = {"environment": dict(os.environ), "folder": os.getcwd()}
+        return int(self._ask(request, [end.fileno(), log])["worker"])
+
+    def ended(self, worker: int, seconds: float) -> int | None:
+        """The exit code of a worker (below 0: a signal's number), waiting so long for its end; None if it goes on."""
+        code = self._ask({"wait": worker, "seconds": seconds})["code"]
+        return None if code is None else int(code)
+
+    def close(self) -> None:
+        """End it. Workers that are left notice that nobody speaks to them."""
+        if self._owner == os.getpid():
+            self._socket.close()
+            self._process.kill()
+            self._process.wait()
+
+    def _ask(self, request: dict[str, Any], descriptors: list[int] | None = None) -> dict[str, Any]:
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors or [])
+            said = self._socket.recv(MOST_MESSAGE_BYTES)
+        except OSError as error:
+            raise NurseryError(f"the process that forks workers does not answer: {error}") from None
+        if not said:
+            raise NurseryError(f"the process that forks workers has ended, with exit code {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+
+@lru_cache(maxsize=1)
+def _first() -> list[Nursery]:
+    return []
+
+
+def nursery() -> Nursery:
+    """This process's nursery; a new one where there is none, or no longer."""
+    there = _first()
+    if not there or not there[0].alive:
+        there[:] = [Nursery()]
+    return there[0]
+
+
+def serve(end: socket.socket) -> None:
+    """Fork and wait as asked, until the parent hangs up."""
+    from perfsuite.isolate import worker
+
+    while True:
+        said, descriptors, _, _ = socket.recv_fds(end, MOST_MESSAGE_BYTES, 2)
+        if not said:
+            return
+        request = json.loads(said)
+        if "wait" in request:
+            answer = {"code": _ended(request["wait"], request["seconds"])}
+        else:
+            child = os.fork()
+            if child == 0:
+                end.close()
+                _become(worker, request, *descriptors)
+            answer = {"worker": child}
+            for descriptor in descriptors:
+                os.close(descriptor)
+        end.send(json.dumps(answer).encode())
+
+
+def _ended(child: int, seconds: float) -> int | None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            found, status = os.waitpid(child, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> None:
+    """Be a worker, to the end of the process."""
+    code: Any = 1
+    try:
+        os.dup2(log, 2)
+        os.close(log)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["folder"])
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what a Ctrl-C ends
+        faulthandler.enable()
+        worker.serve(channel)
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    import torch  # noqa: F401  (loaded here, so that no worker has to)
+
+    serve(socket.socket(fileno=int(sys.argv[1])))
