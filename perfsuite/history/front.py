@@ -1,4 +1,6 @@
-"""A pytest plugin that puts a build before everything else that could be imported: `pytest -p perfsuite.history.front`.
+"""The pytest plugin of a process that measures a build for a comparison: `pytest -p perfsuite.history.front`.
+
+It puts the build before everything else that could be imported, and measures by `perfsuite.history.sampling`.
 
 PYTHONPATH would not do: pytest puts the folders of tests before it, and there lies the checkout's own package where a
 project keeps it at the root. Two builds would then be one. What is measured goes on record with two commits: that of
@@ -9,10 +11,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from perfsuite.comparison import Comparison
+    from perfsuite.problems.base import Problem
+    from perfsuite.settings import Settings
 
 VARIABLE = "PERFSUITE_FRONT"
 """The folder of the build."""
@@ -40,3 +49,23 @@ if VARIABLE in os.environ:
 def pytest_perfsuite_fingerprint(fingerprint: dict[str, Any]) -> None:
     """Tell the suite's own commit beside that of the kernels."""
     fingerprint["suite"] = os.environ.get(SUITE_VARIABLE) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_perfsuite_compare(
+    config: pytest.Config,
+    problem: Problem,
+    candidate: Callable[..., Any],
+    against: str | Callable[..., Any] | None,
+    correctness: bool | str,
+    at_least: float | None,
+    settings: Settings,
+) -> Comparison | None:
+    """A timed case by the plan for comparisons; what is only checked, or isolated, is left to the gate."""
+    from perfsuite.run import RUN
+
+    if (against is None and at_least is None) or config.stash[RUN].options.isolate:
+        return None
+    from perfsuite.history.sampling import measure
+
+    return measure(problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings)
