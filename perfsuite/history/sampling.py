@@ -1,0 +1,85 @@
+"""How a process that is compared with others measures: every case the same rounds over the same number of set-ups.
+
+A gate stops as soon as it is sure, so that what it leaves depends on how near the target is: one set-up here, sixty
+there, and a process more for a suspect. Between two builds that would compare unlike things. Here nothing depends on
+the target; and many set-ups of few rounds each say more than the reverse, for set-ups differ by more than rounds do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from perfsuite.clock.base import Clock, Sides
+    from perfsuite.clock.rounds import Round
+    from perfsuite.comparison import Comparison
+    from perfsuite.problems.base import Problem
+    from perfsuite.settings import Settings
+
+ROUNDS_A_SETUP = 2
+
+
+class ManySetups:
+    """A clock that is set up anew after every ROUNDS_A_SETUP rounds; everything else is the given clock's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+    def rounds(self, count: int) -> list[Round]:
+        """See `Clock`."""
+        found: list[Round] = []
+        while len(found) < count:
+            if self._since == ROUNDS_A_SETUP:
+                self._clock.setup()
+                self._since = 0
+            some = min(count - len(found), ROUNDS_A_SETUP - self._since)
+            found += self._clock.rounds(some)
+            self._since += some
+        return found
+
+
+def open_clock(sides: Sides, settings: Settings) -> Clock:
+    """The case's clock, set up often."""
+    from perfsuite.clock import choose
+
+    return cast("Clock", ManySetups(choose.open_clock(sides, settings)))
+
+
+def measure(
+    problem: Problem,
+    candidate: Callable[..., Any],
+    *,
+    against: str | Callable[..., Any] | None,
+    correctness: bool | str,
+    at_least: float | None,
+    settings: Settings,
+) -> Comparison:
+    """Check and time a case by a plan that is the same whatever comes out; what the gate asks is judged afterwards."""
+    from perfsuite.case import run_case
+    from perfsuite.verdict.outcome import Reason, Verdict
+
+    rival = against if against is not None else problem.default_rival
+    made = run_case(
+        problem,
+        candidate,
+        against=rival,
+        correctness=correctness,
+        at_least=None,
+        settings=settings,
+        open_clock=open_clock,
+    )
+    made = replace(made, target=at_least, setups=len({one.setup for one in made.rounds}) or made.setups)
+    if at_least is None or made.verdict is not Verdict.MET or made.speed_low is None or made.speed_high is None:
+        return made
+    verdict, reason = Verdict.UNDECIDED, Reason.BUDGET_SPENT
+    if made.speed_low >= at_least:
+        verdict, reason = Verdict.MET, Reason.FAST_ENOUGH
+    elif made.speed_high < at_least:
+        verdict, reason = Verdict.MISSED, Reason.TOO_SLOW
+    return replace(made, verdict=verdict, reason=reason, sentence=f"{made.sentence}; at least {at_least:.3f} asked")
