@@ -12,7 +12,7 @@ from . import fakes as fakes  # noqa: E402  registers the fake kernels
 from .build import BuildInfo, KernelAttributes, build_info, kernel_attributes, warn_if_degraded  # noqa: E402
 from .choose import FlashFallbackWarning, optimal_attention, safe_flash_attention  # noqa: E402
 from .memory_pool import AttentionBuffers, AttentionMemoryPool  # noqa: E402
-from .ops import flash_attention, gemm, naive_attention, tensor_core_gemm, tiled_attention  # noqa: E402
+from .ops import flash_attention, flash_decode, gemm, naive_attention, tensor_core_gemm, tiled_attention  # noqa: E402
 from .planning import estimate_attention_memory, find_optimal_batch_size, pad_to_alignment  # noqa: E402
 from .profiler import CUDAProfiler  # noqa: E402
 
@@ -29,6 +29,7 @@ __all__ = [
     "estimate_attention_memory",
     "find_optimal_batch_size",
     "flash_attention",
+    "flash_decode",
     "gemm",
     "kernel_attributes",
     "naive_attention",

@@ -15,6 +15,7 @@ import torch
 
 from . import _C
 
+OPTIONAL = ("c", "block_table")
 _NAMED: dict[str, type[Exception]] = {
     "ValueError": ValueError,
     "TypeError": TypeError,
@@ -45,7 +46,7 @@ def translated(
 
 def _wrong_type(op: str, tensors: Mapping[str, Any], options: Mapping[str, tuple[str, Any]]) -> Exception | None:
     for name, value in tensors.items():
-        if not isinstance(value, torch.Tensor) and not (name == "c" and value is None):
+        if not isinstance(value, torch.Tensor) and not (name in OPTIONAL and value is None):
             return TypeError(f"{op}: {name} is of type {type(value).__name__}; it must be a torch.Tensor")
     for name, (allowed, value) in options.items():
         if allowed == "bool":

@@ -90,3 +90,39 @@ def _(
 def _(a: Tensor, b: Tensor) -> Tensor:
     _require(a.dtype in _DTYPES[1:], TypeError, f"tensor_core_gemm: a is {a.dtype}; it must be one of {_DTYPES[1:]}")
     return _gemm("tensor_core_gemm", a, b, False, False).to(torch.float32)
+
+
+@torch.library.register_fake("cuda_llm_ops::flash_decode")
+def _(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    cache_lens: Tensor,
+    block_table: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    op = "flash_decode"
+    _require(q.dim() == 4, ValueError, f"{op}: q has {q.dim()} dimensions; it must have 4")
+    _require(q.dtype in _DTYPES, TypeError, f"{op}: q is {q.dtype}; it must be one of {_DTYPES}")
+    _require(q.shape[3] <= 256, NotImplementedError, f"{op}: q has head_dim {q.shape[3]}; it must be at most 256")
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        _require(cache.dim() == 4, ValueError, f"{op}: {name} has {cache.dim()} dimensions; it must have 4")
+        _check_pair(op, name, cache, "q", q)
+        _require(cache.shape[3] == q.shape[3], ValueError, f"{op}: {name} {cache.shape} against q {q.shape}")
+    _require(
+        v_cache.shape == k_cache.shape,
+        ValueError,
+        f"{op}: v_cache {v_cache.shape} against k_cache {k_cache.shape}; they must be equal",
+    )
+    indices = [("cache_lens", cache_lens, 1)] + ([] if block_table is None else [("block_table", block_table, 2)])
+    for name, index, rank in indices:
+        _require(index.dim() == rank, ValueError, f"{op}: {name} has {index.dim()} dimensions; it must have {rank}")
+        _require(index.dtype == torch.int32, TypeError, f"{op}: {name} is {index.dtype}; it must be torch.int32")
+        _require(index.device == q.device, ValueError, f"{op}: {name} on {index.device}, q on {q.device}")
+        _require(index.shape[0] == q.shape[0], ValueError, f"{op}: {name} {index.shape} against q {q.shape}")
+    if block_table is None:
+        _require(k_cache.shape[0] == q.shape[0], ValueError, f"{op}: k_cache {k_cache.shape} against q {q.shape}")
+    kv_heads = k_cache.shape[1 if block_table is None else 2]
+    divisible = q.shape[1] == 0 if kv_heads == 0 else q.shape[1] % kv_heads == 0
+    _require(divisible, ValueError, f"{op}: heads of q {q.shape} are no multiple of those of k_cache {k_cache.shape}")
+    return q.new_empty(q.shape)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Literal, NoReturn, overload
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from .errors import translated
+from .window import Window, sides
 
 # Bound once: a look-up through torch.ops at every call costs more than the call's checks.
 _naive_attention = torch.ops.cuda_llm_ops.naive_attention.default
 _tiled_attention = torch.ops.cuda_llm_ops.tiled_attention.default
 _flash_attention = torch.ops.cuda_llm_ops.flash_attention.default
+_flash_attention_general = torch.ops.cuda_llm_ops.flash_attention_general.default
+_flash_decode = torch.ops.cuda_llm_ops.flash_decode.default
 _gemm = torch.ops.cuda_llm_ops.gemm.default
 _tensor_core_gemm = torch.ops.cuda_llm_ops.tensor_core_gemm.default
 
@@ -43,38 +46,141 @@ def tiled_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *,
         _raise_for_attention("tiled_attention", error, q, k, v, is_causal, scale)
 
 
-def flash_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
+@overload
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window: Window | None = None,
+    return_lse: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window: Window | None = None,
+    return_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window: Window | None = None,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q kᵀ) v by an online softmax, on tensor cores for 16-bit inputs; O(Sq + Skv) memory.
 
     Dao et al., FlashAttention (2022) and FlashAttention-2 (2023). Semantics are those of
     torch.nn.functional.scaled_dot_product_attention: a row that sees only scores of minus infinity gives zeros, and so
-    does an empty key sequence.
+    does an empty key sequence, and a row from which the mask hides every key.
 
     Args:
         q: (batch, heads, seq_q, head_dim), float32, float16 or bfloat16, head_dim at most 256.
         k: (batch, kv_heads, seq_kv, head_dim); heads is a multiple of kv_heads, and query head h reads key head
             h // (heads // kv_heads).
         v: the shape of k.
-        is_causal: query i sees keys j <= i, aligned at the top left also where seq_q and seq_kv differ.
+        is_causal: query i sees keys j <= i + d.
+        scale: factor of the scores, finite and not negative; 1 / sqrt(head_dim) by default.
+        bottom_right: what d is, in the causal mask and in the window: 0 by default, the diagonal from the top left
+            corner, also where seq_q and seq_kv differ; with bottom_right seq_kv - seq_q, so that the last query meets
+            the last key, as FlashAttention has it.
+        window: (left, right), FlashAttention's sliding window: query i sees the keys j with
+            i + d - left <= j <= i + d + right; -1 for a side without a limit. is_causal is a right of 0.
+        return_lse: also return the logarithms of the rows' sums.
+
+    Any strides are taken as they are, except that a tensor whose last dimension is not dense is copied. Under
+    torch.autocast the three are cast to its dtype first.
+
+    Returns:
+        (batch, heads, seq_q, head_dim), contiguous, of q's dtype; with return_lse a pair of that and
+        log(sum over the keys that a query sees of exp(scale q·k)), the natural logarithm, (batch, heads, seq_q),
+        contiguous, float32, minus infinity where a query sees no key.
+
+    Raises:
+        TypeError: an argument is no tensor, or of a dtype that is not supported, or dtypes differ.
+        ValueError: rank, sizes, devices, scale or window do not fit, or an offset passes 2**31 elements.
+        NotImplementedError: an input requires grad, head_dim is over 256, a tensor is not strided, or its device has
+            no kernel in this build; or a sequence is over 2**28 with one of the last three arguments.
+        torch.OutOfMemoryError: the output or the workspace cannot be allocated.
+    """
+    try:
+        _refuse_gradients("flash_attention", q=q, k=k, v=v)
+        if window is None and bottom_right is False and return_lse is False:
+            return _flash_attention(q, k, v, is_causal, scale)
+        left, right = sides("flash_attention", window)
+        out, lse = _flash_attention_general(q, k, v, is_causal, scale, bottom_right, left, right, return_lse)
+        return (out, lse) if return_lse else out
+    except (RuntimeError, AttributeError) as error:
+        flags = {"bottom_right": ("bool", bottom_right), "return_lse": ("bool", return_lse)}
+        _raise_for_attention("flash_attention", error, q, k, v, is_causal, scale, flags)
+
+
+def flash_decode(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    cache_lens: Tensor,
+    *,
+    block_table: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of the last tokens of each sequence, one or a few, against the cache that holds the whole sequence.
+
+    Flash-decoding (Dao et al., 2023): the keys of a sequence are split over the device, and the parts combined, in one
+    kernel. Nothing depends on the lengths on the host, so that a captured CUDA graph serves while sequences grow.
+
+    Args:
+        q: (batch, heads, seq_q, head_dim), float32, float16 or bfloat16, head_dim at most 256: the queries of the
+            newest seq_q tokens of each sequence. Any strides.
+        k_cache: (batch, kv_heads, capacity, head_dim), or (pages, page_size, kv_heads, head_dim) with a block_table,
+            as FlashAttention and vLLM lay out their pages. Any strides, but 1 along head_dim: a cache stored as
+            (batch, capacity, kv_heads, head_dim) goes in as `cache.transpose(1, 2)`. heads is a multiple of kv_heads,
+            and query head h reads kv head h // (heads // kv_heads).
+        v_cache: the shape of k_cache.
+        cache_lens: (batch,), int32, on q's device: how many tokens of each sequence are in the cache, those of q
+            included. Query i sees the keys j < cache_lens - (seq_q - 1 - i): causal, aligned at the bottom right. A
+            query that sees no key gives zeros. What lies behind a length in the cache is never used.
+        block_table: (batch, pages of a sequence), int32: where the pages of each sequence lie in the pool, in order.
+            Entries behind a length are never read.
         scale: factor of the scores, finite and not negative; 1 / sqrt(head_dim) by default.
 
-    Any strides are taken as they are, except that a tensor whose last dimension is not dense is copied.
+    On a GPU lengths and page numbers are not checked, since the host would have to wait for them: a length outside 0
+    to the capacity is taken as the nearest of the two, and a page outside the pool reads as zeros.
 
     Returns:
         (batch, heads, seq_q, head_dim), contiguous, of q's dtype.
 
     Raises:
         TypeError: an argument is no tensor, or of a dtype that is not supported, or dtypes differ.
-        ValueError: rank, sizes, devices or scale do not fit, or an offset passes 2**31 elements.
+        ValueError: rank, sizes, devices or scale do not fit, a cache is not dense along head_dim, or, on the CPU, a
+            length or a page number is out of range.
         NotImplementedError: an input requires grad, head_dim is over 256, a tensor is not strided, or its device has
             no kernel in this build.
         torch.OutOfMemoryError: the output or the workspace cannot be allocated.
     """
     try:
-        _refuse_gradients("flash_attention", q=q, k=k, v=v)
-        return _flash_attention(q, k, v, is_causal, scale)
+        _refuse_gradients("flash_decode", q=q, k_cache=k_cache, v_cache=v_cache)
+        return _flash_decode(q, k_cache, v_cache, cache_lens, block_table, scale)
     except (RuntimeError, AttributeError) as error:
-        _raise_for_attention("flash_attention", error, q, k, v, is_causal, scale)
+        tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "cache_lens": cache_lens, "block_table": block_table}
+        raise translated("flash_decode", error, tensors, {"scale": ("number or None", scale)}) from None
 
 
 def gemm(
@@ -160,7 +266,14 @@ def _refuse_gradients(op: str, **tensors: Tensor | None) -> None:
 
 
 def _raise_for_attention(
-    op: str, error: Exception, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None
+    op: str,
+    error: Exception,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool,
+    scale: float | None,
+    flags: dict[str, tuple[str, bool]] | None = None,
 ) -> NoReturn:
-    options = {"is_causal": ("bool", is_causal), "scale": ("number or None", scale)}
+    options = {"is_causal": ("bool", is_causal), "scale": ("number or None", scale), **(flags or {})}
     raise translated(op, error, {"q": q, "k": k, "v": v}, options) from None

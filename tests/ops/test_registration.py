@@ -113,5 +113,5 @@ def test_build_info_is_of_this_torch_and_these_sources() -> None:
 @pytest.mark.gpu
 def test_kernel_attributes_name_every_family() -> None:
     kernels = cuda_llm_ops.kernel_attributes()
-    assert {kernel["family"].split()[0] for kernel in kernels} == {"gemm", *reference.ATTENTION}
+    assert {kernel["family"].split()[0] for kernel in kernels} == {"gemm", "flash_decode", *reference.ATTENTION}
     assert all(kernel["registers"] > 0 and kernel["max_threads"] > 0 for kernel in kernels)

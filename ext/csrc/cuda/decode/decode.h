@@ -1,0 +1,16 @@
+// What the files of this folder share: the kernels by which the decode operator of ../../decode.h may go.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <vector>
+
+#include "../../decode.h"
+
+namespace cuda_llm_ops::cuda::decode {
+
+// Any type, alignment and scale, a block a query row.
+const char* simt(const DecodeArguments& arguments, cudaStream_t stream);
+void simt_attributes(std::vector<KernelAttributes>& into);
+
+}  // namespace cuda_llm_ops::cuda::decode

@@ -1,0 +1,30 @@
+"""The sliding window as the attention operators take it: FlashAttention's pair of numbers of keys."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+Window: TypeAlias = tuple[int, int]
+
+
+def sides(op: str, window: Any) -> Window:
+    """(left, right) in keys, -1 where there is no limit.
+
+    Raises:
+        TypeError: `window` is no pair of whole numbers.
+        ValueError: one of them is below -1.
+    """
+    if window is None:
+        return -1, -1
+    if not isinstance(window, tuple | list) or len(window) != 2:
+        raise TypeError(f"{op}: window is {window!r}; it must be a pair of numbers of keys, (left, right), or None")
+    for side in window:
+        if isinstance(side, bool | float | str) or not hasattr(side, "__index__"):
+            raise TypeError(f"{op}: window is {window!r}; each side must be a whole number of keys, -1 for no limit")
+        if side < -1:
+            raise ValueError(f"{op}: window is {window!r}; each side must be a number of keys, or -1 for no limit")
+    left, right = window
+    return min(left, _MOST), min(right, _MOST)
+
+
+_MOST = 2**62  # more keys than any sequence has, and within what the operator takes

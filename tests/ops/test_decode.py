@@ -1,0 +1,281 @@
+"""flash_decode against float64: random caches of every layout, lengths that change under a graph, what is refused.
+
+CUDA_LLM_OPS_FUZZ_CALLS=2000 pytest --gpu tests/ops/test_decode.py   # as many random caches on the GPU
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the operators need torch")
+hypothesis = pytest.importorskip("hypothesis", reason="the random caches need hypothesis")
+
+import cuda_llm_ops  # noqa: E402
+import decode_cases as cases  # noqa: E402
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+ASKED = os.environ.get("CUDA_LLM_OPS_FUZZ_CALLS")
+
+
+def test_random_caches(device: str) -> None:
+    @settings(
+        max_examples=int(ASKED or 150),
+        deadline=None,
+        database=None,
+        derandomize=ASKED is None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases.decodes(device))
+    def run(case: cases.Decode) -> None:
+        cases.assert_right(cuda_llm_ops.flash_decode(**case.arguments), case)
+
+    run()
+
+
+def call(device: str, dtype: torch.dtype = torch.float16, length: int = 40) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(shape, generator=generator).to(device, dtype)
+        for shape in ((2, 4, 1, 64), (2, 2, length, 64), (2, 2, length, 64))
+    )
+    lens = torch.tensor([length, length // 2], dtype=torch.int32, device=device)
+    return {"q": q, "k_cache": k, "v_cache": v, "cache_lens": lens}
+
+
+def case_of(arguments: dict[str, Any]) -> cases.Decode:
+    lens = arguments["cache_lens"].tolist()
+    keys, values = (
+        [arguments[name][b, :, :length] for b, length in enumerate(lens)] for name in ("k_cache", "v_cache")
+    )
+    return cases.Decode(arguments, keys, values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_whole_tokens_agree_with_flash_attention(device: str, dtype: torch.dtype) -> None:
+    """One query that sees every key is what prefill computes."""
+    given = call(device, dtype)
+    given["cache_lens"].fill_(40)
+    out = cuda_llm_ops.flash_decode(**given)
+    expected = cuda_llm_ops.flash_attention(given["q"], given["k_cache"], given["v_cache"])
+    torch.testing.assert_close(out, expected, rtol=2e-2 if dtype == torch.bfloat16 else 2e-3, atol=2e-3)
+
+
+def test_no_key_at_all_gives_zeros(device: str) -> None:
+    given = call(device)
+    given["cache_lens"].zero_()
+    assert not cuda_llm_ops.flash_decode(**given).any()
+    given = call(device, length=0)
+    assert not cuda_llm_ops.flash_decode(**given).any()
+
+
+def test_empty_batches_and_queries(device: str) -> None:
+    given = call(device)
+    assert cuda_llm_ops.flash_decode(**{name: t[:0] for name, t in given.items()}).shape == (0, 4, 1, 64)
+    assert cuda_llm_ops.flash_decode(**given | {"q": given["q"][:, :, :0]}).shape == (2, 4, 0, 64)
+
+
+def test_nan_in_a_visible_key_spoils_its_heads_alone(device: str) -> None:
+    given = call(device)
+    given["k_cache"][0, 1, 7, 3] = math.nan
+    out = cuda_llm_ops.flash_decode(**given)
+    assert out[0, 2:].isnan().all()
+    assert not out[0, :2].isnan().any()
+    assert not out[1].isnan().any()
+
+
+def test_the_same_bits_every_time(device: str) -> None:
+    given = call(device, length=3000)
+    first = cuda_llm_ops.flash_decode(**given)
+    for _ in range(20):
+        assert torch.equal(cuda_llm_ops.flash_decode(**given), first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_opcheck(device: str, dtype: torch.dtype) -> None:
+    given = call(device, dtype)
+    torch.library.opcheck(torch.ops.cuda_llm_ops.flash_decode.default, tuple(given.values()), {})
+    pages = given["k_cache"].transpose(1, 2).contiguous()
+    table = torch.tensor([[1], [0]], dtype=torch.int32, device=device)
+    torch.library.opcheck(
+        torch.ops.cuda_llm_ops.flash_decode.default,
+        (given["q"], pages, pages, given["cache_lens"], table, 0.5),
+        {},
+    )
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiles_without_a_graph_break(device: str, dynamic: bool) -> None:
+    torch.compiler.reset()
+    given = call(device)
+    compiled = torch.compile(
+        lambda **x: cuda_llm_ops.flash_decode(**x) * 2, fullgraph=True, dynamic=dynamic, backend="aot_eager"
+    )
+    torch.testing.assert_close(compiled(**given), cuda_llm_ops.flash_decode(**given) * 2)
+
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def put(name: str, change: Callable[[Tensor], Any]) -> Change:
+    return lambda given: given | {name: change(given[name])}
+
+
+def with_table(given: dict[str, Any]) -> dict[str, Any]:
+    pages = given["k_cache"].transpose(1, 2).contiguous()
+    return given | {
+        "k_cache": pages,
+        "v_cache": pages,
+        "block_table": torch.tensor([[1], [0]], dtype=torch.int32, device=pages.device),
+    }
+
+
+TYPE, VALUE, MISSING = TypeError, ValueError, NotImplementedError
+ERRORS: dict[str, tuple[Change, type[Exception], str]] = {
+    "rank of q": (put("q", lambda q: q[0]), VALUE, "q has 3 dimensions"),
+    "rank of a cache": (put("v_cache", lambda v: v[0]), VALUE, "v_cache has 3 dimensions"),
+    "list": (put("q", Tensor.tolist), TYPE, "q is of type list"),
+    "no lengths": (put("cache_lens", lambda lens: None), TYPE, "cache_lens is None"),
+    "int64 lengths": (put("cache_lens", Tensor.long), TYPE, "cache_lens is int64; it must be int32"),
+    "lengths of another batch": (
+        put("cache_lens", lambda t: t[:1]),
+        VALUE,
+        "cache_lens has shape (1,) but q has batch",
+    ),
+    "2-D lengths": (put("cache_lens", lambda t: t[None]), VALUE, "cache_lens has 2 dimensions"),
+    "float64": (put("q", Tensor.double), TYPE, "q is float64"),
+    "mixed dtypes": (put("v_cache", Tensor.float), TYPE, "v_cache is float32 but q is float16"),
+    "head_dim": (put("k_cache", lambda k: k[..., :8]), VALUE, "k_cache has head_dim 8 but q has 64"),
+    "unequal caches": (put("v_cache", lambda v: v[:, :, :8]), VALUE, "v_cache has shape (2, 2, 8, 64)"),
+    "batch": (lambda g: g | {n: g[n][:1] for n in ("k_cache", "v_cache")}, VALUE, "k_cache has batch 1 but q has 2"),
+    "heads": (put("q", lambda q: q[:, :3]), VALUE, "q has 3 heads and k_cache has 2"),
+    "columns apart": (put("k_cache", lambda k: k.mT.contiguous().mT), VALUE, "that of head_dim must be 1"),
+    "scale": (lambda g: g | {"scale": -1.0}, VALUE, "scale is -1"),
+    "text for a scale": (lambda g: g | {"scale": "1"}, TYPE, "scale is of type str"),
+    "grad": (put("q", lambda q: q.requires_grad_()), MISSING, "q requires grad"),
+    "int64 table": (lambda g: put("block_table", Tensor.long)(with_table(g)), TYPE, "block_table is int64"),
+    "1-D table": (lambda g: put("block_table", lambda t: t[0])(with_table(g)), VALUE, "block_table has 1 dimensions"),
+    "table of another batch": (
+        lambda g: put("block_table", lambda t: t[:1])(with_table(g)),
+        VALUE,
+        "block_table has shape (1, 1)",
+    ),
+    "list for a table": (lambda g: with_table(g) | {"block_table": [[0]]}, TYPE, "block_table is of type list"),
+}
+
+
+@pytest.mark.parametrize("what", ERRORS)
+def test_what_is_refused(device: str, what: str) -> None:
+    change, error, message = ERRORS[what]
+    with pytest.raises(error) as raised:
+        cuda_llm_ops.flash_decode(**change(call(device)))
+    assert message in str(raised.value)
+
+
+def test_lengths_and_pages_out_of_range_are_refused_on_the_cpu() -> None:
+    given = call("cpu")
+    for wrong in (-1, 41):
+        given["cache_lens"][1] = wrong
+        with pytest.raises(ValueError, match=rf"cache_lens\[1\] is {wrong}; it must be in 0 to 40"):
+            cuda_llm_ops.flash_decode(**given)
+    given = with_table(call("cpu"))
+    for wrong in (-1, 2):
+        given["block_table"][0, 0] = wrong
+        with pytest.raises(ValueError, match=rf"block_table\[0, 0\] is {wrong}; it must be in 0 to 1"):
+            cuda_llm_ops.flash_decode(**given)
+
+
+@pytest.mark.gpu
+def test_lengths_out_of_range_are_taken_as_the_nearest_on_a_gpu() -> None:
+    given = call("cuda")
+    given["cache_lens"] = torch.tensor([41, -3], dtype=torch.int32, device="cuda")
+    out = cuda_llm_ops.flash_decode(**given)
+    given["cache_lens"] = torch.tensor([40, 0], dtype=torch.int32, device="cuda")
+    cases.assert_right(out, case_of(given))
+
+
+@pytest.mark.gpu
+def test_pages_out_of_range_read_as_zeros_on_a_gpu() -> None:
+    """Scores of 0 and values of 0 for those keys, and nothing read."""
+    given = with_table(call("cuda"))
+    given["block_table"][0, 0] = 2**31 - 1
+    given["block_table"][1, 0] = -1
+    assert not cuda_llm_ops.flash_decode(**given).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("paged", [False, True])
+def test_a_captured_graph_follows_the_lengths(paged: bool) -> None:
+    """Captured once, replayed while the sequences grow over the whole capacity."""
+    given = call("cuda", length=4096)
+    plain = case_of(given)
+    if paged:
+        table, pages = cases.random_tables([4096, 4096], 64, 0, torch.Generator().manual_seed(1))
+        for name in ("k_cache", "v_cache"):
+            whole = [given[name][b] for b in range(2)]
+            given[name] = cases.paged(whole, table, 64, pages, head_first=False)
+        given["block_table"] = table.cuda()
+    cuda_llm_ops.flash_decode(**given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = cuda_llm_ops.flash_decode(**given)
+    for lengths in ([1, 4096], [4096, 0], [65, 1000], [4096, 4096], [0, 0], [2048, 2049]):
+        given["cache_lens"].copy_(torch.tensor(lengths, dtype=torch.int32))
+        graph.replay()
+        graph.replay()  # twice: what the first leaves behind must be what the second needs
+        keys = [plain.arguments["k_cache"][b, :, :n] for b, n in enumerate(lengths)]
+        values = [plain.arguments["v_cache"][b, :, :n] for b, n in enumerate(lengths)]
+        cases.assert_right(out, cases.Decode(given, keys, values))
+
+
+@pytest.mark.gpu
+def test_streams_and_graphs_at_once_do_not_meet() -> None:
+    """Calls that split their keys, on several streams and in a graph at the same time, each with an answer of its own."""
+    given = [call("cuda", length=8192) for _ in range(4)]
+    for i, one in enumerate(given):
+        one["q"].mul_(0.5 + i)
+    expected = [cuda_llm_ops.flash_decode(**one) for one in given]
+    graphs = []
+    for one in given[:2]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            held = cuda_llm_ops.flash_decode(**one)
+        graphs.append((graph, held))
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    torch.cuda.synchronize()
+    outs: list[list[Tensor]] = [[] for _ in given]
+    for _ in range(50):
+        for i, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                if i < 2:
+                    graphs[i][0].replay()
+                outs[i].append(cuda_llm_ops.flash_decode(**given[i]))
+    torch.cuda.synchronize()
+    for i, (right, found) in enumerate(zip(expected, outs, strict=True)):
+        assert all(torch.equal(right, out) for out in found), f"stream {i}"
+    for (_, held), right in zip(graphs, expected, strict=False):
+        assert torch.equal(held, right)
+
+
+@pytest.mark.gpu
+def test_caches_beyond_32_bit_offsets() -> None:
+    """The last sequence lies 2**32 elements and more behind the first."""
+    free, _ = torch.cuda.mem_get_info()
+    batch, capacity = 5, 2**21
+    if free < 2 * batch * capacity * 8 * 64 * 2 * 1.1:
+        pytest.skip(f"needs 22 GB of device memory, {free / 1e9:.0f} are free")
+    k = torch.empty(batch, 8, capacity, 64, dtype=torch.float16, device="cuda")
+    v = torch.empty_like(k)
+    k[-1, :, :500].normal_()
+    v[-1, :, :500].normal_()
+    q = torch.randn(batch, 8, 1, 64, device="cuda").half()
+    lens = torch.zeros(batch, dtype=torch.int32, device="cuda")
+    lens[-1] = 500
+    given = {"q": q, "k_cache": k, "v_cache": v, "cache_lens": lens}
+    cases.assert_right(cuda_llm_ops.flash_decode(**given), case_of(given))
