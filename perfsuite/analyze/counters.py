@@ -1,0 +1,235 @@
+"""Hardware counters of a kernel, as Nsight Compute's CSV has them, and what they say against the usual targets.
+
+Names of metrics and their meaning: Nsight Compute's documentation, "Metrics Reference" and "Metrics Decoder".
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+SECTIONS = (
+    "SpeedOfLight",
+    "ComputeWorkloadAnalysis",
+    "MemoryWorkloadAnalysis",
+    "Occupancy",
+    "LaunchStats",
+    "WarpStateStats",
+)
+METRICS = (
+    "gpu__time_duration.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "lts__t_sector_hit_rate.pct",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
+)
+"""Asked for by name, because no section is sure to have them."""
+LEAST_OCCUPANCY = 0.60
+LEAST_MEMORY_THROUGHPUT = 0.70
+"""Of the peak, where memory is what bounds the kernel."""
+LEAST_L2_HIT_RATE = 0.60
+SECTOR_BYTES = 32.0
+_STALL = re.compile(
+    r"smsp__average_warps?_issue_stalled_(\w+?)_per_issue_active\.ratio$|"
+    r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active$"
+)
+_TENSOR = re.compile(r"sm__(inst_executed_)?pipe_tensor\w*\.(avg|sum)\.pct_of_peak_sustained_(active|elapsed)$")
+_NOT_A_STALL = ("selected",)
+STALLS: Mapping[str, str] = {
+    "long_scoreboard": "waits for global or local memory: more loads in flight, or reuse from shared memory",
+    "short_scoreboard": "waits for shared memory or special functions: bank conflicts, exponentials",
+    "lg_throttle": "the queue to global memory is full: fewer and wider loads",
+    "mio_throttle": "the queue to shared memory and special functions is full: wider accesses",
+    "math_pipe_throttle": "waits for an arithmetic unit: what a compute-bound kernel should wait for",
+    "barrier": "waits for other warps of its block: less uneven work between barriers",
+    "wait": "fixed latency between dependent instructions: more independent work a warp",
+    "not_selected": "was ready, another warp went: enough warps",
+    "no_instruction": "instruction cache misses or jumps: a smaller loop body",
+    "gmma": "waits for wgmma: what a kernel on Hopper's tensor cores should wait for",
+    "tex_throttle": "the queue of the texture unit is full",
+    "drain": "waits for stores at its end: fewer or better ordered stores",
+    "branch_resolve": "waits for a jump's target",
+    "membar": "waits for a memory fence",
+    "sleeping": "sleeps by request",
+    "imc_miss": "waits for constants",
+    "dispatch_stall": "the dispatcher holds it back",
+    "misc": "something else",
+}
+"""What a warp waits for, and what follows."""
+
+
+class CountersError(Exception):
+    """What ncu gave cannot be read; the text says why."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The counters of one launch. Shares are of the peak, 0 to 1; None where ncu did not give them."""
+
+    name: str
+    seconds: float
+    read_bytes: float
+    written_bytes: float
+    """To and from device memory."""
+    memory_share: float | None
+    """Device memory's throughput."""
+    compute_share: float | None
+    tensor_share: float | None
+    occupancy: float | None
+    theoretical_occupancy: float | None
+    l2_hit_rate: float | None
+    registers: int | None
+    local_bytes: float
+    """Local memory through L1: spills, and arrays that are indexed at run time."""
+    stalls: tuple[tuple[str, float], ...]
+    """What warps waited for, by cycles an issued instruction, longest first."""
+
+    @property
+    def dram_bytes(self) -> float:
+        """Through device memory, both ways."""
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True)
+class Check:
+    """A counter against its target; `ok` None where there is none for this kernel."""
+
+    what: str
+    value: float | None
+    target: float | None
+    ok: bool | None
+    words: str = ""
+
+
+def read(lines: Iterable[str]) -> list[Kernel]:
+    """The kernels of `ncu --csv --page raw --print-units base`; what else ncu prints before the table is passed over.
+
+    Raises CountersError where there is no table.
+    """
+    table = csv.reader(line for line in _table(lines) if line.strip())
+    head = next(table, None)
+    if head is None or next(table, None) is None:  # the second line holds the units
+        raise CountersError("ncu profiled no kernel")
+    found = [_kernel(dict(zip(head, row, strict=False))) for row in table]
+    if not found:
+        raise CountersError("ncu profiled no kernel")
+    return found
+
+
+def _table(lines: Iterable[str]) -> Iterator[str]:
+    begun = False
+    for line in lines:
+        begun = begun or line.startswith('"ID"')
+        if begun and not line.startswith("=="):
+            yield line
+
+
+def _kernel(row: Mapping[str, str]) -> Kernel:
+    def value(name: str) -> float | None:
+        return _number(row.get(name))
+
+    def share(name: str) -> float | None:
+        found = value(name)
+        return None if found is None else found / 100.0
+
+    def needed(name: str) -> float:
+        found = value(name)
+        if found is None:
+            raise CountersError(f"ncu gave no {name} for {row.get('Kernel Name', 'a kernel')}")
+        return found
+
+    tensor = [number for name, text in row.items() if _TENSOR.search(name) and (number := _number(text)) is not None]
+    registers = value("launch__registers_per_thread")
+    sectors = [value(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{way}.sum") or 0.0 for way in ("ld", "st")]
+    return Kernel(
+        name=row["Kernel Name"],
+        seconds=needed("gpu__time_duration.sum") / 1e9,
+        read_bytes=needed("dram__bytes_read.sum"),
+        written_bytes=needed("dram__bytes_write.sum"),
+        memory_share=share("dram__throughput.avg.pct_of_peak_sustained_elapsed")
+        or share("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
+        compute_share=share("sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+        tensor_share=max(tensor) / 100.0 if tensor else None,
+        occupancy=share("sm__warps_active.avg.pct_of_peak_sustained_active"),
+        theoretical_occupancy=share("sm__maximum_warps_per_active_cycle_pct"),
+        l2_hit_rate=share("lts__t_sector_hit_rate.pct"),
+        registers=None if registers is None else int(registers),
+        local_bytes=SECTOR_BYTES * sum(sectors),
+        stalls=_stalls(row),
+    )
+
+
+def _stalls(row: Mapping[str, str]) -> tuple[tuple[str, float], ...]:
+    found = []
+    for name, text in row.items():
+        match, number = _STALL.search(name), _number(text)
+        reason = (match[1] or match[2]) if match else None
+        if reason and number and reason not in _NOT_A_STALL:
+            found.append((reason, number))
+    return tuple(sorted(found, key=lambda one: -one[1]))
+
+
+def _number(text: str | None) -> float | None:
+    """ncu groups thousands by commas."""
+    try:
+        return float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+
+
+def memory_bound(kernel: Kernel) -> bool:
+    """Whether device memory works harder, against its peak, than the SMs do."""
+    return (kernel.memory_share or 0.0) >= (kernel.compute_share or 0.0)
+
+
+def check(kernel: Kernel) -> list[Check]:
+    """Each counter against its target; throughput and hit rate count where memory bounds the kernel."""
+    memory = memory_bound(kernel)
+    occupancy = _against("occupancy", kernel.occupancy, LEAST_OCCUPANCY)
+    if occupancy.ok is False:
+        few = f"registers ({kernel.registers} a thread), shared memory or the grid allow no more warps"
+        theory = kernel.theoretical_occupancy
+        if theory is not None and kernel.occupancy is not None and theory - kernel.occupancy > 0.15:
+            few = f"{theory:.0%} would fit: too few blocks, or blocks of uneven work"
+        fine = "" if memory else "; enough where each warp keeps the tensor cores or a deep pipeline busy"
+        occupancy = Check(occupancy.what, occupancy.value, occupancy.target, False, few + fine)
+    throughput = _against("memory throughput", kernel.memory_share, LEAST_MEMORY_THROUGHPUT if memory else None)
+    hits = _against("L2 hit rate", kernel.l2_hit_rate, None if memory else LEAST_L2_HIT_RATE)
+    if memory:
+        hits = Check(hits.what, hits.value, None, None, "what is read once cannot hit")
+    spills = Check("local memory", kernel.local_bytes, 0.0, kernel.local_bytes == 0.0)
+    if kernel.local_bytes:
+        spills = Check("local memory", kernel.local_bytes, 0.0, False, "spilled registers or indexed arrays")
+    return [occupancy, throughput, hits, spills]
+
+
+def _against(what: str, value: float | None, target: float | None) -> Check:
+    return Check(what, value, target, None if value is None or target is None else value >= target)
+
+
+def verdict(kernel: Kernel) -> str:
+    """One sentence: what bounds the kernel, what its warps wait for, what misses its target."""
+    shares = [("device memory", kernel.memory_share), ("the SMs", kernel.compute_share)]
+    known = [(name, share) for name, share in shares if share is not None]
+    if not known:
+        return "ncu gave no throughput"
+    busiest, share = max(known, key=lambda one: one[1])
+    said = f"{busiest} at {share:.0%} of the peak"
+    if share < LEAST_OCCUPANCY:
+        said = f"neither memory nor the SMs are busy ({said}): latency, or too small a grid"
+    if kernel.stalls:
+        reason, cycles = kernel.stalls[0]
+        said += (
+            f"; warps wait longest for {reason} ({cycles:.2g} cycles an instruction: {STALLS.get(reason, 'see ncu')})"
+        )
+    missed = [one.what for one in check(kernel) if one.ok is False]
+    return f"{said}; below target: {', '.join(missed)}" if missed else f"{said}; all targets met"
+
+
+def bytes_ratio(kernels: Sequence[Kernel], expected: float) -> float:
+    """Bytes counted at device memory over those that a call must move at least."""
+    return sum(kernel.dram_bytes for kernel in kernels) / expected

@@ -1,0 +1,35 @@
+"""What `perfsuite counters` runs under ncu: one call of a workload between the profiler's start and stop, untimed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+WARM_UP_CALLS = 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Call the workload `arguments[0]`, run by the kernel `arguments[1]` where there is one."""
+    import torch
+
+    from perfsuite.cli.errors import UsageError
+    from perfsuite.cli.workloads import workload
+
+    text, *candidate = arguments
+    try:
+        call = workload(text, candidate[0] if candidate else None).build()
+    except UsageError as error:
+        print(f"perfsuite counters: {error}", file=sys.stderr)
+        return 2
+    for _ in range(WARM_UP_CALLS):
+        call()
+    torch.cuda.synchronize()
+    torch.cuda.cudart().cudaProfilerStart()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.cudart().cudaProfilerStop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
