@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from perfsuite.analyze import timeline
 from perfsuite.analyze.regime import Evidence, Variation
-from perfsuite.analyze.workload import Call, Workload, change
+from perfsuite.analyze.workload import Call, Workload, change, started
 
 ROUNDS = 5
 LOOP_SECONDS = 0.03
@@ -27,12 +27,11 @@ def alone(calls: int) -> int:
 def measure(workload: Workload, *, agree: Agree = alone, tell: Callable[[str], None] = lambda _: None) -> Evidence:
     """Run a workload and its variations on the current device."""
     every = (workload, *workload.variations)
-    calls = [one.build() for one in every]
-    counts = []
-    for number, (one, call) in enumerate(zip(every, calls, strict=True), start=1):
+    calls, counts = [], []
+    for number, one in enumerate(every, start=1):
         tell(f"[{number}/{len(every)}] {one.name}: arithmetic x{one.arithmetic:.3g}, bytes x{one.bytes:.3g}")
-        call()
-        _wait()
+        call = started(one)
+        calls.append(call)
         counts.append(agree(_calls_in(LOOP_SECONDS, loop(call, 2)[0])))
         loop(call, counts[-1])
     # In turn, so that a clock that drifts meets all of them.

@@ -42,14 +42,17 @@ class Workload:
     """The same with more or less arithmetic, or bytes, and the other held; empty where it cannot be varied."""
 
 
-def of_problem(problem: Attention | Gemm, candidate: Callable[..., Any]) -> Workload:
+def of_problem(problem: Attention | Gemm, kernel_for: Callable[[Attention | Gemm], Callable[..., Any]]) -> Workload:
     """A kernel on a problem, its inputs rotated past the caches; varied by trading lengths against the batch.
+
+    `kernel_for` gives the function for a problem: a library has one for batches and one without.
 
     A product of half the sizes and four times the batch moves the same bytes for half the FLOPs; with eight times the
     batch it does the same FLOPs for twice the bytes. For attention the length takes the part of the sizes.
     """
-    base = _one(problem, problem, candidate)
-    return dataclasses.replace(base, variations=tuple(_one(other, problem, candidate) for other in varied(problem)))
+    base = _one(problem, problem, kernel_for(problem))
+    variations = tuple(_one(other, problem, kernel_for(other)) for other in varied(problem))
+    return dataclasses.replace(base, variations=variations)
 
 
 def varied(problem: Attention | Gemm) -> tuple[Attention | Gemm, ...]:
@@ -63,9 +66,9 @@ def varied(problem: Attention | Gemm) -> tuple[Attention | Gemm, ...]:
         return tuple(
             dataclasses.replace(problem, seq_q=half, seq_kv=half, batch=factor * problem.batch) for factor in (2, 4)
         )
-    # A step of decoding: more queries on the same keys are arithmetic, more sequences are both.
+    # A step of decoding: more heads on the same keys are arithmetic, more sequences are both.
     return (
-        dataclasses.replace(problem, seq_q=2 * problem.seq_q),
+        dataclasses.replace(problem, heads=2 * problem.heads),
         dataclasses.replace(problem, batch=2 * problem.batch),
     )
 
@@ -89,6 +92,20 @@ def of_function(function: Callable[..., Any], name: str) -> Workload:
         for scale in scales
     ]
     return dataclasses.replace(base, variations=tuple(variations))
+
+
+def started(workload: Workload) -> Call:
+    """The workload's call, made and called once; WorkloadError where that fails."""
+    import torch
+
+    try:
+        call = workload.build()
+        call()
+        torch.cuda.synchronize()
+    except Exception as error:  # of the user's function, or of a library that cannot run the shape
+        why = (str(error).splitlines() or [""])[0]
+        raise WorkloadError(f"{workload.name} fails with {type(error).__name__}: {why}") from error
+    return call
 
 
 def _one(problem: Attention | Gemm, base: Attention | Gemm, candidate: Callable[..., Any]) -> Workload:

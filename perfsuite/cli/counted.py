@@ -5,20 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-WARM_UP_CALLS = 2
+WARM_UP_CALLS = 1
+"""After the first one, which loads and plans."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Call the workload `arguments[0]`, run by the kernel `arguments[1]` where there is one."""
     import torch
 
+    from perfsuite.analyze.workload import WorkloadError, started
     from perfsuite.cli.errors import UsageError
     from perfsuite.cli.workloads import workload
 
     text, *candidate = arguments
     try:
-        call = workload(text, candidate[0] if candidate else None).build()
-    except UsageError as error:
+        call = started(workload(text, candidate[0] if candidate else None))
+    except (UsageError, WorkloadError) as error:
         print(f"perfsuite counters: {error}", file=sys.stderr)
         return 2
     for _ in range(WARM_UP_CALLS):

@@ -107,10 +107,11 @@ def _one(arguments: argparse.Namespace) -> Row:
 def _measure(found: Any) -> Evidence:
     from perfsuite.analyze.regime_measured import measure
     from perfsuite.analyze.timeline import ProfilerError
+    from perfsuite.analyze.workload import WorkloadError
 
     try:
         return measure(found, tell=tell)
-    except ProfilerError as error:
+    except (ProfilerError, WorkloadError) as error:
         raise UsageError(str(error)) from None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from perfsuite.analyze import units
@@ -45,12 +46,12 @@ def workload(text: str, candidate: str | None) -> Workload:
             if candidate is not None:
                 raise UsageError(f"--candidate runs a case, and {text} is a function by itself")
             return of_function(load_callable(text), text)
-        return of_problem(problem, kernel(problem, candidate))
+        return of_problem(problem, partial(kernel, text=candidate))
     except WorkloadError as error:
         raise UsageError(str(error)) from None
 
 
-def kernel(problem: Attention | Gemm, text: str | None) -> Callable[..., Any]:
+def kernel(problem: Attention | Gemm, *, text: str | None) -> Callable[..., Any]:
     """The function that --candidate names for a problem."""
     if text is None:
         return load_callable(CANDIDATES[problem.family])

@@ -83,7 +83,7 @@ def test_every_regime_that_is_found_has_levers() -> None:
 def test_cases_vary_one_cost_with_the_other_held(problem: Any, changes: list[tuple[float, float]]) -> None:
     found = [(one.flops / problem.flops, one.bytes / problem.bytes) for one in varied(problem)]
     assert found == [pytest.approx(change, rel=0.01) for change in changes]
-    workload = of_problem(problem, print)
+    workload = of_problem(problem, lambda one: print)
     assert workload.cost == Cost(problem.flops, problem.bytes)
     assert [change(one) for one in workload.variations] == [
         pytest.approx((math.log(f), math.log(b)), abs=0.01) for f, b in changes
