@@ -229,7 +229,8 @@ class _Case:
         if timed.estimate is not None:
             facts["speed"] = timed.estimate.speed
             facts["speed_low"], facts["speed_high"] = timed.estimate.low, timed.estimate.high
-            facts["confidence"] = 1.0 - 2.0 * self.settings.alpha_a_case
+            asked = 1.0 - 2.0 * self.settings.alpha_a_case
+            facts["confidence"] = asked if timed.confidence is None else timed.confidence
         if kept:
             facts["candidate_seconds"] = statistics.median(one.candidate_seconds for one in kept)
             facts["rival_seconds"] = statistics.median(one.rival_seconds for one in kept)
@@ -306,6 +307,8 @@ class _Case:
             f"{one.speed:.3f} of {self.rival_name} {words.interval_text(one.low, one.high)}{asked}: "
             f"{words.time_text(facts['candidate_seconds'])} against {words.time_text(facts['rival_seconds'])}"
         )
+        if timed.confidence is not None:
+            text += f"; {len(timed.kept)} rounds only, the interval at {timed.confidence:.0%}"
         if self.settings.device == "cuda":
             text += words.clock_text(facts["telemetry"], timed.cycles_speed, one.speed)
         if facts.get("bound") == "host":

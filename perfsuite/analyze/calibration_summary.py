@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 from perfsuite.verdict.interval import clopper_pearson
@@ -18,33 +19,45 @@ FEW_SETUPS = ((20e-6, 1e-3), (math.inf, 5e-4))
 sample can show none where there is some."""
 MEDIAN_SPREAD = math.sqrt(math.pi / 2.0)
 """Standard deviation of a median over that of a mean, for normal values."""
+TRIMMED = 0.1
+"""Part of the set-ups, those furthest off, that do not count for the spread of set-ups."""
+TRIMMED_EFFICIENCY = 0.6
+"""About that of such a trimmed variance beside the plain one, for normal values."""
+PRIOR_FREEDOM = 8.0
 FOUND = 0.99
 
 
 def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What calibration.json holds: `facts` (gpu, harness, commit, ...), then the rates in all, by case and by peer."""
+    """What calibration.json holds: `facts` (gpu, harness, commit, ...), then the rates in all, by case and by peer.
+
+    The noise that it gives is the one that its gates reckoned with, so that its rates are those of a gate that reads
+    it. What the gates of identical code themselves showed stands beside it as `setup_noise_seen`.
+    """
     gates = [row for row in rows if row["kind"] == "gate" and row["seconds"] is not None]
-    found = {
-        name: components([row for row in gates if row["case"] == name and not row["slowdown"]])
-        for name in sorted(_cases_in(gates), key=lambda name: _seconds(gates, name))
-    }
-    between = process_noise(found.values())
+    names = sorted(_cases_in(gates), key=lambda name: _seconds(gates, name))
+    seen = {name: components([row for row in gates if row["case"] == name and not row["slowdown"]]) for name in names}
+    noise = _noise([row for row in rows if row["kind"] == "noise" and row["seconds"] is not None])
+    between, seen_noises = process_noise(seen.values()), setup_noises(seen)
     cases = []
-    for name, one in found.items():
+    for name in names:
         own = [row for row in gates if row["case"] == name]
-        noise = {"setup_noise": one.setup_noise, "process_noise": between}
+        used = noise.get(name, {"setup_noise": seen_noises[name], "process_noise": between})
         spent = {"gpu_seconds_per_gate_median": statistics.median(row["gpu_seconds"] for row in own)}
-        cases.append({"case": name, "seconds": _seconds(gates, name)} | noise | rates(own) | spent)
+        case = {"case": name, "seconds": _seconds(gates, name)} | used | {"setup_noise_seen": seen_noises[name]}
+        cases.append(case | rates(own) | spent)
     peers = []
     for peer in dict.fromkeys(row["peer"] for row in rows if row["kind"] == "peer"):
         own = [row for row in rows if row["kind"] == "peer" and row["peer"] == peer]
         spent = {"seconds_per_gate_median": statistics.median(row["seconds"] for row in own)}
         peers.append({"peer": peer} | rates(own) | spent)
+    walls = [row["wall_seconds"] for row in gates if row.get("wall_seconds")]
     return {
         **facts,
         "processes": len({row["process"] for row in gates}),
         **rates(gates),
         "gpu_seconds_per_gate_median": statistics.median(row["gpu_seconds"] for row in gates) if gates else None,
+        "wall_seconds_per_gate_median": statistics.median(walls) if walls else None,
+        "process_noise_seen": between,
         "cases": cases,
         "peers": peers,
     }
@@ -53,13 +66,19 @@ def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
 def noise_file(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
     """A calibration.json that holds no rates yet: the noise that gates are to reckon with while they are calibrated."""
     rows = [row for row in rows if row["seconds"] is not None]
-    cases = []
+    cases = [{"case": name, "seconds": _seconds(rows, name)} | noise for name, noise in _noise(rows).items()]
+    return {**facts, "cases": cases}
+
+
+def _noise(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """The noise by case, from set-ups that were measured before any gate."""
     found = {name: components([row for row in rows if row["case"] == name]) for name in _cases_in(rows)}
-    for name, one in found.items():
-        seconds = _seconds(rows, name)
-        least = next(least for below, least in FEW_SETUPS if seconds < below)
-        cases.append({"case": name, "seconds": seconds, "setup_noise": max(one.setup_noise, least)})
-    return {**facts, "cases": [one | {"process_noise": process_noise(found.values())} for one in cases]}
+    between = process_noise(found.values())
+    noises = {}
+    for name, setup in setup_noises(found).items():
+        least = next(least for below, least in FEW_SETUPS if _seconds(rows, name) < below)
+        noises[name] = {"setup_noise": max(setup, least), "process_noise": between}
+    return noises
 
 
 def _seconds(rows: Sequence[Row], case: str) -> float:
@@ -118,42 +137,68 @@ def smallest_found(planted: Iterable[Mapping[str, Any]]) -> float | None:
 
 @dataclass(frozen=True)
 class Components:
-    """Variances of the log ratio, as estimated: that between processes may come out below zero."""
+    """Variances of the log ratio, as estimated: either may come out below zero."""
 
     setup: float
+    freedom: float
+    """What `setup` rests on, in degrees of freedom."""
     process: float
     process_error: float
     """About the standard error of `process`; infinite where there are fewer than two processes."""
-
-    @property
-    def setup_noise(self) -> float:
-        """Standard deviation between set-ups."""
-        return math.sqrt(max(LEAST_NOISE**2, self.setup))
 
 
 def components(rows: Sequence[Row]) -> Components:
     """The variance between set-ups and between processes, by the analysis of variance.
 
     Each row's `setups` holds (median, standard deviation, count) of the log ratios of its set-ups' rounds. What rounds
-    contribute to the medians is taken off the spread of set-ups, and what set-ups contribute off that of processes.
+    contribute to the medians is taken off the spread of set-ups, and what set-ups contribute off that of processes. The
+    set-ups furthest off are left out, and the rest is scaled as for normal values: a bad moment of the card must not
+    widen all intervals to come.
     """
     groups: dict[Any, list[tuple[float, float, int]]] = {}
     for row in rows:
         groups.setdefault(row["process"], []).extend(tuple(one) for one in row["setups"])
     groups = {process: setups for process, setups in groups.items() if len(setups) > 1}
     if not groups:
-        return Components(0.0, 0.0, math.inf)
+        return Components(0.0, 0.0, 0.0, math.inf)
     freedom = sum(len(setups) - 1 for setups in groups.values())
-    means = {process: statistics.fmean(one[0] for one in setups) for process, setups in groups.items()}
-    between = sum((one[0] - means[process]) ** 2 for process, setups in groups.items() for one in setups) / freedom
-    rounds = statistics.fmean(
+    count = freedom + len(groups)
+    centres = {process: statistics.median(one[0] for one in setups) for process, setups in groups.items()}
+    squares = [(one[0] - centres[process]) ** 2 for process, setups in groups.items() for one in setups]
+    between = trimmed_mean_square(squares) * count / freedom
+    rounds = statistics.median(
         (MEDIAN_SPREAD * sd) ** 2 / count for setups in groups.values() for _, sd, count in setups
     )
+    setup = between - rounds
     if len(groups) < 2:
-        return Components(between - rounds, 0.0, math.inf)
-    explained = statistics.fmean(between / len(setups) for setups in groups.values())
-    excess = statistics.variance(means.values()) - explained
-    return Components(between - rounds, excess, max(explained, LEAST_NOISE**2) * math.sqrt(2.0 / (len(groups) - 1)))
+        return Components(setup, TRIMMED_EFFICIENCY * freedom, 0.0, math.inf)
+    explained = MEDIAN_SPREAD**2 * statistics.fmean(between / len(setups) for setups in groups.values())
+    excess = statistics.variance(centres.values()) - explained
+    error = max(explained, LEAST_NOISE**2) * math.sqrt(2.0 / (len(groups) - 1))
+    return Components(setup, TRIMMED_EFFICIENCY * freedom, excess, error)
+
+
+def trimmed_mean_square(squares: Sequence[float]) -> float:
+    """The variance of which these would be squares, without the largest: scaled as for normal values."""
+    count = len(squares)
+    kept = sorted(squares)[: max(1, math.ceil((1.0 - TRIMMED) * count))]
+    expected = [NormalDist().inv_cdf(0.5 + (place + 0.5) / count / 2.0) ** 2 for place in range(count)]
+    return math.fsum(kept) / count * math.fsum(expected) / math.fsum(expected[: len(kept)])
+
+
+def setup_noises(found: Mapping[str, Components]) -> dict[str, float]:
+    """Standard deviation between set-ups by case: each case's own variance, drawn towards the cases' median.
+
+    The median counts as PRIOR_FREEDOM degrees of freedom, so that a few set-ups of a case do not speak alone.
+    """
+    known = [max(LEAST_NOISE**2, one.setup) for one in found.values() if one.freedom]
+    typical = statistics.median(known) if known else LEAST_NOISE**2
+    return {
+        name: math.sqrt(
+            (PRIOR_FREEDOM * typical + one.freedom * max(LEAST_NOISE**2, one.setup)) / (PRIOR_FREEDOM + one.freedom)
+        )
+        for name, one in found.items()
+    }
 
 
 def process_noise(estimates: Iterable[Components]) -> float:

@@ -1,7 +1,7 @@
 """One process of a calibration: gates of a kernel against itself, with and without planted work, in random order.
 
-Run as `python -m perfsuite.analyze.calibration_worker PLAN`, PLAN being a JSON file as `Plan` has it; rows are
-appended to the file that the plan names, one JSON object a line.
+Run as `python -m perfsuite.analyze.calibration_worker`, it waits for a line on its standard input: the path of a JSON
+file as `Plan` has it. Rows are appended to the file that the plan names, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from perfsuite.settings import DeviceKind, Settings
 from perfsuite.verdict.noise import Noise, noise_for
 from perfsuite.verdict.outcome import Verdict
 from perfsuite.verdict.policy import regression_target
-from perfsuite.verdict.timing import Timing
+from perfsuite.verdict.timing import FIRST_ROUNDS, FIRST_SECONDS, Timing
 
 GATE_SECONDS = 0.5
 """Device time that a gate may take: half of the product's default, so that no undecided case eats up the run."""
+
+
+FEWEST_ROUNDS = 8
+"""Rounds of a set-up that is measured for its noise; more where they are short."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,17 @@ class Plan:
     """Above 0: no gates, but so many set-ups a case, whose rounds tell how large the noise is."""
 
 
-def main(arguments: list[str]) -> int:
-    """Carry out the plan in the file named by the first argument."""
-    values = json.loads(Path(arguments[0]).read_text())
+def wait() -> int:
+    """Import what takes long, wait for the path of a plan, and carry it out."""
+    import torch  # noqa: F401
+
+    path = sys.stdin.readline().strip()
+    return carry_out(Path(path)) if path else 0
+
+
+def carry_out(file: Path) -> int:
+    """Carry out the plan in that file."""
+    values = json.loads(file.read_text())
     values["gates"] = [tuple(one) for one in values["gates"]]
     plan = Plan(**values)
     with Path(plan.output).open("a") as output:
@@ -77,7 +89,10 @@ def _measure_noise(plan: Plan, output: TextIO) -> None:
         for number in range(plan.setups):
             if number:
                 clock.setup()
-            rounds += clock.rounds(20)
+            before = clock.seconds_spent
+            rounds += clock.rounds(FEWEST_ROUNDS)
+            each = (clock.seconds_spent - before) / FEWEST_ROUNDS
+            rounds += clock.rounds(max(0, min(FIRST_ROUNDS, int(FIRST_SECONDS / each)) - FEWEST_ROUNDS))
         clock.close()
         _write(output, _row(plan, case, 0.0, rounds) | {"kind": "noise"})
 
@@ -102,6 +117,7 @@ def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> di
         cases=plan.case_count,
         calibration=Path(plan.calibration) if plan.calibration else None,
     )
+    begun = time.perf_counter()
     clock = open_clock(plan, case, seed=seed, slowdown=slowdown)
     try:
         timed = Timing(clock, regression_target(), settings, lambda seconds: noise_from(settings, seconds)).run()
@@ -111,6 +127,7 @@ def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> di
             "undecided": timed.verdict is None,
             "speed": timed.estimate.speed if timed.estimate else None,
             "gpu_seconds": clock.seconds_spent,
+            "wall_seconds": time.perf_counter() - begun,
             "looks": timed.looks,
             "retries": timed.retries,
         }
@@ -196,4 +213,4 @@ def _write(output: TextIO, row: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(wait())

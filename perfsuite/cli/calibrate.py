@@ -8,8 +8,10 @@ calibration.json: its noise figures widen the gate's intervals, its rates are wh
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,11 +25,11 @@ from perfsuite.cli.errors import UsageError
 HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
 EXAMPLE = "example:\n  perfsuite calibrate --output .perfsuite/calibration.json --seconds 330"
 
-NOISE_PROCESSES = 2
-NOISE_SETUPS = 7
+NOISE_PROCESSES = 3
+NOISE_SETUPS = 8
 OTHER_SLOWDOWNS = (0.005, 0.02, 0.05)
-STARTING_SECONDS = 6.0
-"""What a process takes from its start to its first gate, and to end."""
+STARTING_SECONDS = 3.0
+"""What a process takes from its start to its first gate, and to end; its imports are done before."""
 NOISE_SECONDS = 20.0
 """Time after which a process that measures noise begins no further case."""
 GRACE_SECONDS = 10.0
@@ -65,83 +67,127 @@ def run(arguments: argparse.Namespace) -> int:
         if not torch.cuda.is_available():
             print("no GPU that torch can use: nothing was measured (--portable calibrates the CPU)", file=sys.stderr)
             return EXIT_NOTHING_MEASURED
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="perfsuite-calibrate-") as folder:
-        summary = _calibrate(arguments, device, Path(folder))
+        summary = _Calibration(arguments, device, Path(folder)).run()
     from perfsuite.analyze.calibration_summary import table
 
     if not summary["aa"]["gates"]:
         print("no gate ended in the time given: nothing was calibrated", file=sys.stderr)
         return EXIT_NOTHING_MEASURED
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(summary, indent=1) + "\n")
     print(table(summary))
     print(f"written to {arguments.output}")
     return 0
 
 
-def _calibrate(arguments: argparse.Namespace, device: Any, folder: Path) -> dict[str, Any]:
-    from perfsuite.analyze.calibration_cases import cases
-    from perfsuite.analyze.calibration_summary import noise_file, summarise
-    from perfsuite.analyze.calibration_worker import Plan
-    from perfsuite.record.fingerprint import fingerprint
-    from perfsuite.settings import HARNESS
+class _Calibration:
+    """One calibration: its processes one after another, and the file, which is brought up to date as they go."""
 
-    started = time.monotonic()
-    names = [case.name for case in cases(device)]
-    rows_file, noise = folder / "rows.jsonl", folder / "noise.json"
-    rows_file.touch()
-    facts = {"harness": HARNESS} | fingerprint(Path.cwd(), device=device)
-    for process in range(NOISE_PROCESSES):
-        plan = Plan(process, device, str(rows_file), NOISE_SECONDS, [], setups=NOISE_SETUPS)
-        _process(plan, folder, started)
-    noise.write_text(json.dumps(noise_file(read(rows_file), facts)))
+    def __init__(self, arguments: argparse.Namespace, device: Any, folder: Path) -> None:
+        from perfsuite.record.fingerprint import fingerprint
+        from perfsuite.settings import HARNESS
 
-    def share(total: int) -> int:
-        return math.ceil(total / (len(names) * arguments.processes))
+        self.arguments, self.device, self.folder = arguments, device, folder
+        self.started = time.monotonic()
+        self.rows = folder / "rows.jsonl"
+        self.rows.touch()
+        self.facts = {"harness": HARNESS} | fingerprint(Path.cwd(), device=device)
+        self.next = self._prepared()
 
-    sizes = [(0.0, arguments.aa), (0.01, arguments.planted)] + [(size, arguments.others) for size in OTHER_SLOWDOWNS]
-    gates = [(name, size, share(total)) for size, total in sizes if total > 0 for name in names]
-    for process in range(arguments.processes):
-        last = process == arguments.processes - 1
-        left = arguments.seconds - (time.monotonic() - started) - arguments.peers_seconds
-        plan = Plan(
-            NOISE_PROCESSES + process,
-            device,
-            str(rows_file),
-            max(1.0, left / (arguments.processes - process) - STARTING_SECONDS),
-            gates,
-            calibration=str(noise),
-            case_count=len(names),
-            peers_seconds=arguments.peers_seconds if last else 0.0,
+    def run(self) -> dict[str, Any]:
+        """Noise first, then gates; gives what the file holds in the end."""
+        from perfsuite.analyze.calibration_cases import cases
+        from perfsuite.analyze.calibration_summary import noise_file
+        from perfsuite.analyze.calibration_worker import Plan
+
+        arguments, names = self.arguments, [case.name for case in cases(self.device)]
+        try:
+            for process in range(NOISE_PROCESSES):
+                plan = Plan(process, self.device, str(self.rows), NOISE_SECONDS, [], setups=NOISE_SETUPS)
+                self._process(plan, last=False)
+            noise = self.folder / "noise.json"
+            noise.write_text(json.dumps(noise_file(read(self.rows), self.facts)))
+
+            def share(total: int) -> int:
+                return math.ceil(total / (len(names) * arguments.processes))
+
+            sizes = [(0.0, arguments.aa), (0.01, arguments.planted)]
+            sizes += [(size, arguments.others) for size in OTHER_SLOWDOWNS]
+            gates = [(name, size, share(total)) for size, total in sizes if total > 0 for name in names]
+            for process in range(arguments.processes):
+                last = process == arguments.processes - 1
+                left = arguments.seconds - (time.monotonic() - self.started) - arguments.peers_seconds
+                plan = Plan(
+                    NOISE_PROCESSES + process,
+                    self.device,
+                    str(self.rows),
+                    max(1.0, left / (arguments.processes - process) - STARTING_SECONDS),
+                    gates,
+                    calibration=str(noise),
+                    case_count=len(names),
+                    peers_seconds=arguments.peers_seconds if last else 0.0,
+                )
+                self._process(plan, last=last)
+        finally:
+            self.next.kill()
+            self.next.wait()
+        return self._write(complete=True)
+
+    def _prepared(self) -> subprocess.Popen[str]:
+        """A process that imports what it needs, and then waits for its plan: nothing of the card is used before."""
+        line = [sys.executable, "-m", "perfsuite.analyze.calibration_worker"]
+        return subprocess.Popen(line, stdin=subprocess.PIPE, text=True)
+
+    def _process(self, plan: Any, *, last: bool) -> None:
+        """Run one worker, telling how far it has come. What it wrote counts, also where it fails or takes too long."""
+        file = self.folder / f"plan-{plan.process}.json"
+        file.write_text(json.dumps(asdict(plan)))
+        worker = self.next
+        assert worker.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # one that has died is told of below, by its exit code
+            worker.stdin.write(f"{file}\n")
+            worker.stdin.close()
+        told = begun = time.monotonic()
+        limit = plan.seconds + plan.peers_seconds + STARTING_SECONDS + GRACE_SECONDS
+        while worker.poll() is None:
+            time.sleep(0.1)
+            if time.monotonic() - begun > limit:
+                print(f"process {plan.process} takes too long and is ended", file=sys.stderr)
+                worker.kill()
+            if worker is self.next and not last and self.device == "cuda":
+                self.next = self._prepared()  # beside a card's gates, not beside those of a CPU
+            if time.monotonic() - told > POLL_SECONDS:
+                told = time.monotonic()
+                self._tell(plan)
+        if worker is self.next and not last:
+            self.next = self._prepared()
+        if worker.returncode != 0:
+            print(
+                f"process {plan.process} of the calibration ended with exit code {worker.returncode}", file=sys.stderr
+            )
+        self._tell(plan)
+
+    def _tell(self, plan: Any) -> None:
+        summary = self._write(complete=False)
+        what = "noise" if plan.setups else "gates"
+        alarms, peers = summary["aa"]["false_alarms"], sum(one["aa"]["gates"] for one in summary["peers"])
+        print(
+            f"{time.monotonic() - self.started:6.0f} s  process {plan.process} ({what}): {summary['aa']['gates']} gates"
+            f" of identical code, {alarms} false alarms, {sum(one['trials'] for one in summary['planted'])} planted"
+            + (f", {peers} of peers" if peers else ""),
+            flush=True,
         )
-        _process(plan, folder, started)
-    return summarise(read(rows_file), facts)
 
+    def _write(self, *, complete: bool) -> dict[str, Any]:
+        """Bring the file up to date; one that is not complete says so, should nothing come after it."""
+        from perfsuite.analyze.calibration_summary import summarise
 
-def _process(plan: Any, folder: Path, started: float) -> None:
-    """Run one worker, telling how far it has come. What it wrote counts, also where it fails or takes too long."""
-    file = folder / f"plan-{plan.process}.json"
-    file.write_text(json.dumps(asdict(plan)))
-    worker = subprocess.Popen([sys.executable, "-m", "perfsuite.analyze.calibration_worker", str(file)])
-    told = begun = time.monotonic()
-    while worker.poll() is None:
-        time.sleep(0.1)
-        if time.monotonic() - begun > plan.seconds + plan.peers_seconds + STARTING_SECONDS + GRACE_SECONDS:
-            print(f"process {plan.process} takes too long and is ended", file=sys.stderr)
-            worker.kill()
-        if time.monotonic() - told > POLL_SECONDS:
-            told = time.monotonic()
-            _tell(plan, started)
-    if worker.returncode != 0:
-        print(f"process {plan.process} of the calibration ended with exit code {worker.returncode}", file=sys.stderr)
-    _tell(plan, started)
-
-
-def _tell(plan: Any, started: float) -> None:
-    rows = read(Path(plan.output))
-    gates = sum(row["kind"] == "gate" for row in rows)
-    what = "noise" if plan.setups else "gates"
-    print(f"{time.monotonic() - started:6.0f} s  process {plan.process} ({what}), {gates} gates so far", flush=True)
+        summary = summarise(read(self.rows), self.facts | {"complete": complete})
+        if summary["aa"]["gates"]:
+            beside = self.arguments.output.with_name(f".{self.arguments.output.name}.{os.getpid()}")
+            beside.write_text(json.dumps(summary, indent=1) + "\n")
+            os.replace(beside, self.arguments.output)
+        return summary
 
 
 def read(file: Path) -> list[dict[str, Any]]:

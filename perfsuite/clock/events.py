@@ -73,9 +73,9 @@ class EventsClock(CudaClock):
             if call == chosen:
                 self._outputs[side] = {index: output}
 
-    def _after_round(self, last: Side) -> None:
+    def _after_half(self, last: Side) -> None:
         # Where the candidate came last, a copy made here is one made right behind the call: what another stream writes
-        # later comes too late. Each such round is as likely to be kept as any other. (The first is kept in any case.)
+        # later comes too late. Each such half is as likely to be kept as any other. (The first is kept in any case.)
         if last != "candidate" and self._kept:
             return
         self._candidate_rounds += 1
@@ -91,7 +91,7 @@ class EventsClock(CudaClock):
         spin(min(LONGEST_BLOCK_SECONDS, BLOCK_MARGIN * samples * self.launches * self._host_seconds_a_call + 50e-6))
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`: calls of rounds in which the candidate came last, chosen before they were timed."""
+        """See `Clock`: calls of halves in which the candidate came last, chosen before they were timed."""
         changed = self._inputs_changed()
         return [replace(call, inputs_changed=changed) for call in self._kept[:count]]
 

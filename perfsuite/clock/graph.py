@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 
 SAMPLE_SECONDS = 200e-6
 """Least device time of a sample."""
-LONGEST_ROTATION_SECONDS = 1.5e-3
+LONGEST_ROTATION_SECONDS = 0.8e-3
 """A pass over the rotation that takes longer than this is cut: samples then take parts of it in turn."""
 LONGEST_SAMPLE_SECONDS = 10e-3
 """Where one side is far slower than the other, the slower sets how many calls go into a sample."""
-FOURFOLD_SECONDS = 300e-6
-"""Samples shorter than this come in fours, A B B A; longer ones in pairs."""
 PIECE_SECONDS = 150e-6
 FEWEST_GRAPHS = 8
 SHORT_CALL_SECONDS = 50e-6
@@ -130,7 +128,6 @@ class GraphClock(CudaClock):
         else:
             self.launches = math.ceil(SAMPLE_SECONDS / self._call_seconds)
         self.launches = max(1, min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower)))
-        self._pairs = 2 if self.launches * self._call_seconds < FOURFOLD_SECONDS else 1
 
     def _trial(self, side: Side, indices: list[int]) -> float:
         """Seconds a call, from a few replays of a small graph."""

@@ -37,6 +37,11 @@ def _operators(function: Callable[..., Any], inputs: Inputs) -> set[str]:
     called: set[str] = set()
 
     class Listener(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            # Without this, the first call imports torch's compiler: three seconds a process.
+            return False
+
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             called.add(str(operator.name()).partition(".")[0])
             return operator(*args, **(kwargs or {}))

@@ -14,12 +14,16 @@ from perfsuite.verdict.interval import rounds_needed
 from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.outcome import Verdict
 from perfsuite.verdict.policy import GROSS_ROUNDS, gross, is_suspect
-from perfsuite.verdict.sequential import Estimate, SequentialTest, spent_at
+from perfsuite.verdict.sequential import Estimate, SequentialTest, estimate, spent_at
 
 FIRST_ROUNDS = 20
 """Rounds of the first look; more where the error to spend is so small that an interval needs more."""
+FIRST_SECONDS = 0.06
+"""Device time of the first look: longer rounds are fewer, down to what an interval needs."""
 LATER_ROUNDS = 10
-"""Rounds that each later look adds, in a set-up of their own."""
+"""Rounds that each later set-up adds."""
+LATER_SECONDS = 0.03
+"""Device time of a later set-up's rounds: longer ones are fewer."""
 FEWEST_LATER_ROUNDS = 4
 BATCH_SECONDS = 0.02
 """Device time that is enqueued at once; NVML is read once a batch."""
@@ -40,6 +44,8 @@ class Timed:
     contradicted: bool = False
     """Whether a fresh process did not confirm a miss."""
     cycles_speed: float | None = None
+    confidence: float | None = None
+    """Of the interval, where rounds were too few for the one that was asked for."""
 
 
 class Timing:
@@ -68,17 +74,18 @@ class Timing:
     def run(self) -> Timed:
         """Time until decided; without a target, as long as a first look takes."""
         timed = self.timed
-        wanted = max(FIRST_ROUNDS, rounds_needed(spent_at(1, self.alpha)))
+        needed = rounds_needed(spent_at(1, self.alpha))
         self._collect(1)
-        self._collect(min(wanted, GROSS_ROUNDS) - 1)
-        if self._round_seconds() * (wanted - GROSS_ROUNDS) > self._left():
+        self._collect(min(needed, GROSS_ROUNDS) - 1)
+        if self._round_seconds() * (needed - GROSS_ROUNDS) > self._left():
             return self._finish_early()
-        self._collect(wanted - GROSS_ROUNDS)
+        wanted = max(needed, min(FIRST_ROUNDS, self._rounds_in(min(FIRST_SECONDS, self._left()))))
+        self._collect(wanted - self._rounds)
         while timed.discarded and self._round_seconds() * (wanted - len(timed.kept)) < self._left():
             if len(timed.kept) >= wanted:
                 break
             self._collect(wanted - len(timed.kept))
-        if len(timed.kept) < wanted:
+        if len(timed.kept) < needed:
             return self._finish_early()
         test = SequentialTest(self.target or 1.0, self.alpha, self.noise_of(self._call_seconds()))
         verdict = self._look(test)
@@ -138,9 +145,8 @@ class Timing:
 
     def _new_setup(self) -> bool:
         """A set-up more, with its rounds; False, and nothing done, where the budget does not hold it."""
-        count = LATER_ROUNDS
-        if self._round_seconds() * (count + 1) > self._left():
-            count = FEWEST_LATER_ROUNDS
+        seconds = min(LATER_SECONDS, self._left() - self._round_seconds())
+        count = max(FEWEST_LATER_ROUNDS, min(LATER_ROUNDS, self._rounds_in(seconds)))
         if self._round_seconds() * (count + 1) > self._left():
             return False
         self.clock.setup()
@@ -163,14 +169,21 @@ class Timing:
             count -= batch
 
     def _finish_early(self) -> Timed:
-        """Too few rounds for an interval: decide only what is beyond doubt."""
-        if self.timed.kept:
-            ratio = statistics.median(one.speed for one in self.timed.kept)
-            self.timed.estimate = Estimate(ratio, 0.0, math.inf)
+        """Too few rounds for an interval at the level asked: decide only what is beyond doubt.
+
+        The interval is then the one that so few rounds do give, with a confidence of its own.
+        """
+        kept = self.timed.kept
+        if kept:
+            self.timed.estimate = Estimate(statistics.median(one.speed for one in kept), 0.0, math.inf)
+            if len(kept) >= GROSS_ROUNDS:
+                alpha = 2.0 ** -len(kept)
+                self.timed.estimate = estimate(kept, alpha, self.noise_of(self._call_seconds()))
+                self.timed.confidence = 1.0 - 2.0 * alpha
             if self.target is None:
                 self.timed.verdict = Verdict.MET
             else:
-                self.timed.verdict = gross(self.timed.kept, self.target)
+                self.timed.verdict = gross(kept, self.target)
                 self.timed.looks += 1
         return self._finish()
 
@@ -181,6 +194,10 @@ class Timing:
     def _round_seconds(self) -> float:
         """Device seconds of a round, from the rounds so far."""
         return self._seconds_of_rounds / self._rounds if self._rounds else 0.0
+
+    def _rounds_in(self, seconds: float) -> int:
+        """How many rounds take so long."""
+        return int(seconds / self._round_seconds()) if self._seconds_of_rounds > 0.0 else FIRST_ROUNDS
 
     def _call_seconds(self) -> float:
         return statistics.median(min(one.candidate_seconds, one.rival_seconds) for one in self.timed.kept)

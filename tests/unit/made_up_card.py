@@ -24,6 +24,9 @@ class Card:
         self.capturing: FakeGraph | None = None
         self.replays: list[FakeGraph] = []
         self.idle = True
+        self.after_others = 0.0
+        """What a replay takes longer right behind anything that is no replay."""
+        self.other = False
 
     def work(self, seconds: float) -> None:
         if self.capturing is not None:
@@ -46,6 +49,9 @@ class FakeGraph:
 
     def replay(self) -> None:
         self.card.replays.append(self)
+        if self.card.other:
+            self.card.now += self.card.after_others
+            self.card.other = False
         if not self.card.idle:
             self.card.now += GAP
         self.card.idle = False

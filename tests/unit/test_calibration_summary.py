@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from perfsuite.analyze.calibration_summary import (
     noise_file,
     process_noise,
     rates,
+    setup_noises,
     summarise,
     table,
+    trimmed_mean_square,
 )
 from perfsuite.settings import HARNESS
 from perfsuite.verdict.interval import clopper_pearson
@@ -80,19 +83,42 @@ def test_noise_is_split_into_its_components(setup: float, process: float) -> Non
         medians = [np.median(shift + random.normal(0.0, setup) + random.normal(0.0, 2e-3, 20)) for _ in range(12)]
         made.append({"process": number, "setups": [(float(median), 2e-3, 20) for median in medians]})
     found = components(made)
-    assert found.setup_noise == pytest.approx(setup, rel=0.15, abs=2e-4)
-    assert process_noise([found]) == pytest.approx(process, rel=0.25, abs=3e-4)
+    assert setup_noises({"a": found})["a"] == pytest.approx(setup, rel=0.15, abs=3e-4)
+    assert process_noise([found]) == pytest.approx(process, rel=0.25, abs=3e-4 + setup / 8.0)
+
+
+def test_a_bad_moment_of_the_card_does_not_widen_the_noise() -> None:
+    random = np.random.default_rng(5)
+    made = [{"process": n, "setups": [(float(random.normal(0.0, 1e-3)), 1e-4, 20) for _ in range(8)]} for n in range(3)]
+    quiet = setup_noises({"a": components(made)})["a"]
+    for place in range(2):
+        made[1]["setups"][place] = (0.02, 1e-4, 20)
+    assert setup_noises({"a": components(made)})["a"] < 2.0 * quiet
+
+
+@pytest.mark.parametrize("count", [4, 12, 40])
+def test_a_trimmed_variance_is_right_for_normal_values(count: int) -> None:
+    squares = np.random.default_rng(8).normal(0.0, 2.0, (4000, count)) ** 2
+    assert np.mean([trimmed_mean_square(list(row)) for row in squares]) == pytest.approx(4.0, rel=0.06)
+
+
+def test_a_case_with_few_set_ups_leans_on_the_others() -> None:
+    others = {name: Components(1e-6, 20.0, 0.0, math.inf) for name in "bcd"}
+    few, many = (setup_noises({"a": Components(16e-6, freedom, 0.0, math.inf)} | others) for freedom in (2.0, 200.0))
+    assert few["a"] == pytest.approx(2e-3)
+    assert many["a"] == pytest.approx(4e-3, rel=0.02)
+    assert few["b"] == pytest.approx(1e-3)
 
 
 def test_a_single_set_up_tells_nothing_of_noise() -> None:
     found = components([{"process": 0, "setups": [(0.1, 1e-3, 20)]}])
-    assert (found.setup_noise, process_noise([found])) == (LEAST_NOISE, LEAST_NOISE)
+    assert (setup_noises({"a": found}), process_noise([found])) == ({"a": LEAST_NOISE}, LEAST_NOISE)
 
 
 def test_noise_between_processes_is_pooled_over_cases_by_precision() -> None:
-    quiet, loud = Components(1e-8, 1e-8, 1e-8), Components(1e-4, 1e-4, 1e-4)
+    quiet, loud = Components(1e-8, 9.0, 1e-8, 1e-8), Components(1e-4, 9.0, 1e-4, 1e-4)
     assert process_noise([quiet, loud]) == pytest.approx(1e-4, rel=0.01)
-    assert process_noise([quiet, Components(1e-8, -9e-8, 1e-8)]) == LEAST_NOISE
+    assert process_noise([quiet, Components(1e-8, 9.0, -9e-8, 1e-8)]) == LEAST_NOISE
 
 
 def test_the_gate_reads_what_calibration_writes(tmp_path: Path) -> None:
@@ -103,6 +129,15 @@ def test_the_gate_reads_what_calibration_writes(tmp_path: Path) -> None:
         noise, warnings = noise_for("cuda", 5e-6, file=file, gpu="NVIDIA H200")
         assert (noise.source, tuple(warnings)) == ("calibration", ())
         assert noise.setup >= LEAST_NOISE
+
+
+def test_the_file_keeps_the_noise_that_its_gates_reckoned_with() -> None:
+    spread = [(float(shift), 1e-4, 20) for shift in np.random.default_rng(1).normal(0.0, 3e-3, 12)]
+    noise = [gate("a", 0.0, False, process=n, setups=spread) | {"kind": "noise"} for n in range(3)]
+    used = noise_file(noise, FACTS)["cases"][0]
+    found = summarise(noise + [gate("a", 0.0, False, process=9) for _ in range(20)], FACTS)["cases"][0]
+    assert {name: found[name] for name in used} == used
+    assert found["setup_noise"] > 1e-3 > found["setup_noise_seen"]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,47 @@ def test_times_and_ratio_come_out_whatever_the_length_of_a_call(card: Card, cand
     clock.close()
 
 
+@pytest.mark.parametrize("seconds", [4e-6, 150e-6, 2e-3])
+def test_what_comes_first_takes_longer_and_that_falls_on_both_sides_of_every_round(
+    card: Card, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = clock_of(card, seconds, seconds)
+    card.after_others = 8e-6
+    plain = clock._freshener.freshen
+
+    def freshen() -> None:
+        plain()
+        card.other = True
+
+    monkeypatch.setattr(clock._freshener, "freshen", freshen)
+    rounds = clock.rounds(12)
+    assert {one.first for one in rounds} == {"candidate", "rival"}
+    assert [one.speed for one in rounds] == pytest.approx([1.0] * 12, abs=1e-6)
+    assert rounds[0].rival_seconds > seconds
+
+
+def test_a_steady_drift_of_the_clock_falls_on_both_sides_alike(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = clock_of(card, 150e-6, 150e-6)
+    plain, samples = clock._enqueue, iter(range(10_000))
+
+    def slower_and_slower(side: Any, sample: int) -> None:
+        card.now += 1e-6 * next(samples)
+        plain(side, sample)
+
+    monkeypatch.setattr(clock, "_enqueue", slower_and_slower)
+    assert [one.speed for one in clock.rounds(12)] == pytest.approx([1.0] * 12, abs=1e-6)
+
+
+def test_inputs_are_new_for_each_half_of_a_round(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = clock_of(card, 150e-6, 150e-6)
+    seen: list[list[float]] = []
+    monkeypatch.setattr(clock, "_enqueue", lambda side, sample: seen.append(clock._sets[0].args[0].tolist()))
+    clock.rounds(2)
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3]
+    assert len({tuple(one) for one in seen}) == 4
+
+
 def test_a_sample_is_a_pass_over_the_whole_rotation(card: Card) -> None:
     clock = clock_of(card, 20e-6, 20e-6)
     assert clock.rotation == 1 + 3 * 4096 // 1024

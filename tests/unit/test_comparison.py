@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -113,6 +114,33 @@ def test_calls_too_long_for_a_first_look_are_decided_only_beyond_doubt() -> None
     assert (fast.verdict, slow.verdict) == (Verdict.MET, Verdict.MISSED)
     assert len(slow.rounds) == 4
     assert (near.verdict, near.reason) == (Verdict.UNDECIDED, Reason.BUDGET_SPENT)
+
+
+def test_few_rounds_have_an_interval_of_their_own_confidence() -> None:
+    one = judge(FakeClock(steady(0.4, seconds=0.1)))
+    assert one.confidence == pytest.approx(1.0 - 2.0 / 2**4)
+    assert one.speed_low is not None
+    assert one.speed_high is not None
+    assert 0.37 < one.speed_low < one.speed_high < 0.43
+    assert "4 rounds only, the interval at 88%" in one.sentence
+
+
+def test_a_first_look_takes_fewer_rounds_where_they_are_long() -> None:
+    short, long, longer = (judge(FakeClock(steady(0.95, seconds=seconds))) for seconds in (1e-4, 2e-3, 0.04))
+    assert [len(one.rounds) for one in (short, long, longer)] == [20, 14, 6]
+    assert {one.confidence for one in (short, long, longer)} == {0.9}
+    assert {one.verdict for one in (short, long, longer)} == {Verdict.MET}
+
+
+def test_rounds_fewer_than_few_leave_the_interval_open() -> None:
+    reasons = itertools.chain([None], itertools.repeat("hw-slowdown"))
+
+    def script(setup: int, count: int) -> list[Round]:
+        return [Round(0.3, 0.3, "rival", discarded=next(reasons)) for _ in range(count)]
+
+    one = judge(FakeClock(script))
+    assert (one.speed, one.speed_low, one.speed_high) == (1.0, 0.0, float("inf"))
+    assert (one.verdict, one.reason) == (Verdict.UNDECIDED, Reason.THROTTLED)
 
 
 def test_rounds_that_were_throttled_do_not_count() -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from perfsuite.clock.rounds import Round
 from perfsuite.settings import Settings
-from perfsuite.verdict.interval import normal_quantile, rank_for
+from perfsuite.verdict.interval import normal_quantile, rank_for, rounds_needed
 from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.outcome import Verdict
 from perfsuite.verdict.policy import REGRESSION_MARGIN, regression_target
 from perfsuite.verdict.sequential import SequentialTest, estimate, spent_at
-from perfsuite.verdict.timing import FIRST_ROUNDS, LATER_ROUNDS, next_look
+from perfsuite.verdict.timing import FEWEST_LATER_ROUNDS, FIRST_ROUNDS, LATER_ROUNDS, next_look
 
 TRIALS = 10_000
 MOST_SETUPS = 12
@@ -27,15 +27,21 @@ SHAPES: dict[str, Draw] = {
 }
 
 
-def simulate(speed: float, target: float, alpha: float, noise: Noise, within: float, shape: Draw) -> dict[str, float]:
-    """How often a run of looks ends MET, MISSED or undecided; the arithmetic of `SequentialTest` over all trials."""
+def simulate(
+    speed: float, target: float, alpha: float, noise: Noise, within: float, shape: Draw, *, long: bool = False
+) -> dict[str, float]:
+    """How often a run of looks ends MET, MISSED or undecided; the arithmetic of `SequentialTest` over all trials.
+
+    long: rounds take so long that each set-up has the fewest.
+    """
+    first, later = (rounds_needed(spent_at(1, alpha)), FEWEST_LATER_ROUNDS) if long else (FIRST_ROUNDS, LATER_ROUNDS)
     random = np.random.default_rng(11)
     process = random.normal(0.0, noise.process, (TRIALS, 1))
     values = np.empty((TRIALS, 0))
     met, missed = np.zeros(TRIALS, bool), np.zeros(TRIALS, bool)
     look, next_at = 0, 1
     for setups in range(1, MOST_SETUPS + 1):
-        count = FIRST_ROUNDS if setups == 1 else LATER_ROUNDS
+        count = first if setups == 1 else later
         setup = random.normal(0.0, noise.setup, (TRIALS, 1))
         fresh = math.log(speed) + process + setup + within * shape(random, (TRIALS, count))
         values = np.concatenate([values, fresh], axis=1)
@@ -81,10 +87,11 @@ def test_the_simulation_does_the_arithmetic_of_the_product() -> None:
     ("within", "setup", "process"), [(0.004, 0.0, 0.0), (0.002, 0.001, 0.0005), (0.004, 0.002, 0.002)]
 )
 @pytest.mark.parametrize("alpha", [0.01, 0.05])
+@pytest.mark.parametrize("long", [False, True])
 def test_at_the_target_itself_each_verdict_comes_no_more_often_than_alpha(
-    shape: str, within: float, setup: float, process: float, alpha: float
+    shape: str, within: float, setup: float, process: float, alpha: float, long: bool
 ) -> None:
-    found = simulate(0.9, 0.9, alpha, Noise(setup, process, "test"), within, SHAPES[shape])
+    found = simulate(0.9, 0.9, alpha, Noise(setup, process, "test"), within, SHAPES[shape], long=long)
     assert found["MET"] <= at_most(alpha)
     assert found["MISSED"] <= at_most(alpha)
 
