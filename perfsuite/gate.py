@@ -133,8 +133,18 @@ class Gate:
             settings=run.settings(),
             remeasure=remeasure,
         )
-        self._keep(comparison)
+        self._keep(comparison, measured=self._taken(problem, candidate, comparison))
         return comparison
+
+    def _taken(
+        self, problem: Problem, candidate: Callable[..., Any], comparison: Comparison
+    ) -> dict[str, float] | None:
+        """What a call of a timed case takes besides time, for the record; None where it was not captured on a card."""
+        if comparison.clock != "graph" or comparison.verdict == "WRONG" or self.run.fresh or self.run.options.isolate:
+            return None
+        from perfsuite.analyze.takes import takes
+
+        return takes(problem, candidate, seed=self.run.settings().seed)
 
     def _keep(
         self, comparison: Comparison, *, aspect: str | None = None, measured: dict[str, float] | None = None

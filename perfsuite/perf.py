@@ -95,7 +95,7 @@ class Perf:
         memory: spills and stack), as cudaFuncGetAttributes tells them. Nothing is judged: a history of them shows where
         a kernel began to spill. Raises ValueError where there is none or one lacks a field.
         """
-        from perfsuite.kernel_facts import ASPECT, comparison_of, measured_of
+        from perfsuite.record.kernels import ASPECT, comparison_of, measured_of
 
         measured = measured_of(kernels)
         return self._gate.note(comparison_of(measured, of), aspect=ASPECT, measured=measured)

@@ -16,10 +16,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfsuite.cli.errors import UsageError
 from perfsuite.history.commits import HistoryError
 from perfsuite.record.store import latest_path, read_record
+
+if TYPE_CHECKING:
+    from perfsuite.history.series import Declared
 
 HELP = "add a record to asv's history; list the cases of a suite"
 EXAMPLE = """example:
@@ -44,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cases = kinds.add_parser("cases", help="list the gated cases of a suite, measuring nothing")
     cases.add_argument("tests", nargs="*", default=["tests/perf"], help="what pytest collects (default tests/perf)")
     cases.add_argument("--output", type=Path, help="where to write (default: standard output)")
+    cases.add_argument("--kernels", type=Path, metavar="RECORD", help="list the compiled kernels that a record tells "
+                       "of; without it those stay that --output lists already")  # fmt: skip
     cases.add_argument("--check", action="store_true", help="write nothing; exit 1 where --output is out of date")
     check = kinds.add_parser("check", help="read every file of the history; exit 2 at the first that is broken")
     check.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
@@ -83,9 +89,18 @@ def _asv(arguments: argparse.Namespace) -> int:
 
 
 def _cases(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.asv_results import read_declared
+    from perfsuite.history.series import declared, joined, of_kernels
+
     if arguments.check and arguments.output is None:
         raise UsageError("--check compares with a file: name it by --output")
-    text = listed(arguments.tests)
+    groups = listed(arguments.tests)
+    # No listing knows the compiled kernels: they are told by a build for a card, on a card.
+    if arguments.kernels is not None:
+        kept = declared(read_record(arguments.kernels))
+    else:
+        kept = read_declared(arguments.output) if arguments.output is not None else {}
+    text = json.dumps({"groups": joined(groups, of_kernels(kept))}, indent=1) + "\n"
     if arguments.output is None:
         print(text, end="")
         return 0
@@ -101,8 +116,8 @@ def _cases(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def listed(tests: list[str]) -> str:
-    """The gated cases of a suite as JSON: collected by pytest, answered by nobody."""
+def listed(tests: list[str]) -> Declared:
+    """The series of a suite's gated cases: collected by pytest, answered by nobody."""
     from perfsuite.history.series import declared
 
     with tempfile.TemporaryDirectory(prefix="perfsuite-cases-") as folder:
@@ -115,8 +130,7 @@ def listed(tests: list[str]) -> str:
         if done.returncode != 0 or not record.exists():
             last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["no output"]
             raise HistoryError(f"pytest could not list {' '.join(tests)} (exit {done.returncode}): {last[0]}")
-        groups = declared(read_record(record))
-    return json.dumps({"groups": groups}, indent=1) + "\n"
+        return declared(read_record(record))
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -62,9 +62,8 @@ def pytest_perfsuite_compare(
     settings: Settings,
 ) -> Comparison | None:
     """A timed case by the plan for comparisons; what is only checked, or isolated, is left to the gate."""
-    from perfsuite.run import RUN
-
-    if (against is None and at_least is None) or config.stash[RUN].options.isolate:
+    isolate = config.getoption("perf_isolate") or config.getini("perf_isolate")
+    if isolate or (against is None and at_least is None):
         return None
     from perfsuite.history.sampling import measure
 

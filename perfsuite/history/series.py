@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from perfsuite import kernel_facts
+from perfsuite.record import kernels
 from perfsuite.settings import HARNESS
 
 Case = Mapping[str, Any]
@@ -81,6 +81,10 @@ def _limited(*aspects: str) -> Callable[[Case], bool]:
     return lambda case: case.get("aspect") in aspects
 
 
+def _timed_or_limited(*aspects: str) -> Callable[[Case], bool]:
+    return lambda case: _timed(case) or case.get("aspect") in aspects
+
+
 def _measured(name: str) -> Callable[[Case], Value]:
     def read(case: Case) -> Value:
         value = (case.get("measured") or {}).get(name)
@@ -96,10 +100,10 @@ MEASURES = (
     Measure("rival_seconds", "seconds", _timed, _column("rival_seconds")),
     Measure("time_ratio", "candidate/rival", _timed, _ratios),
     Measure("error_ratio", "candidate/rival", _checked, _error_ratio),
-    Measure("peak_bytes", "bytes", _limited("memory", "growth"), _measured("peak_bytes")),
-    Measure("launches", "launches", _limited("launches"), _measured("launches")),
+    Measure("peak_bytes", "bytes", _timed_or_limited("memory", "growth"), _measured("peak_bytes")),
+    Measure("launches", "launches", _timed_or_limited("launches"), _measured("launches")),
     Measure("synchronises", "waits", _limited("no_sync"), _measured("synchronises")),
-    *(Measure(name, unit, _limited(kernel_facts.ASPECT), _measured(name)) for name, unit in KERNEL_UNITS.items()),
+    *(Measure(name, unit, _limited(kernels.ASPECT), _measured(name)) for name, unit in KERNEL_UNITS.items()),
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
@@ -134,6 +138,15 @@ def declared(cases: Iterable[Case]) -> Declared:
     return found
 
 
+def of_kernels(series: Declared) -> Declared:
+    """Those that belong to compiled kernels."""
+    found: Declared = {}
+    for group, measures in series.items():
+        if kept := {measure: list(names) for measure, names in measures.items() if measure in KERNEL_UNITS}:
+            found[group] = kept
+    return found
+
+
 def values(cases: Iterable[Case]) -> Values:
     """What the series get from a record. Samples of a case that stands in it more than once are pooled."""
     found: Values = {}
@@ -161,10 +174,10 @@ def joined(*parts: Declared) -> Declared:
 def _single(cases: Iterable[Case]) -> Iterator[Case]:
     """The cases, with one for each kernel in place of the one that tells of all kernels of a module."""
     for case in cases:
-        if case.get("aspect") != kernel_facts.ASPECT:
+        if case.get("aspect") != kernels.ASPECT:
             yield case
             continue
-        for kernel, measured in kernel_facts.by_kernel(case.get("measured") or {}):
+        for kernel, measured in kernels.by_kernel(case.get("measured") or {}):
             yield {**case, "case": kernel, "measured": measured}
 
 
