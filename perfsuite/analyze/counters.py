@@ -52,7 +52,7 @@ STALLS: Mapping[str, str] = {
     "gmma": "waits for wgmma: what a kernel on Hopper's tensor cores should wait for",
     "tex_throttle": "the queue of the texture unit is full",
     "drain": "waits for stores at its end: fewer or better ordered stores",
-    "branch_resolve": "waits for a jump's target",
+    "branch_resolving": "waits for a jump's target",
     "membar": "waits for a memory fence",
     "sleeping": "sleeps by request",
     "imc_miss": "waits for constants",
@@ -224,7 +224,7 @@ def verdict(kernel: Kernel) -> str:
     if kernel.stalls:
         reason, cycles = kernel.stalls[0]
         said += (
-            f"; warps wait longest for {reason} ({cycles:.2g} cycles an instruction: {STALLS.get(reason, 'see ncu')})"
+            f"; warps wait longest for {reason} ({cycles:.3g} cycles an instruction: {STALLS.get(reason, 'see ncu')})"
         )
     missed = [one.what for one in check(kernel) if one.ok is False]
     return f"{said}; below target: {', '.join(missed)}" if missed else f"{said}; all targets met"

@@ -152,7 +152,7 @@ def _print(kernel: Kernel) -> None:
 
 
 def _waits(stalls: Sequence[tuple[str, float]]) -> str:
-    return ", ".join(f"{reason} {cycles:.2g}" for reason, cycles in stalls[:5]) or "none"
+    return ", ".join(f"{reason} {cycles:.3g}" for reason, cycles in stalls[:5]) or "none"
 
 
 def _share(value: float | None) -> str:
