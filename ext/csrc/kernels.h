@@ -31,6 +31,7 @@ struct GemmArguments {
   float alpha = 1.0f, beta = 0.0f;
   ScalarType in_type = ScalarType::float32;   // of a and b
   ScalarType out_type = ScalarType::float32;  // of out and c: in_type, or float32
+  void* workspace = nullptr;  // on CUDA, where gemm_workspace_bytes() is not 0: so many bytes, 256-byte aligned
 };
 
 struct HeadStrides {
@@ -53,6 +54,31 @@ struct AttentionArguments {
   void* workspace = nullptr;  // naive on CUDA only: naive_attention_workspace_bytes() bytes, 256-byte aligned
 };
 
+constexpr int32_t kMaxSequence = 1 << 28;  // of flash_attention_general: sums of lengths and sides stay in 31 bits
+constexpr int32_t kEveryKey = 1 << 29;     // a side without a limit
+
+// What flash_attention_general takes beyond AttentionArguments, whose `causal` it ignores.
+//
+// Query i of a sequence sees the keys j of that sequence with i + d - left <= j <= i + d + right, where d is 0 or, with
+// bottom_right, the sequence's keys less its queries. left and right lie between 0 and kEveryKey. A query that sees no
+// key gets zeros, and -inf for the logarithm of its sum. seq_kv may be 0.
+//
+// With cu_seqlens_q and cu_seqlens_k (both or neither, in memory of the kernel's device, batch + 1 offsets each) sequence
+// b is rows cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1 of q and out, and likewise of k and v; stride.batch is not used;
+// seq_q and seq_kv are upper bounds of the lengths. Rows past seq_q of a sequence are left out. A kernel on CUDA keeps
+// whatever the offsets say inside total_q and total_kv rows.
+struct AttentionOptions {
+  int32_t left = kEveryKey, right = kEveryKey;
+  bool bottom_right = false;
+  // Natural logarithm of the sum of exponentials of a row's scores, by (batch, head, query), or nullptr; packed
+  // sequences take the row of q in place of the query and have stride.batch 0.
+  float* lse = nullptr;
+  int64_t lse_stride_batch = 0, lse_stride_head = 0;
+  const int32_t* cu_seqlens_q = nullptr;
+  const int32_t* cu_seqlens_kv = nullptr;
+  int32_t total_q = 0, total_kv = 0;
+};
+
 // A kernel's resources as the driver reports them for the current device.
 struct KernelAttributes {
   const char* family;
@@ -73,15 +99,20 @@ void tensor_core_gemm(const GemmArguments& arguments, const ParallelFor& paralle
 void naive_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
 void tiled_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
 void flash_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
+void flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
+                             const ParallelFor& parallel);
 }  // namespace cpu
 
 namespace cuda {
+size_t gemm_workspace_bytes(const GemmArguments& arguments);  // without it gemm() is right, but slower
 const char* gemm(const GemmArguments& arguments, void* stream);
 const char* tensor_core_gemm(const GemmArguments& arguments, void* stream);
 size_t naive_attention_workspace_bytes(const AttentionArguments& arguments);
 const char* naive_attention(const AttentionArguments& arguments, void* stream);
 const char* tiled_attention(const AttentionArguments& arguments, void* stream);
 const char* flash_attention(const AttentionArguments& arguments, void* stream);
+const char* flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
+                                    void* stream);
 void gemm_attributes(std::vector<KernelAttributes>& into);
 void attention_attributes(std::vector<KernelAttributes>& into);
 }  // namespace cuda

@@ -8,13 +8,16 @@ from ._loading import load as _load
 
 _load()
 
+from . import autocast as autocast  # noqa: E402  registers what the operators do under torch.autocast
 from . import fakes as fakes  # noqa: E402  registers the fake kernels
+from . import fakes_options as fakes_options  # noqa: E402  and the rest of them
 from .build import BuildInfo, KernelAttributes, build_info, kernel_attributes, warn_if_degraded  # noqa: E402
 from .choose import FlashFallbackWarning, optimal_attention, safe_flash_attention  # noqa: E402
 from .memory_pool import AttentionBuffers, AttentionMemoryPool  # noqa: E402
 from .ops import flash_attention, flash_decode, gemm, naive_attention, tensor_core_gemm, tiled_attention  # noqa: E402
 from .planning import estimate_attention_memory, find_optimal_batch_size, pad_to_alignment  # noqa: E402
 from .profiler import CUDAProfiler  # noqa: E402
+from .varlen import flash_attention_varlen  # noqa: E402
 
 warn_if_degraded()
 
@@ -29,6 +32,7 @@ __all__ = [
     "estimate_attention_memory",
     "find_optimal_batch_size",
     "flash_attention",
+    "flash_attention_varlen",
     "flash_decode",
     "gemm",
     "kernel_attributes",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .errors import translated
-from .ops import refuse_gradients
+from .ops import _refuse_gradients
 from .window import Window, sides
 
 _flash_attention_varlen = torch.ops.cuda_llm_ops.flash_attention_varlen.default
@@ -99,7 +99,7 @@ def flash_attention_varlen(
     """
     op = "flash_attention_varlen"
     try:
-        refuse_gradients(op, q=q, k=k, v=v)
+        _refuse_gradients(op, q=q, k=k, v=v)
         left, right = sides(op, window)
         out, lse = _flash_attention_varlen(
             q,

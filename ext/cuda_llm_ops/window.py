@@ -19,7 +19,7 @@ def sides(op: str, window: Any) -> Window:
     if not isinstance(window, tuple | list) or len(window) != 2:
         raise TypeError(f"{op}: window is {window!r}; it must be a pair of numbers of keys, (left, right), or None")
     for side in window:
-        if isinstance(side, bool | float | str) or not hasattr(side, "__index__"):
+        if isinstance(side, bool) or not isinstance(side, int):
             raise TypeError(f"{op}: window is {window!r}; each side must be a whole number of keys, -1 for no limit")
         if side < -1:
             raise ValueError(f"{op}: window is {window!r}; each side must be a number of keys, or -1 for no limit")

@@ -87,8 +87,51 @@ def _trimmed(sizes: list[int], order: tuple[int, ...]) -> list[int]:
     return sizes
 
 
+OPTIONS = ("bottom_right", "window", "return_lse")  # of flash_attention alone
+
+
 @st.composite
-def attention_calls(draw: st.DrawFn, device: str) -> Call:
+def _options(draw: st.DrawFn) -> dict[str, Any]:
+    side = st.one_of(st.sampled_from((-1, 0, 1, 31, 64, 100, 2**31, 2**63)), st.integers(0, 150))
+    chosen: dict[str, Any] = {}
+    if draw(st.booleans()):
+        chosen["bottom_right"] = draw(st.booleans())
+    if draw(st.booleans()):
+        chosen["window"] = draw(st.one_of(st.none(), st.tuples(side, side)))
+    if draw(st.booleans()):
+        chosen["return_lse"] = draw(st.booleans())
+    return chosen
+
+
+@st.composite
+def varlen_calls(draw: st.DrawFn, device: str) -> Call:
+    dtype, head_dim = draw(st.sampled_from(DTYPES)), draw(st.sampled_from(HEAD_DIMS[1:]))
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    most = max(1, int(math.sqrt(MOST_MULTIPLICATIONS / (head_dim * kv_heads * group))))
+    lengths = st.lists(st.tuples(st.sampled_from(SEQUENCES), st.sampled_from(SEQUENCES)), max_size=4)
+    pairs = [(min(q, most), min(kv, most)) for q, kv in draw(lengths)]
+    behind = draw(st.sampled_from((0, 0, 1, 70)))  # rows of no sequence
+    totals = [sum(pair[side] for pair in pairs) + behind for side in (0, 1)]
+    arguments: dict[str, Any] = {
+        "q": draw(tensors((totals[0], kv_heads * group, head_dim), dtype, device)),
+        "k": draw(tensors((totals[1], kv_heads, head_dim), dtype, device)),
+        # What lies behind a sequence may share a block of keys with its end.
+        "v": draw(tensors((totals[1], kv_heads, head_dim), dtype, device, special=False)),
+    }
+    for side, name in enumerate(("q", "k")):
+        ends = [0, *(pair[side] for pair in pairs)]
+        arguments[f"cu_seqlens_{name}"] = torch.tensor(ends).cumsum(0).to(device, torch.int32)
+        arguments[f"max_seqlen_{name}"] = max(ends) + draw(st.sampled_from((0, 0, 1, 100)))
+    arguments |= draw(_options())
+    if draw(st.booleans()):
+        arguments["is_causal"] = draw(st.booleans())
+    if draw(st.booleans()):
+        arguments["scale"] = draw(st.one_of(st.none(), st.floats(0.0, 2.0, width=32)))
+    return draw(_spoiled(Call(arguments), ("q", "k", "v"), [*ATTENTION_SPOILS, *OPTION_SPOILS, *VARLEN_SPOILS]))
+
+
+@st.composite
+def attention_calls(draw: st.DrawFn, device: str, options: bool = False) -> Call:
     dtype = draw(st.sampled_from(DTYPES))
     batch, kv_heads, group = draw(st.sampled_from((0, 1, 1, 2, 3))), draw(st.integers(1, 3)), draw(st.integers(1, 4))
     seq_q, seq_kv = draw(st.sampled_from(SEQUENCES)), draw(st.sampled_from(SEQUENCES))
@@ -106,7 +149,10 @@ def attention_calls(draw: st.DrawFn, device: str) -> Call:
         arguments["is_causal"] = draw(st.booleans())
     if draw(st.booleans()):
         arguments["scale"] = draw(st.one_of(st.none(), st.floats(0.0, 2.0, width=32), st.integers(0, 2)))
-    return draw(_spoiled(Call(arguments), ("q", "k", "v"), ATTENTION_SPOILS))
+    if options:
+        arguments |= draw(_options())
+    spoils = [*ATTENTION_SPOILS, *OPTION_SPOILS] if options else ATTENTION_SPOILS
+    return draw(_spoiled(Call(arguments), ("q", "k", "v"), spoils))
 
 
 @st.composite
@@ -190,6 +236,21 @@ ATTENTION_SPOILS: list[Spoil] = [
     ("scale", lambda value, draw: draw(st.sampled_from(NO_NUMBERS)), True, "scale"),
     ("flag", lambda value, draw: draw(st.sampled_from(NO_FLAGS)), True, "is_causal"),
     ("unknown", lambda value, draw: 1, True, "dropout_p"),
+]
+NO_WINDOWS = (3, (1,), (1, 2, 3), (1.0, 2.0), (True, 1), "no", (None, 1), (-2, 1), (1, -5))
+OPTION_SPOILS: list[Spoil] = [
+    ("window", lambda value, draw: draw(st.sampled_from(NO_WINDOWS)), True, "window"),
+    ("flag", lambda value, draw: draw(st.sampled_from(NO_FLAGS)), True, "bottom_right"),
+]
+VARLEN_SPOILS: list[Spoil] = [
+    ("dtype", lambda value, draw: value.to(draw(st.sampled_from((torch.int64, torch.int8, torch.float32)))), True, o)
+    for o in ("cu_seqlens_q", "cu_seqlens_k")
+] + [
+    ("rank", lambda value, draw: value[None], True, "cu_seqlens_q"),
+    ("number", lambda value, draw: torch.cat([value, value[-1:]]), True, "cu_seqlens_k"),
+    ("kind", lambda value, draw: draw(st.sampled_from(NO_TENSORS)), True, "cu_seqlens_k"),
+    ("number", lambda value, draw: draw(st.sampled_from((-1, 2**29, 2**40))), True, "max_seqlen_q"),
+    ("kind", lambda value, draw: draw(st.sampled_from((*NO_NUMBERS, None))), True, "max_seqlen_k"),
 ]
 GEMM_ONLY = ("alpha", "flag", "beta", "c")
 GEMM_SPOILS: list[Spoil] = [

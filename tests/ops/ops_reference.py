@@ -27,7 +27,37 @@ class Expected(NamedTuple):
     may_be_nan: Tensor  # NaN is right as well
 
 
-def attention(name: str, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None) -> Expected:
+Window = tuple[int, int]
+
+
+def visible_keys(
+    seq_q: int, seq_kv: int, is_causal: bool, bottom_right: bool = False, window: Window | None = None
+) -> Tensor:
+    """Which keys a query sees, (seq_q, seq_kv)."""
+    left, right = window or (-1, -1)
+    diagonal = seq_kv - seq_q if bottom_right else 0
+    behind = torch.arange(seq_kv) - torch.arange(seq_q)[:, None] - diagonal
+    visible = torch.ones(seq_q, seq_kv, dtype=torch.bool)
+    if is_causal:
+        visible &= behind <= 0
+    if left >= 0:
+        visible &= behind >= -min(left, seq_q + seq_kv)
+    if right >= 0:
+        visible &= behind <= min(right, seq_q + seq_kv)
+    return visible
+
+
+def attention(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool,
+    scale: float | None,
+    *,
+    bottom_right: bool = False,
+    window: Window | None = None,
+) -> Expected:
     """What the operator `name` must give, (batch, heads, seq_q, head_dim).
 
     A masked key has no part in the sum, whatever its value; only the naive operator, which adds the mask to the scores
@@ -35,16 +65,11 @@ def attention(name: str, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale
     that are all minus infinity gives zeros, as there. Probabilities may be rounded to the inputs' dtype before the
     second product.
     """
-    dtype, heads, head_dim = q.dtype, q.shape[1], q.shape[3]
-    factor = 1.0 / math.sqrt(head_dim) if scale is None and head_dim else 1.0 if scale is None else float(scale)
-    group = heads // k.shape[1] if k.shape[1] else 1
-    q, k, v = (tensor.detach().to("cpu", torch.float64) for tensor in (q, k, v))
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    seq_q, seq_kv = q.shape[2], k.shape[2]
-    visible = torch.ones(seq_q, seq_kv, dtype=torch.bool)
-    if is_causal:
-        visible = visible.tril()
-    scores = factor * (q @ k.transpose(-1, -2))
+    dtype, seq_kv = q.dtype, k.shape[2]
+    visible = visible_keys(q.shape[2], seq_kv, is_causal, bottom_right, window)
+    scores, score_error = _scores(q, k, scale, visible)
+    v = v.detach().to("cpu", torch.float64)
+    v = v.repeat_interleave(q.shape[1] // v.shape[1] if v.shape[1] else 1, dim=1)
     spoiling = scores.isnan() | (scores == math.inf)  # either plus minus infinity is NaN
     hidden_nan = (spoiling & ~visible).any(-1, keepdim=True) & (name == "naive_attention")
     scores = scores.masked_fill(~visible, -math.inf)
@@ -52,12 +77,41 @@ def attention(name: str, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale
     weights = torch.softmax(scores, -1).masked_fill(empty, 0.0).masked_fill(~visible, 0.0)
     out, magnitude = _weighted(weights, v, visible), _weighted(weights.nan_to_num(), v.abs(), visible)
 
-    spread = (factor * (q.abs() @ k.abs().transpose(-1, -2))).masked_fill(~visible, 0.0).nan_to_num(0.0, 0.0, 0.0)
-    largest = spread.amax(-1, keepdim=True) if seq_kv else spread.new_zeros((*spread.shape[:-1], 1))
-    score_error = 16 * UNIT * (1.0 + math.sqrt(head_dim)) * (1.0 + largest)
     weight_error = 2 * rounding(dtype) + 8 * UNIT * math.sqrt(max(seq_kv, 1))
     tolerance = (score_error + weight_error) * magnitude + 2 * rounding(dtype) * out.abs() + tiny(dtype)
     return Expected(out, tolerance, hidden_nan.expand(out.shape))
+
+
+def log_sum_exp(
+    q: Tensor,
+    k: Tensor,
+    is_causal: bool,
+    scale: float | None,
+    *,
+    bottom_right: bool = False,
+    window: Window | None = None,
+) -> Expected:
+    """What flash_attention must give for the logarithms of the rows' sums, (batch, heads, seq_q).
+
+    Where a score is plus infinity the logarithm is, or NaN, as the row's output is.
+    """
+    visible = visible_keys(q.shape[2], k.shape[2], is_causal, bottom_right, window)
+    scores, score_error = _scores(q, k, scale, visible)
+    scores = scores.masked_fill(~visible, -math.inf)
+    value = torch.logsumexp(scores, -1) if k.shape[2] else scores.new_full(scores.shape[:-1], -math.inf)
+    tolerance = score_error.squeeze(-1) + 16 * UNIT * (math.sqrt(max(k.shape[2], 1)) + value.abs().nan_to_num())
+    return Expected(value, tolerance, (scores == math.inf).any(-1))
+
+
+def _scores(q: Tensor, k: Tensor, scale: float | None, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores in float64, masked ones as well, and a bound on the error of a row's visible ones in float32."""
+    head_dim = q.shape[3]
+    factor = 1.0 / math.sqrt(head_dim) if scale is None and head_dim else 1.0 if scale is None else float(scale)
+    q, k = (tensor.detach().to("cpu", torch.float64) for tensor in (q, k))
+    k = k.repeat_interleave(q.shape[1] // k.shape[1] if k.shape[1] else 1, dim=1)
+    spread = (factor * (q.abs() @ k.abs().transpose(-1, -2))).masked_fill(~visible, 0.0).nan_to_num(0.0, 0.0, 0.0)
+    largest = spread.amax(-1, keepdim=True) if k.shape[2] else spread.new_zeros((*spread.shape[:-1], 1))
+    return factor * (q @ k.transpose(-1, -2)), 16 * UNIT * (1.0 + math.sqrt(head_dim)) * (1.0 + largest)
 
 
 def _weighted(weights: Tensor, v: Tensor, visible: Tensor) -> Tensor:

@@ -28,7 +28,9 @@ from hypothesis.strategies import SearchStrategy  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 ASKED = os.environ.get("CUDA_LLM_OPS_FUZZ_CALLS")
-EXAMPLES = int(ASKED or 1000) // len(reference.ATTENTION + reference.GEMM)
+# flash_attention twice: as it is called most, and with everything it can be asked for.
+NAMES = (*reference.ATTENTION, "flash_attention with options", "flash_attention_varlen", *reference.GEMM)
+EXAMPLES = int(ASKED or 1000) // len(NAMES)
 RIGHT = cuda_llm_ops.flash_attention
 REFUSALS = (ValueError, TypeError, NotImplementedError)
 fuzzing = settings(
@@ -43,6 +45,7 @@ fuzzing = settings(
 
 def judge(name: str, call: fuzz.Call) -> None:
     """The call's outcome is right, or this fails."""
+    name = name.removesuffix(" with options")
     refusal: Exception | None = None
     try:
         out = getattr(cuda_llm_ops, name)(**call.arguments)
@@ -53,15 +56,42 @@ def judge(name: str, call: fuzz.Call) -> None:
         return
     assert not call.must_fail, f"the call must be refused ({call.spoiled}) and was not"
     options = {key: value for key, value in call.arguments.items() if key not in ("q", "k", "v", "a", "b")}
-    if name in reference.ATTENTION:
-        q, k, v = (call.arguments[key] for key in "qkv")
-        assert out.dtype == q.dtype
-        expected = reference.attention(name, q, k, v, options.get("is_causal", False), options.get("scale"))
+    if name == "flash_attention_varlen":
+        judge_packed(out, call.arguments)
+    elif name in reference.ATTENTION:
+        judge_attention(name, out, *(call.arguments[key] for key in "qkv"), options)
     else:
         a, b = call.arguments["a"], call.arguments["b"]
         assert out.dtype == (a.dtype if name == "gemm" else torch.float32)
-        expected = reference.gemm(a, b, out.dtype, **options)
-    reference.assert_right(out, expected)
+        reference.assert_right(out, reference.gemm(a, b, out.dtype, **options))
+
+
+def judge_attention(name: str, result: Any, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
+    out, lse = result if options.get("return_lse") else (result, None)
+    assert out.dtype == q.dtype
+    mask = {key: options[key] for key in ("bottom_right", "window") if key in options}
+    is_causal, scale = options.get("is_causal", False), options.get("scale")
+    reference.assert_right(out, reference.attention(name, q, k, v, is_causal, scale, **mask))
+    if lse is not None:
+        assert lse.dtype == torch.float32
+        reference.assert_right(lse, reference.log_sum_exp(q, k, is_causal, scale, **mask))
+
+
+def judge_packed(result: Any, arguments: dict[str, Any]) -> None:
+    """Each sequence as a call of its own."""
+    q, k, v = (arguments[key] for key in "qkv")
+    ends = [arguments[f"cu_seqlens_{name}"].tolist() for name in ("q", "k")]
+    if ends[0][-1] > len(q) or ends[1][-1] > len(k):
+        assert q.is_cuda, "offsets past the end, which the host can see"
+        return
+    for i in range(len(ends[0]) - 1):
+        rows, keys = (slice(end[i], end[i + 1]) for end in ends)
+        one = [t.transpose(0, 1)[None] for t in (q[rows], k[keys], v[keys])]
+        if arguments.get("return_lse"):
+            its: Any = (result[0][rows].transpose(0, 1)[None], result[1][None, :, rows])
+        else:
+            its = result[rows].transpose(0, 1)[None]
+        judge_attention("flash_attention", its, *one, arguments)
 
 
 def assert_named(name: str, call: fuzz.Call, refusal: str) -> None:
@@ -72,12 +102,14 @@ def assert_named(name: str, call: fuzz.Call, refusal: str) -> None:
 
 
 def calls(name: str, device: str) -> SearchStrategy[fuzz.Call]:
-    if name in reference.ATTENTION:
-        return fuzz.attention_calls(device)
+    if name == "flash_attention_varlen":
+        return fuzz.varlen_calls(device)
+    if name.removesuffix(" with options") in reference.ATTENTION:
+        return fuzz.attention_calls(device, options=name.endswith(" with options"))
     return fuzz.gemm_calls(device, tensor_core=name == "tensor_core_gemm")
 
 
-@pytest.mark.parametrize("name", reference.ATTENTION + reference.GEMM)
+@pytest.mark.parametrize("name", NAMES)
 def test_right_or_refused_by_name(name: str, device: str) -> None:
     @fuzzing
     @given(calls(name, device))

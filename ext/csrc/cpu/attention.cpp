@@ -12,6 +12,8 @@
 //
 // The bodies are compiled three times on x86-64 (AVX-512, AVX2, baseline) and chosen by the processor at run time.
 //
+// Which keys a query sees is a band around a diagonal: causal, bottom-right and sliding windows are bands of their own.
+//
 // Not-finite values: a row whose scores are all -inf gets weights 0, as in scaled_dot_product_attention. Naive adds the
 // causal mask and multiplies hidden V rows by 0, as its plain formula does; tiled and flash leave hidden keys out.
 #include <algorithm>
@@ -178,12 +180,21 @@ CUDA_LLM_OPS_INLINE void multiply_values(const float* v, int64_t stride, int cou
   for (; d < head_dim; ++d) multiply_columns<M, 1>(v + d, stride, count, weights, shrink, out + d * M::Queries);
 }
 
-// Keys first_key + j after query first_query + i become -inf.
+// Query i sees the keys from i + low to before i + high.
+struct Band {
+  int64_t low, high;
+};
+
+constexpr int64_t kNoLimit = int64_t{1} << 40;
+
+// Keys first_key + j that query first_query + i does not see become -inf.
 template <typename M>
-CUDA_LLM_OPS_INLINE void hide_later_keys(float* scores, int count, int64_t first_key, int64_t first_query) {
+CUDA_LLM_OPS_INLINE void hide_keys(float* scores, int count, int64_t first_key, int64_t first_query, const Band& band) {
   for (int j = 0; j < count; ++j) {
-    const int64_t hidden = std::clamp<int64_t>(first_key + j - first_query, 0, M::Queries);
-    for (int64_t i = 0; i < hidden; ++i) scores[j * M::Queries + i] = -kInfinity;
+    const int64_t from = std::clamp<int64_t>(first_key + j - band.high + 1 - first_query, 0, M::Queries);
+    const int64_t to = std::clamp<int64_t>(first_key + j - band.low + 1 - first_query, 0, M::Queries);
+    for (int64_t i = 0; i < from; ++i) scores[j * M::Queries + i] = -kInfinity;
+    for (int64_t i = to; i < M::Queries; ++i) scores[j * M::Queries + i] = -kInfinity;
   }
 }
 
@@ -210,6 +221,8 @@ CUDA_LLM_OPS_INLINE const float* as_floats(const T* rows, int64_t& stride, int c
 
 struct Task {
   const AttentionArguments* arguments;
+  Band band;
+  float* lse;  // of the head's first query, or nullptr
   int64_t batch, head;
   int64_t first_query, queries;
   float* room;
@@ -264,12 +277,13 @@ CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
   std::fill(sums, sums + panels * W, 0.0f);
   std::fill(shrink, shrink + W, 1.0f);
 
-  const int64_t key_end =
-      a.causal ? std::min<int64_t>(a.seq_kv, task.first_query + task.queries) : static_cast<int64_t>(a.seq_kv);
+  const Band band = task.band;
+  const int64_t key_begin = std::clamp<int64_t>(task.first_query + band.low, 0, a.seq_kv);
+  const int64_t key_end = std::clamp<int64_t>(task.first_query + task.queries - 1 + band.high, 0, a.seq_kv);
   constexpr int kPasses = Which == Algorithm::tiled ? 2 : 1;
   for (int pass = 0; pass < kPasses; ++pass) {
     const bool last = pass == kPasses - 1;
-    for (int64_t first_key = 0; first_key < key_end; first_key += kKeys) {
+    for (int64_t first_key = key_begin; first_key < key_end; first_key += kKeys) {
       const int block = static_cast<int>(std::min<int64_t>(kKeys, key_end - first_key));
       int64_t k_stride = a.k_stride.seq, v_stride = a.v_stride.seq;
       const float* const keys = as_floats(k + first_key * a.k_stride.seq, k_stride, block, D, k_room);
@@ -277,13 +291,15 @@ CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
           last ? as_floats(v + first_key * a.v_stride.seq, v_stride, block, D, v_room) : nullptr;
       for (int panel = 0; panel < panels; ++panel) {
         const int64_t first_query = task.first_query + panel * W;
-        int count = block;
-        if (a.causal) count = static_cast<int>(std::clamp<int64_t>(first_query + W - first_key, 0, block));
-        if (count == 0) continue;
+        const int64_t last_query = first_query + W - 1;
+        const int count = static_cast<int>(std::clamp<int64_t>(last_query + band.high - first_key, 0, block));
+        if (count == 0 || first_key + count <= first_query + band.low) continue;
         float* const maximum = maxima + panel * W;
         float* const sum = sums + panel * W;
         multiply_keys<M>(keys, k_stride, count, all_q + static_cast<int64_t>(panel) * D * W, D, scores);
-        if (a.causal && first_key + count - 1 > first_query) hide_later_keys<M>(scores, count, first_key, first_query);
+        if (first_key + count > first_query + band.high || first_key < last_query + band.low) {
+          hide_keys<M>(scores, count, first_key, first_query, band);
+        }
 
         alignas(kAlignment) float base[W], added[W];
         if (Which == Algorithm::flash || pass == 0) {
@@ -324,6 +340,10 @@ CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
     const int64_t panel = query / W, i = query % W;
     const float sum = sums[panel * W + i];
     const float inverse = sum == 0.0f ? 1.0f : 1.0f / sum;
+    if (task.lse != nullptr) {
+      const float logarithm = base_of(maxima[panel * W + i]) + std::log(sum);
+      task.lse[task.first_query + query] = logarithm;  // -inf where the sum is 0
+    }
     const float* const from = all_out + panel * D * W + i;
     T* const row = out + (task.first_query + query) * a.out_stride.seq;
     for (int d = 0; d < D; ++d) row[d] = from_float<T>(from[d * W] * inverse);
@@ -446,7 +466,8 @@ class Room {
 };
 
 template <Algorithm Which>
-void attention(const AttentionArguments& a, const ParallelFor& parallel) {
+void attention(const AttentionArguments& a, const Band& band, const AttentionOptions& options,
+               const ParallelFor& parallel) {
   visit_scalar(a.type, [&](auto zero) {
     using T = decltype(zero);
     const Choice choice = choose<T, Which>(a);
@@ -462,11 +483,15 @@ void attention(const AttentionArguments& a, const ParallelFor& parallel) {
       thread_local Room room;
       Task task{};
       task.arguments = &a;
+      task.band = band;
       task.room = room.reserve(choice.room);
       for (int64_t index = begin; index < end; ++index) {
         const int64_t pair = index / blocks;
         task.batch = pair / a.heads;
         task.head = pair % a.heads;
+        task.lse = options.lse == nullptr ? nullptr
+                                          : options.lse + task.batch * options.lse_stride_batch +
+                                                task.head * options.lse_stride_head;
         task.first_query = index % blocks * rows;
         task.queries = std::min<int64_t>(rows, a.seq_q - task.first_query);
         choice.run(task);
@@ -475,18 +500,54 @@ void attention(const AttentionArguments& a, const ParallelFor& parallel) {
   });
 }
 
+template <Algorithm Which>
+void plain(const AttentionArguments& a, const ParallelFor& parallel) {
+  attention<Which>(a, {-kNoLimit, a.causal ? 1 : kNoLimit}, {}, parallel);
+}
+
+const void* advanced(const void* tensor, int64_t elements, ScalarType type) {
+  return static_cast<const char*>(tensor) + elements * (type == ScalarType::float32 ? 4 : 2);
+}
+
 }  // namespace
 
 void naive_attention(const AttentionArguments& arguments, const ParallelFor& parallel) {
-  attention<Algorithm::naive>(arguments, parallel);
+  plain<Algorithm::naive>(arguments, parallel);
 }
 
 void tiled_attention(const AttentionArguments& arguments, const ParallelFor& parallel) {
-  attention<Algorithm::tiled>(arguments, parallel);
+  plain<Algorithm::tiled>(arguments, parallel);
 }
 
 void flash_attention(const AttentionArguments& arguments, const ParallelFor& parallel) {
-  attention<Algorithm::flash>(arguments, parallel);
+  plain<Algorithm::flash>(arguments, parallel);
+}
+
+void flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
+                             const ParallelFor& parallel) {
+  const auto run = [&](const AttentionArguments& a, const AttentionOptions& of) {
+    const int64_t diagonal = of.bottom_right ? int64_t{a.seq_kv} - a.seq_q : 0;
+    attention<Algorithm::flash>(a, {diagonal - of.left, diagonal + of.right + 1}, of, parallel);
+  };
+  if (options.cu_seqlens_q == nullptr) {
+    run(arguments, options);
+    return;
+  }
+  for (int32_t b = 0; b < arguments.batch; ++b) {
+    const int64_t first_q = options.cu_seqlens_q[b], first_kv = options.cu_seqlens_kv[b];
+    AttentionArguments one = arguments;
+    one.batch = 1;
+    one.seq_q = static_cast<int32_t>(options.cu_seqlens_q[b + 1] - first_q);
+    one.seq_kv = static_cast<int32_t>(options.cu_seqlens_kv[b + 1] - first_kv);
+    if (one.seq_q == 0) continue;
+    one.q = advanced(one.q, first_q * one.q_stride.seq, one.type);
+    one.k = advanced(one.k, first_kv * one.k_stride.seq, one.type);
+    one.v = advanced(one.v, first_kv * one.v_stride.seq, one.type);
+    one.out = const_cast<void*>(advanced(one.out, first_q * one.out_stride.seq, one.type));
+    AttentionOptions its = options;
+    its.lse = options.lse == nullptr ? nullptr : options.lse + first_q;
+    run(one, its);
+  }
 }
 
 }  // namespace cuda_llm_ops::cpu

@@ -42,6 +42,13 @@ const char* flash_attention(const AttentionArguments& arguments, void* stream) {
                                                : attention::flash_mma(arguments, on);
 }
 
+const char* flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
+                                    void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  return arguments.type == ScalarType::float32 ? attention::flash_simt_general(arguments, options, on)
+                                               : attention::flash_mma_general(arguments, options, on);
+}
+
 void attention_attributes(std::vector<KernelAttributes>& into) {
   attention::naive_attributes(into);
   attention::tiled_attributes(into);

@@ -136,6 +136,10 @@ const char* flash_mma(const AttentionArguments& arguments, cudaStream_t stream) 
   return chosen == nullptr ? refused : flash_mma::run(*chosen, arguments, stream);
 }
 
+const char* flash_mma_general(const AttentionArguments&, const AttentionOptions&, cudaStream_t) {
+  return "options are not computed on CUDA yet";
+}
+
 void flash_mma_attributes(std::vector<KernelAttributes>& into) {
   using namespace flash_mma;
   for (const Instances all : {aligned_float16(), wide_float16(), realigning_float16(), aligned_bfloat16(),

@@ -266,6 +266,10 @@ const char* flash_simt(const AttentionArguments& a, cudaStream_t stream) {
                 both, stream);
 }
 
+const char* flash_simt_general(const AttentionArguments&, const AttentionOptions&, cudaStream_t) {
+  return "options are not computed on CUDA yet";
+}
+
 void flash_simt_attributes(std::vector<KernelAttributes>& into) {
   for (const Kernel& one : kKernels) add_attributes(one, into);
 }

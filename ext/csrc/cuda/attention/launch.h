@@ -52,9 +52,13 @@ const char* tiled(const AttentionArguments& arguments, cudaStream_t stream);
 void tiled_attributes(std::vector<KernelAttributes>& into);
 
 const char* flash_simt(const AttentionArguments& arguments, cudaStream_t stream);  // float32
+const char* flash_simt_general(const AttentionArguments& arguments, const AttentionOptions& options,
+                               cudaStream_t stream);
 void flash_simt_attributes(std::vector<KernelAttributes>& into);
 
 const char* flash_mma(const AttentionArguments& arguments, cudaStream_t stream);  // float16, bfloat16
+const char* flash_mma_general(const AttentionArguments& arguments, const AttentionOptions& options,
+                              cudaStream_t stream);
 void flash_mma_attributes(std::vector<KernelAttributes>& into);
 
 }  // namespace cuda_llm_ops::cuda::attention

@@ -1,0 +1,48 @@
+"""The operators under torch.autocast: tensors are cast to its dtype first, as it does for torch's own products.
+
+A kernel for the dispatcher's autocast keys, so that the rule holds for a caller of torch.ops as well and is seen by
+torch.compile. As torch does, it casts floating-point tensors of autocast's device and leaves float64 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+OPERATORS = (
+    "naive_attention",
+    "tiled_attention",
+    "flash_attention",
+    "flash_attention_general",
+    "flash_attention_varlen",
+    "gemm",
+    "tensor_core_gemm",
+)
+DEVICES = {"cpu": torch._C.DispatchKey.AutocastCPU, "cuda": torch._C.DispatchKey.AutocastCUDA}
+
+_library = torch.library.Library("cuda_llm_ops", "IMPL")  # kept: its registrations end with it
+
+
+def _cast(value: Any, device: str, dtype: torch.dtype) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.device.type != device:
+        return value
+    return value if value.dtype in (dtype, torch.float64) else value.to(dtype)
+
+
+def _rule(name: str, device: str) -> Callable[..., Any]:
+    operator = getattr(torch.ops.cuda_llm_ops, name).default
+    keys = torch._C.DispatchKeySet(DEVICES[device])
+
+    def under_autocast(*arguments: Any) -> Any:
+        dtype = torch.get_autocast_dtype(device)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operator(*(_cast(argument, device, dtype) for argument in arguments))
+
+    return under_autocast
+
+
+for _name in OPERATORS:
+    for _device, _key in DEVICES.items():
+        _library.impl(_name, _rule(_name, _device), _key.name)
