@@ -207,7 +207,9 @@ class Remote:
         if code is None:
             return "its process hung up"
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"its process {how}" + (f": {lines[0].strip()}" if lines else "")
+        # Of an exception in C++ that nobody caught, the first line tells the type and another what it says.
+        told = [line.strip() for line in lines[:1] + [line for line in lines[1:] if line.strip().startswith("what():")]]
+        return f"its process {how}" + (f": {' '.join(told)}" if told else "")
 
 
 def _modules(candidate: bytes) -> dict[str, str]:

@@ -115,11 +115,17 @@ def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
         found += [(f"torch.cuda.{home}{name}", getattr(owner, name), (torch_home,)) for name in names]
     for name, module in list(sys.modules.items()):
         if name.startswith("perfsuite.oracle."):
-            own = [(key, value) for key, value in vars(module).items() if isinstance(value, types.FunctionType)]
+            own = [
+                (key, value)
+                for key, value in vars(module).items()
+                if isinstance(value, types.FunctionType) and not key.startswith(_OF_TORCH_COMPILE)
+            ]
             found += [(f"{name}.{key}", value, (ours, python)) for key, value in own]
     return found
 
 
+# Where torch.compile traces through a function it leaves the rest of it beside it, under such a name. None is replaced.
+_OF_TORCH_COMPILE = "__resume_at_"
 # The folder that holds the package.
 _PACKAGE = Path(__file__).parent
 

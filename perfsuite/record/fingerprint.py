@@ -139,7 +139,24 @@ def _card_facts() -> dict[str, Any]:
             facts[name] = read()
         except pynvml.NVMLError:
             facts[name] = None
-    return facts
+    return facts | {"mode": _mode(pynvml, card)}
+
+
+def _mode(pynvml: Any, card: Any) -> dict[str, bool | None]:
+    """What changes a card's speed without changing its name: sliced, shared, with ECC, kept awake. None: not known."""
+    readings = {
+        "mig": lambda: bool(pynvml.nvmlDeviceGetMigMode(card)[0]),
+        "mps": lambda: bool(pynvml.nvmlDeviceGetMPSComputeRunningProcesses(card)),
+        "ecc": lambda: bool(pynvml.nvmlDeviceGetEccMode(card)[0]),
+        "persistence": lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(card)),
+    }
+    found: dict[str, bool | None] = {}
+    for name, read in readings.items():
+        try:
+            found[name] = read()
+        except (pynvml.NVMLError, AttributeError):  # the card has no such mode, or the library no such question
+            found[name] = None
+    return found
 
 
 def _cpu_model() -> str | None:

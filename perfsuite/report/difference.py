@@ -17,6 +17,7 @@ _MUST_AGREE: dict[str, Callable[[Case], object]] = {
     "card": lambda case: case["gpu"] or f"CPU {case.get('cpu')}",
     "harness": lambda case: case["harness"],
     "cache": lambda case: case.get("cache"),
+    "mode of the card": lambda case: _mode(case.get("mode")),
 }
 _BETTER = {"WRONG": 0, "MISSED": 1, "UNDECIDED": 2, "MET": 3}
 
@@ -49,7 +50,10 @@ def unlike(before: Sequence[Case], after: Sequence[Case]) -> list[str]:
     """In what the two records differ that makes their times incomparable, one clause each."""
     found = []
     for what, read in _MUST_AGREE.items():
-        one, two = (sorted({str(read(case)) for case in cases if _timed(case)}) for cases in (before, after))
+        one, two = (
+            sorted({str(value) for case in cases if _timed(case) and (value := read(case)) is not None})
+            for cases in (before, after)
+        )
         if one and two and one != two:
             found.append(f"{what} is {' and '.join(one)} in the first, {' and '.join(two)} in the second")
     old, new = _by_key(before), _by_key(after)
@@ -80,6 +84,13 @@ def lines(changes: Sequence[Change]) -> list[tuple[str, str]]:
     kinds = [change.kind for change in changes]
     count = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     return [*found, ("", f"{len(changes)} cases: {count}")]
+
+
+def _mode(mode: Mapping[str, bool | None] | None) -> str | None:
+    """What is switched on, in words; None where no record says."""
+    if not mode:
+        return None
+    return " and ".join(name for name, value in mode.items() if value) or "nothing special"
 
 
 def _timed(case: Case) -> bool:
