@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -53,8 +54,20 @@ def run_case(
         raise ValueError(
             f"at_least is {at_least!r}; it must be a positive number, the least share of the rival's speed"
         )
+    start = time.perf_counter()
     case = _Case(problem, candidate, against, settings)
     case.target = at_least
+    compared = _through(case, correctness, against, open_clock, remeasure)
+    return replace(compared, wall_seconds=time.perf_counter() - start, check_seconds=case.checking)
+
+
+def _through(
+    case: _Case,
+    correctness: bool | str,
+    against: str | Callable[..., Any] | None,
+    open_clock: OpenClock,
+    remeasure: Remeasure | None,
+) -> Comparison:
     surroundings = Surroundings.now()
     case.warnings += [f"the rival is not at its best: {handicap}" for handicap in handicaps()]
     try:
@@ -62,7 +75,7 @@ def run_case(
         if correctness is not False:
             case.check(correctness if isinstance(correctness, str) else None)
         case.untouched(surroundings)
-        if against is None and at_least is None:
+        if against is None and case.target is None:
             return case.result(Verdict.MET, Reason.CHECKED, case.checked_sentence(correctness is not False))
         compared = case.time(open_clock, remeasure)
         case.untouched(surroundings)
@@ -99,6 +112,16 @@ class _Case:
         self.generator = torch.Generator(device=settings.device).manual_seed(settings.seed)
         self.facts: dict[str, Any] = {}
         self.warnings: list[str] = []
+        self.checking = 0.0
+        """Seconds of the host spent on checks."""
+
+    @contextmanager
+    def _a_check(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.checking += time.perf_counter() - start
 
     def inputs(self) -> Any:
         return self.problem.inputs(self.generator, distribution=self.settings.distribution)
@@ -115,7 +138,8 @@ class _Case:
 
     def untouched(self, surroundings: Surroundings) -> None:
         """Stop the case where something replaced what it is judged by, or set the rival back."""
-        gone, changes = replaced(), surroundings.changes()
+        with self._a_check():
+            gone, changes = replaced(), surroundings.changes()
         if gone:
             raise _Stop(
                 Verdict.WRONG, Reason.TAMPERED, f"functions that the judgement rests on are replaced: {', '.join(gone)}"
@@ -130,7 +154,8 @@ class _Case:
         if callable(self.against) or compared.speed is None or compared.clock == "fake":
             return compared
         try:
-            names = shared_operators(self.candidate, self.rival(self.against), self.inputs())
+            with self._a_check():
+                names = shared_operators(self.candidate, self.rival(self.against), self.inputs())
         except Exception:  # a call that bears no listener, or no memory for one more: the verdict stands without a note
             return compared
         note = f"the candidate runs what {self.rival_name} runs: {', '.join(names)}"
@@ -143,7 +168,7 @@ class _Case:
         from perfsuite.oracle import examine
 
         against = library or self.against
-        with self._failures():
+        with self._failures(), self._a_check():
             rival = None if against is None else guarded("rival", self.rival(against))
             judgement = examine(
                 self.problem,
@@ -191,7 +216,8 @@ class _Case:
         timed = timing.run()
         self._keep(clock, timed)
         # Before the host's time is measured: the calls for that could make good what the timed ones left out.
-        self._check_timed(clock)
+        with self._a_check():
+            self._check_timed(clock)
         self._host(clock)
         self._floor(clock)
         return self._verdict(timed)

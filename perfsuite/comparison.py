@@ -80,6 +80,10 @@ class Comparison:
     """Set-ups that were added because the case was a suspect."""
     gpu_seconds: float = 0.0
     """Device time of warm-up and timed rounds together (host time on the CPU)."""
+    wall_seconds: float = 0.0
+    """What the case took from beginning to end, on the host."""
+    check_seconds: float = 0.0
+    """The part of it in which answers were checked and tampering was looked for."""
     warnings: tuple[str, ...] = ()
 
     @property

@@ -77,7 +77,7 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
     beside = run.cases[0].get("workers", 1)
     together = f", {beside} workers" if beside > 1 else ""
     where = f"; record: {_shown(run)}" if run.journal is not None else ""
-    reporter.write_line(f"{figures.counts(run.cases)}{together}{where}")
+    reporter.write_line(f"{figures.counts(run.cases)}{figures.checking(run.cases)}{together}{where}")
 
 
 def _warnings(run: Run) -> list[str]:

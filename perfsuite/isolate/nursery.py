@@ -93,6 +93,8 @@ def nursery() -> Nursery:
 
 def serve(end: socket.socket) -> None:
     """Fork and wait as asked, until the parent hangs up."""
+    import torch  # noqa: F401  (loaded here, so that no worker has to)
+
     from perfsuite.isolate import worker
 
     while True:
@@ -150,6 +152,4 @@ def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> Non
 
 
 if __name__ == "__main__":
-    import torch  # noqa: F401  (loaded here, so that no worker has to)
-
     serve(socket.socket(fileno=int(sys.argv[1])))

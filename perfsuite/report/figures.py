@@ -74,6 +74,15 @@ def counts(cases: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{count} {name.lower()}" for name, count in found if count)
 
 
+def checking(cases: Sequence[Mapping[str, Any]]) -> str:
+    """ "; checks took 4.1 s, 16% on top of 26 s": what it cost to make sure of the answers; "" where no case says."""
+    checks = sum(case.get("check_seconds") or 0.0 for case in cases)
+    rest = sum(case.get("wall_seconds") or 0.0 for case in cases) - checks
+    if checks <= 0 or rest <= 0:
+        return ""
+    return f"; checks took {seconds(checks)}, {checks / rest:.0%} on top of {seconds(rest)}"
+
+
 def short(text: str, width: int) -> str:
     """The text, its middle left out where it is longer than `width`."""
     if len(text) <= width:

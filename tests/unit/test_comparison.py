@@ -244,3 +244,9 @@ def test_the_host_that_bounds_a_case_is_named() -> None:
 def test_missing_calibration_is_a_warning_on_a_gpu(tmp_path: Path) -> None:
     one = judge(FakeClock(steady(0.95)), settings=Settings(device="cpu", calibration=tmp_path / "none.json"))
     assert one.warnings == ()
+
+
+def test_a_case_says_what_it_took_and_how_much_of_it_were_checks() -> None:
+    settings = Settings(device="cpu", seconds=0.05)
+    one = run_case(PROBLEM, torch.mm, against="cublas", correctness=True, at_least=1e-3, settings=settings)
+    assert 0.0 < one.check_seconds < one.wall_seconds

@@ -78,6 +78,16 @@ def test_seconds(value: float | None, text: str) -> None:
     assert figures.seconds(value) == text.replace("1e+03 us", "1000 us")
 
 
+def test_what_the_checks_cost_is_told() -> None:
+    cases = [
+        case(check_seconds=1.0, wall_seconds=6.0),
+        case(check_seconds=0.5, wall_seconds=1.5),
+        case(aspect="memory"),
+    ]
+    assert figures.checking(cases) == "; checks took 1.5 s, 25% on top of 6 s"
+    assert figures.checking(MIXED) == ""
+
+
 def test_the_table_is_ordered_from_the_worst() -> None:
     rows = terminal.table(MIXED)
     assert [verdict for verdict, _ in rows] == ["", "WRONG", "MISSED", "MISSED", "UNDECIDED", "MET", "MET"]
