@@ -1,8 +1,14 @@
-"""Kernels to compare, built: the wheel of a commit or of a folder, unpacked to be put in front of what is installed."""
+"""Kernels to compare, built: the wheel of a commit or of a folder, unpacked to be put in front of what is installed.
+
+Builds follow one another in one place and keep the objects there, so that a build that knows how to (ninja, make)
+compiles only what differs from the build before.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -10,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,16 +78,8 @@ def source_of(root: Path, name: str) -> Source:
 
 
 def build_all(sources: Sequence[Source], store: Path) -> list[Path]:
-    """The folders with the packages of all, built at once: one long file of one does not keep the others waiting.
-
-    BuildError names the first that does not build, when all have ended.
-    """
-    distinct = {source.target(store): source for source in sources}
-    with ThreadPoolExecutor(max(1, len(distinct))) as pool:
-        running = [pool.submit(build, source, store) for source in distinct.values()]
-    for one in running:
-        one.result()
-    return [source.target(store) for source in sources]
+    """The folders with the packages of all; BuildError names the first that does not build."""
+    return [build(source, store) for source in sources]
 
 
 def build(source: Source, store: Path) -> Path:
@@ -91,9 +88,13 @@ def build(source: Source, store: Path) -> Path:
     if target.is_dir():
         return target
     store.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=store) as folder:
-        tree, wheels, made = (Path(folder, name) for name in ("tree", "wheels", "made"))
-        with source.tree(tree):
+    with _alone(store), tempfile.TemporaryDirectory(prefix=".build-", dir=store) as folder:
+        if target.is_dir():  # another process made it meanwhile
+            return target
+        # Always the same path: it is part of every compiler's command line.
+        tree, wheels, made = store / ".tree", Path(folder, "wheels"), Path(folder, "made")
+        shutil.rmtree(tree, ignore_errors=True)  # of a process that was killed
+        with source.tree(tree), kept_objects(tree, store / ".objects"):
             quiet = ("--quiet", "--no-deps", "--disable-pip-version-check")
             _pip(source, "wheel", *quiet, "--no-build-isolation", "--wheel-dir", str(wheels), str(tree))
             built = [str(wheel) for wheel in wheels.glob("*.whl")]
@@ -105,7 +106,47 @@ def build(source: Source, store: Path) -> Path:
 
 
 @contextmanager
+def kept_objects(tree: Path, kept: Path) -> Iterator[None]:
+    """Lend `tree` the build folder of the build before, and take it back afterwards.
+
+    Files that are as they were then get the time that they had then: a checkout makes all files new, and a build would
+    compile them all. What setuptools collects in a build folder (lib, bdist) is not kept: it would pack files that the
+    commit no longer has.
+    """
+    times = kept / "times.json"
+    before = json.loads(times.read_text()) if times.is_file() else {}
+    now: dict[str, tuple[str, int]] = {}
+    for path in sorted(path for path in tree.rglob("*") if path.is_file() and ".git" not in path.parts):
+        name, digest = str(path.relative_to(tree)), hashlib.sha256(path.read_bytes()).hexdigest()
+        old_digest, old_time = before.get(name, ("", 0))
+        if old_digest == digest:
+            os.utime(path, ns=(old_time, old_time))
+        now[name] = (digest, path.stat().st_mtime_ns)
+    if (kept / "build").is_dir() and not (tree / "build").exists():
+        os.replace(kept / "build", tree / "build")
+    try:
+        yield
+    finally:
+        shutil.rmtree(kept, ignore_errors=True)
+        if (tree / "build").is_dir():
+            kept.mkdir(parents=True)
+            for path in [*(tree / "build").glob("lib*"), *(tree / "build").glob("bdist*")]:
+                shutil.rmtree(path, ignore_errors=True)
+            os.replace(tree / "build", kept / "build")
+            times.write_text(json.dumps(now))
+
+
+@contextmanager
+def _alone(store: Path) -> Iterator[None]:
+    """Keep other processes from building in `store` meanwhile."""
+    with (store / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def _worktree(root: Path, commit: str, place: Path) -> Iterator[None]:
+    git(root, "worktree", "prune")
     git(root, "worktree", "add", "--quiet", "--detach", "--force", str(place), commit)
     try:
         yield
@@ -115,8 +156,11 @@ def _worktree(root: Path, commit: str, place: Path) -> Iterator[None]:
 
 @contextmanager
 def _copy(folder: Path, place: Path) -> Iterator[None]:
-    shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
-    yield
+    try:
+        shutil.copytree(folder, place, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
+        yield
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _digest(folder: Path) -> str:

@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings
 
-ROUNDS_A_SETUP = 2
+SHORT_SECONDS = 20e-6
+ROUNDS_A_SETUP = (2, 5)
+"""Rounds before the next set-up, of a call that takes less than SHORT_SECONDS and of a longer one: short kernels move
+most with where their buffers lie."""
 
 
 class ManySetups:
-    """A clock that is set up anew after every ROUNDS_A_SETUP rounds; everything else is the given clock's."""
+    """A clock that is set up anew after every few rounds; everything else is the given clock's."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._since = 0
+        self._since, self._each = 0, ROUNDS_A_SETUP[0]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._clock, name)
@@ -35,12 +38,14 @@ class ManySetups:
         """See `Clock`."""
         found: list[Round] = []
         while len(found) < count:
-            if self._since == ROUNDS_A_SETUP:
+            if self._since == self._each:
                 self._clock.setup()
                 self._since = 0
-            some = min(count - len(found), ROUNDS_A_SETUP - self._since)
-            found += self._clock.rounds(some)
-            self._since += some
+            some = self._clock.rounds(min(count - len(found), self._each - self._since))
+            self._since += len(some)
+            found += some
+            if min(min(one.candidate_seconds, one.rival_seconds) for one in some) >= SHORT_SECONDS:
+                self._each = ROUNDS_A_SETUP[1]
         return found
 
 
