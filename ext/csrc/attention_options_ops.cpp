@@ -52,6 +52,13 @@ Tensor allocate_lse(const char* op, const Tensor& q, bool asked, Sizes sizes) {
 template <bool cuda>
 void launch(const char* op, const AttentionArguments& arguments, const AttentionOptions& options, const Tensor& q) {
   if constexpr (cuda) {
+    constexpr int64_t kFewestRows = 16;  // of a block of any kernel; CUDA counts blocks in 31 bits
+    const int64_t blocks = (arguments.seq_q + kFewestRows - 1) / kFewestRows * arguments.heads;
+    if (blocks > kMaxElements / arguments.batch) {
+      fail("NotImplementedError", op, "max_seqlen_q is ", int64_t{arguments.seq_q}, " for ",
+           int64_t{arguments.batch}, " sequences of ", int64_t{arguments.heads},
+           " heads; their product must be below 2**35");
+    }
 #ifdef CUDA_LLM_OPS_WITH_CUDA
     check_launch(op, cuda::flash_attention_general(arguments, options, current_stream(q)));
 #endif
@@ -212,11 +219,13 @@ std::tuple<Tensor, Tensor> varlen(Tensor q_given, Tensor k_given, Tensor v_given
     fail("ValueError", op, "cu_seqlens_k has ", cu_seqlens_k.size(0), " elements but cu_seqlens_q has ",
          cu_seqlens_q.size(0), "; they must be as many");
   }
+  check_sequence(op, "the number of q's tokens", q_given.size(0));
+  check_sequence(op, "the number of k's tokens", k_given.size(0));
   AttentionOptions options = options_of(op, {is_causal, bottom_right, window_left, window_right});
   const int64_t total = q_given.size(0), heads = q_given.size(1), head_dim = q_given.size(2);
   AttentionArguments arguments;
-  arguments.seq_q = check_longest(op, "max_seqlen_q", max_seqlen_q);
-  arguments.seq_kv = check_longest(op, "max_seqlen_k", max_seqlen_k);
+  arguments.seq_q = std::min(check_longest(op, "max_seqlen_q", max_seqlen_q), static_cast<int32_t>(total));
+  arguments.seq_kv = std::min(check_longest(op, "max_seqlen_k", max_seqlen_k), static_cast<int32_t>(k_given.size(0)));
   arguments.scale = attention_scale(op, scale, head_dim);
 #ifdef CUDA_LLM_OPS_WITH_CUDA
   std::optional<torch::stable::accelerator::DeviceGuard> guard;

@@ -2,6 +2,7 @@
 #include "flash_mma.h"
 
 #include <algorithm>
+#include <cfloat>
 
 #include "flash_mma.cuh"
 
@@ -73,29 +74,17 @@ const Instance* choose(const AttentionArguments& a, Instances among, const Devic
   return best == nullptr || blocks_of(a, best->rows) * 4 < enough ? last : best;
 }
 
-}  // namespace
-
-const Instance* choose(const AttentionArguments& a, const char*& refused) {
-  Device device;
-  refused = current_device(device);
-  if (refused != nullptr) return nullptr;
-  const bool half = a.type == ScalarType::float16;
-  const Instance* chosen = nullptr;
-  if (a.head_dim % 8 == 0 && rows_aligned(a.q, a.q_stride, a.batch, a.heads, a.seq_q) &&
-      rows_aligned(a.k, a.k_stride, a.batch, a.kv_heads, a.seq_kv) &&
-      rows_aligned(a.v, a.v_stride, a.batch, a.kv_heads, a.seq_kv)) {
-    if (a.head_dim <= 128) {
-      chosen = choose(a, half ? aligned_float16() : aligned_bfloat16(), device);
-    } else if (a.head_dim > 136) {
-      chosen = choose(a, half ? wide_float16() : wide_bfloat16(), device);
-    }
-  }
-  if (chosen == nullptr) chosen = choose(a, half ? realigning_float16() : realigning_bfloat16(), device);
-  if (chosen == nullptr) refused = "flash_attention: the device has too little shared memory for this head_dim";
-  return chosen;
+// Every row of q, k and v begins on a 16-byte boundary.
+bool inputs_aligned(const AttentionArguments& a) {
+  return a.head_dim % 8 == 0 && rows_aligned(a.q, a.q_stride, a.batch, a.heads, a.seq_q) &&
+         rows_aligned(a.k, a.k_stride, a.batch, a.kv_heads, a.seq_kv) &&
+         rows_aligned(a.v, a.v_stride, a.batch, a.kv_heads, a.seq_kv);
 }
 
-const char* run(const Instance& instance, const AttentionArguments& a, cudaStream_t stream) {
+constexpr const char* kTooLittleShared = "flash_attention: the device has too little shared memory for this head_dim";
+
+// Everything but the order of the tiles.
+Parameters parameters(const Instance& instance, const AttentionArguments& a) {
   Parameters p{};
   p.q = a.q;
   p.k = a.k;
@@ -112,16 +101,71 @@ const char* run(const Instance& instance, const AttentionArguments& a, cudaStrea
   p.head_dim = a.head_dim;
   p.row_blocks = (a.seq_q + instance.rows - 1) / instance.rows;
   p.pairs = a.batch * a.heads;
-  // Causal tiles differ in length: a section of pairs is worked on together, longest tiles first, so that the device
-  // does not end on long ones; as many pairs as keep their K and V in L2. Otherwise one pair after the other.
-  const int64_t kv_bytes = static_cast<int64_t>(a.seq_kv) * a.head_dim * 4;
-  p.section = a.causal ? static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / kv_bytes * p.group, p.group,
-                                                                  p.pairs))
-                       : 1;
   p.scale_log2 = a.scale * 1.4426950408889634f;
   p.causal = a.causal;
   p.out_aligned = a.head_dim % 8 == 0 && rows_aligned(a.out, a.out_stride, a.batch, a.heads, a.seq_q);
-  void* arguments[] = {&p};
+  return p;
+}
+
+// Causal tiles differ in length: a section of pairs is worked on together, longest tiles first, so that the device does
+// not end on long ones; as many pairs as keep their K and V in L2.
+int32_t causal_section(const Parameters& p) {
+  const int64_t kv_bytes = std::max<int64_t>(1, static_cast<int64_t>(p.seq_kv) * p.head_dim * 4);
+  return static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / kv_bytes * p.group, p.group, p.pairs));
+}
+
+}  // namespace
+
+const Instance* choose(const AttentionArguments& a, const char*& refused) {
+  Device device;
+  refused = current_device(device);
+  if (refused != nullptr) return nullptr;
+  const bool half = a.type == ScalarType::float16;
+  const Instance* chosen = nullptr;
+  if (inputs_aligned(a)) {
+    if (a.head_dim <= 128) {
+      chosen = choose(a, half ? aligned_float16() : aligned_bfloat16(), device);
+    } else if (a.head_dim > 136) {
+      chosen = choose(a, half ? wide_float16() : wide_bfloat16(), device);
+    }
+  }
+  if (chosen == nullptr) chosen = choose(a, half ? realigning_float16() : realigning_bfloat16(), device);
+  if (chosen == nullptr) refused = kTooLittleShared;
+  return chosen;
+}
+
+const Instance* choose_general(const AttentionArguments& a, const char*& refused) {
+  Device device;
+  refused = current_device(device);
+  if (refused != nullptr) return nullptr;
+  const Instances among = a.type == ScalarType::float16 ? general_float16() : general_bfloat16();
+  const bool realign = !inputs_aligned(a);
+  for (const Instance* one = among.first; one != among.first + among.count; ++one) {
+    if (one->realign == realign && one->head_dim >= a.head_dim && one->kernel.shared + kStaticShared <= device.shared) {
+      return one;
+    }
+  }
+  refused = kTooLittleShared;
+  return nullptr;
+}
+
+const char* run(const Instance& instance, const AttentionArguments& a, cudaStream_t stream) {
+  Parameters p = parameters(instance, a);
+  p.section = a.causal ? causal_section(p) : 1;  // otherwise one pair after the other
+  NoOptions none;
+  void* arguments[] = {&p, &none};
+  return attention::launch(instance.kernel, dim3(static_cast<unsigned>(p.pairs * p.row_blocks)),
+                           instance.kernel.threads, arguments, stream);
+}
+
+const char* run_general(const Instance& instance, const AttentionArguments& a, const AttentionOptions& options,
+                        cudaStream_t stream) {
+  Parameters p = parameters(instance, a);
+  const bool unequal = options.cu_seqlens_q != nullptr || options.right < kEveryKey;
+  p.section = unequal ? causal_section(p) : 1;
+  // Not infinite: a score of 0 would be NaN.
+  p.scale_log2 = std::min(p.scale_log2, FLT_MAX);
+  void* arguments[] = {&p, const_cast<AttentionOptions*>(&options)};
   return attention::launch(instance.kernel, dim3(static_cast<unsigned>(p.pairs * p.row_blocks)),
                            instance.kernel.threads, arguments, stream);
 }
@@ -136,14 +180,17 @@ const char* flash_mma(const AttentionArguments& arguments, cudaStream_t stream) 
   return chosen == nullptr ? refused : flash_mma::run(*chosen, arguments, stream);
 }
 
-const char* flash_mma_general(const AttentionArguments&, const AttentionOptions&, cudaStream_t) {
-  return "options are not computed on CUDA yet";
+const char* flash_mma_general(const AttentionArguments& arguments, const AttentionOptions& options,
+                              cudaStream_t stream) {
+  const char* refused = nullptr;
+  const flash_mma::Instance* chosen = flash_mma::choose_general(arguments, refused);
+  return chosen == nullptr ? refused : flash_mma::run_general(*chosen, arguments, options, stream);
 }
 
 void flash_mma_attributes(std::vector<KernelAttributes>& into) {
   using namespace flash_mma;
   for (const Instances all : {aligned_float16(), wide_float16(), realigning_float16(), aligned_bfloat16(),
-                              wide_bfloat16(), realigning_bfloat16()}) {
+                              wide_bfloat16(), realigning_bfloat16(), general_float16(), general_bfloat16()}) {
     for (int i = 0; i < all.count; ++i) add_attributes(all.first[i].kernel, into);
   }
 }

@@ -27,6 +27,10 @@
 // to the right of the row becomes zeros; what it holds to the left lies in the same 16
 // aligned bytes as the row's first element, hence in the same allocation, and is shifted out.
 //
+// General: with AttentionOptions, in instances of their own, so that the plain ones pay nothing. Keys are counted from the
+// first block that the block's rows see, and the sequence's lengths are the block's own (span.cuh). Scores are scaled
+// before they are masked, which takes any scale.
+//
 // Not-finite values: as softmax in IEEE arithmetic, and a row whose scores are all -inf gives 0 times V as
 // scaled_dot_product_attention does. Keys that causality hides take no part, but a hidden V row of the same block as
 // a visible one is multiplied by 0.
@@ -35,6 +39,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "../../kernels.h"
 #include "../numeric.cuh"
@@ -46,6 +51,7 @@
 #include "../ptx/mma_sync_m16n8k8.cuh"
 #include "../ptx/shared_address.cuh"
 #include "../ptx/special_registers.cuh"
+#include "span.cuh"
 
 namespace cuda_llm_ops::cuda::flash_mma {
 
@@ -69,9 +75,11 @@ struct Parameters {
   bool out_aligned;                  // rows of out are whole, aligned 16-byte chunks
 };
 
-template <typename Element, int HeadDim_, int Warps_, int RowTiles_, int BlockN_, bool Realign_, bool QInRegisters_>
+template <typename Element, int HeadDim_, int Warps_, int RowTiles_, int BlockN_, bool Realign_, bool QInRegisters_,
+          bool General_ = false>
 struct Config {
   using T = Element;
+  static constexpr bool General = General_;
   static constexpr int HeadDim = HeadDim_, Warps = Warps_, RowTiles = RowTiles_, BlockN = BlockN_;
   static constexpr bool Realign = Realign_, QInRegisters = QInRegisters_;
 
@@ -96,6 +104,7 @@ struct Config {
 
   static_assert(HeadDim % 8 == 0 && BlockN % 32 == 0);
   static_assert(!Realign || Warps == 4 || Warps == 8);
+  static_assert(!General || !QInRegisters, "a warp that skips the first block would have no Q");
 };
 
 __device__ __forceinline__ uint32_t row_offset(int row, int group, int pitch) {
@@ -282,10 +291,17 @@ constexpr float kSlack = 8.0f;  // weights up to 2^8 fit float16 and lose nothin
 struct Plan {
   int k_offset, v_offset, out_offset;  // elements
   int block_row, blocks;
+  // General alone. The keys count from the first that is copied, and row r sees those from r + low to before r + high.
+  int seq_q, seq_kv, low, high, lse_offset;
 };
 
+struct NoOptions {};
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kernel(const __grid_constant__ Parameters p) {
+using OptionsOf = std::conditional_t<C::General, AttentionOptions, NoOptions>;
+
+template <typename C>
+__global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2)
+    kernel(const __grid_constant__ Parameters p, const __grid_constant__ OptionsOf<C> options) {
   using T = typename C::T;
   constexpr int kRowTiles = C::RowTiles;
   constexpr int kColumns = C::BlockN / 8;    // 8-wide column tiles of S
@@ -298,13 +314,21 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
   __shared__ volatile Plan plan;
   extern __shared__ __align__(128) unsigned char shared[];
   unsigned char* const ring = shared + C::kQueries;
+  const auto queries_of_sequence = [&] {
+    if constexpr (C::General) return plan.seq_q;
+    else return p.seq_q;
+  };
+  const auto keys_of_sequence = [&] {
+    if constexpr (C::General) return plan.seq_kv;
+    else return p.seq_kv;
+  };
   const uint32_t ring_address = ptx::shared_address(ring);
 
-  const auto copy_block = [&](int block, int k_offset, int v_offset) {
+  const auto copy_block = [&](int block, int k_offset, int v_offset, int seq_kv) {
     const uint32_t stage = ring_address + block % C::kStages * (2 * C::kTile);
     const int thread = ptx::fresh_tid_x();
     const int row = block * C::BlockN;
-    const int rows = p.seq_kv - row;
+    const int rows = seq_kv - row;
     const char* const k = reinterpret_cast<const char*>(static_cast<const T*>(p.k) + (k_offset + row * p.k_stride.seq));
     const char* const v = reinterpret_cast<const char*>(static_cast<const T*>(p.v) + (v_offset + row * p.v_stride.seq));
     copy_rounds<C, C::BlockN, C::kThreads>(stage, k, p.k_stride.seq * 2, rows, p.head_dim, thread);
@@ -333,36 +357,57 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
     const Tile tile = Tile::of(p, static_cast<int>(blockIdx.x));
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
     const int block_row = tile.row_block * C::kRows;
-    const int block_end = min(block_row + C::kRows, p.seq_q);
-    const int key_end = p.causal ? min(p.seq_kv, block_end) : p.seq_kv;  // keys that any row of the block sees
-    const int blocks = (key_end + C::BlockN - 1) / C::BlockN;
-    const int k_offset = tile.batch * p.k_stride.batch + tile.head / p.group * p.k_stride.head;
-    const int v_offset = tile.batch * p.v_stride.batch + tile.head / p.group * p.v_stride.head;
+    int seq_q = p.seq_q, seq_kv = p.seq_kv, first_q = 0;
+    int k_offset = tile.batch * p.k_stride.batch + tile.head / p.group * p.k_stride.head;
+    int v_offset = tile.batch * p.v_stride.batch + tile.head / p.group * p.v_stride.head;
+    int key_end = p.causal ? min(p.seq_kv, min(block_row + C::kRows, p.seq_q)) : p.seq_kv;  // that any row sees
+    if constexpr (C::General) {
+      const attention::Span span = attention::span_of(options, tile.batch, p.seq_q, p.seq_kv);
+      if (block_row >= span.seq_q) return;
+      const int key_begin = max(0, block_row + span.low) / C::BlockN * C::BlockN;
+      key_end = min(span.seq_kv, min(block_row + C::kRows, span.seq_q) - 1 + span.high) - key_begin;
+      seq_q = span.seq_q;
+      seq_kv = span.seq_kv - key_begin;
+      first_q = span.first_q;
+      k_offset += (span.first_kv + key_begin) * p.k_stride.seq;
+      v_offset += (span.first_kv + key_begin) * p.v_stride.seq;
+      if (thread == 0) {
+        plan.seq_q = seq_q;
+        plan.seq_kv = seq_kv;
+        plan.low = span.low - key_begin;
+        plan.high = span.high - key_begin;
+        plan.lse_offset = static_cast<int>(tile.batch * options.lse_stride_batch +
+                                           tile.head * options.lse_stride_head) + first_q + block_row;
+      }
+    }
+    const int blocks = max(0, key_end + C::BlockN - 1) / C::BlockN;
     if (thread == 0) {
       plan.k_offset = k_offset;
       plan.v_offset = v_offset;
       plan.block_row = block_row;
       plan.blocks = blocks;
-      plan.out_offset = tile.batch * p.out_stride.batch + tile.head * p.out_stride.head + block_row * p.out_stride.seq;
+      plan.out_offset = tile.batch * p.out_stride.batch + tile.head * p.out_stride.head +
+                        (first_q + block_row) * p.out_stride.seq;
     }
     const int warp_row = block_row + warp * C::kWarpRows;
-    const int q_offset = tile.batch * p.q_stride.batch + tile.head * p.q_stride.head + warp_row * p.q_stride.seq;
+    const int q_offset =
+        tile.batch * p.q_stride.batch + tile.head * p.q_stride.head + (first_q + warp_row) * p.q_stride.seq;
     unsigned char* const queries = shared + warp * (C::kWarpRows / 8) * C::kGroup;
     const char* const q = reinterpret_cast<const char*>(static_cast<const T*>(p.q) + q_offset);
-    copy_rounds<C, C::kWarpRows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, p.seq_q - warp_row,
+    copy_rounds<C, C::kWarpRows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, seq_q - warp_row,
                                      p.head_dim, lane);
     constexpr int kOdd = Deal<C, C::kWarpRows, 32>::kOdd;
     if constexpr (kOdd > 0) {
       for (int index = lane; index < kOdd * C::kWarpRows; index += 32) {
-        copy_odd<C, C::kWarpRows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, p.seq_q - warp_row,
+        copy_odd<C, C::kWarpRows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, seq_q - warp_row,
                                       p.head_dim, index);
       }
     }
-    copy_block(0, k_offset, v_offset);
+    if (!C::General || blocks > 0) copy_block(0, k_offset, v_offset, seq_kv);
     ptx::cp_async_commit_group();
     if constexpr (C::Realign) {
       if constexpr (C::kShiftAhead) {
-        if (blocks > 1) copy_block(1, k_offset, v_offset);
+        if (blocks > 1) copy_block(1, k_offset, v_offset, seq_kv);
         ptx::cp_async_commit_group();
       }
       ptx::cp_async_wait_group<C::kShiftAhead ? 1 : 0>();
@@ -373,7 +418,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
       realign_row<C, kParts>(queries + row_offset(query, C::kGroup, C::kPitch),
                              misalignment(p.q, q_offset + query * p.q_stride.seq), lane / C::kWarpRows);
       __syncwarp();
-      if constexpr (C::kShiftAhead) realign(0);
+      if constexpr (C::kShiftAhead) {
+        if (!C::General || blocks > 0) realign(0);
+      }
     }
   }
 
@@ -497,7 +544,29 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
 
     // Only blocks at the end of the keys or on the diagonal hold pairs that do not count.
     const int warp_row = plan.block_row + ptx::fresh_tid_x() / 32 * C::kWarpRows;
-    if (first_key + C::BlockN > p.seq_kv || (p.causal && first_key + C::BlockN - 1 > warp_row)) {
+    if constexpr (C::General) {
+      const int lane = ptx::fresh_tid_x() % 32;
+      const bool some_hidden = first_key + C::BlockN > min(plan.seq_kv, warp_row + plan.high) ||
+                               first_key < warp_row + C::kWarpRows - 1 + plan.low;
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int row = warp_row + i * 16 + h * 8 + lane / 4;
+          const int first = first_key + lane % 4 * 2;
+          const int begin = some_hidden ? row + plan.low - first : 0;
+          const int limit = some_hidden ? min(plan.seq_kv, row + plan.high) - first : C::BlockN;
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              const bool hidden = n * 8 + e >= limit || n * 8 + e < begin;
+              s[i][n][2 * h + e] = hidden ? -INFINITY : s[i][n][2 * h + e] * p.scale_log2;
+            }
+          }
+        }
+      }
+    } else if (first_key + C::BlockN > p.seq_kv || (p.causal && first_key + C::BlockN - 1 > warp_row)) {
       const int lane = ptx::fresh_tid_x() % 32;
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
@@ -526,7 +595,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
         float t = fmaxf(s[i][0][2 * h], s[i][0][2 * h + 1]);
 #pragma unroll
         for (int n = 1; n < kColumns; ++n) t = fmaxf(t, fmaxf(s[i][n][2 * h], s[i][n][2 * h + 1]));
-        top[i][h] = t * p.scale_log2;
+        top[i][h] = C::General ? t : t * p.scale_log2;
         grows |= !(top[i][h] - base[i][h] <= kSlack);  // true for NaN
       }
     }
@@ -561,7 +630,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
         for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
           for (int e = 2 * h; e < 2 * h + 2; ++e) {
-            s[i][n][e] = cuda_llm_ops::ptx::ex2(__fmaf_rn(s[i][n][e], p.scale_log2, -subtracted));
+            s[i][n][e] = cuda_llm_ops::ptx::ex2(C::General ? s[i][n][e] - subtracted
+                                                           : __fmaf_rn(s[i][n][e], p.scale_log2, -subtracted));
             sum[i][h] += s[i][n][e];
           }
         }
@@ -613,13 +683,21 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
     __syncthreads();
     const int blocks = plan.blocks;
     if (block == blocks) break;
-    if (block + C::kAhead < blocks) copy_block(block + C::kAhead, plan.k_offset, plan.v_offset);
+    if (block + C::kAhead < blocks) {
+      copy_block(block + C::kAhead, plan.k_offset, plan.v_offset, keys_of_sequence());
+    }
     ptx::cp_async_commit_group();
     if constexpr (C::kSumsInShared) *kept_block() = block;
     // A warp has nothing to compute where it has no row, or where all its rows come before the block's keys.
     const int warp = ptx::fresh_tid_x() / 32;
     const int warp_row = plan.block_row + warp * C::kWarpRows;
-    const bool computes = warp_row < p.seq_q && (!p.causal || block * C::BlockN < warp_row + C::kWarpRows);
+    bool computes = false;
+    if constexpr (C::General) {
+      computes = warp_row < plan.seq_q && block * C::BlockN < warp_row + C::kWarpRows - 1 + plan.high &&
+                 (block + 1) * C::BlockN > warp_row + plan.low;
+    } else {
+      computes = warp_row < p.seq_q && (!p.causal || block * C::BlockN < warp_row + C::kWarpRows);
+    }
     if constexpr (C::kShiftAhead) {
       const bool more = block + 1 < blocks;
       if (more && warp < C::Warps / 2) realign(block + 1);
@@ -641,7 +719,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
   // O / sum through the warp's own rows of Q, then out in whole chunks.
   const int end_lane = ptx::fresh_tid_x() % 32;
   const int end_warp = ptx::fresh_tid_x() / 32;
-  const int rows = min(C::kWarpRows, p.seq_q - plan.block_row - end_warp * C::kWarpRows);
+  const int rows = min(C::kWarpRows, queries_of_sequence() - plan.block_row - end_warp * C::kWarpRows);
   if (rows <= 0) return;
   fetch_sums();
   unsigned char* const staged = shared + end_warp * (C::kWarpRows / 8) * C::kGroup;
@@ -654,6 +732,12 @@ __global__ void __launch_bounds__(C::kThreads, C::kThreads >= 256 ? 1 : 2) kerne
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
       const float inverse = total == 0.0f ? 1.0f : __frcp_rn(total);
+      if constexpr (C::General) {
+        const int row = i * 16 + h * 8 + end_lane / 4;
+        if (options.lse != nullptr && end_lane % 4 == 0 && row < rows) {
+          options.lse[plan.lse_offset + end_warp * C::kWarpRows + row] = attention::log_sum_exp(base[i][h], total);
+        }
+      }
       unsigned char* row = staged + (2 * i + h) * C::kGroup + end_lane / 4 * C::kPitch + end_lane % 4 * 4;
 #pragma unroll
       for (int n = 0; n < kOutTiles; ++n) {

@@ -9,9 +9,10 @@
 
 namespace cuda_llm_ops::cuda::flash_mma {
 
-template <typename T, int HeadDim, int Warps, int RowTiles, int BlockN, bool Realign, bool QInRegisters>
+template <typename T, int HeadDim, int Warps, int RowTiles, int BlockN, bool Realign, bool QInRegisters,
+          bool General = false>
 Instance instance(const char* name) {
-  using C = Config<T, HeadDim, Warps, RowTiles, BlockN, Realign, QInRegisters>;
+  using C = Config<T, HeadDim, Warps, RowTiles, BlockN, Realign, QInRegisters, General>;
   return {{"flash_attention", name, reinterpret_cast<const void*>(&kernel<C>), C::kThreads, C::kShared},
           C::kMaxHeadDim, C::kRows, Realign};
 }
@@ -46,6 +47,19 @@ Instances realigning(const char* const (&names)[9]) {
       instance<T, 136, 8, 2, 32, true, false>(names[4]), instance<T, 136, 4, 1, 32, true, false>(names[5]),
       instance<T, 192, 8, 1, 32, true, false>(names[6]), instance<T, 256, 8, 1, 32, true, false>(names[7]),
       instance<T, 256, 4, 1, 32, true, false>(names[8]),
+  };
+  return {all, 9};
+}
+
+// With options: fewer sizes, each for a wider range of head_dim. The last of either kind needs the least shared memory.
+template <typename T>
+Instances general(const char* const (&names)[9]) {
+  static const Instance all[] = {
+      instance<T, 64, 4, 2, 64, false, false, true>(names[0]),  instance<T, 128, 4, 2, 64, false, false, true>(names[1]),
+      instance<T, 192, 8, 1, 64, false, false, true>(names[2]), instance<T, 256, 8, 1, 64, false, false, true>(names[3]),
+      instance<T, 256, 4, 1, 32, false, false, true>(names[4]), instance<T, 64, 4, 1, 32, true, false, true>(names[5]),
+      instance<T, 136, 4, 2, 64, true, false, true>(names[6]),  instance<T, 256, 8, 1, 32, true, false, true>(names[7]),
+      instance<T, 256, 4, 1, 32, true, false, true>(names[8]),
   };
   return {all, 9};
 }

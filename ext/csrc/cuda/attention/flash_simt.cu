@@ -7,6 +7,8 @@
 //   step      cp.async K, V | wait K, barrier | scores, softmax | barrier | weights over K | wait V, barrier |
 //             O = O * shrink + weights V | barrier
 //
+// General: keys from the first to the last that the rows see, of one sequence of several that lie packed (span.cuh).
+//
 // Several blocks an SM hide each other's loads. Rows are padded by 16 bytes: eight rows at one column lie in different
 // banks. Rows that are not 16-byte aligned are copied by 4 bytes.
 #include <cuda_runtime.h>
@@ -18,6 +20,7 @@
 #include "../ptx/ex2.cuh"
 #include "../ptx/shared_address.cuh"
 #include "launch.h"
+#include "span.cuh"
 
 namespace cuda_llm_ops::cuda::attention {
 namespace {
@@ -63,9 +66,10 @@ __device__ __forceinline__ void copy(float* to, const float* from, int64_t strid
   }
 }
 
-template <int HeadDim, int Rows, int Keys>
+template <int HeadDim, int Rows, int Keys, bool General>
 __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads, 2)
-    kernel(const __grid_constant__ AttentionArguments a, const __grid_constant__ Flags aligned) {
+    kernel(const __grid_constant__ AttentionArguments a, const __grid_constant__ Flags aligned,
+           const __grid_constant__ AttentionOptions options) {
   using S = Sizes<HeadDim, Rows, Keys>;
   constexpr int kColumns = HeadDim / 64;   // float4s of the output a row and thread
   constexpr int kKeysEach = Keys / 16;
@@ -88,10 +92,23 @@ __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads, 2)
   const float* q = static_cast<const float*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head;
   const float* k = static_cast<const float*>(a.k) + batch * a.k_stride.batch + kv_head * a.k_stride.head;
   const float* v = static_cast<const float*>(a.v) + batch * a.v_stride.batch + kv_head * a.v_stride.head;
-  const int key_end = a.causal ? min(a.seq_kv, first_row + Rows) : a.seq_kv;
+  int seq_q = a.seq_q, seq_kv = a.seq_kv;
+  int key_begin = 0, key_end = a.causal ? min(a.seq_kv, first_row + Rows) : a.seq_kv;
+  Span span{};
+  if constexpr (General) {
+    span = span_of(options, batch, a.seq_q, a.seq_kv);
+    seq_q = span.seq_q;
+    seq_kv = span.seq_kv;
+    if (first_row >= seq_q) return;
+    key_begin = max(0, first_row + span.low);
+    key_end = min(seq_kv, min(first_row + Rows, seq_q) - 1 + span.high);
+    q += span.first_q * a.q_stride.seq;
+    k += span.first_kv * a.k_stride.seq;
+    v += span.first_kv * a.v_stride.seq;
+  }
   const float scale = a.scale * 1.4426950408889634f;  // scores in units of log 2
 
-  copy<HeadDim, Rows, S::kThreads>(queries, q, a.q_stride.seq, first_row, a.seq_q, a.head_dim, aligned.q);
+  copy<HeadDim, Rows, S::kThreads>(queries, q, a.q_stride.seq, first_row, seq_q, a.head_dim, aligned.q);
 
   float4 o[4][kColumns];
   float maximum[4], sum[4];
@@ -103,10 +120,10 @@ __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads, 2)
     for (int c = 0; c < kColumns; ++c) o[i][c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
 
-  for (int first_key = 0; first_key < key_end; first_key += Keys) {
-    copy<HeadDim, Keys, S::kThreads>(keys, k, a.k_stride.seq, first_key, a.seq_kv, a.head_dim, aligned.k);
+  for (int first_key = key_begin; first_key < key_end; first_key += Keys) {
+    copy<HeadDim, Keys, S::kThreads>(keys, k, a.k_stride.seq, first_key, seq_kv, a.head_dim, aligned.k);
     ptx::cp_async_commit_group();
-    copy<HeadDim, Keys, S::kThreads>(values, v, a.v_stride.seq, first_key, a.seq_kv, a.head_dim, aligned.v);
+    copy<HeadDim, Keys, S::kThreads>(values, v, a.v_stride.seq, first_key, seq_kv, a.head_dim, aligned.v);
     ptx::cp_async_commit_group();
     ptx::cp_async_wait_group<1>();
     __syncthreads();
@@ -139,11 +156,14 @@ __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads, 2)
     float shrink[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int limit = a.causal ? min(a.seq_kv, first_row + ty * 4 + i + 1) : a.seq_kv;
+      const int row = first_row + ty * 4 + i;
+      const int limit = General ? min(seq_kv, row + span.high) : a.causal ? min(seq_kv, row + 1) : seq_kv;
+      const int begin = General ? row + span.low : 0;
       float top = maximum[i];
 #pragma unroll
       for (int j = 0; j < kKeysEach; ++j) {
-        s[i][j] = first_key + tx + 16 * j < limit ? s[i][j] * scale : -INFINITY;
+        const int key = first_key + tx + 16 * j;
+        s[i][j] = key < limit && (!General || key >= begin) ? s[i][j] * scale : -INFINITY;
         top = fmaxf(top, s[i][j]);
       }
 #pragma unroll
@@ -210,6 +230,7 @@ __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads, 2)
   }
 
   float* out = static_cast<float*>(a.out) + batch * a.out_stride.batch + head * a.out_stride.head;
+  if constexpr (General) out += span.first_q * a.out_stride.seq;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     float total = sum[i];
@@ -218,7 +239,13 @@ __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads, 2)
     // 0 only where every score is -inf: weights 0, as in scaled_dot_product_attention.
     const float inverse = total == 0.0f ? 1.0f : 1.0f / total;
     const int row = first_row + ty * 4 + i;
-    if (row >= a.seq_q) continue;
+    if (row >= seq_q) continue;
+    if constexpr (General) {
+      if (options.lse != nullptr && tx == 0) {
+        options.lse[batch * options.lse_stride_batch + head * options.lse_stride_head + span.first_q + row] =
+            log_sum_exp(maximum[i], total);
+      }
+    }
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int column = 64 * c + tx * 4;
@@ -237,41 +264,50 @@ __global__ void __launch_bounds__(Sizes<HeadDim, Rows, Keys>::kThreads, 2)
   }
 }
 
-template <int HeadDim, int Rows, int Keys>
+template <int HeadDim, int Rows, int Keys, bool General>
 Kernel instance(const char* name) {
   using S = Sizes<HeadDim, Rows, Keys>;
-  return {"flash_attention", name, reinterpret_cast<const void*>(&kernel<HeadDim, Rows, Keys>), S::kThreads,
+  return {"flash_attention", name, reinterpret_cast<const void*>(&kernel<HeadDim, Rows, Keys, General>), S::kThreads,
           S::kShared};
 }
 
 constexpr int kRows[3] = {64, 64, 32};
-const Kernel kKernels[3] = {instance<64, 64, 64>("flash_simt_float32_64"),
-                            instance<128, 64, 64>("flash_simt_float32_128"),
-                            instance<256, 32, 32>("flash_simt_float32_256")};
+const Kernel kKernels[3] = {instance<64, 64, 64, false>("flash_simt_float32_64"),
+                            instance<128, 64, 64, false>("flash_simt_float32_128"),
+                            instance<256, 32, 32, false>("flash_simt_float32_256")};
+const Kernel kGeneral[3] = {instance<64, 64, 64, true>("flash_simt_general_float32_64"),
+                            instance<128, 64, 64, true>("flash_simt_general_float32_128"),
+                            instance<256, 32, 32, true>("flash_simt_general_float32_256")};
 
 bool rows_aligned(const void* tensor, const HeadStrides& stride, int head_dim) {
   return reinterpret_cast<uintptr_t>(tensor) % 16 == 0 && stride.batch % 4 == 0 && stride.head % 4 == 0 &&
          stride.seq % 4 == 0 && head_dim % 4 == 0;
 }
 
-}  // namespace
-
-const char* flash_simt(const AttentionArguments& a, cudaStream_t stream) {
+const char* launch_one(const Kernel (&kernels)[3], const AttentionArguments& a, const AttentionOptions& options,
+                       cudaStream_t stream) {
   const int size = a.head_dim <= 64 ? 0 : a.head_dim <= 128 ? 1 : 2;
   const int row_blocks = (a.seq_q + kRows[size] - 1) / kRows[size];
   Flags aligned = {rows_aligned(a.q, a.q_stride, a.head_dim), rows_aligned(a.k, a.k_stride, a.head_dim),
                    rows_aligned(a.v, a.v_stride, a.head_dim), rows_aligned(a.out, a.out_stride, a.head_dim)};
-  void* both[] = {const_cast<AttentionArguments*>(&a), &aligned};
-  return launch(kKernels[size], dim3(static_cast<unsigned>(a.batch * a.heads * row_blocks)), kKernels[size].threads,
-                both, stream);
+  void* arguments[] = {const_cast<AttentionArguments*>(&a), &aligned, const_cast<AttentionOptions*>(&options)};
+  return launch(kernels[size], dim3(static_cast<unsigned>(a.batch * a.heads * row_blocks)), kernels[size].threads,
+                arguments, stream);
 }
 
-const char* flash_simt_general(const AttentionArguments&, const AttentionOptions&, cudaStream_t) {
-  return "options are not computed on CUDA yet";
+}  // namespace
+
+const char* flash_simt(const AttentionArguments& a, cudaStream_t stream) {
+  return launch_one(kKernels, a, {}, stream);
+}
+
+const char* flash_simt_general(const AttentionArguments& a, const AttentionOptions& options, cudaStream_t stream) {
+  return launch_one(kGeneral, a, options, stream);
 }
 
 void flash_simt_attributes(std::vector<KernelAttributes>& into) {
   for (const Kernel& one : kKernels) add_attributes(one, into);
+  for (const Kernel& one : kGeneral) add_attributes(one, into);
 }
 
 }  // namespace cuda_llm_ops::cuda::attention
