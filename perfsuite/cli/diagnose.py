@@ -1,0 +1,84 @@
+"""Look for what costs a program time: hidden waits and their lines, launches, data loading, sizes, tensor cores.
+
+A script runs twice, from begin to end: once for times, under torch's profiler, and once watched, where waits and
+products are noted with the lines that caused them. What it prints goes to stderr. Of a case or a function, calls are
+observed.
+
+exit codes: 0 nothing found; 1 something found; 2 the program fails, or there is no card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from perfsuite.analyze.diagnosis import Finding, Observed, examine
+from perfsuite.cli.cards import cards, held, tell
+from perfsuite.cli.errors import UsageError
+from perfsuite.cli.workloads import FORMS, workload
+
+HELP = "what costs a script or a case time: hidden waits, launches, data loading, sizes, tensor cores, memory"
+EXAMPLE = """example:
+  perfsuite diagnose train.py --args "--steps 20"
+  perfsuite diagnose my_model:layer
+  perfsuite diagnose attention:16x16x2048x129 --candidate sdpa"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("program", metavar="SCRIPT|CASE", help=f"a file (.py), {FORMS}")
+    parser.add_argument("--args", default="", metavar="TEXT", help="arguments of the script, in one text")
+    parser.add_argument("--candidate", metavar="KERNEL", help="what runs a case (see `regime`)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Observe, examine, print."""
+    is_script = arguments.program.endswith(".py")
+    if is_script and not Path(arguments.program).is_file():
+        raise UsageError(f"there is no script {arguments.program}")
+    if is_script and arguments.candidate:
+        raise UsageError("--candidate runs a case; a script calls its own kernels")
+    if arguments.args and not is_script:
+        raise UsageError(f"--args are a script's, and {arguments.program} is none")
+    seen = _observe(arguments, is_script)
+    found = examine(seen)
+    if arguments.json:
+        observed = asdict(replace(seen, waits={})) | {"waits": {str(at): count for at, count in seen.waits.items()}}
+        print(json.dumps({"findings": [asdict(one) for one in found], "observed": observed}, indent=1))
+    else:
+        _print(arguments.program, found, seen)
+    return 1 if found else 0
+
+
+def _observe(arguments: argparse.Namespace, is_script: bool) -> Observed:
+    from perfsuite.analyze.diagnosed import ScriptError, of_script, of_workload
+    from perfsuite.analyze.timeline import ProfilerError
+    from perfsuite.analyze.workload import WorkloadError
+
+    named = None if is_script else workload(arguments.program, arguments.candidate)
+    try:
+        words = shlex.split(arguments.args)
+    except ValueError as error:
+        raise UsageError(f"--args {arguments.args!r}: {error}") from None
+    with held(cards()[:1]):
+        tell(f"{arguments.program}: {'the script runs twice' if is_script else 'calls are timed, then watched'}")
+        try:
+            return of_script(Path(arguments.program), words) if named is None else of_workload(named)
+        except (ScriptError, WorkloadError, ProfilerError) as error:
+            raise UsageError(str(error)) from None
+
+
+def _print(program: str, found: list[Finding], seen: Observed) -> None:
+    busy = min(1.0, seen.busy_seconds / seen.seconds) if seen.seconds else 0.0
+    print(
+        f"{program}: {len(found) or 'nothing'} found; device busy {min(1.0, busy):.0%} of {seen.seconds * 1e3:.4g} ms"
+    )
+    for finding in found:
+        print(f"{finding.what}: {finding.evidence}")
+        for place in finding.places:
+            print(f"  {place}")
+        print(f"  -> {finding.advice}")
