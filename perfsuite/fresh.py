@@ -6,6 +6,7 @@ second process before it is.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -31,12 +32,70 @@ def is_fresh() -> bool:
     return VARIABLE in os.environ
 
 
+class Waiting:
+    """A process that imports what takes long and then waits for the arguments of its pytest.
+
+    It uses nothing of the card before. It ends by itself when this process does: its standard input ends then.
+    """
+
+    _CODE = """
+import json, os, sys
+import pytest, torch
+line = sys.stdin.readline()
+if line:
+    sys.stdin = open(os.devnull)
+    code = pytest.main(json.loads(line))
+    os._exit(int(code))
+"""
+
+    def __init__(self, root: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self._CODE],
+            cwd=root,
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def run(self, arguments: Sequence[str]) -> bool:
+        """Run pytest with these arguments; False where it takes longer than LONGEST_SECONDS, or died before."""
+        try:
+            self._process.communicate(json.dumps(list(arguments)) + "\n", timeout=LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            self.end()
+        return True  # the verdict of one process is not what is asked of it
+
+    def end(self) -> None:
+        """Kill it, if it has not ended."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+
+_NEXT = pytest.StashKey[Waiting]()
+"""The process for the next suspect: it imports while the cases in between are measured."""
+CORES_FOR_TWO = 4
+"""With fewer, importing beside a case that is being measured would show in its host time."""
+
+
 def measure_afresh(item: pytest.Item, number: int) -> list[Round]:
     """Rounds of a test's case of that number (from 0), measured in a process of its own; none where that fails."""
-    return rounds_elsewhere(item.nodeid, number, root=item.config.rootpath, options=options_of(item.config))
+    config, run = item.config, item.config.stash[RUN]
+    waiting = config.stash.get(_NEXT, None) or Waiting(config.rootpath)
+    found = rounds_elsewhere(item.nodeid, number, root=config.rootpath, options=options_of(config), waiting=waiting)
+    if run.options.gpu and (os.cpu_count() or 1) >= CORES_FOR_TWO:
+        config.stash[_NEXT] = Waiting(config.rootpath)
+        run.held.callback(config.stash[_NEXT].end)
+    return found
 
 
-def rounds_elsewhere(test: str, number: int, *, root: Path, options: Sequence[str]) -> list[Round]:
+def rounds_elsewhere(
+    test: str, number: int, *, root: Path, options: Sequence[str], waiting: Waiting | None = None
+) -> list[Round]:
     """Run one test from `root` in a pytest of its own and return the rounds of its case of that number.
 
     An empty list where the process fails, takes longer than LONGEST_SECONDS, or leaves no such case. Nothing is
@@ -44,19 +103,8 @@ def rounds_elsewhere(test: str, number: int, *, root: Path, options: Sequence[st
     """
     with tempfile.TemporaryDirectory(prefix="perfsuite-fresh-") as folder:
         record = Path(folder) / "record.jsonl"
-        line = [sys.executable, "-m", "pytest", "-q", "-p", "perfsuite.plugin", *options]
-        try:
-            subprocess.run(
-                [*line, f"--rootdir={root}", f"--perf-record={record}", test],
-                cwd=root,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=LONGEST_SECONDS,
-                check=False,  # the verdict of one process is not what is asked of it
-            )
-        except (OSError, subprocess.TimeoutExpired):
+        line = ["-q", "-p", "perfsuite.plugin", *options, f"--rootdir={root}", f"--perf-record={record}", test]
+        if not (waiting or Waiting(root)).run(line):
             return []
         return rounds_in(record, test, number)
 

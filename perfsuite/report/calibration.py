@@ -48,7 +48,8 @@ def gates_table(path: Path, filters: Mapping[str, str]) -> str:
         "",
         f"{aa['gates']} gates of identical code, {aa['false_alarms']} false alarms: at most {aa['upper95']:.2%} at 95 %"
         f" ({aa['undecided']} stayed undecided). Measured on one {values['gpu']} in {values['processes']} processes, "
-        f"harness {values['harness']}.",
+        f"harness {values['harness']}."
+        + ("" if values.get("complete", True) else " The run was cut short: it holds fewer gates than were asked for."),
     ]
     return "\n".join(lines)
 
@@ -56,6 +57,7 @@ def gates_table(path: Path, filters: Mapping[str, str]) -> str:
 def peers_table(path: Path, filters: Mapping[str, str]) -> str:
     """Other timers and rules in the same experiment, under ours."""
     values = read_calibration(path)
+    wall = values.get("wall_seconds_per_gate_median")
     sizes = sorted({one["slowdown"] for peer in values["peers"] for one in peer["planted"]})
     lines = [
         _row("timer and rule", "false alarms", *(f"{size:.1%} found" for size in sizes), "time a gate (median)"),
@@ -64,7 +66,8 @@ def peers_table(path: Path, filters: Mapping[str, str]) -> str:
             "perfsuite",
             _alarms(values),
             *(_caught(values, size) for size in sizes),
-            f"{time_text(values['gpu_seconds_per_gate_median'])} (device)",
+            f"{time_text(values['gpu_seconds_per_gate_median'])} (device)"
+            + (f", {time_text(wall)} (wall)" if wall else ""),
         ),
     ]
     for peer in values["peers"]:

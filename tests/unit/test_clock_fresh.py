@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.clock.rounds import Round
-from perfsuite.fresh import VARIABLE, is_fresh, rounds_elsewhere, rounds_in, rounds_of
+from perfsuite.fresh import VARIABLE, Waiting, is_fresh, rounds_elsewhere, rounds_in, rounds_of
 
 
 def test_rounds_come_back_from_their_columns() -> None:
@@ -42,6 +42,25 @@ def test_a_process_of_its_own_measures_the_case(tmp_path: Path) -> None:
     (line,) = (tmp_path / "pids").read_text().splitlines()
     assert line.endswith(" 1")
     assert rounds_elsewhere("test_case.py::test_other", 0, root=tmp_path, options=["--perf-portable"]) == []
+
+
+def test_a_process_may_wait_for_the_next_suspect(tmp_path: Path) -> None:
+    waiting = Waiting(tmp_path)
+    (tmp_path / "test_it.py").write_text("import os\ndef test_it(): open('pid', 'w').write(str(os.getpid()))\n")
+    assert waiting.run(["-q", "-p", "no:cacheprovider", "test_it.py"])
+    assert (tmp_path / "pid").read_text() == str(waiting._process.pid)
+    assert waiting._process.returncode == 0
+
+
+def test_a_process_that_nobody_needed_is_ended(tmp_path: Path) -> None:
+    waiting = Waiting(tmp_path)
+    assert waiting._process.poll() is None
+    waiting.end()
+    assert waiting._process.returncode is not None
+    left = Waiting(tmp_path)
+    assert left._process.stdin is not None
+    left._process.stdin.close()  # as when the process that waits for it dies
+    assert left._process.wait(60.0) == 0
 
 
 def test_a_record_that_is_none_gives_no_rounds(tmp_path: Path) -> None:
