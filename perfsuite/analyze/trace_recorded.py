@@ -45,8 +45,9 @@ def record(
         for turn in range(WAIT_CALLS + WARM_UP_CALLS + calls):
             with torch.profiler.record_function(RANGE):
                 call()
-            if turn == WAIT_CALLS + WARM_UP_CALLS + calls - 1:
-                torch.cuda.synchronize()  # or the last call's kernels would be cut off
+            # The last call's kernels would be cut off, and those of the warm-up run into the first one's range.
+            if turn in (WAIT_CALLS + WARM_UP_CALLS - 1, WAIT_CALLS + WARM_UP_CALLS + calls - 1):
+                torch.cuda.synchronize()
             profile.step()
     if file is not None:
         profile.export_chrome_trace(str(file))
