@@ -14,6 +14,7 @@ _HOMES = {
     "Attention": "perfsuite.problems",
     "Comparison": "perfsuite.comparison",
     "Custom": "perfsuite.problems",
+    "Decode": "perfsuite.problems",
     "Gemm": "perfsuite.problems",
     "Perf": "perfsuite.perf",
     "Problem": "perfsuite.problems.base",
@@ -27,6 +28,7 @@ __all__ = [
     "Attention",
     "Comparison",
     "Custom",
+    "Decode",
     "Gemm",
     "Perf",
     "Problem",
@@ -40,7 +42,7 @@ __all__ = [
 if TYPE_CHECKING:
     from perfsuite.comparison import Comparison, compare
     from perfsuite.perf import Perf
-    from perfsuite.problems import Attention, Custom, Gemm
+    from perfsuite.problems import Attention, Custom, Decode, Gemm
     from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings
     from perfsuite.verdict.outcome import Reason, Verdict

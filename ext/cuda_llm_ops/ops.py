@@ -137,8 +137,8 @@ def flash_decode(
     k_cache: Tensor,
     v_cache: Tensor,
     cache_lens: Tensor,
-    *,
     block_table: Tensor | None = None,
+    *,
     scale: float | None = None,
 ) -> Tensor:
     """Attention of the last tokens of each sequence, one or a few, against the cache that holds the whole sequence.

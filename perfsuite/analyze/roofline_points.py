@@ -8,7 +8,7 @@ from typing import Any
 
 from perfsuite.analyze.roofline import Cost
 from perfsuite.analyze.roofline_ceilings import Ceilings
-from perfsuite.problems import Attention, Gemm
+from perfsuite.problems import Attention, Decode, Gemm
 from perfsuite.problems.base import Problem
 from perfsuite.report.figures import label
 
@@ -75,7 +75,7 @@ def points(cases: Iterable[Mapping[str, Any]], ceilings: Ceilings) -> tuple[list
 
 def problem_of(case: Mapping[str, Any]) -> Problem | None:
     """The problem that a case's parameters describe; None for a family without a formula."""
-    kind = {"gemm": Gemm, "attention": Attention}.get(case["family"])
+    kind = {"gemm": Gemm, "attention": Attention, "decode": Decode}.get(case["family"])
     if kind is None:
         return None
     try:

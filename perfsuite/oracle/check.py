@@ -13,7 +13,7 @@ from perfsuite.oracle.memory import POISON_HALF
 from perfsuite.oracle.reference import ReferenceUnavailableError, rows_to_check
 from perfsuite.oracle.tensors import tensors_in
 from perfsuite.oracle.yardstick import Limits, limits, second_look
-from perfsuite.problems import Attention, Custom, Gemm
+from perfsuite.problems import Attention, Custom, Decode, Gemm
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.verdict.outcome import Reason
 
@@ -76,7 +76,7 @@ def library_of(problem: Problem) -> Callable[..., Any]:
         if problem.reference is not None:
             return problem.reference
         raise ReferenceUnavailableError(f"{problem.label} has nothing to be compared with: pass reference= or against=")
-    assert isinstance(problem, Gemm | Attention)
+    assert isinstance(problem, Gemm | Attention | Decode)
     return problem.rival(problem.default_rival)
 
 

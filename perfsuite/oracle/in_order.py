@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfsuite.problems import Attention, Gemm
+from perfsuite.oracle.reference import keys_of
+from perfsuite.problems import Attention, Decode, Gemm
 from perfsuite.problems.base import Inputs, Problem
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def in_order(
     if isinstance(problem, Attention):
         q, k, v = inputs.args
         return _attention(problem, q, k, v, right, rows)
+    if isinstance(problem, Decode):
+        return _decode(problem, *inputs.args, right=right)
     return None
 
 
@@ -61,6 +64,25 @@ def _attention(
     weights = (logits - logits.amax(-1, keepdim=True)).exp_()
     total = _running(weights, torch.ones_like(values[:, :1]))
     return _running(weights, values) / total, right[-1, -1][chosen]
+
+
+def _decode(
+    problem: Decode,
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    cache_lens: torch.Tensor,
+    block_table: torch.Tensor | None = None,
+    *,
+    right: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    last = slice(problem.key_heads - 1, problem.key_heads)
+    keys, values = (keys_of(cache, block_table, problem.batch - 1, last)[0].float() for cache in (k_cache, v_cache))
+    logits = _running(q[-1, -1].float(), keys.mT) * problem.scaling
+    if problem.seq_q > 1:
+        logits.masked_fill_(~problem.visible(q.device), float("-inf"))
+    weights = (logits - logits.amax(-1, keepdim=True)).exp_()
+    return _running(weights, values) / _running(weights, weights.new_ones((problem.length, 1))), right[-1, -1]
 
 
 def _running(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.tensors import map_tensors, tensors_in
-from perfsuite.problems import Attention, Custom, Gemm
+from perfsuite.problems import Attention, Custom, Decode, Gemm
 from perfsuite.problems.base import Inputs, Problem
 
 if TYPE_CHECKING:
@@ -38,9 +38,11 @@ def reference(problem: Problem, inputs: Inputs, *, rows: torch.Tensor | None = N
         return _gemm(*inputs.args, rows=rows)
     if isinstance(problem, Attention):
         return _attention(problem, *inputs.args, rows=rows)
+    if isinstance(problem, Decode):
+        return _decode(problem, *inputs.args)
     if isinstance(problem, Custom):
         return _custom(problem, inputs)
-    raise TypeError(f"problem is a {type(problem).__name__}; the oracle knows Gemm, Attention and Custom")
+    raise TypeError(f"problem is a {type(problem).__name__}; the oracle knows Gemm, Attention, Decode and Custom")
 
 
 def rows_to_check(problem: Problem, device: str) -> torch.Tensor | None:
@@ -116,6 +118,44 @@ def _attention(
             weights = logits.exp_()
             out[some, :, block] = (weights @ v64[:, :, :seen]) / weights.sum(-1, keepdim=True)
     return out.reshape(q.shape)
+
+
+def _decode(
+    problem: Decode,
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    cache_lens: torch.Tensor,
+    block_table: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """One sequence and as many of its key heads at a time as there is room for; pages are gathered first."""
+    import torch
+
+    group = problem.heads // problem.key_heads
+    # (batch, kv_heads, group and queries, head_dim): one product for all that share keys.
+    queries = q.reshape(problem.batch, problem.key_heads, group * problem.seq_q, problem.head_dim)
+    out = torch.empty(queries.shape, dtype=torch.float64, device=q.device)
+    hidden = ~problem.visible(q.device).repeat(group, 1) if problem.seq_q > 1 else None
+    room = BLOCK_BYTES[q.device.type] // (8 * problem.length * max(problem.head_dim, group * problem.seq_q))
+    step = min(problem.key_heads, max(1, room))
+    for b in range(problem.batch):
+        for head in range(0, problem.key_heads, step):
+            some = slice(head, head + step)
+            logits = queries[b, some].double() @ keys_of(k_cache, block_table, b, some).double().mT
+            logits *= problem.scaling
+            if hidden is not None:
+                logits.masked_fill_(hidden, float("-inf"))
+            logits -= logits.amax(-1, keepdim=True)
+            weights = logits.exp_()
+            out[b, some] = (weights @ keys_of(v_cache, block_table, b, some).double()) / weights.sum(-1, keepdim=True)
+    return out.reshape(q.shape)
+
+
+def keys_of(cache: torch.Tensor, block_table: torch.Tensor | None, sequence: int, heads: slice) -> torch.Tensor:
+    """(heads, length, head_dim): the keys, or values, of some heads of one sequence of a Decode, in order."""
+    if block_table is None:
+        return cache[sequence, heads]
+    return cache[block_table[sequence].long(), :, heads].flatten(0, 1).transpose(0, 1)
 
 
 def _custom(problem: Custom, inputs: Inputs) -> Any:

@@ -236,7 +236,7 @@ def test_a_captured_graph_follows_the_lengths(paged: bool) -> None:
 
 @pytest.mark.gpu
 def test_streams_and_graphs_at_once_do_not_meet() -> None:
-    """Calls that split their keys, on several streams and in a graph at the same time, each with an answer of its own."""
+    """Calls that split their keys, on several streams and in graphs at the same time: each has an answer of its own."""
     given = [call("cuda", length=8192) for _ in range(4)]
     for i, one in enumerate(given):
         one["q"].mul_(0.5 + i)

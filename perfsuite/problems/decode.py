@@ -1,0 +1,188 @@
+"""Attention of the newest tokens against a key-value cache: what a language model computes at every step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+from .base import Inputs, Scalar
+from .checks import ITEM_BYTES, dtype_name, positive, scale_factor, torch_dtype
+from .distributions import dominate, draw
+from .rivals import SDPA_NAMES, sdpa
+
+if TYPE_CHECKING:
+    import torch
+
+INDEX_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Decode:
+    """softmax(scale q k^T) v for the newest seq_q of `length` tokens, against the cache that holds them all.
+
+    kv_heads: fewer than heads for grouped queries; query head h reads kv head h // (heads // kv_heads).
+    seq_q: query i sees the keys j < length - (seq_q - 1 - i): causal, counted from the bottom right.
+    page_size: None for caches (batch, kv_heads, length, head_dim), or the tokens of a page of caches (pages, page_size,
+    kv_heads, head_dim), which a table (batch, pages of a sequence) puts in order; it must divide length.
+    Candidates are called `f(q, k_cache, v_cache, cache_lens)` with the table as the fifth argument where there is one,
+    and with `scale=...` where it differs from 1/sqrt(head_dim). Lengths and table are int32.
+
+    The pages of a sequence lie side by side but in random order. SDPA, which knows no pages, can therefore take the
+    same memory as a cache (batch, length, kv_heads, head_dim): with one query the order of the keys does not matter.
+    """
+
+    batch: int
+    heads: int
+    length: int
+    head_dim: int
+    _: KW_ONLY
+    kv_heads: int | None = None
+    seq_q: int = 1
+    page_size: int | None = None
+    scale: float | None = None
+    dtype: str = "float16"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "kv_heads", self.heads if self.kv_heads is None else self.kv_heads)
+        for what in ("batch", "heads", "length", "head_dim", "kv_heads", "seq_q"):
+            put(self, what, positive(what, getattr(self, what)))
+        if self.heads % self.key_heads:
+            raise ValueError(f"kv_heads is {self.kv_heads}; it must divide heads, which is {self.heads}")
+        if self.seq_q > self.length:
+            raise ValueError(f"seq_q is {self.seq_q}; it must be at most length, which is {self.length}")
+        if self.page_size is not None:
+            put(self, "page_size", positive("page_size", self.page_size))
+            if self.length % self.page_size:
+                raise ValueError(f"page_size is {self.page_size}; it must divide length, which is {self.length}")
+            if self.seq_q > 1:
+                raise ValueError(f"seq_q is {self.seq_q}; with a page_size it must be 1, for SDPA to be comparable")
+        put(self, "scale", scale_factor(self.scale))
+        put(self, "dtype", dtype_name("dtype", self.dtype))
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of the keys and values."""
+        assert self.kv_heads is not None  # __post_init__ filled it in
+        return self.kv_heads
+
+    @property
+    def scaling(self) -> float:
+        """The factor on the logits, with the default filled in."""
+        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
+
+    @property
+    def pages(self) -> int:
+        """Pages of one sequence; 0 where the cache has none."""
+        return 0 if self.page_size is None else self.length // self.page_size
+
+    @property
+    def family(self) -> str:
+        return "decode"
+
+    @property
+    def name(self) -> str:
+        heads = str(self.heads) if self.heads == self.kv_heads else f"{self.heads}/{self.kv_heads}"
+        queries = "" if self.seq_q == 1 else f" {self.seq_q} queries"
+        paged = "" if self.page_size is None else f" pages of {self.page_size}"
+        scale = "" if self.scale is None else f" scale {self.scale:g}"
+        return f"{self.batch}x{heads}x{self.length}x{self.head_dim} {self.dtype}{queries}{paged}{scale}"
+
+    @property
+    def params(self) -> dict[str, Scalar]:
+        return {
+            "batch": self.batch,
+            "heads": self.heads,
+            "kv_heads": self.kv_heads,
+            "seq_q": self.seq_q,
+            "length": self.length,
+            "head_dim": self.head_dim,
+            "page_size": self.page_size,
+            "scale": self.scale,
+            "dtype": self.dtype,
+        }
+
+    @property
+    def flops(self) -> float:
+        """Two products of two operations a visible pair and channel; softmax is left out."""
+        pairs = self.seq_q * self.length - self.seq_q * (self.seq_q - 1) // 2
+        return 4.0 * self.batch * self.heads * pairs * self.head_dim
+
+    @property
+    def bytes(self) -> float:
+        """The cache and the queries read once, the output written once, lengths and table read."""
+        elements = 2 * self.heads * self.seq_q + 2 * self.key_heads * self.length
+        return float(self.batch * (elements * self.head_dim * ITEM_BYTES[self.dtype] + (1 + self.pages) * INDEX_BYTES))
+
+    @property
+    def default_rival(self) -> str:
+        return "sdpa"
+
+    def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
+        """(q, k_cache, v_cache, cache_lens), and a block table where there are pages, on the generator's device."""
+        import torch
+
+        dtype, device = torch_dtype(self.dtype), generator.device
+
+        def cache(role: str, axis: int) -> torch.Tensor:
+            # The axis is that of (batch, kv_heads, length, head_dim), which is how the sum runs.
+            if self.page_size is None:
+                shape = (self.batch, self.key_heads, self.length, self.head_dim)
+                return draw(distribution, shape, dtype, generator, role=role, axis=axis)
+            shape = (self.batch, self.length, self.key_heads, self.head_dim)
+            return draw(distribution, shape, dtype, generator, role=role, axis=-3 if axis == -2 else axis)
+
+        q_shape = (self.batch, self.heads, self.seq_q, self.head_dim)
+        q = draw(distribution, q_shape, dtype, generator, role="q")
+        k, v = cache("k", -1), cache("v", -2)
+        if distribution == "dominant":
+            keys = k if self.page_size is None else k.transpose(1, 2)
+            # Only the first tokens: each query, even the one that sees the least, sees those.
+            seen = self.length - self.seq_q + 1
+            q = dominate(q, keys[:, :, :seen], scale=self.scaling, causal=False, generator=generator)
+        kwargs: dict[str, Any] = {} if self.scale is None else {"scale": self.scale}
+        lens = torch.full((self.batch,), self.length, dtype=torch.int32, device=device)
+        if self.page_size is None:
+            return Inputs((q, k, v, lens), kwargs)
+        pool = (self.batch * self.pages, self.page_size, self.key_heads, self.head_dim)
+        order = torch.rand((self.batch, self.pages), generator=generator, device=device).argsort(1)
+        first = torch.arange(self.batch, device=device)[:, None] * self.pages
+        return Inputs((q, k.view(pool), v.view(pool), lens, (first + order).to(torch.int32)), kwargs)
+
+    def rival(self, name: str) -> Callable[..., Any]:
+        """SDPA by its own choice, or through one backend (RivalUnavailableError at the call where it refuses)."""
+        if name not in SDPA_NAMES:
+            raise ValueError(f"rival is {name!r}; a decode's rival must be one of {', '.join(SDPA_NAMES)}")
+        attention = sdpa(name.partition(":")[2] or None, grouped=self.heads != self.kv_heads)
+        masks: dict[torch.device, torch.Tensor] = {}
+
+        def library_decode(
+            q: torch.Tensor,
+            k_cache: torch.Tensor,
+            v_cache: torch.Tensor,
+            cache_lens: torch.Tensor,
+            block_table: torch.Tensor | None = None,
+            **kwargs: Any,
+        ) -> torch.Tensor:
+            if self.seq_q > 1:
+                if q.device not in masks:  # SDPA's own causal mask is aligned at the top left
+                    masks[q.device] = self.visible(q.device)
+                kwargs["attn_mask"] = masks[q.device]
+            return attention(q, self.in_memory(k_cache), self.in_memory(v_cache), **kwargs)
+
+        return library_decode
+
+    def visible(self, device: torch.device) -> torch.Tensor:
+        """(seq_q, length): which keys each query sees."""
+        import torch
+
+        last = torch.arange(self.length - self.seq_q, self.length, device=device)
+        return torch.arange(self.length, device=device) <= last[:, None]
+
+    def in_memory(self, cache: torch.Tensor) -> torch.Tensor:
+        """A cache as (batch, kv_heads, length, head_dim), the keys of pages in the order in which they lie in memory."""
+        if self.page_size is None:
+            return cache
+        return cache.view(self.batch, self.length, self.key_heads, self.head_dim).transpose(1, 2)
