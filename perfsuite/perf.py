@@ -105,8 +105,8 @@ def _problem(value: Any) -> Problem:
     missing = [name for name in ("family", "name", "inputs", "rival") if not hasattr(value, name)]
     if missing:
         raise TypeError(
-            f"the problem is {value!r}, which has no {', '.join(missing)}; give a Gemm, an Attention, a Decode or another "
-            "perfsuite problem first, the candidate second"
+            f"the problem is {value!r}, which has no {', '.join(missing)}; give a Gemm, an Attention, a Decode or "
+            "another perfsuite problem first, the candidate second"
         )
     return value
 

@@ -182,7 +182,7 @@ class Decode:
         return torch.arange(self.length, device=device) <= last[:, None]
 
     def in_memory(self, cache: torch.Tensor) -> torch.Tensor:
-        """A cache as (batch, kv_heads, length, head_dim), the keys of pages in the order in which they lie in memory."""
+        """A cache as (batch, kv_heads, length, head_dim), the keys of pages in the order of memory."""
         if self.page_size is None:
             return cache
         return cache.view(self.batch, self.length, self.key_heads, self.head_dim).transpose(1, 2)

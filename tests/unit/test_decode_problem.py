@@ -73,7 +73,7 @@ def test_the_library_passes_its_own_oracle_and_a_shifted_one_does_not(problem: D
 
 def test_pages_are_shuffled_within_their_sequence() -> None:
     problem = Decode(4, 8, 256, 32, kv_heads=2, page_size=16)
-    q, k, v, lens, table = problem.inputs(generator()).args
+    _, k, v, lens, table = problem.inputs(generator()).args
     assert k.shape == v.shape == (4 * 16, 16, 2, 32)
     assert lens.tolist() == [256] * 4
     assert table.dtype == lens.dtype == torch.int32
