@@ -1,0 +1,65 @@
+"""Links between host and devices, and between devices: what they are, what they could carry, what they carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PCIE_TRANSFERS = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9}
+"""Transfers a second of a lane by generation (PCI-SIG)."""
+OLD_ENCODING, NEW_ENCODING, FLIT_ENCODING = 8.0 / 10.0, 128.0 / 130.0, 242.0 / 256.0
+"""Payload of what is sent: generations 1 and 2, 3 to 5, 6. Headers of packets take some more."""
+NVLINK_BYTES = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
+"""Bytes a second of one link in one direction, by version (NVIDIA's data sheets: 18 of version 4 are 450 GB/s)."""
+COLLECTIVES = {"all_reduce": lambda ranks: 2.0 * (ranks - 1) / ranks, "all_gather": lambda ranks: (ranks - 1) / ranks}
+"""What of a collective's bytes crosses each link at least: bus bandwidth = this x bytes / seconds (nccl-tests,
+PERFORMANCE.md); bytes are those of the whole result."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction between two ends, measured. Bytes and seconds."""
+
+    source: str
+    target: str
+    kind: str
+    """ "PCIe 5.0 x16", "NVLink 4 x18", "pageable PCIe 5.0 x16"."""
+    bytes_a_second: float
+    latency_seconds: float
+    """Of a copy of a few bytes, until the host knows that it has arrived."""
+    peak_bytes_a_second: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Measured over the peak."""
+        return None if self.peak_bytes_a_second is None else self.bytes_a_second / self.peak_bytes_a_second
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective over all GPUs, measured."""
+
+    name: str
+    ranks: int
+    bytes: float
+    """Of the result on each rank."""
+    seconds: float
+    latency_seconds: float
+    """Of the same on a few bytes."""
+
+    @property
+    def bus_bytes_a_second(self) -> float:
+        """Comparable with a link's bandwidth, whatever the number of ranks."""
+        return COLLECTIVES[self.name](self.ranks) * self.bytes / self.seconds
+
+
+def pcie_peak(generation: int, width: int) -> float | None:
+    """Bytes a second in one direction; None for a generation that is not known."""
+    if generation not in PCIE_TRANSFERS:
+        return None
+    encoding = OLD_ENCODING if generation < 3 else FLIT_ENCODING if generation >= 6 else NEW_ENCODING
+    return PCIE_TRANSFERS[generation] * width * encoding / 8.0
+
+
+def nvlink_peak(version: int, links: int) -> float | None:
+    """Bytes a second in one direction over all links; None for a version that is not known."""
+    return NVLINK_BYTES[version] * links if version in NVLINK_BYTES and links else None
