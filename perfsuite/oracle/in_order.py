@@ -59,8 +59,8 @@ def _attention(
     rows = chosen if only is None else only[chosen]
     queries, keys, values = q[-1, -1][rows].float(), k[-1, -1].float(), v[-1, -1].float()
     logits = _running(queries, keys.mT) * problem.scaling
-    if problem.causal:
-        logits.masked_fill_(torch.arange(problem.keys, device=q.device) > rows[:, None], float("-inf"))
+    if problem.causal or problem.banded:
+        logits.masked_fill_(~problem.visible(rows, torch.arange(problem.keys, device=q.device)), float("-inf"))
     weights = (logits - logits.amax(-1, keepdim=True)).exp_()
     total = _running(weights, torch.ones_like(values[:, :1]))
     return _running(weights, values) / total, right[-1, -1][chosen]

@@ -105,18 +105,26 @@ def _attention(
             block = slice(start, start + step)
             at = positions[block]
             # The masked tail of a block is never formed: half the work of a causal case.
-            seen = problem.keys
-            if problem.causal:
-                last = int(rows[block].max()) if rows is not None else min(start + step, count) - 1
-                seen = min(problem.keys, last + 1)
-            logits = queries[some, :, block].double() @ k64[:, :, :seen].mT
+            seen = slice(0, problem.keys)
+            if problem.causal or problem.banded:
+                first, last = start, min(start + step, count) - 1
+                if rows is not None:
+                    first, last = int(rows[block].min()), int(rows[block].max())
+                seen = slice(problem.span(first)[0], max(1, problem.span(last)[1]))
+                if seen.start >= seen.stop:  # no query of the block sees a key
+                    out[some, :, block] = 0.0
+                    continue
+            logits = queries[some, :, block].double() @ k64[:, :, seen].mT
             logits *= problem.scaling
-            if problem.causal:
-                logits.masked_fill_(torch.arange(seen, device=device) > at[:, None], float("-inf"))
+            if problem.causal or problem.banded:
+                visible = problem.visible(at, torch.arange(seen.start, seen.stop, device=device))
+                logits.masked_fill_(~visible, float("-inf"))
             # Softmax in place, divided out at the end: the block is the largest thing in memory.
             logits -= logits.amax(-1, keepdim=True)
             weights = logits.exp_()
-            out[some, :, block] = (weights @ v64[:, :, :seen]) / weights.sum(-1, keepdim=True)
+            out[some, :, block] = (weights @ v64[:, :, seen]) / weights.sum(-1, keepdim=True)
+            if problem.banded:  # a query that sees no key gives zeros
+                out[some, :, block].masked_fill_(~visible.any(-1)[:, None], 0.0)
     return out.reshape(q.shape)
 
 

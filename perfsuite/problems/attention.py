@@ -8,8 +8,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from .base import Inputs, Scalar
-from .checks import ITEM_BYTES, dtype_name, flag, positive, scale_factor, torch_dtype
+from .checks import ITEM_BYTES, dtype_name, flag, positive, scale_factor, torch_dtype, window_sides
 from .distributions import dominate, draw
+from .masked_rivals import masked_attention
 from .rivals import SDPA_NAMES, sdpa
 
 if TYPE_CHECKING:
@@ -23,7 +24,11 @@ class Attention:
     kv_heads: fewer than heads for grouped queries; query head h reads kv head h // (heads // kv_heads).
     causal: query i sees keys j <= i, counted from the top left, as SDPA does.
     scale: 1/sqrt(head_dim) unless given.
-    Candidates are called `f(q, k, v)`, with `is_causal=True` and `scale=...` only where they differ from the default.
+    bottom_right: the diagonal ends where the last query meets the last key, for `causal` and `window` alike.
+    window: (left, right), FlashAttention's: query i sees the keys from `left` before the diagonal to `right` behind it;
+        -1 for no limit.
+    Candidates are called `f(q, k, v)`, with `is_causal=True`, `scale=...`, `bottom_right=True` and `window=...` only
+    where they differ from the default.
     """
 
     batch: int
@@ -36,6 +41,8 @@ class Attention:
     causal: bool = False
     scale: float | None = None
     dtype: str = "float16"
+    bottom_right: bool = False
+    window: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -46,6 +53,8 @@ class Attention:
         if self.heads % self.key_heads:
             raise ValueError(f"kv_heads is {self.kv_heads}; it must divide heads, which is {self.heads}")
         flag("causal", self.causal)
+        flag("bottom_right", self.bottom_right)
+        put(self, "window", window_sides(self.window))
         put(self, "scale", scale_factor(self.scale))
         put(self, "dtype", dtype_name("dtype", self.dtype))
 
@@ -68,11 +77,35 @@ class Attention:
 
     @property
     def pairs(self) -> int:
-        """(query, key) pairs that one head forms: all of them, or those on and under the causal diagonal."""
+        """(query, key) pairs that one head forms: all of them, or those that the mask lets through."""
+        if self.banded:
+            return sum(max(0, end - first) for first, end in map(self.span, range(self.seq_q)))
         if not self.causal:
             return self.seq_q * self.keys
         corner = min(self.seq_q, self.keys)
         return corner * (corner + 1) // 2 + (self.seq_q - corner) * self.keys
+
+    @property
+    def banded(self) -> bool:
+        """Whether the mask is more than nothing and more than causal from the top left."""
+        return self.bottom_right or self.window is not None
+
+    def span(self, query: int) -> tuple[int, int]:
+        """The keys that a query sees: the first, and the one behind the last; none where the second is no larger."""
+        diagonal = query + (self.keys - self.seq_q if self.bottom_right else 0)
+        left, right = self.window or (-1, -1)
+        right = 0 if self.causal else right
+        first = 0 if left < 0 else diagonal - left
+        end = self.keys if right < 0 else diagonal + right + 1
+        return max(0, first), min(self.keys, end)
+
+    def visible(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """(queries, keys), bool: which of the keys each query sees, both given by their positions."""
+        behind = keys - (queries + (self.keys - self.seq_q if self.bottom_right else 0))[:, None]
+        left, right = self.window or (-1, -1)
+        right = 0 if self.causal else right
+        seen = behind <= (right if right >= 0 else self.keys + self.seq_q)
+        return seen if left < 0 else seen & (behind >= -left)
 
     @property
     def family(self) -> str:
@@ -83,12 +116,18 @@ class Attention:
         heads = str(self.heads) if self.heads == self.kv_heads else f"{self.heads}/{self.kv_heads}"
         length = str(self.seq_q) if self.seq_q == self.seq_kv else f"{self.seq_q}/{self.seq_kv}"
         mask = " causal" if self.causal else ""
+        mask += " bottom-right" if self.bottom_right else ""
+        mask += "" if self.window is None else f" window {self.window[0]},{self.window[1]}"
         scale = "" if self.scale is None else f" scale {self.scale:g}"
         return f"{self.batch}x{heads}x{length}x{self.head_dim} {self.dtype}{mask}{scale}"
 
     @property
     def params(self) -> dict[str, Scalar]:
-        return {
+        # What a case does not use is left out, so that cases recorded before there was such a mask keep their names.
+        band: dict[str, Scalar] = {"bottom_right": True} if self.bottom_right else {}
+        if self.window is not None:
+            band |= {"window_left": self.window[0], "window_right": self.window[1]}
+        return band | {
             "batch": self.batch,
             "heads": self.heads,
             "kv_heads": self.kv_heads,
@@ -108,6 +147,8 @@ class Attention:
     @property
     def bytes(self) -> float:
         seen = min(self.seq_q, self.keys) if self.causal else self.keys
+        if self.banded:  # what any query sees lies between what the first and the last see
+            seen = max(0, self.span(self.seq_q - 1)[1] - self.span(0)[0])
         elements = 2 * self.heads * self.seq_q + 2 * self.key_heads * seen
         return float(self.batch * elements * self.head_dim * ITEM_BYTES[self.dtype])
 
@@ -127,16 +168,27 @@ class Attention:
         k = operand("k", self.key_heads, self.keys, -1)
         v = operand("v", self.key_heads, self.keys, -2)
         if distribution == "dominant":
-            q = dominate(q, k, scale=self.scaling, causal=self.causal, generator=generator)
+            spans = [self.span(query) for query in range(self.seq_q)] if self.banded else None
+            q = dominate(q, k, scale=self.scaling, causal=self.causal, generator=generator, spans=spans)
         kwargs: dict[str, Any] = {}
         if self.causal:
             kwargs["is_causal"] = True
         if self.scale is not None:
             kwargs["scale"] = self.scale
+        if self.bottom_right:
+            kwargs["bottom_right"] = True
+        if self.window is not None:
+            kwargs["window"] = self.window
         return Inputs((q, k, v), kwargs)
 
     def rival(self, name: str) -> Callable[..., Any]:
-        """SDPA by its own choice, or through one backend (RivalUnavailableError at the call where it refuses)."""
+        """SDPA by its own choice, or through one backend (RivalUnavailableError at the call where it refuses).
+
+        SDPA knows no window: see masked_rivals for what takes its place there.
+        """
         if name not in SDPA_NAMES:
             raise ValueError(f"rival is {name!r}; an attention's rival must be one of {', '.join(SDPA_NAMES)}")
-        return sdpa(name.partition(":")[2] or None, grouped=self.heads != self.kv_heads)
+        backend, grouped = name.partition(":")[2] or None, self.heads != self.kv_heads
+        if self.banded:
+            return masked_attention(self, backend, grouped=grouped)
+        return sdpa(backend, grouped=grouped)

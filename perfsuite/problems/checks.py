@@ -50,6 +50,18 @@ def scale_factor(value: Any) -> float | None:
     return float(value)
 
 
+def window_sides(value: Any) -> tuple[int, int] | None:
+    """A sliding window: None, or a pair of whole numbers of keys, -1 for a side without a limit."""
+    if value is None:
+        return None
+    pair = tuple(value) if isinstance(value, list | tuple) else ()
+    if len(pair) != 2 or not all(isinstance(side, int) and not isinstance(side, bool) and side >= -1 for side in pair):
+        raise ValueError(
+            f"window is {value!r}; it must be a pair of whole numbers of keys, (left, right), -1 for no limit, or None"
+        )
+    return pair
+
+
 def torch_dtype(name: str) -> torch.dtype:
     """The `torch.dtype` of a plain name."""
     import torch

@@ -49,12 +49,18 @@ def draw(
 
 
 def dominate(
-    q: torch.Tensor, k: torch.Tensor, *, scale: float, causal: bool, generator: torch.Generator
+    q: torch.Tensor,
+    k: torch.Tensor,
+    *,
+    scale: float,
+    causal: bool,
+    generator: torch.Generator,
+    spans: list[tuple[int, int]] | None = None,
 ) -> torch.Tensor:
     """Queries that each point at one key, so that one logit a row stands far above the rest.
 
     q: (batch, heads, seq_q, head_dim); k: (batch, kv_heads, seq_kv, head_dim). Under a causal mask the key is one that
-    the query sees.
+    the query sees; `spans` says which those are, first and end for each query, where the mask is another.
     """
     import torch
 
@@ -64,7 +70,11 @@ def dominate(
     seen = torch.full((seq_q,), seq_kv, device=q.device)
     if causal:
         seen = torch.arange(1, seq_q + 1, device=q.device).clamp(max=seq_kv)
-    target = (share * seen).long().clamp(max=seq_kv - 1)
+    first = torch.zeros_like(seen)
+    if spans is not None:
+        first, end = torch.tensor(spans, device=q.device).unbind(-1)
+        seen = (end - first).clamp(min=0)
+    target = (first + share * seen).long().clamp(min=0, max=seq_kv - 1)
     keys = k.repeat_interleave(heads // kv_heads, dim=1) if heads != kv_heads else k
     aimed = torch.gather(keys, 2, target.unsqueeze(-1).expand(-1, -1, -1, head_dim)).float()
     # A zero scale makes every logit zero whatever the query is.
