@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.record.store import read_record
-from perfsuite.report import calibration, markdown, summary
+from perfsuite.report import calibration, exploits, markdown, summary
 
 Filters = Mapping[str, str]
 _BLOCK = re.compile(
@@ -105,6 +105,8 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "summary": summed,
     "calibration": calibration.gates_table,
     "peers": calibration.peers_table,
+    "exploits": exploits.exploits_table,
+    "downgrades": exploits.downgrades_table,
 }
 """Kind of block -> what makes its body from the path of a record and the filters."""
 
