@@ -14,6 +14,7 @@ import ctypes
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ OWN_TORCH = importlib.util.find_spec("torch") is not None
 TORCH_VENV = ["--system-site-packages"] if OWN_TORCH else []
 DEVICE_CODE = "ext/csrc/cuda"
 ASV = "benchmarks_asv/asv.conf.json"
+PORTABLE_SERIES = r"^gates\.(attention|gemm)\.track_(candidate_seconds|rival_seconds|time_ratio|error_ratio)"
 SCREENSHOT = ("--screenshot", ".perfsuite/asv/page.png")
 CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
 
@@ -117,19 +119,16 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_params=TORCH_VENV)
 def history(session: nox.Session) -> None:
-    """Build and gate commits that asv has not seen yet, ten at most; or, after `--`, those that you name (HEAD^!)."""
+    """Build and gate commits that asv has not seen yet, ten at most; or, after `--`, those that you name."""
+    for named in session.posargs:
+        line = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{named}^{{commit}}"]
+        if subprocess.run(line, cwd=ROOT, check=False, stdout=subprocess.DEVNULL).returncode:
+            session.error(f"{named!r} names no commit of this repository; the history is as it was")
     install_project(session)
-    portable = [] if sees_gpu() else ["--portable"]
-    answer = session.run("perfsuite", "export", "machine", *portable, silent=True)
+    # Without a GPU the series that only a card has are left alone: each case of them would be started to be skipped.
+    portable = [] if sees_gpu() else ["--portable", "--seconds=0.2", f"--bench={PORTABLE_SERIES}"]
     session.run("perfsuite", "export", "cases", "--output", "benchmarks_asv/cases.json")
-    # Without a GPU the cases that need a Hopper card are left alone: each would cost a process to be skipped.
-    only = ["--bench", r"^gates\.(attention|gemm|resources)\."] if portable else []
-    asv = ["asv", "run", "--config", ASV, "--machine", str(answer).strip().splitlines()[-1], "--append-samples", *only]
-    build = {"CUDA_LLM_OPS_BUILD": "portable", "PERFSUITE_ASV_OPTIONS": "--perf-seconds=0.3"} if portable else {}
-    for named in session.posargs:  # asv would answer an unknown one with a traceback
-        session.run("git", "rev-list", "--max-count=1", named, "--", external=True, silent=True)
-    for commits in [[one] for one in session.posargs] or [["NEW", "--steps=10"]]:
-        session.run(*asv, *commits, env=build)
+    session.run("perfsuite", "history", "--asv", *portable, *session.posargs)
     session.run("pytest", "-q", "tests/history/test_ab_whole.py", env={"PERFSUITE_WHOLE": "1"})
 
 

@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from perfsuite.history import series  # noqa: E402
 from perfsuite.history.asv_results import DECLARED_FILE, asv_value, read_declared  # noqa: E402
+from perfsuite.record.fingerprint import COMMIT_VARIABLE  # noqa: E402
 from perfsuite.record.schema import RecordError  # noqa: E402
 from perfsuite.record.store import read_record  # noqa: E402
 
@@ -63,8 +64,9 @@ def _run(record: Path) -> subprocess.CompletedProcess[str]:
     gpu = cuda_llm_ops.build_info()["flavour"] == "cuda" and torch.cuda.is_available()
     tests = os.environ.get(TESTS_VARIABLE, "tests/perf" if gpu else "tests/perf --ignore=tests/perf/hopper").split()
     options = os.environ.get(OPTIONS_VARIABLE, "").split()
-    commit = {"PERFSUITE_COMMIT": os.environ["ASV_COMMIT"]} if "ASV_COMMIT" in os.environ else {}
+    commit = {COMMIT_VARIABLE: os.environ["ASV_COMMIT"]} if "ASV_COMMIT" in os.environ else {}
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
+    line += ["-p", "perfsuite.history.front"]  # the same rounds and set-ups at every commit, whatever the targets
     return subprocess.run(
         [*line, "--gpu" if gpu else "--perf-portable", f"--perf-record={record}", *options, *tests],
         cwd=ROOT,  # so that the perfsuite of the checkout is imported; its kernels lie in ext/, out of the way

@@ -23,6 +23,7 @@ from perfsuite.history.commits import HistoryError
 from perfsuite.record.store import latest_path, read_record
 
 if TYPE_CHECKING:
+    from perfsuite.history.machines import Machine
     from perfsuite.history.series import Declared
 
 HELP = "add a record to asv's history; list the cases of a suite"
@@ -149,6 +150,12 @@ def _page(arguments: argparse.Namespace) -> int:
 
 
 def _machine(arguments: argparse.Namespace) -> int:
+    print(this_machine(portable=arguments.portable, name=arguments.name)["machine"])
+    return 0
+
+
+def this_machine(*, portable: bool, name: str | None) -> Machine:
+    """What this machine is, which asv is told too; HistoryError where that takes a torch that is not there."""
     from perfsuite.history.asv_results import asv_itself
     from perfsuite.history.machines import machine_of, named
     from perfsuite.record.fingerprint import fingerprint
@@ -157,8 +164,7 @@ def _machine(arguments: argparse.Namespace) -> int:
         import torch
     except ImportError as error:
         raise HistoryError(f"{error}: torch is needed to tell what this machine is") from None
-    device = "cuda" if torch.cuda.is_available() and not arguments.portable else "cpu"
-    machine = named(machine_of(fingerprint(Path.cwd(), device=device)), arguments.name)
+    device = "cuda" if torch.cuda.is_available() and not portable else "cpu"
+    machine = named(machine_of(fingerprint(Path.cwd(), device=device)), name)
     asv_itself().machine.MachineCollection.save(machine["machine"], machine)
-    print(machine["machine"])
-    return 0
+    return machine

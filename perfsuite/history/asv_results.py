@@ -62,7 +62,7 @@ def export(
         {},
     )
     _load_old(made, results)
-    _check_machine(results, key)
+    check_machine(results, key)
     added, known = _add(made, benchmarks, series.values(cases))
     _skip(made, benchmarks, listed)
     results.mkdir(parents=True, exist_ok=True)
@@ -151,8 +151,7 @@ def _commit_of(cases: Sequence[Mapping[str, Any]], repository: Path, allow_dirty
 
 def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str, Any]]:
     """Every series as asv describes a benchmark: those already there, and those declared."""
-    path = results / "benchmarks.json"
-    found: dict[str, dict[str, Any]] = _load_json(path, 2) if path.exists() else {}
+    found = read_benchmarks(results)
     for group, measures in declared.items():
         for name, cases in measures.items():
             measure = series.BY_NAME.get(name)
@@ -178,6 +177,25 @@ def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str,
     return found
 
 
+def read_benchmarks(results: Path) -> dict[str, dict[str, Any]]:
+    """Every series as asv describes it; none where nothing has been written yet. HistoryError for a broken file."""
+    path = results / "benchmarks.json"
+    return _load_json(path, 2) if path.exists() else {}
+
+
+def keep_series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
+    """Enter series and cases again that stood in benchmarks.json before asv wrote it anew from what it discovered."""
+    asv, now = asv_itself(), read_benchmarks(results)
+    kept: dict[str, Any] = {name: dict(benchmark) for name, benchmark in known.items()}
+    for name, benchmark in now.items():
+        before = kept.get(name)
+        kept[name] = benchmark
+        if before and before.get("version") == benchmark.get("version") and before["params"] and benchmark["params"]:
+            old, new = before["params"][0], benchmark["params"][0]
+            kept[name] = {**benchmark, "params": [[*old, *(case for case in new if case not in old)]]}
+    asv.util.write_json(str(results / "benchmarks.json"), kept, asv.benchmarks.Benchmarks.api_version)
+
+
 def _load_old(made: Any, results: Path) -> None:
     path, key = results / made._filename, dict(made.params)
     if not path.exists():
@@ -197,7 +215,8 @@ def load_results(path: Path) -> Any:
         raise HistoryError(f"{path} is not a result file of asv: {type(error).__name__}: {error}") from None
 
 
-def _check_machine(results: Path, key: Machine) -> None:
+def check_machine(results: Path, key: Machine) -> None:
+    """HistoryError where the results have a machine of that name that is another card."""
     path = results / key["machine"] / "machine.json"
     if not path.exists():
         return

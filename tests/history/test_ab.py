@@ -188,7 +188,7 @@ def test_a_commit_that_does_not_build_is_named_and_leaves_nothing(
     assert f"{repository.commits[-1][:12]} does not build: " in err
     assert "no such thing" in err
     assert repository.git("worktree", "list").count("\n") == 0
-    assert list(Path(".perfsuite/ab").iterdir()) == []
+    assert {path.name for path in Path(".perfsuite/ab").iterdir()} <= {".lock", ".objects"}
 
 
 def test_another_cards_record_is_no_base(

@@ -1,0 +1,125 @@
+"""`asv run` with its failures told: one sentence, and the history as it was before.
+
+asv answers an unknown commit with a traceback, enters one that does not build as failed in every series, and forgets
+the series that it has not measured itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfsuite.history.asv_results import check_machine, check_results, keep_series, load_results, read_benchmarks
+from perfsuite.history.commits import HistoryError, full_commit
+from perfsuite.history.machines import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUCCEEDED = (0, 2)
+"""asv's exit codes of a run that counts: all well; some benchmark failed, such as that of a wrong case."""
+TAIL_LINES = 200
+
+
+def asv_run(
+    root: Path,
+    config: Path,
+    commits: Sequence[str],
+    machine: Machine,
+    *,
+    new: int = 10,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Let asv build and measure commits (without any: up to `new` that it does not know), and check what it leaves.
+
+    machine: as `machine_of` gives it; asv must know it (`perfsuite export machine`). HistoryError where a commit is
+    unknown or does not build, where the history cannot be read, or where it is of another card under the same name; the
+    results are then as they were.
+    """
+    hashes = [full_commit(root, name) for name in commits]
+    results, known = config.parent / "results", {}
+    if (results / "benchmarks.json").exists():
+        check_results(results)
+        check_machine(results, machine)
+        known = read_benchmarks(results)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed, _unless_it_fails(results):
+        listed.write("\n".join(hashes))
+        listed.flush()
+        chosen = [f"HASHFILE:{listed.name}"] if hashes else ["NEW", f"--steps={new}"]
+        line = ["run", "--config", str(config), "--machine", machine["machine"], "--append-samples", *options, *chosen]
+        code, said = _asv(line, root, environment or {})
+        if code == 1 and not hashes and "No commit hashes selected" in said:
+            return
+        if code not in SUCCEEDED:
+            raise HistoryError(f"asv could not measure {_named(commits)}: {_telling(said)}")
+        for name, commit in zip(commits, hashes, strict=True):
+            _check_measured(results / machine["machine"], name, commit, said)
+        keep_series(results, known)
+
+
+def _asv(line: Sequence[str], root: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run asv; its exit code and the last of its words, all of which are passed on as they come."""
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    with subprocess.Popen(
+        [sys.executable, "-m", "asv", *line],
+        cwd=root,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        for text in running.stdout:
+            print(text, end="", flush=True)
+            tail.append(text)
+    return running.returncode, "".join(tail)
+
+
+def _check_measured(folder: Path, name: str, commit: str, said: str) -> None:
+    """HistoryError where asv entered the commit with nothing but failures: it did not build, or no gate ran."""
+    files = [load_results(path) for path in sorted(folder.glob(f"{commit[:8]}-*.json"))]
+    mine = [one for one in files if one.commit_hash == commit]
+    if not mine:
+        raise HistoryError(f"asv left no results of {name}: {_telling(said)}")
+    for one in mine:
+        values = [value for key in one.get_all_result_keys() for value in one.get_result_value(key, []) or [None]]
+        if values and all(value is None for value in values):
+            raise HistoryError(f"{name} does not build, or its gates do not run: {_telling(said)}")
+
+
+@contextmanager
+def _unless_it_fails(results: Path) -> Iterator[None]:
+    """Put the results back as they were where what is done with them raises."""
+    with tempfile.TemporaryDirectory(prefix="perfsuite-history-") as folder:
+        before = Path(folder) / "results"
+        if results.is_dir():
+            shutil.copytree(results, before)
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(results, ignore_errors=True)
+            if before.is_dir():
+                shutil.copytree(before, results)
+            raise
+
+
+def _named(commits: Sequence[str]) -> str:
+    return ", ".join(commits) if commits else "the new commits"
+
+
+def _telling(said: str) -> str:
+    """The line that says most of what asv printed: a compiler's or Python's error, or the last there is."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\berror:|Error:|failed to compile", line)]
+    return (errors or lines or ["it said nothing"])[-1][:300]
