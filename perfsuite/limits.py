@@ -1,11 +1,11 @@
-"""The markers that limit something other than time: memory, launches, waiting. Each becomes a case of its own."""
+"""The markers that limit something other than the speed against a rival. Each becomes a case of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfsuite.markers import GROWTH, Launches, MemoryTarget, NoSync
+from perfsuite.markers import GROWTH, Alignment, Launches, MemoryTarget, NoSync, RooflineTarget
 from perfsuite.verdict.outcome import Reason, Verdict
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from perfsuite.problems.base import Problem
 
 PEAK_BYTES, LAUNCHES, SYNCHRONISES = "peak_bytes", "launches", "synchronises"
+SECONDS, ATTAINABLE = "seconds", "attainable_flops"
 Measure = Callable[[str, "Problem"], float]
 """Resource and problem -> its value for the candidate under test."""
 
@@ -21,7 +22,7 @@ class Limit(NamedTuple):
     """What came of one limit."""
 
     aspect: str
-    """What the record calls it: "memory", "growth", "launches", "no_sync"."""
+    """What the record calls it: "memory", "growth", "launches", "no_sync", "roofline", "alignment"."""
     met: bool
     reason: Reason
     sentence: str
@@ -41,6 +42,10 @@ def check(asked: Sequence[Any], problem: Problem, measure: Measure) -> Iterator[
             waits = measure(SYNCHRONISES, problem)
             sentence = "the call waits for the device" if waits else "the call returns without waiting for the device"
             yield _limit("no_sync", not waits, Reason.SYNCHRONISES, sentence, {SYNCHRONISES: float(waits)})
+        elif isinstance(limit, RooflineTarget):
+            yield _roofline(limit, problem, measure)
+        elif isinstance(limit, Alignment):
+            yield _alignment(limit, problem, measure)
 
 
 def _memory(limit: MemoryTarget, problem: Problem, measure: Measure) -> Iterator[Limit]:
@@ -59,6 +64,38 @@ def _memory(limit: MemoryTarget, problem: Problem, measure: Measure) -> Iterator
         )
         measured = {PEAK_BYTES: peak, "peak_bytes_doubled": doubled, "exponent": power}
         yield _limit("growth", power <= GROWTH[limit.growth], Reason.TOO_MUCH_MEMORY, sentence, measured)
+
+
+def _roofline(limit: RooflineTarget, problem: Problem, measure: Measure) -> Limit:
+    if problem.flops is None or problem.bytes is None:
+        raise ValueError(f"roofline_target needs the FLOPs and bytes of a call, which {problem.name} does not say")
+    attainable, seconds = measure(ATTAINABLE, problem), measure(SECONDS, problem)
+    share = problem.flops / seconds / attainable
+    sentence = (
+        f"{share:.1%} of the attainable {attainable / 1e12:.4g} TFLOPS at {problem.flops / problem.bytes:.4g} FLOPs a "
+        f"byte, at least {limit.at_least:.1%} asked: {seconds * 1e6:.4g} us"
+    )
+    measured = {SECONDS: seconds, ATTAINABLE: attainable, "share": share}
+    return _limit("roofline", share >= limit.at_least, Reason.TOO_SLOW, sentence, measured)
+
+
+def _alignment(limit: Alignment, problem: Problem, measure: Measure) -> Limit:
+    from perfsuite.analyze.resources import at_dim
+
+    name, other = at_dim(problem, limit.dim)
+    own, there = measure(SECONDS, problem), measure(SECONDS, other)
+    drop = there / own * _flops(problem) / _flops(other) - 1.0
+    sentence = (
+        f"a FLOP takes {drop:+.0%} time at {name} {limit.dim} against {problem.params[name]} ({there * 1e6:.4g} us, "
+        f"{own * 1e6:.4g} us), at most {limit.max_drop:+.0%} allowed"
+    )
+    measured = {SECONDS: own, "misaligned_seconds": there, "drop": drop}
+    return _limit("alignment", drop <= limit.max_drop, Reason.TOO_SLOW, sentence, measured)
+
+
+def _flops(problem: Problem) -> float:
+    assert problem.flops is not None  # at_dim knows no problem without
+    return problem.flops
 
 
 def comparison_of(limit: Limit, checked: Comparison) -> Comparison:

@@ -54,6 +54,19 @@ class NoSync(NamedTuple):
     """A call must not wait for the device."""
 
 
+class RooflineTarget(NamedTuple):
+    """The least share of what the roofline lets a call attain."""
+
+    at_least: float
+
+
+class Alignment(NamedTuple):
+    """By which share a FLOP may take longer at a misaligned size of the innermost dimension."""
+
+    dim: int
+    max_drop: float
+
+
 class Regression(NamedTuple):
     """By which share the cost may rise above the recent commits, and above the anchor; where the history lies."""
 
@@ -116,6 +129,22 @@ def no_sync() -> NoSync:
     return NoSync()
 
 
+def roofline_target(*, at_least: float) -> RooflineTarget:
+    """A call must reach at least that share of the attainable FLOPs a second, under this card's measured ceilings."""
+    if not _is_positive(at_least) or at_least > 1.0:
+        raise MarkerError(f"at_least is {at_least!r}; it must be a share over 0 and at most 1 (0.6: 60 % of the roof)")
+    return RooflineTarget(float(at_least))
+
+
+def alignment(*, dim: int, max_drop: float = 0.20) -> Alignment:
+    """At that head_dim (of attention) or k (of a product) a FLOP may take at most that share longer than at its own."""
+    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+        raise MarkerError(f"dim is {dim!r}; it must be a whole number of elements, at least 1, such as 129")
+    if not _is_positive(max_drop):
+        raise MarkerError(f"max_drop is {max_drop!r}; it must be a number over 0 (0.2: a fifth more time a FLOP)")
+    return Alignment(dim, float(max_drop))
+
+
 def regression(*, slower: float = 0.01, drift: float = 0.02, history: str = "benchmarks_asv/results") -> Regression:
     """A timed case must not have got slower than the stored history of the same card, at once or step by step."""
     for name, value in (("slower", slower), ("drift", drift)):
@@ -126,10 +155,20 @@ def regression(*, slower: float = 0.01, drift: float = 0.02, history: str = "ben
     return Regression(float(slower), float(drift), history)
 
 
-LIMIT_MARKERS = ("memory_target", "launches", "no_sync")
+LIMIT_MARKERS = ("memory_target", "launches", "no_sync", "roofline_target", "alignment")
 MARKERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (gpu, correctness, perf_target, memory_target, launches, no_sync, regression)
+    for function in (
+        gpu,
+        correctness,
+        perf_target,
+        memory_target,
+        launches,
+        no_sync,
+        roofline_target,
+        alignment,
+        regression,
+    )
 }
 
 

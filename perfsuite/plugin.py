@@ -203,6 +203,8 @@ def pytest_perfsuite_resource(
         "peak_bytes": resources.peak_bytes,
         "launches": resources.kernel_launches,
         "synchronises": resources.synchronises,
+        "seconds": resources.seconds,
+        "attainable_flops": resources.attainable_flops,
     }
     return float(measure[resource](problem, candidate, seed=settings.seed))
 

@@ -200,7 +200,16 @@ FRESH_VARIABLE = "PERFSUITE_FRESH"
 CONCERNED = pytest.StashKey[bool]()
 HELD = pytest.StashKey[ExitStack]()
 DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
-PERF_MARKERS = ("correctness", "perf_target", "memory_target", "launches", "no_sync", "regression")
+PERF_MARKERS = (
+    "correctness",
+    "perf_target",
+    "memory_target",
+    "launches",
+    "no_sync",
+    "roofline_target",
+    "alignment",
+    "regression",
+)
 OUR_MARKERS = frozenset({"gpu", *PERF_MARKERS})
 
 

@@ -23,13 +23,19 @@ from typing import Any, TypeVar
 
 import pytest
 
-from perfsuite.markers import Launches, MemoryTarget, NoSync, PerfTarget
+from perfsuite.markers import Alignment, Launches, MemoryTarget, NoSync, PerfTarget, RooflineTarget
 from perfsuite.options import PORTABLE
 from perfsuite.run import Run
 
-Marked = TypeVar("Marked", PerfTarget, MemoryTarget, Launches, NoSync)
+Marked = TypeVar("Marked", PerfTarget, MemoryTarget, Launches, NoSync, RooflineTarget, Alignment)
 
-OVERRIDABLE = {"perf_target": ("at_least",), "memory_target": ("peak_bytes",), "launches": ("at_most",)}
+OVERRIDABLE = {
+    "perf_target": ("at_least",),
+    "memory_target": ("peak_bytes",),
+    "launches": ("at_most",),
+    "roofline_target": ("at_least",),
+    "alignment": ("max_drop",),
+}
 """The numbers of each marker that a file may override."""
 SELECTOR = "against"
 """Restricts an override of perf_target to the marker of one rival."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ SHORTEST_SPIN_SECONDS = 0.05
 SPIN_MULTIPLE = 10
 """The device is kept busy for this many times the host time of a call, so that a slow host is not taken for a wait."""
 ATTEMPTS = 3
+TIMED_ROUNDS = 20
 
 
 class ResourceError(Exception):
@@ -91,6 +93,57 @@ def synchronises(problem: Problem, candidate: Callable[..., Any], *, seed: int =
     return True
 
 
+def seconds(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> float:
+    """Device time of one call, by the clock of the gates: inputs rotated past the L2, median over rounds."""
+    import torch
+
+    from perfsuite.clock.base import Sides
+    from perfsuite.clock.choose import open_clock
+    from perfsuite.settings import Settings
+
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    sides = Sides(candidate, candidate, lambda: problem.inputs(generator))
+    clock = open_clock(sides, Settings(seed=seed))
+    try:
+        rounds = [one for one in clock.rounds(TIMED_ROUNDS) if one.discarded is None]
+    finally:
+        clock.close()
+    if not rounds:
+        raise ResourceError("every round was discarded: the card is throttled")
+    return statistics.median(side for one in rounds for side in (one.candidate_seconds, one.rival_seconds))
+
+
+def attainable_flops(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> float:
+    """FLOPs a second at most, by the roofline of this card: ceilings of a large copy and a large product, measured.
+
+    Raises ResourceError for a problem whose FLOPs, bytes or dtype are not known.
+    """
+    import torch
+
+    from perfsuite.analyze.ceilings import copy_bytes_a_second, product_flops_a_second
+    from perfsuite.analyze.roofline import Ceiling, Cost
+
+    dtype = _dtype(problem)
+    if problem.flops is None or problem.bytes is None or dtype not in ("float16", "bfloat16", "float32"):
+        raise ResourceError(
+            f"{problem.family} {problem.name} has no known FLOPs, bytes or dtype"
+        )
+    device = torch.cuda.current_device()
+    ceiling = Ceiling(product_flops_a_second(device, dtype), copy_bytes_a_second(device))
+    return ceiling.attainable(Cost(problem.flops, problem.bytes).intensity)
+
+
+def at_dim(problem: Problem, dim: int) -> tuple[str, Problem]:
+    """The same problem with another innermost size: the name of that parameter, and the problem.
+
+    head_dim of an attention, k of a product; ValueError for others.
+    """
+    name = {"attention": "head_dim", "gemm": "k"}.get(problem.family)
+    if name is None or not dataclasses.is_dataclass(problem) or isinstance(problem, type):
+        raise ValueError(f"alignment needs an attention or a product; {problem.family} has no innermost dimension")
+    return name, dataclasses.replace(problem, **{name: dim})
+
+
 def grown(problem: Problem, factor: int = 2) -> Problem:
     """The same problem at `factor` times the sequence length; ValueError where it has none."""
     if not dataclasses.is_dataclass(problem) or isinstance(problem, type) or not hasattr(problem, "seq_q"):
@@ -104,6 +157,12 @@ def exponent(small: float, large: float, factor: float = 2.0) -> float:
     if small <= 0:
         return 0.0 if large <= 0 else math.inf
     return math.log(large / small, factor) if large > 0 else 0.0
+
+
+def _dtype(problem: Problem) -> str:
+    """What a problem says of its dtype; for a custom one that of its first tensor ("float16[64x64]")."""
+    told = problem.params.get("dtype", problem.params.get("arg0"))
+    return str(told).partition("[")[0]
 
 
 def _inputs(problem: Problem, seed: int) -> Inputs:

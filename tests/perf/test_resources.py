@@ -41,6 +41,18 @@ def test_gemm_does_not_wait(name: str, perf: Perf, ops: ModuleType) -> None:
     perf(Gemm(2048, 2048, 2048, out_dtype=out_dtype), getattr(ops, name))
 
 
+@pytest.mark.gpu(min_capability=(9, 0))
+@pytest.mark.roofline_target(at_least=0.80)
+def test_flash_attention_comes_near_the_roof(perf: Perf, ops: ModuleType) -> None:
+    perf(Attention(4, 16, 4096, 128), ops.flash_attention)
+
+
+@pytest.mark.gpu(min_capability=(9, 0))
+@pytest.mark.roofline_target(at_least=0.85)
+def test_gemm_comes_near_the_roof(perf: Perf, ops: ModuleType) -> None:
+    perf(Gemm(4096, 4096, 4096), ops.gemm)
+
+
 @pytest.mark.gpu
 def test_registers_and_spills(perf: Perf, ops: ModuleType) -> None:
     if kernels := ops.kernel_attributes():

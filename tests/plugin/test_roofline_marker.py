@@ -1,0 +1,111 @@
+"""The markers roofline_target and alignment: shares of made-up times, their outcomes, and what they are on a card."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfsuite.analyze import resources
+from perfsuite.problems import Attention, Custom, Gemm
+
+from .conftest import Suite
+
+KERNELS = """
+from perfsuite import Attention
+
+FLOPS = 4 * 2 * 8 * 1024 * 1024 * 64.0
+
+def even(): return "MET", 1.0
+even.attainable_flops = lambda problem: 1e15
+even.seconds = lambda problem: problem.flops / 0.7e15
+
+def trapped(): return "MET", 1.0
+trapped.attainable_flops = lambda problem: 1e15
+trapped.seconds = lambda problem: problem.flops / (0.5e15 if problem.head_dim % 8 == 0 else 0.2e15)
+
+@pytest.mark.roofline_target(at_least=0.6)
+@pytest.mark.alignment(dim=65)
+@pytest.mark.parametrize("candidate", [even, trapped], ids=["even", "trapped"])
+def test_it(candidate, perf): perf(Attention(2, 8, 1024, 64), candidate)
+"""
+
+
+def test_each_is_a_case(suite: Suite) -> None:
+    suite.write(KERNELS)
+    outcome = suite.run("--gpu")
+    assert outcome.code == 1
+    assert outcome.junit == {"test_it[even]": "passed", "test_it[trapped]": "failed"}
+    found = {(case["candidate"], case["aspect"]): (case["verdict"], case["reason"]) for case in outcome.cases}
+    assert found == {
+        ("kernels.even", None): ("MET", "checked"),
+        ("kernels.even", "roofline"): ("MET", "checked"),
+        ("kernels.even", "alignment"): ("MET", "checked"),
+        ("kernels.trapped", None): ("MET", "checked"),
+        ("kernels.trapped", "roofline"): ("MISSED", "too-slow"),
+        ("kernels.trapped", "alignment"): ("MISSED", "too-slow"),
+    }
+    outcome.has(
+        "50.0% of the attainable 1000 TFLOPS at 512 FLOPs a byte, at least 60.0% asked",
+        "a FLOP takes +150% time at head_dim 65 against 64",
+        "at most +20% allowed",
+    )
+    [even, trapped] = [case["measured"] for case in outcome.cases if case["aspect"] == "alignment"]
+    assert even["drop"] == pytest.approx(0.0)
+    assert trapped["drop"] == pytest.approx(1.5)
+
+
+def test_their_numbers_can_be_overridden(suite: Suite) -> None:
+    suite.write(KERNELS)
+    (suite.path / "perf_targets.toml").write_text(
+        "['Fake H200']\n'*trapped]' = { roofline_target = { at_least = 0.4 }, alignment = { max_drop = 2.0 } }\n"
+    )
+    assert suite.run("--gpu").code == 0
+
+
+@pytest.mark.parametrize(
+    ("marker", "sentence"),
+    [
+        ("roofline_target", "@pytest.mark.roofline_target needs at_least"),
+        ("roofline_target(at_least=60)", "at_least is 60; it must be a share over 0 and at most 1"),
+        ("alignment(max_drop=0.1)", "@pytest.mark.alignment needs dim"),
+        ("alignment(dim=0)", "dim is 0; it must be a whole number of elements, at least 1"),
+        ("alignment(dim=129, max_drop=-1)", "max_drop is -1; it must be a number over 0"),
+    ],
+)
+def test_bad_arguments_are_collection_errors(suite: Suite, marker: str, sentence: str) -> None:
+    suite.write(f"@pytest.mark.{marker}\ndef test_it(perf): pass\n")
+    outcome = suite.run()
+    assert outcome.code == 2
+    outcome.has(sentence)
+
+
+def test_what_has_no_flops_has_no_roof(suite: Suite) -> None:
+    suite.write(
+        "met.seconds = met.attainable_flops = lambda problem: 1.0\n"
+        "@pytest.mark.roofline_target(at_least=0.5)\n"
+        "def test_it(perf): perf(met, args=(1,), against=met)"
+    )
+    suite.run("--gpu").has("roofline_target needs the FLOPs and bytes of a call")
+
+
+def test_the_innermost_size_is_changed() -> None:
+    assert resources.at_dim(Attention(1, 2, 128, 64), 65) == ("head_dim", Attention(1, 2, 128, 65))
+    assert resources.at_dim(Gemm(8, 16, 32), 33) == ("k", Gemm(8, 16, 33))
+    with pytest.raises(ValueError, match="custom has no innermost dimension"):
+        resources.at_dim(Custom(args=(1,)), 3)
+
+
+@pytest.mark.gpu
+def test_on_a_card(gpu: object) -> None:
+    import torch
+
+    problem = Gemm(4096, 4096, 4096)
+    seconds = resources.seconds(problem, torch.mm)
+    attainable = resources.attainable_flops(problem, torch.mm)
+    assert problem.flops is not None
+    assert 0.7 < problem.flops / seconds / attainable < 1.3
+
+    # PyTorch's own trap: head_dim 129 against 128.
+    wide = Attention(16, 16, 2048, 128)
+    odd = Attention(16, 16, 2048, 129)
+    taken = [resources.seconds(one, one.rival("sdpa")) for one in (wide, odd)]
+    assert taken[1] / taken[0] * wide.flops / odd.flops > 1.2
