@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from perfsuite.oracle.kernel_names import kernel_names
 from perfsuite.problems.base import Inputs
 
 # Operators that move or name memory and compute nothing, by the name before the overload.
@@ -15,8 +16,8 @@ _NAMES = """_reshape_alias _to_copy _unsafe_view alias as_strided clone contiguo
     empty_strided expand fill_ new_empty permute reshape resize_ select slice split squeeze t transpose unbind unsqueeze
     view zero_ zeros zeros_like"""
 _PLUMBING = frozenset(f"aten::{name}" for name in _NAMES.split())
-# Kernels that every program on torch runs: fills, copies, elementwise arithmetic.
-_COMMON_KERNELS = ("Memset", "Memcpy", "void at::native::")
+# Kernels that every program on torch runs, by the beginning of their mangled names: fills, elementwise arithmetic.
+_COMMON_KERNELS = ("_ZN2at6native",)
 
 
 def shared_operators(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
@@ -25,8 +26,11 @@ def shared_operators(candidate: Callable[..., Any], rival: Callable[..., Any], i
 
 
 def shared_kernels(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
-    """Kernels on the GPU, by their full names, that both sides launch on `inputs`; sorted. Starts torch's profiler."""
-    both = _kernels(candidate, inputs) & _kernels(rival, inputs)
+    """Kernels on the GPU, by their full names, that both sides launch on `inputs`; sorted.
+
+    Also those of a library that is called from C++. Raises RuntimeError where a side cannot be captured into a graph.
+    """
+    both = kernel_names(candidate, inputs) & kernel_names(rival, inputs)
     return sorted(name for name in both if not name.startswith(_COMMON_KERNELS))
 
 
@@ -49,15 +53,3 @@ def _operators(function: Callable[..., Any], inputs: Inputs) -> set[str]:
     with torch.no_grad(), Listener():
         inputs.call(function)
     return called
-
-
-def _kernels(function: Callable[..., Any], inputs: Inputs) -> set[str]:
-    import torch
-    from torch.autograd.profiler_util import DeviceType
-
-    inputs.call(function)
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        inputs.call(function)
-        torch.cuda.synchronize()
-    return {event.name for event in profile.events() if event.device_type == DeviceType.CUDA}

@@ -1,0 +1,77 @@
+"""Which kernels a call launches, by name, without a profiler: captured into a CUDA graph and read from its nodes.
+
+A profiler takes seconds to start, and what is timed after it runs slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from perfsuite.problems.base import Inputs
+
+_KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL, cuda.h
+
+
+class _KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2, cuda.h."""
+
+    _fields_ = [
+        ("func", ctypes.c_void_p),
+        ("dimensions", ctypes.c_uint * 6),
+        ("shared_bytes", ctypes.c_uint),
+        ("parameters", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kern", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+def kernel_names(function: Callable[..., Any], inputs: Inputs) -> set[str]:
+    """Names of the kernels, as the compiler gave them (C++ names are mangled), of one call on a GPU.
+
+    Raises RuntimeError where the call cannot be captured, OSError or AttributeError where the driver is too old to ask.
+    """
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.no_grad(), torch.cuda.stream(stream):
+        inputs.call(function)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            result = inputs.call(function)
+        finally:
+            graph.capture_end()
+        del result
+    return set(_names(graph.raw_cuda_graph()))
+
+
+def _names(graph: int) -> list[str]:
+    driver = ctypes.CDLL("libcuda.so.1")
+    count = ctypes.c_size_t()
+    _ask(driver.cuGraphGetNodes, ctypes.c_void_p(graph), None, ctypes.byref(count))
+    nodes = (ctypes.c_void_p * count.value)()
+    _ask(driver.cuGraphGetNodes, ctypes.c_void_p(graph), nodes, ctypes.byref(count))
+    found = []
+    for node in nodes:
+        kind, params, name = ctypes.c_int(), _KernelNode(), ctypes.c_char_p()
+        _ask(driver.cuGraphNodeGetType, ctypes.c_void_p(node), ctypes.byref(kind))
+        if kind.value != _KERNEL_NODE:
+            continue
+        _ask(driver.cuGraphKernelNodeGetParams_v2, ctypes.c_void_p(node), ctypes.byref(params))
+        if params.func:
+            _ask(driver.cuFuncGetName, ctypes.byref(name), ctypes.c_void_p(params.func))
+        else:
+            _ask(driver.cuKernelGetName, ctypes.byref(name), ctypes.c_void_p(params.kern))
+        if name.value:
+            found.append(name.value.decode(errors="replace"))
+    return found
+
+
+def _ask(function: Any, *arguments: Any) -> None:
+    if (error := function(*arguments)) != 0:
+        raise RuntimeError(f"the driver answers {function.__name__} with error {error}")
