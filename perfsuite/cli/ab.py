@@ -9,7 +9,7 @@ archive, say) may stand for either commit.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,8 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, default=6, help="processes a side at most (default 6)")
     parser.add_argument("--seconds", type=float, default=0.25, help="measuring time a case and process (default 0.25)")
     parser.add_argument("--alpha", type=float, default=0.05, help="probability of any wrong verdict (default 0.05)")
-    parser.add_argument("--calibration", type=Path, help="calibration.json of this card")
+    parser.add_argument("--calibration", type=Path, help="calibration.json (default: this card's in "
+                        ".perfsuite/ or records/)")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,12 +71,23 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--pairs is {arguments.pairs}; it must lie between 1 and 50")
 
 
-def noise_source(arguments: argparse.Namespace) -> Callable[[float], Noise]:
-    """The noise to reckon with, by the length of a call."""
-    from perfsuite.verdict.noise import noise_for
+class NoiseOfCard:
+    """The noise to reckon with, by the length of a call: of the calibration that is named, or found for the card."""
 
-    device: Any = "cpu" if arguments.portable else "cuda"
-    return lambda seconds: noise_for(device, seconds, file=arguments.calibration, gpu=None)[0]
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._device: Any = "cpu" if arguments.portable else "cuda"
+        self._named: Path | None = arguments.calibration
+        self._gpu: str | None = None
+
+    def see(self, cases: Sequence[Any]) -> None:
+        """Learn from measured cases which card this is."""
+        self._gpu = next((case["gpu"] for case in cases if case.get("gpu")), self._gpu)
+
+    def __call__(self, seconds: float) -> Noise:
+        from perfsuite.verdict.noise import find_calibration, noise_for
+
+        found = self._named or (find_calibration(Path.cwd(), self._gpu) if self._gpu else None)
+        return noise_for(self._device, seconds, file=found, gpu=self._gpu)[0]
 
 
 def runner_of(arguments: argparse.Namespace) -> Any:
@@ -99,11 +111,12 @@ def _run(arguments: argparse.Namespace) -> int:
     for side, source in sources.items():
         print(f"{side}: {names[side]} is {source.short}, building", flush=True)
     builds = dict(zip(sources, build_all(list(sources.values()), root / STORE), strict=True))
-    runner = runner_of(arguments)
+    runner, noise = runner_of(arguments), NoiseOfCard(arguments)
 
     def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
         print(f"{side}: a process" + (f" for {len(tests)} undecided tests" if tests else ""), flush=True)
         cases = runner.run(builds[side], sources[side].commit, tests)
+        noise.see(cases)
         if given:
             _same_card(given, cases)
         return cases
@@ -113,7 +126,7 @@ def _run(arguments: argparse.Namespace) -> int:
         slower=arguments.slower,
         alpha=arguments.alpha,
         most_pairs=arguments.pairs,
-        noise_of=noise_source(arguments),
+        noise_of=noise,
         given=given,
     )
     print("\n".join(ab.lines(pairs)))

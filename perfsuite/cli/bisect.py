@@ -98,6 +98,7 @@ class _Judge:
             self.told = str(error)
             return None
         runner, wanted = command.runner_of(self.arguments), self.arguments.case
+        noise = command.NoiseOfCard(self.arguments)
         sides = {ab.BASE: (self.base, self.good), ab.HEAD: (head, commit)}
         tests: list[str] = []
 
@@ -105,6 +106,7 @@ class _Judge:
             cases = [case for case in runner.run(*sides[side], undecided or tests) if fnmatchcase(case["case"], wanted)]
             if not cases:
                 raise HistoryError(f"no case is called {wanted!r} at {sides[side][1][:12]}")
+            noise.see(cases)
             tests[:] = sorted({str(case["test"]) for case in cases})
             return cases
 
@@ -113,7 +115,7 @@ class _Judge:
             slower=self.arguments.slower,
             alpha=self.arguments.alpha,
             most_pairs=self.arguments.pairs,
-            noise_of=command.noise_source(self.arguments),
+            noise_of=noise,
         )
         self.told = pairs[0].sentence
         if any(pair.verdict in (Verdict.MISSED, Verdict.WRONG) for pair in pairs):
