@@ -93,8 +93,8 @@ def _check_measured(folder: Path, name: str, commit: str, said: str) -> None:
     if not mine:
         raise HistoryError(f"asv left no results of {name}: {_telling(said)}")
     for one in mine:
-        values = [value for key in one.get_all_result_keys() for value in one.get_result_value(key, []) or [None]]
-        if values and all(value is None for value in values):
+        found = [one.get_result_value(key, one.get_result_params(key)) for key in one.get_all_result_keys()]
+        if found and all(value is None for values in found for value in values):
             raise HistoryError(f"{name} does not build, or its gates do not run: {_telling(said)}")
 
 

@@ -1,0 +1,94 @@
+"""The plan of processes that are compared: as many rounds and set-ups whatever the target, judged afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("torch")
+
+from perfsuite import Gemm
+from perfsuite.clock.base import Clock, Sides
+from perfsuite.clock.fake import FakeClock
+from perfsuite.clock.rounds import Round
+from perfsuite.history import sampling
+from perfsuite.settings import Settings
+from perfsuite.verdict.outcome import Reason, Verdict
+
+SETTINGS = Settings(device="cpu", seconds=5.0)
+
+
+def scripted(speed: float, seconds: float) -> Any:
+    def script(setup: int, count: int) -> Sequence[Round]:
+        return [Round(seconds, seconds * speed * (1 + 1e-4 * number), "candidate") for number in range(count)]
+
+    def opened(sides: Sides, settings: Settings) -> Clock:
+        clock = FakeClock(script, sides=sides)
+        clock.setup()
+        return clock
+
+    return opened
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch, *, at_least: float | None, speed: float = 1.0, seconds: float = 1e-5
+) -> Any:
+    from perfsuite.clock import choose
+
+    monkeypatch.setattr(choose, "open_clock", scripted(speed, seconds))
+    problem = Gemm(16, 16, 16, dtype="float32")
+    return sampling.measure(
+        problem, lambda a, b: a @ b, against="cublas", correctness=True, at_least=at_least, settings=SETTINGS
+    )
+
+
+@pytest.mark.parametrize(("seconds", "setups"), [(1e-5, 10), (1e-4, 4)])
+def test_the_plan_does_not_depend_on_the_target(seconds: float, setups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = set()
+    for at_least in (0.5, 0.999, 1.5):
+        made = measured(monkeypatch, at_least=at_least, seconds=seconds)
+        plans.add((len(made.rounds), len({one.setup for one in made.rounds}), made.setups))
+    (plan,) = plans
+    assert plan == (20, setups, setups)
+
+
+@pytest.mark.parametrize(
+    ("at_least", "verdict", "reason"),
+    [
+        (0.5, Verdict.MET, Reason.FAST_ENOUGH),
+        (1.0, Verdict.UNDECIDED, Reason.BUDGET_SPENT),
+        (1.5, Verdict.MISSED, Reason.TOO_SLOW),
+    ],
+)
+def test_the_target_is_judged_afterwards(
+    at_least: float, verdict: Verdict, reason: Reason, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = measured(monkeypatch, at_least=at_least)
+    assert (made.verdict, made.reason, made.target) == (verdict, reason, at_least)
+    assert f"at least {at_least:.3f} asked" in made.sentence
+
+
+def test_a_wrong_answer_stays_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfsuite.clock import choose
+
+    monkeypatch.setattr(choose, "open_clock", scripted(1.0, 1e-5))
+    made = sampling.measure(
+        Gemm(16, 16, 16, dtype="float32"),
+        lambda a, b: a @ b + 1,
+        against="cublas",
+        correctness=True,
+        at_least=0.5,
+        settings=SETTINGS,
+    )
+    assert made.verdict is Verdict.WRONG
+
+
+def test_everything_else_is_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock(lambda setup, count: [Round(1e-5, 1e-5, "rival")] * count)
+    clock.setup()
+    often = cast(Clock, sampling.ManySetups(clock))
+    assert (often.kind, often.launches, often.host_seconds()) == ("fake", 1, (None, None))
+    assert [one.setup for one in often.rounds(5)] == [0, 0, 1, 1, 2]
+    assert [one.setup for one in often.rounds(2)] == [2, 3]
