@@ -1,7 +1,7 @@
 """Reckon what attention, inference, training or a KV cache will take of memory; formulas in perfsuite/analyze.
 
-Everything is arithmetic and needs no GPU, except --measure, which runs an attention on the card and holds the
-prediction against the peak of torch's allocator.
+Everything is arithmetic and needs no GPU, except --measure, which runs an attention, or trains a layer stack, on the
+card and holds the prediction against the peak of torch's allocator.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ EXAMPLE = """example:
   perfsuite memory training --parameters 7B --seq 2048 --batch 4
   perfsuite memory kv-cache --seq 4096 --batch 8
   perfsuite memory attention --seq-lengths 1024 4096 --measure cuda_llm_ops:flash_attention      # on a GPU
+  perfsuite memory training --layers 24 --hidden 1024 --heads 16 --seq 1024 --batch 4 --measure    # on a GPU
 
 The shape defaults are those of Llama-2-7B (32 layers, hidden 4096, 32 heads of 128).
 `perfsuite memory KIND --help` lists each kind's options."""
@@ -56,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training.add_argument("--states", choices=sorted(model.STATES), default="adamw-mixed")
     training.add_argument("--hidden", type=int, default=4096)
     training.add_argument("--heads", type=int, default=32)
+    training.add_argument(
+        "--measure", action="store_true", help="train such layers on the GPU (without embeddings) and compare"
+    )
     inference.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), help="of the weights (default: all of them)")
     inference.add_argument("--kv-dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
     cache.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
@@ -76,6 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.kind == "attention" and arguments.measure:
             return _measure(arguments)
+        if arguments.kind == "training" and arguments.measure:
+            return _measure_training(arguments)
         rows = _KINDS[arguments.kind](arguments)
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -192,6 +198,44 @@ def _measure(arguments: argparse.Namespace) -> int:
     if arguments.json:
         told = {"kind": "attention", "candidate": arguments.measure, "within": WITHIN}
         print(json.dumps(told | {"rows": [_plain(row) for row in rows]}, indent=1))
+    else:
+        _table(rows)
+    return 0 if all(one.holds for one in found) else 1
+
+
+def _measure_training(arguments: argparse.Namespace) -> int:
+    from perfsuite.analyze.memory_measured import WITHIN
+    from perfsuite.analyze.training_measured import TrainingPeak, measure
+    from perfsuite.analyze.training_step import Shape
+    from perfsuite.cli.cards import cards, held, tell
+
+    if arguments.states != "adamw-mixed":
+        raise UsageError(f"--states is {arguments.states}; --measure trains with adamw-mixed")
+    shape = Shape(arguments.layers, arguments.hidden, arguments.heads, arguments.seq, arguments.batch)
+    found: list[TrainingPeak] = []
+    with held(cards()[:1]):
+        for kept in ("standard", "flash", "checkpointed"):
+            tell(f"[{len(found) + 1}/3] activations {kept}")
+            try:
+                found.append(measure(shape, kept))
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
+                raise UsageError(f"{kept} activations do not fit into this GPU's memory; choose less") from None
+    rows = [
+        {
+            "activations": one.kept,
+            "parameters": shape.parameters,
+            "state bytes": one.state,
+            "activations bytes": one.activations,
+            "predicted bytes": one.predicted,
+            "measured bytes": one.measured,
+            "off": one.off,
+        }
+        for one in found
+    ]
+    if arguments.json:
+        print(json.dumps({"kind": "training", "within": WITHIN, "rows": [_plain(row) for row in rows]}, indent=1))
     else:
         _table(rows)
     return 0 if all(one.holds for one in found) else 1
