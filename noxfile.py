@@ -142,11 +142,14 @@ def dashboard(session: nox.Session) -> None:
     session.run("asv", "publish", "--config", ASV, "--no-pull")
     # asv's page loads its libraries from other hosts; where npm can fetch them they are put beside it.
     session.run("python", "-m", "perfsuite", "export", "page", page, success_codes=[0, 2])
-    if any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+    lacking = [] if Path(page, "libraries").is_dir() else ["npm, for the libraries of the page"]
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        lacking.append("Chromium")
+    if lacking:
+        print(f"THE PAGE IS NOT TRIED IN A BROWSER: this machine has no {', and no '.join(lacking)}.", flush=True)
+    else:
         session.run("pytest", "-q", "tests/history/test_dashboard.py", env={"PERFSUITE_BROWSER": "1"})
         session.run("python", "tests/history/browser.py", page, "gates.gemm.track_time_ratio", *SCREENSHOT)
-    else:
-        print("NO CHROMIUM HERE: the page is not tried in a browser.", flush=True)
     if "--no-serve" not in session.posargs:
         session.run("asv", "preview", "--config", ASV, *session.posargs)
 
