@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace cuda_llm_ops {
@@ -107,6 +108,10 @@ namespace cuda {
 size_t gemm_workspace_bytes(const GemmArguments& arguments);  // without it gemm() is right, but slower
 const char* gemm(const GemmArguments& arguments, void* stream);
 const char* tensor_core_gemm(const GemmArguments& arguments, void* stream);
+// For tuning: the names of the plans that can compute a product, the quickest by the cost model first (none where no
+// choice is tuned); and a plan to be taken wherever it fits, instead of the chosen one, until it is "" again.
+std::vector<std::string> gemm_plans(const GemmArguments& arguments);
+void force_gemm_plan(const std::string& name);
 size_t naive_attention_workspace_bytes(const AttentionArguments& arguments);
 const char* naive_attention(const AttentionArguments& arguments, void* stream);
 const char* tiled_attention(const AttentionArguments& arguments, void* stream);

@@ -69,10 +69,39 @@ py::list kernel_attributes() {
   return listed;
 }
 
+cuda_llm_ops::ScalarType scalar_type(const std::string& name) {
+  if (name == "float16") return cuda_llm_ops::ScalarType::float16;
+  if (name == "bfloat16") return cuda_llm_ops::ScalarType::bfloat16;
+  throw py::value_error("dtype is " + name + "; it must be float16 or bfloat16");
+}
+
+// Of a product of dense operands; `a_mn_major`: a is stored k x m, `b_mn_major`: b is stored k x n.
+std::vector<std::string> gemm_plans(int m, int n, int k, bool a_mn_major, bool b_mn_major, const std::string& dtype) {
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+  cuda_llm_ops::GemmArguments arguments;
+  arguments.in_type = arguments.out_type = scalar_type(dtype);
+  arguments.m = m, arguments.n = n, arguments.k = k;
+  arguments.a_stride_m = a_mn_major ? 1 : k, arguments.a_stride_k = a_mn_major ? m : 1;
+  arguments.b_stride_n = b_mn_major ? 1 : k, arguments.b_stride_k = b_mn_major ? n : 1;
+  return cuda_llm_ops::cuda::gemm_plans(arguments);
+#else
+  return {};
+#endif
+}
+
+void force_gemm_plan(const std::string& name) {
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+  cuda_llm_ops::cuda::force_gemm_plan(name);
+#endif
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "Build facts and kernel attributes; importing it registers the operators torch.ops.cuda_llm_ops.*";
   module.def("build_info", &build_info);
   module.def("kernel_attributes", &kernel_attributes);
+  module.def("gemm_plans", &gemm_plans, py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a_mn_major"),
+             py::arg("b_mn_major"), py::arg("dtype"));
+  module.def("force_gemm_plan", &force_gemm_plan, py::arg("name"));
 }

@@ -163,3 +163,33 @@ def test_float32_is_not_computed_in_less(device: str) -> None:
     """A value that TF32 or float16 cannot hold must come through."""
     a = torch.full((32, 32), 1.0 + 2.0**-20, device=device)
     assert torch.equal(cuda_llm_ops.gemm(a, torch.eye(32, device=device)), a)
+
+
+@pytest.mark.parametrize("dtype", reference.DTYPES[1:], ids=str)
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("aligned", ["neither", "a", "b"])
+def test_odd_lines_of_a_large_product(
+    device: str, dtype: torch.dtype, trans_a: bool, trans_b: bool, aligned: str
+) -> None:
+    """Large enough for a GPU to copy the operands whose lines do not begin at multiples of 16 bytes; one batch of NaN
+    behind each view shows what is read beside it."""
+    m, n, k = 603, 609, 617
+
+    def view(rows: int, columns: int, even: bool) -> Tensor:
+        pitch = columns + (-columns % 8 if even else 2)
+        base = torch.full((rows * pitch + 9,), math.nan, device=device, dtype=dtype)
+        made = base[0 if even else 3 :].as_strided((rows, columns), (pitch, 1))
+        return made.copy_(normal(device, dtype, rows, columns))
+
+    a = view(*((k, m) if trans_a else (m, k)), even=aligned == "a")
+    b = view(*((n, k) if trans_b else (k, n)), even=aligned == "b")
+    check("gemm", a, b, trans_a=trans_a, trans_b=trans_b)
+
+
+@pytest.mark.parametrize("name", ["gemm", "tensor_core_gemm"])
+def test_odd_lines_of_a_large_batch(name: str, device: str) -> None:
+    a, b = normal(device, torch.float16, 3, 411, 403), normal(device, torch.float16, 3, 403, 409)
+    check(name, a, b)
+    check(name, a, b[1])
+    check(name, a.mT.contiguous().mT, b.flip(0))

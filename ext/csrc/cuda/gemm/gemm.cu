@@ -4,12 +4,27 @@
 #include "device.h"
 #include "dispatch.h"
 #include "sm90.h"
+#include "sm90_repack.h"
 
 namespace cuda_llm_ops::cuda {
+
+size_t gemm_workspace_bytes(const GemmArguments& arguments) {
+#ifdef CUDA_LLM_OPS_SM90_GEMM
+  if (arguments.in_type == ScalarType::float32 || sm90::gemm_supported(arguments)) return 0;
+  DeviceFacts device;
+  if (current_device_facts(&device) == cudaSuccess && device.capability == 90) return sm90::repack_bytes(arguments);
+#endif
+  return 0;
+}
 
 const char* gemm(const GemmArguments& arguments, void* stream) {
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
 #ifdef CUDA_LLM_OPS_SM90_GEMM
+  if (arguments.workspace != nullptr) {
+    GemmArguments packed = arguments;
+    if (const char* refused = sm90::repack(packed, cuda_stream)) return refused;
+    return sm90::gemm(packed, cuda_stream);
+  }
   if (arguments.in_type != ScalarType::float32 && sm90::gemm_supported(arguments)) {
     DeviceFacts device;
     if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return cudaGetErrorString(error);
@@ -24,6 +39,23 @@ const char* tensor_core_gemm(const GemmArguments& arguments, void* stream) {
     return "tensor_core_gemm takes float16 or bfloat16 and gives float32";
   }
   return gemm(arguments, stream);
+}
+
+std::vector<std::string> gemm_plans(const GemmArguments& arguments) {
+#ifdef CUDA_LLM_OPS_SM90_GEMM
+  DeviceFacts device;
+  if (arguments.in_type != ScalarType::float32 && sm90::gemm_supported(arguments) &&
+      current_device_facts(&device) == cudaSuccess && device.capability == 90) {
+    return sm90::plan_names(arguments, device.multiprocessors);
+  }
+#endif
+  return {};
+}
+
+void force_gemm_plan(const std::string& name) {
+#ifdef CUDA_LLM_OPS_SM90_GEMM
+  sm90::force_plan(name);
+#endif
 }
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {

@@ -6,56 +6,14 @@
 #include <atomic>
 #include <climits>
 #include <functional>
+#include <string>
+#include <utility>
 
-#include "../tensor_map.h"
+#include "sm90_operand.h"
 #include "sm90_plan.h"
 
 namespace cuda_llm_ops::cuda::sm90 {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// One operand as a matrix of mn x k. `mn` is m for a, n for b.
-struct Operand {
-  const void* pointer;
-  int64_t mn, k, batch;
-  int64_t stride_mn, stride_k, stride_batch;
-};
-
-Operand operand_a(const GemmArguments& g) {
-  return {g.a, g.m, g.k, g.batch, g.a_stride_m, g.a_stride_k, g.a_stride_batch};
-}
-
-Operand operand_b(const GemmArguments& g) {
-  return {g.b, g.n, g.k, g.batch, g.b_stride_n, g.b_stride_k, g.b_stride_batch};
-}
-
-// The map without its box. A stride of a dimension of size 1 means nothing and is replaced by one that TMA accepts.
-TensorMapArguments describe(const Operand& operand, ScalarType type, bool mn_major) {
-  TensorMapArguments map;
-  map.pointer = operand.pointer;
-  map.type = type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
-  map.rank = 3;
-  const int64_t inner = mn_major ? operand.mn : operand.k, outer = mn_major ? operand.k : operand.mn;
-  const int64_t stride = mn_major ? operand.stride_k : operand.stride_mn;
-  const bool batched = operand.batch > 1 && operand.stride_batch != 0;
-  map.size[0] = static_cast<uint64_t>(inner);
-  map.size[1] = static_cast<uint64_t>(outer);
-  map.size[2] = static_cast<uint64_t>(batched ? operand.batch : 1);
-  map.stride_bytes[1] = static_cast<uint64_t>(outer > 1 ? stride * 2 : ceil_div(inner, 8) * 16);
-  map.stride_bytes[2] = batched ? static_cast<uint64_t>(operand.stride_batch * 2) : map.stride_bytes[1];
-  return map;
-}
-
-bool mn_major(const Operand& operand) { return operand.stride_k != 1 && operand.k > 1; }
-
-bool inner_stride_is_one(const Operand& operand) {
-  return mn_major(operand) ? operand.stride_mn == 1 || operand.mn == 1 : true;
-}
-
-bool describable(const Operand& operand, ScalarType type) {
-  return inner_stride_is_one(operand) && tensor_map_possible(describe(operand, type, mn_major(operand)));
-}
 
 int element_bytes(ScalarType type) { return type == ScalarType::float32 ? 4 : 2; }
 
@@ -95,11 +53,9 @@ constexpr int64_t least_prefetch_bytes = 256 << 10, most_prefetch_bytes = 5 << 1
 
 // The bytes to fetch, or 0.
 uint32_t prefetch_bytes(const Operand& operand) {
-  const bool batched = operand.batch > 1 && operand.stride_batch != 0;
-  const int64_t bytes = operand.mn * operand.k * (batched ? operand.batch : 1) * 2;
-  const int64_t inner = mn_major(operand) ? operand.mn : operand.k, outer = mn_major(operand) ? operand.k : operand.mn;
-  const int64_t stride = mn_major(operand) ? operand.stride_k : operand.stride_mn;
-  const bool dense = (outer == 1 || stride == inner) && (!batched || operand.stride_batch == operand.mn * operand.k);
+  const int64_t bytes = operand.mn * operand.k * operand.batches() * 2;
+  const bool dense = (operand.outer() == 1 || operand.stride() == operand.inner()) &&
+                     (operand.batches() == 1 || operand.stride_batch == operand.mn * operand.k);
   return dense && bytes >= least_prefetch_bytes && bytes <= most_prefetch_bytes ? static_cast<uint32_t>(bytes / 16 * 16)
                                                                                 : 0;
 }
@@ -157,6 +113,10 @@ Plan cached_plan(const GemmArguments& arguments, int sms) {
   return entry.plan;
 }
 
+// For tuning.
+std::string forced_plan;
+std::atomic<bool> forcing{false};
+
 int multiprocessors() {
   static std::atomic<int> counts[64];
   int device = 0;
@@ -178,11 +138,11 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   const Operand q = kernel.swap ? operand_a(g) : operand_b(g);
   const int cluster = plan.cluster_m * plan.cluster_n;
 
-  TensorMapArguments p_description = describe(p, g.in_type, kernel.p_mn_major);
+  TensorMapArguments p_description = describe(p, g.in_type);
   p_description.box[0] = 64;
   p_description.box[1] = static_cast<uint32_t>((kernel.p_mn_major ? kernel.tile_k : kernel.tile_m) / plan.cluster_n);
   p_description.box[2] = 1;
-  TensorMapArguments q_description = describe(q, g.in_type, kernel.q_mn_major);
+  TensorMapArguments q_description = describe(q, g.in_type);
   q_description.box[0] = 64;
   q_description.box[1] = static_cast<uint32_t>((kernel.q_mn_major ? kernel.tile_k : kernel.tile_n) / plan.cluster_m);
   q_description.box[2] = 1;
@@ -217,6 +177,7 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   if (kernel.persistent) {
     const TensorMapArguments out_description = describe_out(g);
     arguments.tma_store = arguments.beta == 0.0f && tensor_map_possible(out_description);
+    if (kernel.swap && arguments.tma_store == 0) return "a transposing kernel stores through TMA only";
     if (arguments.tma_store != 0) {
       if (const char* refused = encode_tensor_map(&out_map, out_description)) return refused;
     }
@@ -263,9 +224,30 @@ bool gemm_supported(const GemmArguments& arguments) {
   return describable(operand_a(arguments), arguments.in_type) && describable(operand_b(arguments), arguments.in_type);
 }
 
+std::vector<std::string> plan_names(const GemmArguments& arguments, int sms) {
+  std::vector<std::pair<double, std::string>> timed;
+  for (const Plan& plan : possible_plans(arguments)) {
+    timed.emplace_back(modelled_microseconds(arguments, plan, sms), plan_name(plan));
+  }
+  std::sort(timed.begin(), timed.end());
+  std::vector<std::string> names;
+  for (auto& [time, name] : timed) names.push_back(std::move(name));
+  return names;
+}
+
+void force_plan(const std::string& name) {
+  forced_plan = name;
+  forcing.store(!name.empty(), std::memory_order_release);
+}
+
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
   const int sms = multiprocessors();
   if (sms == 0) return "no CUDA device is current";
+  if (forcing.load(std::memory_order_acquire)) {
+    for (const Plan& plan : possible_plans(arguments)) {
+      if (plan_name(plan) == forced_plan) return launch_plan(arguments, plan, sms, stream);
+    }
+  }
   return launch_plan(arguments, cached_plan(arguments, sms), sms, stream);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <vector>
 
 #include "../../kernels.h"
@@ -14,6 +15,10 @@ bool gemm_supported(const GemmArguments& arguments);
 
 // As cuda::gemm, for arguments that gemm_supported() accepts.
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream);
+
+// As cuda::gemm_plans and cuda::force_gemm_plan, for arguments that gemm_supported() accepts. Not thread-safe.
+std::vector<std::string> plan_names(const GemmArguments& arguments, int sms);
+void force_plan(const std::string& name);
 
 // Appends one entry for every kernel instance of this path.
 void gemm_attributes(std::vector<KernelAttributes>& into);

@@ -11,16 +11,17 @@ constexpr ScalarType scalar_type = ptx::is_bfloat16<T> ? ScalarType::bfloat16 : 
 
 constexpr int shared_bytes_a_block(int blocks_per_sm) { return 233472 / blocks_per_sm - 1024; }
 
-template <typename Tile, int BlocksPerSm>
+template <typename Tile, bool Swap, int BlocksPerSm>
 Kernel persistent_kernel(const char* name) {
-  static_assert(persistent_shared_bytes<Tile>() <= shared_bytes_a_block(BlocksPerSm));
-  return {name,      reinterpret_cast<const void*>(&persistent_gemm<Tile, BlocksPerSm>),
+  static_assert(persistent_shared_bytes<Tile, BlocksPerSm>() <= shared_bytes_a_block(BlocksPerSm));
+  return {name,      reinterpret_cast<const void*>(&persistent_gemm<Tile, Swap, BlocksPerSm>),
           scalar_type<typename Tile::T>,
           Tile::p_mn_major != 0, Tile::q_mn_major != 0,
-          true,      false,
+          true,      Swap,
           Tile::m,   Tile::n,
-          Tile::k,   Tile::threads,
-          persistent_shared_bytes<Tile>(), BlocksPerSm};
+          Tile::k,   Tile::stages,
+          Tile::threads,
+          persistent_shared_bytes<Tile, BlocksPerSm>(), BlocksPerSm};
 }
 
 template <typename Tile, bool Swap, int BlocksPerSm>
@@ -31,38 +32,47 @@ Kernel split_kernel(const char* name) {
           Tile::p_mn_major != 0, Tile::q_mn_major != 0,
           false,     Swap,
           Tile::m,   Tile::n,
-          Tile::k,   Tile::threads,
+          Tile::k,   Tile::stages,
+          Tile::threads,
           split_shared_bytes<Tile, Swap>(), BlocksPerSm};
 }
 
-// Names: tile m x n x k, then the storage of P and of Q, k for K-major and m for MN-major.
+// Names: tile m x n x k / stages, then the storage of P and of Q, k for K-major and m for MN-major.
 #define CUDA_LLM_OPS_PERSISTENT(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                              \
-  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, BLOCKS>("persistent " #M "x" #N "x" #K " kk"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>, BLOCKS>("persistent " #M "x" #N "x" #K " km"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, BLOCKS>("persistent " #M "x" #N "x" #K " mk"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, BLOCKS>("persistent " #M "x" #N "x" #K " mm")
+  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " kk"), \
+      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " km"), \
+      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " mk"), \
+      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " mm")
+
+// D transposed, for b stored k x n: as Q its last panel of a tile_n that is no multiple of 64 would be loaded whole.
+#define CUDA_LLM_OPS_SWAPPED(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
+  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, true, BLOCKS>("swapped " #M "x" #N "x" #K "/" #STAGES " mk")
 
 #define CUDA_LLM_OPS_SPLIT(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                        \
-  split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("split " #M "x" #N "x" #K " kk"), \
-      split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>, false, BLOCKS>("split " #M "x" #N "x" #K " km"), \
-      split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, false, BLOCKS>("split " #M "x" #N "x" #K " mk"), \
-      split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, false, BLOCKS>("split " #M "x" #N "x" #K " mm")
+  split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("split " #M "x" #N "x" #K "/" #STAGES " kk"), \
+      split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>, false, BLOCKS>("split " #M "x" #N "x" #K "/" #STAGES " km"), \
+      split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, false, BLOCKS>("split " #M "x" #N "x" #K "/" #STAGES " mk"), \
+      split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, false, BLOCKS>("split " #M "x" #N "x" #K "/" #STAGES " mm")
 
 // P is the weights, of either storage; Q, the few rows of `a`, is K-major.
 #define CUDA_LLM_OPS_SKINNY(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                        \
-  split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K " kk"), \
-      split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K " mk")
+  split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " kk"), \
+      split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " mk")
 
 template <typename T>
 KernelList persistent_list() {
   static const Kernel kernels[] = {
       CUDA_LLM_OPS_PERSISTENT(T, 128, 256, 64, 4, 2, 1),
       CUDA_LLM_OPS_PERSISTENT(T, 256, 128, 64, 4, 2, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 192, 192, 64, 4, 3, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 128, 224, 64, 4, 2, 1),
       CUDA_LLM_OPS_PERSISTENT(T, 128, 192, 64, 4, 2, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 128, 144, 64, 5, 2, 1),
       CUDA_LLM_OPS_PERSISTENT(T, 128, 128, 64, 6, 2, 1),
-      CUDA_LLM_OPS_PERSISTENT(T, 128, 64, 64, 7, 2, 1),
+      CUDA_LLM_OPS_PERSISTENT(T, 128, 64, 64, 8, 2, 1),
       CUDA_LLM_OPS_PERSISTENT(T, 64, 128, 64, 4, 1, 2),
       CUDA_LLM_OPS_PERSISTENT(T, 64, 64, 64, 5, 1, 2),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 144, 64, 5, 2, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -71,8 +81,12 @@ template <typename T>
 KernelList split_list() {
   static const Kernel kernels[] = {
       CUDA_LLM_OPS_SPLIT(T, 64, 64, 64, 6, 1, 2),
+      CUDA_LLM_OPS_SPLIT(T, 64, 64, 128, 3, 1, 2),
+      CUDA_LLM_OPS_SPLIT(T, 128, 128, 128, 3, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 64, 128, 64, 4, 1, 2),
       CUDA_LLM_OPS_SPLIT(T, 128, 64, 64, 4, 2, 2),
+      CUDA_LLM_OPS_SPLIT(T, 128, 64, 64, 9, 2, 1),
+      CUDA_LLM_OPS_SPLIT(T, 128, 96, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 128, 128, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 64, 256, 64, 5, 1, 1),
   };
@@ -87,6 +101,8 @@ KernelList skinny_list() {
       CUDA_LLM_OPS_SKINNY(T, 128, 32, 64, 5, 2, 2),
       CUDA_LLM_OPS_SKINNY(T, 128, 64, 64, 4, 2, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 8, 128, 6, 1, 2),
+      CUDA_LLM_OPS_SKINNY(T, 64, 8, 256, 3, 1, 2),
+      CUDA_LLM_OPS_SKINNY(T, 64, 16, 256, 2, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 16, 128, 5, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 32, 128, 4, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 64, 128, 3, 1, 2),

@@ -21,11 +21,12 @@ struct KernelArguments {
   int tiles_m = 0, tiles_n = 0;    // in units of cluster tiles
   int tiles = 0;                   // tiles_m * tiles_n * batch
   int group = 1;                   // cluster tiles along m that are walked together, so that they share Q in L2
-  int cluster_m = 1, cluster_n = 1;  // tiles of a cluster: columns share Q, rows share P
+  int cluster_m = 1, cluster_n = 1;  // tiles of a cluster: columns share Q, rows share P. Parts of 8 rows or more
   // Operands to fetch into L2 as a whole before the grid may start, and their bytes (0: not). Multiples of 16.
   const void* prefetch_p = nullptr;
   const void* prefetch_q = nullptr;
   uint32_t prefetch_p_bytes = 0, prefetch_q_bytes = 0;
+  uint64_t p_policy = 0x1000000000000000, q_policy = 0x1000000000000000;  // L2's, see tma.cuh: evict_normal
   int p_batched = 0, q_batched = 0;  // 0: one operand for all of the batch
   int out_float = 0;               // 1: out and c are float32, 0: they are of the input type
   int tma_store = 0;               // persistent kernels: beta is 0 and out can be described to TMA
@@ -46,7 +47,7 @@ struct Kernel {
   bool p_mn_major, q_mn_major;  // P stored k x rows; Q stored k x columns
   bool persistent;              // else: one tile a cluster, the blocks of the cluster splitting k
   bool swap;
-  int tile_m, tile_n, tile_k;
+  int tile_m, tile_n, tile_k, stages;
   int threads;
   int shared_bytes;
   int blocks_per_sm;

@@ -6,7 +6,8 @@
 //
 // A stage holds the P tile, then the Q tile, both as TMA's 128-byte swizzle writes them:
 //   K-major    panels of 64 elements along k (128 bytes), each of tile_m (tile_n) rows
-//   MN-major   panels of 64 elements along m (n), each of tile_k rows
+//   MN-major   panels of 64 elements along m (n), each of tile_k rows; the last panel is loaded whole even where the
+//              tile ends inside it
 // In a cluster the blocks that share a tile each load an equal part of it and multicast that to all of them: K-major
 // parts are rows of the tile, MN-major ones rows of k.
 #pragma once
@@ -29,14 +30,17 @@ struct Tile {
   using T = T_;
   static constexpr int m = TileM, n = TileN, k = TileK, stages = Stages, warpgroups = Warpgroups;
   static constexpr int p_mn_major = PMnMajor, q_mn_major = QMnMajor;
-  static constexpr int threads = Warpgroups * 128 + 32;  // the consumers and one producer warp
+  // Three consumer warpgroups and one warp would have 128 registers a thread: with a whole warpgroup for the producer they
+  // can be moved to the consumers.
+  static constexpr bool moves_registers = Warpgroups == 3;
+  static constexpr int threads = Warpgroups * 128 + (moves_registers ? 128 : 32);
   static constexpr int rows = TileM / Warpgroups;  // of a warpgroup
   static constexpr int m64s = rows / 64;           // wgmma's along m
   static constexpr int registers = TileN / 2;      // accumulators a thread, of one wgmma
-  static constexpr int p_bytes = TileM * TileK * 2, q_bytes = TileN * TileK * 2;
+  static constexpr int q_extent = QMnMajor ? (TileN + 63) / 64 * 64 : TileN;  // columns in a stage: whole panels
+  static constexpr int p_bytes = TileM * TileK * 2, q_bytes = q_extent * TileK * 2;
   static constexpr int stage_bytes = p_bytes + q_bytes;
   static_assert(rows % 64 == 0 && TileK % 64 == 0 && TileN % 8 == 0 && TileN <= 256);
-  static_assert(!QMnMajor || TileN % 64 == 0, "a panel along n is 64 wide");
   static_assert(p_bytes % 1024 == 0 && q_bytes % 1024 == 0, "the swizzle's atom is 1024 bytes");
 };
 
@@ -79,18 +83,18 @@ struct Share {
   uint16_t mask = 0;  // 0: not shared
 };
 
-// One operand's tile, or this block's part of it, into one stage.
+// One operand's tile, or this block's part of it, into one stage. `policy` is L2's, of tma.cuh.
 template <int Extent, int TileK, int MnMajor>
 __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t shared, uint32_t full, int mn, int k,
-                                             int batch, const Share& share) {
+                                             int batch, const Share& share, uint64_t policy) {
 #pragma unroll
   for (int panel = 0; panel < (MnMajor ? Extent : TileK) / 64; ++panel) {
     const uint32_t to = shared + (panel * (MnMajor ? TileK : Extent) + share.first) * 128;
     const int x = MnMajor ? mn + panel * 64 : k + panel * 64, y = (MnMajor ? k : mn) + share.first;
     if (share.mask == 0) {
-      ptx::tma_load_3d(to, map, full, x, y, batch, ptx::evict_normal);
+      ptx::tma_load_3d(to, map, full, x, y, batch, policy);
     } else {
-      ptx::tma_load_3d_multicast(to, map, full, x, y, batch, share.mask, ptx::evict_normal);
+      ptx::tma_load_3d_multicast(to, map, full, x, y, batch, share.mask, policy);
     }
   }
 }

@@ -5,7 +5,8 @@
 //   last warp            one thread is the producer: it runs ahead over the tile borders, limited by the stages only,
 //                        so that the next tile's loads overlap this tile's epilogue
 //   registers            128 accumulators a thread and 40 for the rest: a scheduler's 512 a lane make 168 for each of
-//                        its three warps, so no setmaxnreg is needed
+//                        its three warps, so no setmaxnreg is needed. With three consumer warpgroups the producer has a
+//                        whole one, three warps of which idle, and gives them registers
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1: P | Q]  [warpgroup 0: 2 output panels] ... [full S][empty S]
 //   cluster         cluster_m x cluster_n tiles, rank = m + cluster_m n: a row of blocks shares P, a column shares Q
@@ -16,16 +17,25 @@
 //                   store from float32 panels.
 #pragma once
 
+#include "../ptx/setmaxnreg.cuh"
 #include "sm90_mainloop.cuh"
 
 namespace cuda_llm_ops::cuda::sm90 {
 
 constexpr int panel_bytes = 64 * 128;
-constexpr int panels_a_warpgroup = 2;
 
-template <typename Tile>
+
+// Output panels of a warpgroup: two, where the stages leave room for them.
+template <typename Tile, int BlocksPerSm>
+__host__ __device__ constexpr int panels_a_warpgroup() {
+  const int left = 233472 / BlocksPerSm - 1024 - Tile::stages * (Tile::stage_bytes + 16);
+  return left >= Tile::warpgroups * 2 * panel_bytes ? 2 : 1;
+}
+
+template <typename Tile, int BlocksPerSm>
 constexpr int persistent_shared_bytes() {
-  return Tile::stages * Tile::stage_bytes + Tile::warpgroups * panels_a_warpgroup * panel_bytes + Tile::stages * 16;
+  return Tile::stages * (Tile::stage_bytes + 16) +
+         Tile::warpgroups * panels_a_warpgroup<Tile, BlocksPerSm>() * panel_bytes;
 }
 
 // A panel of 64 rows x 32 float32 columns, written by the threads: a row at a time a warp, so that stores (and the
@@ -50,8 +60,16 @@ __device__ __forceinline__ void store_panel(const KernelArguments& arguments, ui
   }
 }
 
-// Writes a warpgroup's accumulators: 64 * m64s rows from `row`, tile_n columns from `column`.
+// Where panel `part` of `width` columns begins in a tile. The last one is moved back to end with the tile: columns that
+// it shares with its neighbour are written twice, with the same values.
 template <typename Tile>
+__host__ __device__ constexpr int panel_column(int part, int width) {
+  return (part + 1) * width <= Tile::n ? part * width : Tile::n - width;
+}
+
+// Writes a warpgroup's accumulators: 64 * m64s rows from `row`, tile_n columns from `column`. `Panels` of shared memory
+// in turn.
+template <typename Tile, int Panels, bool Swap>
 __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::registers], const KernelArguments& arguments,
                                            const CUtensorMap* out_map, uint32_t panels, int barrier, int row,
                                            int column, int batch) {
@@ -69,10 +87,11 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
 
   int buffer = 0;
   const auto begin_panel = [&] {
-    if (thread == 0) ptx::bulk_wait_group_read<panels_a_warpgroup - 1>();
+    if (thread == 0) ptx::bulk_wait_group_read<Panels - 1>();
     ptx::bar_sync(barrier, 128);
     return panels + buffer * panel_bytes;
   };
+  // Swap: D is out transposed.
   const auto end_panel = [&](uint32_t panel, int at_row, int at_column) {
     if (arguments.tma_store) ptx::fence_proxy_async_shared();
     ptx::bar_sync(barrier, 128);
@@ -82,13 +101,40 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
       ptx::tma_store_3d(out_map, panel, at_column, at_row, batch);
       ptx::bulk_commit_group();
     }
-    buffer ^= 1;
+    buffer = (buffer + 1) % Panels;
   };
 
   // The loop over panels stays a loop, with the panel's registers chosen by comparison: barriers, stores and their
   // addresses then exist once, not once a panel.
+  if constexpr (Swap) {
+    constexpr int parts = (Tile::n + 63) / 64;
+#pragma unroll 1
+    for (int index = 0; index < Tile::m64s * parts; ++index) {
+      const uint32_t panel = begin_panel();
+      // A line of the panel is a row of out, 64 rows of D long. Lane l addresses line l % 8 of matrix l / 8: matrices 0, 1
+      // are the upper and lower 8 rows of 8 columns of D, 2, 3 those of the next 8.
+      const uint32_t line = panel + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ (lane % 8)) * 16;
+#pragma unroll
+      for (int i = 0; i < Tile::m64s; ++i) {
+#pragma unroll
+        for (int part = 0; part < parts; ++part) {
+          if (index != i * parts + part) continue;
+#pragma unroll
+          for (int g = 0; g < 4; ++g) {
+            const int r = panel_column<Tile>(part, 64) / 2 + g * 8;
+            ptx::stmatrix_x4_trans(line + g * 16 * 128, ptx::cvt_rn_x2<T>(d[i][r], d[i][r + 1]),
+                                   ptx::cvt_rn_x2<T>(d[i][r + 2], d[i][r + 3]),
+                                   ptx::cvt_rn_x2<T>(d[i][r + 4], d[i][r + 5]),
+                                   ptx::cvt_rn_x2<T>(d[i][r + 6], d[i][r + 7]));
+          }
+        }
+      }
+      end_panel(panel, column + panel_column<Tile>(index % parts, 64), row + index / parts * 64);
+    }
+    return;
+  }
   if (arguments.out_float || !arguments.tma_store) {
-    constexpr int parts = Tile::n / 32;
+    constexpr int parts = (Tile::n + 31) / 32;
 #pragma unroll 1
     for (int index = 0; index < Tile::m64s * parts; ++index) {
       const uint32_t panel = begin_panel();
@@ -100,17 +146,17 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
           if (index != i * parts + part) continue;
 #pragma unroll
           for (int g = 0; g < 4; ++g) {
-            const int r = part * 16 + g * 4;
+            const int r = panel_column<Tile>(part, 32) / 2 + g * 4;
             const uint32_t to = line + ((g * 2 + lane % 4 / 2) ^ (lane / 4)) * 16;
             ptx::st_shared_v2(to, d[i][r], d[i][r + 1]);
             ptx::st_shared_v2(to + 8 * 128, d[i][r + 2], d[i][r + 3]);
           }
         }
       }
-      end_panel(panel, row + index / parts * 64, column + index % parts * 32);
+      end_panel(panel, row + index / parts * 64, column + panel_column<Tile>(index % parts, 32));
     }
   } else {
-    constexpr int parts = Tile::n / 64;
+    constexpr int parts = (Tile::n + 63) / 64;
 #pragma unroll 1
     for (int index = 0; index < Tile::m64s * parts; ++index) {
       const uint32_t panel = begin_panel();
@@ -124,7 +170,7 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
           if (index != i * parts + part) continue;
 #pragma unroll
           for (int g = 0; g < 4; ++g) {
-            const int r = part * 32 + g * 8;
+            const int r = panel_column<Tile>(part, 64) / 2 + g * 8;
             ptx::stmatrix_x4(line + ((g * 2 + lane / 16) ^ (lane % 8)) * 16,
                              ptx::cvt_rn_x2<T>(d[i][r], d[i][r + 1]),
                              ptx::cvt_rn_x2<T>(d[i][r + 2], d[i][r + 3]),
@@ -133,12 +179,12 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
           }
         }
       }
-      end_panel(panel, row + index / parts * 64, column + index % parts * 64);
+      end_panel(panel, row + index / parts * 64, column + panel_column<Tile>(index % parts, 64));
     }
   }
 }
 
-template <typename Tile, int BlocksPerSm>
+template <typename Tile, bool Swap, int BlocksPerSm>
 __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
     persistent_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
                     const __grid_constant__ CUtensorMap out_map, const __grid_constant__ KernelArguments arguments) {
@@ -146,7 +192,8 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   const uint32_t stages = ptx::shared_address(shared_memory);
   const uint32_t panels = stages + Tile::stages * Tile::stage_bytes;
-  const uint32_t full = panels + Tile::warpgroups * panels_a_warpgroup * panel_bytes;
+  constexpr int panels_each = panels_a_warpgroup<Tile, BlocksPerSm>();
+  const uint32_t full = panels + Tile::warpgroups * panels_each * panel_bytes;
   const uint32_t empty = full + Tile::stages * 8;
 
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
@@ -179,8 +226,9 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
 
-  if (warp == Tile::warpgroups * 4) {
-    if (ptx::elect_sync()) {
+  if (warp >= Tile::warpgroups * 4) {
+    if constexpr (Tile::moves_registers) ptx::setmaxnreg_dec<40>();
+    if (warp == Tile::warpgroups * 4 && ptx::elect_sync()) {
       Share p_share, q_share;
       if (arguments.cluster_n > 1) {
         p_share.first = (Tile::p_mn_major ? Tile::k : Tile::m) / arguments.cluster_n * my_n;
@@ -201,15 +249,16 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
           ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
           ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
           load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
-                                                           p_batch, p_share);
-          load_operand<Tile::n, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
-                                                           block * Tile::k, q_batch, q_share);
+                                                           p_batch, p_share, arguments.p_policy);
+          load_operand<Tile::q_extent, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
+                                                           block * Tile::k, q_batch, q_share, arguments.q_policy);
           at.advance<Tile::stages>();
         }
       }
     }
     __syncwarp();
   } else {
+    if constexpr (Tile::moves_registers) ptx::setmaxnreg_inc<152>();
     const int warpgroup = warp / 4;
     const int lane = threadIdx.x % 32;
     // Lane l < readers tells one of the blocks that load for this one: its column's, then the rest of its row's.
@@ -245,8 +294,8 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       pin<Tile>(d);
       const int m = (where.m * arguments.cluster_m + my_m) * Tile::m + warpgroup * Tile::rows;
       const int n = (where.n * arguments.cluster_n + my_n) * Tile::n;
-      store_tile<Tile>(d, arguments, &out_map, panels + warpgroup * panels_a_warpgroup * panel_bytes, 1 + warpgroup, m,
-                       n, where.batch);
+      store_tile<Tile, panels_each, Swap>(d, arguments, &out_map, panels + warpgroup * panels_each * panel_bytes,
+                                    1 + warpgroup, m, n, where.batch);
     }
     if (threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
   }

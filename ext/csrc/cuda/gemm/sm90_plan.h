@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <vector>
 
 #include "sm90_kernels.h"
@@ -17,6 +18,9 @@ struct Plan {
 };
 
 const std::vector<const Kernel*>& all_kernels();
+
+// The kernel's name, then split and cluster: `persistent 128x256x64/4 kk split 1 cluster 1x1`.
+std::string plan_name(const Plan& plan);
 
 // Every plan that computes this product. `kernel` is nullptr in none.
 std::vector<Plan> possible_plans(const GemmArguments& arguments);
