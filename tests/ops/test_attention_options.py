@@ -53,9 +53,7 @@ def check(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool = False, scale: fl
 
 @dtypes
 @masks
-@pytest.mark.parametrize(
-    ("seq_q", "seq_kv"), [(1, 1), (1, 150), (150, 1), (64, 64), (100, 263), (263, 100), (129, 128), (400, 400)]
-)
+@pytest.mark.parametrize(("seq_q", "seq_kv"), [(1, 1), (1, 150), (150, 1), (100, 263), (263, 100), (400, 400)])
 def test_masks_and_lengths(device: str, dtype: torch.dtype, mask: str, seq_q: int, seq_kv: int) -> None:
     q, k = values(device, dtype, 2, 4, seq_q, 64), values(device, dtype, 2, 2, seq_kv, 64)
     check(q, k, values(device, dtype, 2, 2, seq_kv, 64), **MASKS[mask])
