@@ -26,6 +26,8 @@ from perfsuite.verdict.timing import Timed, Timing
 
 TIMED_CALLS_CHECKED = 3
 """Calls of the timed region whose outputs the oracle judges."""
+TIMED_CALLS_LOOKED_AT = 24
+"""Further ones whose outputs are held against the library's."""
 
 OpenClock = Callable[[Sides, Settings], Clock]
 
@@ -294,6 +296,7 @@ class _Case:
         """Judge outputs of calls that were timed, on inputs that were not there when the candidate was captured."""
         from perfsuite.oracle import check
 
+        allowed: tuple[float | None, float | None] = (None, None)
         for call in clock.timed_calls(TIMED_CALLS_CHECKED):
             if call.inputs_changed:
                 said = "the candidate wrote into its inputs while it was timed"
@@ -311,6 +314,25 @@ class _Case:
                 if judgement.ok
                 else replace(judgement, sentence=f"in a timed call, on new inputs: {judgement.sentence}")
             )
+            allowed = (judgement.limit, judgement.rival_error)
+        self._look_at_more(clock, *allowed)
+
+    def _look_at_more(self, clock: Clock, limit: float | None, rival_error: float | None) -> None:
+        """Hold the results of many more timed calls against the library's: work may be left out in some calls only."""
+        from torch import Tensor
+
+        from perfsuite.oracle.agreement import apart, furthest_allowed
+
+        def look(mine: Any, rivals: Any) -> Any:
+            return apart(mine, rivals) if isinstance(mine, Tensor) and isinstance(rivals, Tensor) else None
+
+        if limit is None or rival_error is None:
+            return
+        looks = [float(one) for one in clock.look_at_more(TIMED_CALLS_LOOKED_AT, look) if one is not None]
+        allowed = furthest_allowed(limit, rival_error)
+        if far := [one for one in looks if not one <= allowed]:
+            said = f"{len(far)} of {len(looks)} timed calls gave something else than the library, {max(far):.2g} off"
+            raise _Stop(Verdict.WRONG, Reason.INACCURATE, f"{said}, at most {allowed:.2g} allowed")
 
     def _floor(self, clock: Clock) -> None:
         seconds = self.facts.get("candidate_seconds")

@@ -80,6 +80,13 @@ class Clock(Protocol):
         """`count` calls (fewer where there are fewer), chosen at random among those of the last round."""
         ...
 
+    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
+        """What `look` makes of the outputs of candidate and rival in up to `count` further calls, as they were timed.
+
+        Inputs change from one to the next. Empty where nothing that was timed can be called again.
+        """
+        ...
+
     def host_seconds(self) -> tuple[float | None, float | None]:
         """Host time that a call of the candidate, and of the rival, takes to return, without waiting for the device."""
         ...

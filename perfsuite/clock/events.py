@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -94,6 +95,10 @@ class EventsClock(CudaClock):
         """See `Clock`: calls of halves in which the candidate came last, chosen before they were timed."""
         changed = self._inputs_changed()
         return [replace(call, inputs_changed=changed) for call in self._kept[:count]]
+
+    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
+        """See `Clock`."""
+        return []
 
     def _release(self) -> None:
         self._outputs = {"candidate": {}, "rival": {}}

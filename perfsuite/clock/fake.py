@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from perfsuite.clock.base import ClockKind, Sides, TimedCall
 from perfsuite.clock.rounds import Round, Telemetry
@@ -58,6 +59,10 @@ class FakeClock:
             return []
         inputs = [self.sides.make_inputs() for _ in range(count)]
         return [TimedCall(one, one.call(self.sides.candidate), one.call(self.sides.rival)) for one in inputs]
+
+    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
+        """See `Clock`."""
+        return []
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """See `Clock`."""

@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +90,10 @@ class HostClock:
         calls = [call for round_ in (self._last, *self._kept) for call in round_]
         changed = not same_fingerprint(self._fingerprint, fingerprint(self._sets))
         return [replace(call, inputs_changed=changed) for call in calls[:count]]
+
+    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
+        """See `Clock`."""
+        return []
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """None for both: on the host, a call's time is the time that was compared."""

@@ -116,6 +116,15 @@ def test_timed_calls_are_replays_over_poisoned_outputs(card: Card) -> None:
     assert not any(call.inputs_changed for call in calls)
 
 
+def test_further_looks_are_replays_of_which_some_are_over_poison(card: Card) -> None:
+    clock = clock_of(card, 20e-6, 20e-6)
+    looks = clock.look_at_more(40, lambda mine, rivals: bool(torch.isnan(mine).all()))
+    assert len(looks) == 40
+    # This card's replays compute nothing; poison stays from one look to the next, so a few clean ones come first.
+    assert any(looks)
+    assert not all(looks)
+
+
 def test_a_side_that_fails_in_its_capture_is_named(card: Card) -> None:
     def refuses(a: torch.Tensor) -> torch.Tensor:
         if card.capturing is not None:

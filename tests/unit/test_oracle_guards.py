@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from perfsuite.oracle import WeakProblemError, examine
+from perfsuite.oracle.agreement import apart
 from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
 from perfsuite.oracle.freshen import CHUNK, Freshener, fingerprint, same_fingerprint
 from perfsuite.oracle.library_use import shared_operators
@@ -88,6 +90,18 @@ def test_replaced_functions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["perfsuite.oracle.check"], "measure", lambda *args: None)
     monkeypatch.setattr(torch, "mm", lambda a, b: a)
     assert set(replaced()) == {"time.perf_counter", "torch.mm", "perfsuite.oracle.check.measure"}
+
+
+def test_results_are_apart_by_their_difference() -> None:
+    one = torch.randn(64, 64)
+    assert float(apart(one, one)) == 0.0
+    assert float(apart(one * 1.01, one)) == pytest.approx(0.01, rel=1e-3)
+    assert float(apart(torch.full_like(one, math.nan), one)) == math.inf
+    planted = one.clone()
+    planted[3, 5] = math.inf
+    assert float(apart(planted, planted)) == 0.0
+    assert float(apart(one, planted)) == math.inf
+    assert float(apart(torch.ones(3, dtype=torch.int32), torch.zeros(3, dtype=torch.int32))) == 0.0
 
 
 def test_operators_that_both_sides_run() -> None:
