@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.record.store import read_record
-from perfsuite.report import calibration, exploits, markdown, summary
+from perfsuite.report import calibration, exploits, markdown, outputs, summary
 
 Filters = Mapping[str, str]
 _BLOCK = re.compile(
@@ -107,6 +107,7 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "peers": calibration.peers_table,
     "exploits": exploits.exploits_table,
     "downgrades": exploits.downgrades_table,
+    "output": outputs.output,
 }
 """Kind of block -> what makes its body from the path of a record and the filters."""
 
