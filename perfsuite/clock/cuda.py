@@ -12,15 +12,11 @@ from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.nvml import Watch
 from perfsuite.clock.rotation import bytes_in, sets_needed
 from perfsuite.clock.rounds import Round, Side, Telemetry
+from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, LIMITED_SECONDS, Probe, warm_up
 from perfsuite.oracle.freshen import Freshener, fingerprint, same_fingerprint
 from perfsuite.problems.base import Inputs
 from perfsuite.settings import CacheMode
 
-WARM_UP_BOUND_SECONDS = 0.3
-WARM_UP_CHUNK_SECONDS = 1e-3
-SETTLED_HZ = 15e6
-"""Two readings within one step of the clock count as equal."""
-SETTLED_READINGS = 3
 SPIN_CYCLES_A_SECOND = 2e9
 """Turns seconds into cycles for the blocking kernel; a card that runs slower only blocks a little longer."""
 WATCHED_SETS = 4
@@ -60,6 +56,8 @@ class CudaClock:
         self._settled: bool | None = None
         self._l2_reset: bool | None = None
         self._watch = Watch(str(torch.cuda.get_device_properties(self._device).uuid))
+        self._full_hz = self._watch.full_clock_hz()
+        self._probe = Probe()
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
 
     # -- what a subclass provides ------------------------------------------------------------------------------------
@@ -114,8 +112,9 @@ class CudaClock:
             self._fingerprint = fingerprint(self._watched)
             self._l2_reset = reset_persisting_l2()
             self._touch()
-            if not self._setups:
-                self._warm_up()
+            limited = LIMITED_AGAIN_SECONDS if self._setups else LIMITED_SECONDS
+            settled = warm_up(lambda count: sum(self._sample_seconds(count)), self._probe.read, self._full_hz, limited)
+            self._settled = settled and self._settled is not False
         del spacer
         self._samples = 0
         self._setups += 1
@@ -148,9 +147,11 @@ class CudaClock:
                         event.record()
                         self._samples += 1
                     self._after_half(sides[-1])
-            # Read while the card still works, or the clock would be that of an idle card.
-            clock_hz, invalid = self._watch.sample()
+            self._probe.enqueue()
+            # Read while the card still works: an idle card has no reason to be slow.
+            invalid = self._watch.reason_against()
             self._stream.synchronize()
+            clock_hz = self._watch.note_clock(self._probe.hertz())
         halves = [self._read(sides, self._events_of(number)) for number, sides in enumerate(orders)]
         calls = 2 * self.launches
         return [
@@ -241,7 +242,7 @@ class CudaClock:
             self.warnings.append(warm.format(covered))
 
     def _sample_seconds(self, samples: int) -> tuple[float, float]:
-        """Seconds of a sample of the candidate, and of the rival, over `samples` of each. Enqueued and waited for."""
+        """Seconds of `samples` samples of the candidate, and of the rival. Enqueued and waited for."""
         before, between, after = self._events[:3]
         before.record()
         for number in range(samples):
@@ -253,27 +254,7 @@ class CudaClock:
         after.synchronize()
         one, two = before.elapsed_time(between) / 1e3, between.elapsed_time(after) / 1e3
         self._seconds += one + two
-        return one / samples, two / samples
-
-    def _warm_up(self) -> None:
-        """Run both sides until the SM clock has settled (or, where it is unknown, their times have), or the bound."""
-        start = time.perf_counter()
-        clocks: list[float] = []
-        times: list[float] = []
-        samples = self.samples_a_side
-        while time.perf_counter() - start < WARM_UP_BOUND_SECONDS:
-            one, two = self._sample_seconds(samples)
-            times.append(one + two)
-            samples = max(1, min(8 * self.samples_a_side, round(WARM_UP_CHUNK_SECONDS / (one + two))))
-            clock = self._watch.sm_clock_hz()
-            if clock is not None:
-                clocks.append(clock)
-            recent = clocks[-SETTLED_READINGS:] if clock is not None else times[-SETTLED_READINGS:]
-            spread = SETTLED_HZ if clock is not None else 0.01 * recent[-1]
-            if len(recent) == SETTLED_READINGS and max(recent) - min(recent) <= spread:
-                self._settled = True
-                return
-        self._settled = False
+        return one, two
 
 
 def spin(seconds: float) -> None:

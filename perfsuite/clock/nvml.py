@@ -70,19 +70,34 @@ class Watch:
             return None
 
     def sm_clock_hz(self) -> float | None:
-        """The SM clock now, or None."""
+        """The SM clock now, or None. NVML's value is up to 100 ms old."""
         megahertz = self._read("SM clock", lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_SM))
         return None if megahertz is None else megahertz * 1e6
 
-    def sample(self) -> tuple[float | None, str | None]:
-        """Read clock and reasons: the SM clock in hertz, and the reason that invalidates what ran just now, if any."""
-        clock = self.sm_clock_hz()
+    def full_clock_hz(self) -> float | None:
+        """The highest SM clock of the card, or None."""
+        megahertz = self._read(
+            "highest SM clock", lambda nvml, card: nvml.nvmlDeviceGetMaxClockInfo(card, nvml.NVML_CLOCK_SM)
+        )
+        return None if megahertz is None else megahertz * 1e6
+
+    def note_clock(self, hertz: float | None) -> float | None:
+        """Keep a reading of the SM clock, NVML's own where there is none; returns what was kept."""
+        clock = self.sm_clock_hz() if hertz is None else hertz
         if clock is not None:
             self.sm_clocks_hz.append(clock)
+        return clock
+
+    def reason_against(self) -> str | None:
+        """Read the clock-event reasons: the one that invalidates what ran just now, if any."""
         bits = self._read("clock-event reasons", _event_reasons)
         seen = [name for bit, name in REASONS.items() if bits is not None and bits & bit]
         self.reasons.update(name for name in seen if name != "gpu-idle")
-        return clock, next((name for name in seen if name in INVALIDATING), None)
+        return next((name for name in seen if name in INVALIDATING), None)
+
+    def sample(self) -> tuple[float | None, str | None]:
+        """NVML's SM clock in hertz, and the reason that invalidates what ran just now, if any."""
+        return self.note_clock(None), self.reason_against()
 
     def sample_slow(self) -> None:
         """Read what changes slowly or takes long to read: memory clock, power, temperature, other processes."""

@@ -26,6 +26,7 @@ def pynvml(monkeypatch: pytest.MonkeyPatch) -> Any:
     module.asked = []
     module.nvmlDeviceGetHandleByUUID = lambda name: module.asked.append(name) or "card"
     module.nvmlDeviceGetClockInfo = lambda card, which: {1: 1980, 2: 3201}[which]
+    module.nvmlDeviceGetMaxClockInfo = lambda card, which: {1: 1980, 2: 3201}[which]
     module.bits = 0
     module.nvmlDeviceGetCurrentClocksEventReasons = lambda card: module.bits
     module.nvmlDeviceGetPowerUsage = lambda card: 412_000
@@ -91,6 +92,14 @@ def test_what_may_not_be_read_is_unknown(pynvml: Any) -> None:
         "clock-event reasons: Insufficient Permissions",
         "other processes: Insufficient Permissions",
     )
+
+
+def test_a_clock_that_the_card_showed_itself_counts_before_nvmls(pynvml: Any) -> None:
+    watch = Watch("GPU-a")
+    assert (watch.full_clock_hz(), watch.note_clock(1.5e9), watch.note_clock(None)) == (1.98e9, 1.5e9, 1.98e9)
+    watch.note_clock(1.4e9)
+    seen = everything(watch)
+    assert (seen.sm_clock_hz, seen.sm_clock_low_hz, seen.sm_clock_high_hz) == (1.5e9, 1.4e9, 1.98e9)
 
 
 def test_an_older_driver_knows_the_older_name(pynvml: Any) -> None:

@@ -1,0 +1,77 @@
+"""The SM clock as the card itself shows it, and running a card until that clock has settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+PROBE_CYCLES = (40_000, 240_000)
+READINGS = 4
+CHUNK_SECONDS = 2e-3
+FULL_CLOCK = 0.96
+"""Part of the highest clock from which on the card counts as not limited."""
+SETTLED_SPREAD = 0.1
+"""A power limiter keeps moving the clock, by up to a tenth; a ramp moves it by more."""
+LIMITED_SECONDS = 40e-3
+"""How long a card below its full clock is kept busy: two kernels that draw unlike power keep changing their ratio, by
+3 % on an H200, for the first 30 ms."""
+LIMITED_AGAIN_SECONDS = 20e-3
+"""The same in a later set-up, which follows a short pause."""
+BOUND_SECONDS = 0.3
+"""Wall time after which warming up ends in any case."""
+
+
+class Probe:
+    """Reads the SM clock by kernels that last a known number of cycles. NVML's reading lags by up to 100 ms."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+
+    def enqueue(self) -> None:
+        """Enqueue the kernels on the current stream; about 0.15 ms."""
+        import torch
+
+        self._events[0].record()
+        for cycles, event in zip(PROBE_CYCLES, self._events[1:], strict=True):
+            torch.cuda._sleep(cycles)
+            event.record()
+
+    def hertz(self) -> float | None:
+        """The clock that they saw, once they are done. What a launch and an event add is in both and cancels."""
+        short, long = (
+            before.elapsed_time(after) / 1e3 for before, after in zip(self._events, self._events[1:], strict=False)
+        )
+        return (PROBE_CYCLES[1] - PROBE_CYCLES[0]) / (long - short) if long > short else None
+
+    def read(self) -> float | None:
+        """The clock now; waits for the card."""
+        self.enqueue()
+        self._events[-1].synchronize()
+        return self.hertz()
+
+
+def warm_up(
+    run: Callable[[int], float], read: Callable[[], float | None], full_hz: float | None, limited: float
+) -> bool:
+    """Keep the card busy until its SM clock has settled; whether it has.
+
+    `run` runs so many samples of each side and returns the device seconds. A card at its full clock for READINGS
+    readings in a row is ready; one below it, or whose full clock is unknown, is kept busy for `limited` seconds.
+    """
+    start, busy, samples = time.perf_counter(), 0.0, 1
+    clocks: list[float] = []
+    while True:
+        seconds = max(run(samples), 1e-9)
+        busy += seconds
+        samples = max(1, round(CHUNK_SECONDS * samples / seconds))
+        clock = read()
+        if clock is not None:
+            clocks.append(clock)
+        recent = clocks[-READINGS:]
+        if len(recent) == READINGS and full_hz is not None and min(recent) >= FULL_CLOCK * full_hz:
+            return True
+        if busy >= limited or time.perf_counter() - start > BOUND_SECONDS:
+            return len(recent) == READINGS and max(recent) <= (1.0 + SETTLED_SPREAD) * min(recent)
