@@ -118,6 +118,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(default=False, venv_params=TORCH_VENV)
+def tune(session: nox.Session) -> None:
+    """Measure the Hopper GEMM's plans on this card and rewrite their table; options after `--` as of the module."""
+    install_project(session)
+    session.run("python", "-m", "cuda_llm_ops.tune", *session.posargs)
+
+
+@nox.session(default=False, venv_params=TORCH_VENV)
 def history(session: nox.Session) -> None:
     """Build and gate commits that asv has not seen yet, ten at most; or, after `--`, those that you name."""
     for named in session.posargs:
