@@ -25,7 +25,7 @@ HALF = 3
 """Events of half a round: before, between and behind its two samples."""
 HOST_CALLS = 20
 HOST_REPEATS = 3
-HOST_BOUND_SECONDS = 0.02
+HOST_BOUND_SECONDS = 0.008
 
 
 class CudaClock:

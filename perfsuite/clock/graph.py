@@ -38,8 +38,10 @@ FEWEST_GRAPHS = 8
 SHORT_CALL_SECONDS = 50e-6
 """Where calls are shorter than this, a side gets at least so many graphs: more pieces, or more captures of each."""
 MOST_CALLS = 2048
+SIDES: tuple[Side, ...] = ("candidate", "rival")
 TRIAL_CALLS = 8
 TRIAL_REPLAYS = 5
+LONG_CALL_SECONDS = 250e-6
 TRIAL_SECONDS = 1e-3
 COST_REPLAYS = 7
 GRAPH_LAUNCH_SECONDS = 75e-6
@@ -94,9 +96,8 @@ class GraphClock(CudaClock):
         self.samples_a_side = len(self._tracks)
         pieces = [piece for track in self._tracks for piece in track]
         secret = random.SystemRandom()
-        sides: list[Side] = ["candidate", "rival"]
         each = math.ceil(FEWEST_GRAPHS / len(pieces)) if self._call_seconds < SHORT_CALL_SECONDS else 1
-        captures = [(piece, side) for piece in pieces for side in sides] * each
+        captures = [(piece, side) for piece in pieces for side in SIDES] * each
         self._order.shuffle(captures)
         for piece in pieces:
             piece.place = secret.randrange(len(piece.indices))
@@ -123,7 +124,7 @@ class GraphClock(CudaClock):
         """How many calls a sample holds."""
         count = len(self._sets)
         indices = [call % count for call in range(min(TRIAL_CALLS, max(2, count)))]
-        found = [self._trial(side, indices) for side in ("candidate", "rival")]
+        found = [self._long_trial(side) or self._trial(side, indices) for side in SIDES]
         self._call_seconds, slower = min(found), max(found)
         rotation = count * self._call_seconds
         if rotation <= LONGEST_ROTATION_SECONDS and count * slower <= LONGEST_SAMPLE_SECONDS and count <= MOST_CALLS:
@@ -131,6 +132,11 @@ class GraphClock(CudaClock):
         else:
             self.launches = math.ceil(SAMPLE_SECONDS / self._call_seconds)
         self.launches = max(1, min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower)))
+
+    def _long_trial(self, side: Side) -> float | None:
+        """Seconds of a single call, where that is long enough to be told from one."""
+        seconds = self._trial(side, [0])
+        return seconds if seconds >= LONG_CALL_SECONDS else None
 
     def _trial(self, side: Side, indices: list[int]) -> float:
         """Seconds a call, from a few replays of a small graph."""
