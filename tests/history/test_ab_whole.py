@@ -1,4 +1,4 @@
-"""`perfsuite ab` whole: real builds of real commits, processes of their own, the host clock."""
+"""`perfsuite ab`, `bisect` and asv's runs whole: real builds of real commits, processes of their own, the host clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import Repository, make_repository
 
 SWITCH = "PERFSUITE_WHOLE"
 pytestmark = [
-    pytest.mark.skipif(SWITCH not in os.environ, reason=f"takes a minute: `nox -s history` sets {SWITCH}"),
+    pytest.mark.skipif(SWITCH not in os.environ, reason=f"takes minutes: `nox -s history` sets {SWITCH}"),
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
 ]
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,3 +88,51 @@ def test_a_broken_commit_is_named(project: Repository) -> None:
     assert done.returncode == 2
     assert f"{project.commits[2][:12]} does not build" in done.stderr
     assert project.git("worktree", "list").count("\n") == 0
+
+
+def test_the_first_slow_commit_is_found(project: Repository) -> None:
+    done = command(project, "bisect", "small_kernels.product *", project.commits[0], project.commits[3])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{project.commits[3][:12]}: bad" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"{project.commits[1]} is the first commit in which")
+
+
+CONFIGURATION = """{
+    "version": 1, "project": "small_kernels", "repo": "..", "branches": ["main"], "environment_type": "virtualenv",
+    "build_command": ["python -m pip wheel -q --no-deps -w {build_cache_dir} {build_dir}"],
+    "install_command": ["in-dir={env_dir} python -m pip install -q --no-deps --force-reinstall {wheel_file}"],
+    "benchmark_dir": "benchmarks", "env_dir": "../.perfsuite/env", "results_dir": "results"
+}"""
+BENCHMARK = """def track_one():
+    import small_kernels
+    return float(hasattr(small_kernels, "product"))
+"""
+
+
+def test_asv_measures_a_commit_and_a_broken_one_leaves_the_history(project: Repository, tmp_path: Path) -> None:
+    folder = project.path / "benchmarks_asv"
+    (folder / "benchmarks").mkdir(parents=True)
+    (folder / "asv.conf.json").write_text(CONFIGURATION)
+    (folder / "benchmarks" / "__init__.py").write_text("")
+    (folder / "benchmarks" / "one.py").write_text(BENCHMARK)
+
+    def run(commit: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "perfsuite", "history", "--asv", "--portable", commit],
+            cwd=project.path,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = run(project.commits[1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    before = {path: path.read_bytes() for path in (folder / "results").rglob("*.json")}
+    assert any(path.name.startswith(project.commits[1][:8]) for path in before)
+    for commit, said in ((project.commits[2], "kernel.cu:1: error: made up"), ("nowhere", "'nowhere' names no commit")):
+        done = run(commit)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert said in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert {path: path.read_bytes() for path in (folder / "results").rglob("*.json")} == before
