@@ -38,6 +38,20 @@ void check_sequence(const char* op, const char* name, int64_t length) {
   }
 }
 
+// A side that reaches past the keys of every query is none. True where nothing is left but what the plain operator has.
+bool simplify(AttentionOptions& options, AttentionArguments& arguments) {
+  const int64_t diagonal = options.bottom_right ? int64_t{arguments.seq_kv} - arguments.seq_q : 0;
+  if (options.left >= arguments.seq_q - 1 + diagonal) {
+    options.left = kEveryKey;
+  }
+  if (options.right >= arguments.seq_kv - 1 - diagonal) {
+    options.right = kEveryKey;
+  }
+  arguments.causal = options.right != kEveryKey;
+  return options.lse == nullptr && options.left == kEveryKey && arguments.seq_kv > 0 &&
+         (options.right == kEveryKey || options.right + diagonal == 0);
+}
+
 // Where the logarithms go; an empty tensor where they are not asked for.
 Tensor allocate_lse(const char* op, const Tensor& q, bool asked, Sizes sizes) {
   if (!asked) {
@@ -47,6 +61,17 @@ Tensor allocate_lse(const char* op, const Tensor& q, bool asked, Sizes sizes) {
     fail("ValueError", op, "q has head_dim 0; with return_lse it must be at least 1");
   }
   return allocate(op, "log-sum-exp", q, Dtype::Float, sizes);
+}
+
+template <bool cuda>
+void launch_plain(const char* op, const AttentionArguments& arguments, const Tensor& q) {
+  if constexpr (cuda) {
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+    check_launch(op, cuda::flash_attention(arguments, current_stream(q)));
+#endif
+  } else {
+    cpu::flash_attention(arguments, parallel);
+  }
 }
 
 template <bool cuda>
@@ -112,7 +137,11 @@ std::tuple<Tensor, Tensor> general(Tensor q_given, Tensor k_given, Tensor v_give
     options.lse_stride_batch = heads * seq_q;
     options.lse_stride_head = seq_q;
   }
-  launch<cuda>(op, arguments, options, q);
+  if (simplify(options, arguments)) {
+    launch_plain<cuda>(op, arguments, q);
+  } else {
+    launch<cuda>(op, arguments, options, q);
+  }
   return {out, lse};
 }
 

@@ -74,6 +74,20 @@ def flash_attention(
 ) -> tuple[Tensor, Tensor]: ...
 
 
+@overload
+def flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window: Window | None = None,
+    return_lse: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
 def flash_attention(
     q: Tensor,
     k: Tensor,

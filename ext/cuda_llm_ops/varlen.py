@@ -50,6 +50,24 @@ def flash_attention_varlen(
 ) -> tuple[Tensor, Tensor]: ...
 
 
+@overload
+def flash_attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window: Window | None = None,
+    return_lse: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
 def flash_attention_varlen(
     q: Tensor,
     k: Tensor,

@@ -385,6 +385,20 @@ def test_offsets_beyond_the_tensor_do_no_harm() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_more_tiles_than_multiprocessors(head_dim: int) -> None:
+    """A kernel whose blocks stay takes several tiles in each, of different numbers of keys, some without any."""
+    q, k = values("cuda", torch.float16, 4, 32, 300, head_dim), values("cuda", torch.float16, 4, 8, 400, head_dim)
+    for mask in ("bottom right", "window", "window, bottom right"):
+        check(q, k, k.flip(2), **MASKS[mask])
+    check(k.repeat_interleave(4, 1), q[:, :8], q[:, 8:16], is_causal=True, bottom_right=True)
+    lengths = [(37 * i) % 290 for i in range(40)]
+    q, k = (values("cuda", torch.float16, sum(lengths), heads, head_dim) for heads in (16, 4))
+    check_packed(q, k, k.flip(0), lengths, lengths, is_causal=True)
+    check_packed(q, k, k.flip(0), lengths, lengths[::-1], bottom_right=True, window=(50, 3))
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", ["general", "varlen"])
 def test_captured_in_a_graph_and_replayed_on_new_data(name: str) -> None:
     call, tensors = calls("cuda", torch.float16)[name]

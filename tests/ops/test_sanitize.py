@@ -11,11 +11,14 @@ takes minutes over all of them, `-k 70x129` and the like choose some.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="the operators need torch")
 
 import cuda_llm_ops  # noqa: E402
+import decode_cases as cases  # noqa: E402
 import ops_reference as reference  # noqa: E402
 from torch import Tensor  # noqa: E402
 
@@ -24,6 +27,8 @@ dtypes = pytest.mark.parametrize("dtype", reference.DTYPES, ids=lambda dtype: st
 # (m, n, k): one element; less than a tile in every direction; whole tiles; one more than whole tiles; few rows with a
 # long k, which a kernel may split; enough tiles for the large configurations of every multiprocessor.
 GEMM_SIZES = [(1, 1, 1), (17, 9, 5), (128, 128, 64), (129, 257, 65), (16, 128, 2048), (33, 40, 1032), (640, 512, 96)]
+# With options: the sizes of every kernel that takes them, and rows that begin anywhere.
+OPTION_HEAD_DIMS = [40, 65, 96, 128, 129, 192, 250, 256]
 HEAD_DIMS = [1, 40, 64, 65, 128, 129, 192, 256]
 
 
@@ -69,3 +74,50 @@ def test_attention(name: str, seq_q: int, seq_kv: int, head_dim: int, is_causal:
     k, v = values(dtype, 1, 1, seq_kv, head_dim), values(dtype, 1, 1, seq_kv, head_dim)
     out = getattr(cuda_llm_ops, name)(q, k, v, is_causal)
     reference.assert_right(out, reference.attention(name, q, k, v, is_causal, None))
+
+
+@pytest.mark.gpu
+@dtypes
+@pytest.mark.parametrize("head_dim", OPTION_HEAD_DIMS, ids=lambda head_dim: f"d{head_dim}")
+def test_attention_with_options(head_dim: int, dtype: torch.dtype) -> None:
+    q, k = values(dtype, 1, 2, 150, head_dim), values(dtype, 1, 1, 220, head_dim)
+    for is_causal, mask in ((True, {"bottom_right": True}), (False, {"window": (60, 5)})):
+        out, lse = cuda_llm_ops.flash_attention(q, k, k, is_causal, return_lse=True, **mask)
+        reference.assert_right(out, reference.attention("flash_attention", q, k, k, is_causal, None, **mask))
+        reference.assert_right(lse, reference.log_sum_exp(q, k, is_causal, None, **mask))
+
+
+@pytest.mark.gpu
+@dtypes
+@pytest.mark.parametrize("head_dim", OPTION_HEAD_DIMS, ids=lambda head_dim: f"d{head_dim}")
+def test_packed_sequences(head_dim: int, dtype: torch.dtype) -> None:
+    """Of 1, 130 and 70 tokens; each as a call of its own."""
+    packed, ends = values(dtype, 201, 2, head_dim), [0, 1, 131, 201]
+    offsets = torch.tensor(ends, device="cuda", dtype=torch.int32)
+    out = cuda_llm_ops.flash_attention_varlen(packed, packed, packed, offsets, offsets, 130, 130, is_causal=True)
+    for first, end in itertools.pairwise(ends):
+        one = packed[first:end].transpose(0, 1)[None]
+        expected = reference.attention("flash_attention", one, one, one, True, None)
+        reference.assert_right(out[first:end].transpose(0, 1)[None], expected)
+
+
+@pytest.mark.gpu
+@dtypes
+@pytest.mark.parametrize("page_size", [None, 1, 16, 64], ids=lambda size: f"p{size}")
+@pytest.mark.parametrize("head_dim", [33, 40, 64, 128, 192], ids=lambda head_dim: f"d{head_dim}")
+@pytest.mark.parametrize("lengths", [[70, 0, 16], [700]], ids=["short", "split"])
+def test_decode(lengths: list[int], head_dim: int, page_size: int | None, dtype: torch.dtype) -> None:
+    keys, worth = ([values(dtype, 2, length, head_dim) for length in lengths] for _ in range(2))
+    arguments = {"q": values(dtype, len(lengths), 6, 2, head_dim)}
+    if page_size is None:
+        capacity = max(lengths) + 1
+        arguments["k_cache"] = cases.contiguous(keys, capacity, seq_first=False)
+        arguments["v_cache"] = cases.contiguous(worth, capacity, seq_first=True)
+    else:
+        table, pages = cases.random_tables(lengths, page_size, 0, torch.Generator().manual_seed(1))
+        arguments["k_cache"] = cases.paged(keys, table, page_size, pages, head_first=False)
+        arguments["v_cache"] = cases.paged(worth, table, page_size, pages, head_first=False)
+        arguments["block_table"] = table.cuda()
+    arguments["cache_lens"] = torch.tensor(lengths, dtype=torch.int32, device="cuda")
+    case = cases.Decode(arguments, keys, worth)
+    cases.assert_right(cuda_llm_ops.flash_decode(**arguments), case)
