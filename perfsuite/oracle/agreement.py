@@ -5,6 +5,7 @@ It costs next to nothing, so that many timed calls can be looked at where only a
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.tensors import tensors_in
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 SLACK = 2.0
 """Errors differ from inputs to inputs, and the judged ones may be small by chance."""
+FEW, TOO_FEW = 256, 16
+"""Elements of a result whose norm varies from inputs to inputs; below the second number it may come close to zero."""
+FAR = 0.5
+"""What is called apart where elements are few: another result altogether."""
 
 
 def apart(mine: Any, rivals: Any) -> torch.Tensor:
@@ -36,6 +41,12 @@ def apart(mine: Any, rivals: Any) -> torch.Tensor:
     return torch.stack(found).max() if found else torch.zeros(())
 
 
-def furthest_allowed(limit: float, rival_error: float) -> float:
-    """How far apart they may be: the candidate is within `limit` of the right answer, the library `rival_error` off."""
-    return SLACK * (limit + rival_error)
+def furthest_allowed(limit: float, rival_error: float, elements: int) -> float:
+    """How far apart results of so many elements may be.
+
+    The candidate is within `limit` of the right answer, the library `rival_error` off.
+    """
+    if elements < TOO_FEW:
+        return math.inf
+    allowed = SLACK * (limit + rival_error)
+    return max(allowed, FAR) if elements < FEW else allowed

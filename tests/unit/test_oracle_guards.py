@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from perfsuite.oracle import WeakProblemError, examine
-from perfsuite.oracle.agreement import apart
+from perfsuite.oracle.agreement import apart, furthest_allowed
 from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
 from perfsuite.oracle.freshen import CHUNK, Freshener, fingerprint, same_fingerprint
 from perfsuite.oracle.library_use import shared_operators
@@ -102,6 +102,11 @@ def test_results_are_apart_by_their_difference() -> None:
     assert float(apart(planted, planted)) == 0.0
     assert float(apart(one, planted)) == math.inf
     assert float(apart(torch.ones(3, dtype=torch.int32), torch.zeros(3, dtype=torch.int32))) == 0.0
+
+
+@pytest.mark.parametrize(("elements", "allowed"), [(1, math.inf), (64, 0.5), (4096, 4e-3)])
+def test_small_results_may_be_further_apart(elements: int, allowed: float) -> None:
+    assert furthest_allowed(1.5e-3, 5e-4, elements) == pytest.approx(allowed)
 
 
 def test_operators_that_both_sides_run() -> None:
