@@ -1,4 +1,4 @@
-"""Run the commands of docs/mission.md that need a GPU and keep what they print: `python records/outputs.py DIR [NAME...]`.
+"""Run the commands of docs/mission.md that need a GPU, keep what they print: `python records/outputs.py DIR [NAME...]`.
 
 Every file begins with where it ran, then the command, then its stdout. `perfsuite table docs/mission.md` puts the files
 of records/h200/mission into the page.

@@ -48,7 +48,7 @@ def test_flash_attention_comes_near_the_roof(perf: Perf, ops: ModuleType) -> Non
 
 
 @pytest.mark.gpu(min_capability=(9, 0))
-@pytest.mark.roofline_target(at_least=0.85)
+@pytest.mark.roofline_target(at_least=0.75)
 def test_gemm_comes_near_the_roof(perf: Perf, ops: ModuleType) -> None:
     perf(Gemm(4096, 4096, 4096), ops.gemm)
 
