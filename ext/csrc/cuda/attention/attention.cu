@@ -6,6 +6,7 @@
 #include "launch.h"
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
 #include "sm90.h"
+#include "sm90_general.h"
 #endif
 
 namespace cuda_llm_ops::cuda {
@@ -45,6 +46,9 @@ const char* flash_attention(const AttentionArguments& arguments, void* stream) {
 const char* flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
                                     void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
+#ifdef CUDA_LLM_OPS_SM90_ATTENTION
+  if (sm90::general_supported(arguments, options)) return sm90::flash_attention_general(arguments, options, on);
+#endif
   return arguments.type == ScalarType::float32 ? attention::flash_simt_general(arguments, options, on)
                                                : attention::flash_mma_general(arguments, options, on);
 }
@@ -56,6 +60,7 @@ void attention_attributes(std::vector<KernelAttributes>& into) {
   attention::flash_mma_attributes(into);
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
   sm90::attention_attributes(into);
+  sm90::general_attributes(into);
 #endif
 }
 
