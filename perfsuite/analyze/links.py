@@ -8,8 +8,10 @@ PCIE_TRANSFERS = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9}
 """Transfers a second of a lane by generation (PCI-SIG)."""
 OLD_ENCODING, NEW_ENCODING, FLIT_ENCODING = 8.0 / 10.0, 128.0 / 130.0, 242.0 / 256.0
 """Payload of what is sent: generations 1 and 2, 3 to 5, 6. Headers of packets take some more."""
-NVLINK_BYTES = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
-"""Bytes a second of one link in one direction, by version (NVIDIA's data sheets: 18 of version 4 are 450 GB/s)."""
+NVLINK_VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0"}
+"""What NVML's numbers stand for (nvml.h, NVML_NVLINK_VERSION_*)."""
+NVLINK_BYTES = {"1.0": 20e9, "2.0": 25e9, "2.2": 25e9, "3.0": 25e9, "3.1": 25e9, "4.0": 25e9, "5.0": 50e9}
+"""Bytes a second of one link in one direction, by version (NVIDIA's data sheets: 18 of version 4.0 are 450 GB/s)."""
 COLLECTIVES = {"all_reduce": lambda ranks: 2.0 * (ranks - 1) / ranks, "all_gather": lambda ranks: (ranks - 1) / ranks}
 """What of a collective's bytes crosses each link at least: bus bandwidth = this x bytes / seconds (nccl-tests,
 PERFORMANCE.md); bytes are those of the whole result."""
@@ -22,7 +24,7 @@ class Link:
     source: str
     target: str
     kind: str
-    """ "PCIe 5.0 x16", "NVLink 4 x18", "pageable PCIe 5.0 x16"."""
+    """ "PCIe 5.0 x16", "NVLink 4.0 x18", "pageable PCIe 5.0 x16"."""
     bytes_a_second: float
     latency_seconds: float
     """Of a copy of a few bytes, until the host knows that it has arrived."""
@@ -60,6 +62,6 @@ def pcie_peak(generation: int, width: int) -> float | None:
     return PCIE_TRANSFERS[generation] * width * encoding / 8.0
 
 
-def nvlink_peak(version: int, links: int) -> float | None:
+def nvlink_peak(version: str, links: int) -> float | None:
     """Bytes a second in one direction over all links; None for a version that is not known."""
     return NVLINK_BYTES[version] * links if version in NVLINK_BYTES and links else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.analyze.links import COLLECTIVES, Collective, Link, nvlink_peak, pcie_peak
+from perfsuite.analyze.links import COLLECTIVES, NVLINK_VERSIONS, Collective, Link, nvlink_peak, pcie_peak
 
 COPY_BYTES = 2**28
 COLLECTIVE_BYTES = 2**30
@@ -137,16 +137,17 @@ def between(first: str, second: str) -> Named:
     return Named(f"NVLink {version} x{links}" if links else "NVLink", nvlink_peak(version, links))
 
 
-def _nvlinks(handle: Any) -> tuple[int, int]:
-    """Version and number of a card's active NVLinks; zeros where the driver does not say."""
+def _nvlinks(handle: Any) -> tuple[str, int]:
+    """Version and number of a card's active NVLinks; "" and 0 where the driver does not say."""
     import pynvml
 
-    version, active = 0, 0
+    version, active = "", 0
     for link in range(MOST_NVLINKS):
         try:
             if pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED:
                 active += 1
-                version = int(pynvml.nvmlDeviceGetNvLinkVersion(handle, link))
+                number = int(pynvml.nvmlDeviceGetNvLinkVersion(handle, link))
+                version = NVLINK_VERSIONS.get(number, f"of version number {number}")
         except pynvml.NVMLError:
             break
     return version, active

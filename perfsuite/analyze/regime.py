@@ -114,8 +114,8 @@ def elasticities(variations: Sequence[Variation]) -> tuple[float | None, float |
 def judge(evidence: Evidence, *, cost: Cost | None = None, ceiling: Ceiling | None = None) -> Finding:
     """The regime of a workload. `cost` and `ceiling` stand in where its work was not varied."""
     shares = (
-        f"device idle {evidence.idle_share:.0%} of the time, {evidence.communication_share:.0%} of it spent on "
-        f"collectives alone, {evidence.kernels:.3g} kernels a call"
+        f"of the time the device idles for {evidence.idle_share:.0%} and runs only collectives for "
+        f"{evidence.communication_share:.0%}; {evidence.kernels:.3g} kernels a call"
     )
     computing = 1.0 - evidence.idle_share - evidence.communication_share
     largest = max(evidence.communication_share, evidence.idle_share, computing)

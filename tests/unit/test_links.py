@@ -24,10 +24,10 @@ def test_pcie_carries_its_lanes(generation: int, width: int, rate: float) -> Non
 
 
 def test_nvlink_carries_its_links() -> None:
-    assert nvlink_peak(4, 18) == 450e9
-    assert nvlink_peak(3, 12) == 300e9
-    assert nvlink_peak(99, 18) is None
-    assert nvlink_peak(4, 0) is None
+    assert nvlink_peak("4.0", 18) == 450e9
+    assert nvlink_peak("3.0", 12) == 300e9
+    assert nvlink_peak("9.9", 18) is None
+    assert nvlink_peak("4.0", 0) is None
     assert pcie_peak(99, 16) is None
 
 
@@ -52,7 +52,7 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(command, "cards", lambda at_least=1: CARDS)
     host = Link("host", "gpu 0", "PCIe 5.0 x16", 55e9, 9e-6, 63e9)
-    pair = Link("gpu 0", "gpu 1", "NVLink 4 x18", 390e9, 12e-6, 450e9)
+    pair = Link("gpu 0", "gpu 1", "NVLink 4.0 x18", 390e9, 12e-6, 450e9)
     monkeypatch.setattr(links_measured, "host_links", lambda index, uuid: [host] if index == 0 else [])
     monkeypatch.setattr(links_measured, "device_links", lambda first, second, uuids: [pair])
     by_rank = [[Collective("all_reduce", 2, 1e9, seconds, 2e-5)] for seconds in (2e-3, 4e-3)]
@@ -66,7 +66,7 @@ def test_every_direction_has_a_line_and_the_slowest_rank_counts(capsys: pytest.C
     lines = told.out.splitlines()
     assert lines[0] == "2 x NVIDIA H200"
     assert lines[2].split() == ["host", "gpu", "0", "PCIe", "5.0", "x16", "55.0", "GB/s", "87%", "9", "us"]
-    assert lines[3].split() == ["gpu", "0", "gpu", "1", "NVLink", "4", "x18", "390", "GB/s", "87%", "12", "us"]
+    assert lines[3].split() == ["gpu", "0", "gpu", "1", "NVLink", "4.0", "x18", "390", "GB/s", "87%", "12", "us"]
     assert lines[4] == "all_reduce of 1.00 GB over 2 ranks: 4 ms, 250 GB/s on the bus; 20 us for a few bytes"
     assert "gpu 0 and gpu 1" in told.err
 
@@ -97,3 +97,18 @@ def test_pinned_memory_is_faster_than_pageable(gpu: Any) -> None:
     pinned, _, pageable, _ = links_measured.host_links(0, card.uuid)
     assert pinned.bytes_a_second > pageable.bytes_a_second
     assert pinned.share is None or 0.3 < pinned.share < 1.05
+
+
+def test_nvml_s_version_numbers_are_names_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    def state(handle: object, link: int) -> int:
+        if link >= 18:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return int(pynvml.NVML_FEATURE_ENABLED)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetNvLinkState", state)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetNvLinkVersion", lambda handle, link: 6)
+    assert links_measured._nvlinks(None) == ("4.0", 18), "an H200's driver says 6"
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetNvLinkVersion", lambda handle, link: 12)
+    assert links_measured._nvlinks(None) == ("of version number 12", 18)
