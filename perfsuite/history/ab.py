@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfsuite.history.processes import Process, difference, process_of
+from perfsuite.history.processes import Process, difference, process_of, was_shared
 from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED, Reason, Verdict
 from perfsuite.verdict.sequential import Estimate, spent_at
@@ -28,6 +28,8 @@ class Pair:
     sides: dict[str, list[Process]] = field(default_factory=lambda: {BASE: [], HEAD: []})
     wrong: dict[str, str] = field(default_factory=dict)
     """Side -> what is wrong with its answer."""
+    shared: int = 0
+    """Processes that do not count, since others used the card meanwhile."""
     verdict: Verdict | None = None
     reason: Reason = Reason.BUDGET_SPENT
     estimate: Estimate | None = None
@@ -40,13 +42,17 @@ class Pair:
             return f"wrong{both}: {self.wrong[HEAD]}"
         if self.estimate is None:
             lacking = [side for side, processes in self.sides.items() if not processes]
-            return f"not compared: nothing was timed in the {' and the '.join(lacking)}" + (
+            return f"not compared: nothing was timed in the {' and the '.join(lacking)}{self._left_out}" + (
                 f" ({self.wrong[BASE]})" if BASE in self.wrong else ""
             )
         one = self.estimate
         counts = "/".join(str(len(processes)) for processes in self.sides.values())
         percent = [100.0 * (value - 1.0) for value in (one.speed, one.low, one.high)]
-        return f"{percent[0]:+.2f} % speed [{percent[1]:+.2f}, {percent[2]:+.2f}], {counts} processes"
+        return f"{percent[0]:+.2f} % speed [{percent[1]:+.2f}, {percent[2]:+.2f}], {counts} processes{self._left_out}"
+
+    @property
+    def _left_out(self) -> str:
+        return f"; {self.shared} more shared the card with other processes" if self.shared else ""
 
 
 def compare(
@@ -68,7 +74,7 @@ def compare(
     _take(pairs, BASE, given)
     sides = (HEAD,) if given else (BASE, HEAD)
     for number in range(most_pairs):
-        open_tests = sorted({pair.test for pair in pairs.values() if pair.verdict is None and _comparable(pair)})
+        open_tests = sorted({pair.test for pair in pairs.values() if pair.verdict is None and _concerns_both(pair)})
         for side in sides if number % 2 == 0 else reversed(sides):
             _take(pairs, side, measure(side, open_tests if number >= FIRST_PAIRS else ()))
         look = number + 2 - min(FIRST_PAIRS, most_pairs)
@@ -77,7 +83,7 @@ def compare(
         for pair in pairs.values():
             if pair.verdict is None:
                 _decide(pair, slower, spent_at(look, alpha / len(pairs)), noise_of)
-        if not any(pair.verdict is None and _comparable(pair) for pair in pairs.values()):
+        if not any(pair.verdict is None and _concerns_both(pair) for pair in pairs.values()):
             break
     for pair in pairs.values():
         pair.verdict = pair.verdict or Verdict.UNDECIDED
@@ -88,7 +94,7 @@ def compare(
 
 def exit_code(pairs: Sequence[Pair]) -> int:
     """1 where a case got slower or is wrong, 20 where one that both sides ran is undecided, else 0."""
-    verdicts = {pair.verdict for pair in pairs if pair.verdict is not Verdict.UNDECIDED or _comparable(pair)}
+    verdicts = {pair.verdict for pair in pairs if pair.verdict is not Verdict.UNDECIDED or _concerns_both(pair)}
     if verdicts & {Verdict.WRONG, Verdict.MISSED}:
         return EXIT_MISSED
     return EXIT_UNDECIDED if Verdict.UNDECIDED in verdicts else EXIT_MET
@@ -112,6 +118,11 @@ def _comparable(pair: Pair) -> bool:
     return bool(pair.sides[BASE] and pair.sides[HEAD])
 
 
+def _concerns_both(pair: Pair) -> bool:
+    """Whether both sides ran the case, be it on a card that was not their own."""
+    return _comparable(pair) or pair.shared > 0
+
+
 def _take(pairs: dict[tuple[str, str], Pair], side: str, cases: Iterable[Case]) -> None:
     for case in cases:
         if case.get("target") is None and case["verdict"] != "WRONG":
@@ -122,6 +133,8 @@ def _take(pairs: dict[tuple[str, str], Pair], side: str, cases: Iterable[Case]) 
             pair.wrong[side] = case["sentence"]
         elif (process := process_of(case)) is not None:
             pair.sides[side].append(process)
+        else:
+            pair.shared += was_shared(case)
 
 
 def _decide(pair: Pair, slower: float, alpha: float, noise_of: Callable[[float], Noise]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from perfsuite.verdict.interval import median_interval, normal_quantile
 from perfsuite.verdict.noise import Noise
+from perfsuite.verdict.outcome import Reason
 from perfsuite.verdict.sequential import Estimate
 
 PRIOR_DEGREES = 10.0
@@ -41,16 +42,21 @@ class Process:
 
 
 def process_of(case: Mapping[str, Any]) -> Process | None:
-    """What a record's case says; None where nothing was timed or the answer is wrong."""
+    """What a record's case says; None where nothing was timed, the answer is wrong, or the card was not its own."""
     columns = case.get("samples") or {}
     mine, rivals = columns.get("candidate_seconds") or [], columns.get("rival_seconds") or []
-    if case["verdict"] == "WRONG" or not mine:
+    if case["verdict"] == "WRONG" or not mine or was_shared(case):
         return None
     logs = [math.log(rival / own) for own, rival in zip(mine, rivals, strict=True)]
     low, high = median_interval(logs, _WITHIN_ALPHA)
     error = (high - low) / 2.0 if math.isfinite(high - low) else _UNKNOWN
     setups = len(set(columns.get("setup") or [0]))
     return Process(statistics.median(logs), error, setups, statistics.median(mine))
+
+
+def was_shared(case: Mapping[str, Any]) -> bool:
+    """Whether another process used the card meanwhile, so that the times are not those of this build."""
+    return bool(case.get("reason") == Reason.SHARED_DEVICE)
 
 
 def difference(base: Sequence[Process], head: Sequence[Process], alpha: float, noise: Noise) -> Estimate:

@@ -22,6 +22,8 @@ SHORT_SECONDS = 20e-6
 ROUNDS_A_SETUP = (2, 5)
 """Rounds before the next set-up, of a call that takes less than SHORT_SECONDS and of a longer one: short kernels move
 most with where their buffers lie."""
+ROUNDS_A_SETUP_HOST = 10
+"""The same on a CPU, where a set-up takes as long as many rounds and a regression is a matter of ten per cent."""
 
 
 class ManySetups:
@@ -29,7 +31,8 @@ class ManySetups:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._since, self._each = 0, ROUNDS_A_SETUP[0]
+        self._host = clock.kind == "host"
+        self._since, self._each = 0, ROUNDS_A_SETUP_HOST if self._host else ROUNDS_A_SETUP[0]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._clock, name)
@@ -44,7 +47,7 @@ class ManySetups:
             some = self._clock.rounds(min(count - len(found), self._each - self._since))
             self._since += len(some)
             found += some
-            if min(min(one.candidate_seconds, one.rival_seconds) for one in some) >= SHORT_SECONDS:
+            if not self._host and min(min(one.candidate_seconds, one.rival_seconds) for one in some) >= SHORT_SECONDS:
                 self._each = ROUNDS_A_SETUP[1]
         return found
 

@@ -102,6 +102,25 @@ def test_a_wrong_head_fails_whatever_its_speed() -> None:
     assert ab.exit_code(pairs) == 1
 
 
+@pytest.mark.parametrize(("shared", "code"), [(2, 0), (100, 20)])
+def test_processes_that_shared_the_card_do_not_count(shared: int, code: int) -> None:
+    inner = made_up({}, spread=0.0005, seed=0, cases=1)
+    ran = []
+
+    def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
+        ran.append(side)
+        cases = [dict(one) for one in inner(side, tests)]
+        if ran.count(side) <= shared and side == ab.HEAD:
+            cases[0] |= {"verdict": "UNDECIDED", "reason": "shared-device"}
+            cases[0]["samples"] = {name: [2.0 * value for value in column] if name == "candidate_seconds" else column
+                                   for name, column in cases[0]["samples"].items()}  # fmt: skip
+        return cases
+
+    (pair,) = compare(measure)
+    assert ab.exit_code([pair]) == code
+    assert f"{min(shared, 6)} more shared the card with other processes" in pair.sentence
+
+
 def test_a_case_that_the_base_cannot_run_is_shown_and_decides_nothing() -> None:
     inner = made_up({}, spread=0.001, seed=0, cases=2)
 

@@ -1,4 +1,4 @@
-"""`perfsuite ab`, `bisect` and asv's runs whole: real builds of real commits, processes of their own, the host clock."""
+"""`perfsuite ab`, `bisect` and asv's runs whole: real builds of real commits, processes of their own, the clock."""
 
 from __future__ import annotations
 
