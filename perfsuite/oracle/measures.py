@@ -68,8 +68,8 @@ def measure(
     squares = _groups(torch.cat([block[0] for block in blocks], 1), together).sum(-1)
     peaks = _groups(torch.cat([block[1] for block in blocks], 1), together).amax(-1)
     counts = torch.stack([block[2] for block in blocks]).sum(0)
-    members = _groups(torch.full((1, len(flat[0])), float(width), dtype=torch.float64), together).sum(-1)[0]
-    members = members.to(squares.device)
+    members = torch.full((len(squares[0]),), float(width * together), dtype=torch.float64, device=squares.device)
+    members[-1] -= width * (-len(flat[0]) % together)
 
     whole = squares.sum(1)
     scale = (whole[2] / candidate.numel()).sqrt()
