@@ -32,13 +32,19 @@ def peak_bytes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0
 
     inputs = _inputs(problem, seed)
     inputs.call(candidate)
-    gc.collect()
     torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    result = inputs.call(candidate)
-    torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated()
+    # No garbage is freed between the two readings. To collect it before would do as well, but takes 80 ms.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        result = inputs.call(candidate)
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated()
+    finally:
+        if collects:
+            gc.enable()
     del result
     return peak - before
 
