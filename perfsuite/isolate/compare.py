@@ -11,13 +11,12 @@ from perfsuite.clock.base import Clock, Sides
 from perfsuite.comparison import Comparison
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import Remote
+from perfsuite.isolate.worker import SHARE_OF_MEMORY
 from perfsuite.problems.base import Problem
 from perfsuite.settings import Settings
 
 REQUEST_SECONDS = 30.0
 """A request makes a call, or a sample's worth of calls: milliseconds, or the time to compile the first time."""
-SHARE_OF_MEMORY = 0.5
-"""Of the memory that is free on its device, how much a candidate may take."""
 
 
 def compare_isolated(
@@ -35,7 +34,7 @@ def compare_isolated(
     Whatever becomes of the worker (an illegal access, an abort, a hang of more than `seconds`, exhausted memory) is
     this case's verdict and nobody else's. IsolationError where the candidate cannot be imported in another process.
     """
-    remote = Remote(candidate, device=settings.device, seconds=seconds, room=_room(settings))
+    remote = Remote(candidate, device=settings.device, seconds=seconds, room=_room())
 
     def open_clock(sides: Sides, settings: Settings) -> Clock:
         clock = IsolatedClock(sides, remote, settings)
@@ -56,11 +55,7 @@ def compare_isolated(
         remote.close()
 
 
-def _room(settings: Settings) -> int:
-    """Bytes of the device's memory for the candidate."""
-    if settings.device == "cuda":
-        import torch
-
-        return int(SHARE_OF_MEMORY * torch.cuda.mem_get_info()[0])
+def _room() -> int:
+    """Bytes of the host's memory for the candidate."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     return int(SHARE_OF_MEMORY * free)

@@ -52,7 +52,7 @@ class Remote:
     """A candidate in a process of its own. Called like the candidate itself; one that has died is started afresh."""
 
     def __init__(self, candidate: Callable[..., Any], *, device: str, seconds: float, room: int) -> None:
-        """seconds: how long one request may take. room: bytes of the device's memory that the candidate may take."""
+        """seconds: how long one request may take. room: bytes of host memory that the candidate may take."""
         functools.update_wrapper(self, candidate)
         self.device, self._seconds, self._room = device, seconds, room
         try:

@@ -21,6 +21,9 @@ from perfsuite.oracle.form import check_kind
 from perfsuite.oracle.tensors import tensors_in
 from perfsuite.problems.base import Inputs
 
+SHARE_OF_MEMORY = 0.5
+"""Of the memory that is free, on the host and on a card, how much a candidate may take."""
+
 
 class Worker:
     """Carries out the parent's orders, one after the other."""
@@ -55,9 +58,9 @@ class Worker:
         threads: int,
         device: str,
     ) -> None:
-        """Import the candidate as the parent knows it; `room`: bytes of the device's memory it may take from here on.
+        """Import the candidate as the parent knows it; `room`: what it may take of the host from here on, in bytes.
 
-        On a GPU that bounds torch's allocator: the driver reserves far more addresses of the host than it uses.
+        Of a card it may take as large a share of what is free, as far as torch's allocator sees to that.
         """
         import torch
 
@@ -66,12 +69,15 @@ class Worker:
         for name, file in modules.items():
             _import(name, file)
         self.candidate = pickle.loads(candidate)
+        # What a process maps in all is bounded on a CPU. The driver of a card reserves far more addresses than it uses,
+        # so there only what can be written counts.
+        kind, column = (resource.RLIMIT_DATA, 5) if device == "cuda" else (resource.RLIMIT_AS, 0)
         if device == "cuda":
-            torch.cuda.set_per_process_memory_fraction(min(1.0, room / torch.cuda.mem_get_info()[1]))
-        else:
-            with open("/proc/self/statm") as statm:
-                taken = int(statm.read().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (taken + room, taken + room))
+            free, total = torch.cuda.mem_get_info()
+            torch.cuda.set_per_process_memory_fraction(SHARE_OF_MEMORY * free / total)
+        with open("/proc/self/statm") as statm:
+            taken = int(statm.read().split()[column]) * resource.getpagesize()
+        resource.setrlimit(kind, (taken + room, taken + room))
         self.channel.reply({"done": True})
 
     def do_call(self, descriptor: int | None, args: Any, kwargs: Any) -> None:
