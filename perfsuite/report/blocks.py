@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.record.store import read_record
-from perfsuite.report import calibration, exploits, markdown, outputs, summary
+from perfsuite.report import calibration, exploits, figures, markdown, outputs, summary
 
 Filters = Mapping[str, str]
 _BLOCK = re.compile(
@@ -74,9 +74,10 @@ def gates(path: Path, filters: Filters) -> str:
 
 
 def summed(path: Path, filters: Filters) -> str:
-    """The gates record in a row for each candidate and rival, over a line that says where it was measured."""
+    """The gates record in a row for each candidate and rival, over a line that says where, and what the checks cost."""
     cases = _fitting(path, filters)
-    return f"{summary.table(cases)}\n\n{_measured(cases)}"
+    told = figures.checking(cases).removeprefix("; ")
+    return f"{summary.table(cases)}\n\n{_measured(cases)}{f' {told.capitalize()}.' if told else ''}"
 
 
 def _fitting(path: Path, filters: Filters) -> list[dict[str, Any]]:
