@@ -15,6 +15,7 @@ from typing import Any
 from perfsuite.history import series
 from perfsuite.history.commits import HistoryError, commit_seconds, full_commit
 from perfsuite.history.machines import ENVIRONMENT, Machine, machine_of, named, python_of
+from perfsuite.settings import HARNESS
 
 DECLARED_FILE = "cases.json"
 """Beside the results: the series that there are to be, whatever a machine can measure of them."""
@@ -145,6 +146,11 @@ def _commit_of(cases: Sequence[Mapping[str, Any]], repository: Path, allow_dirty
         raise HistoryError(
             f"the record was made of {commits[0][:10]} with changes that are not committed: no commit holds what was "
             "measured (--allow-dirty exports it all the same)"
+        )
+    if apart := sorted({str(case["harness"]) for case in cases} - {HARNESS}):
+        raise HistoryError(
+            f"the record was measured by harness {', '.join(apart)}, the series are those of harness {HARNESS}: numbers of "
+            "the two may differ for that reason alone (measure the commit again: `perfsuite history`)"
         )
     return full_commit(repository, commits[0])
 

@@ -207,6 +207,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("unknown commit", {"commit": "0" * 40}, "names no commit"),
     ("no commit", {"commit": None}, "of one commit is needed"),
     ("uncommitted changes", {"dirty": True}, "changes that are not committed"),
+    ("another harness", {"harness": "0"}, "measured by harness 0, the series are those of harness"),
     ("another card of the same name", {"gpu": "NVIDIA-H200"}, "of another card"),
 ]
 
