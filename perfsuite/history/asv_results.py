@@ -149,8 +149,8 @@ def _commit_of(cases: Sequence[Mapping[str, Any]], repository: Path, allow_dirty
         )
     if apart := sorted({str(case["harness"]) for case in cases} - {HARNESS}):
         raise HistoryError(
-            f"the record was measured by harness {', '.join(apart)}, the series are those of harness {HARNESS}: numbers "
-            "of the two may differ for that reason alone (measure the commit again: `perfsuite history`)"
+            f"the record was measured by harness {', '.join(apart)}, the series are those of harness {HARNESS}: "
+            "numbers of the two may differ for that reason alone (measure the commit again: `perfsuite history`)"
         )
     return full_commit(repository, commits[0])
 
