@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,18 +114,47 @@ def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
         home = "" if owner is torch.cuda else f"{owner.__name__}."
         found += [(f"torch.cuda.{home}{name}", getattr(owner, name), (torch_home,)) for name in names]
     for name, module in list(sys.modules.items()):
-        if name.startswith("perfsuite.oracle."):
-            own = [
-                (key, value)
-                for key, value in vars(module).items()
-                if isinstance(value, types.FunctionType) and not key.startswith(_OF_TORCH_COMPILE)
-            ]
-            found += [(f"{name}.{key}", value, (ours, python)) for key, value in own]
+        if name.startswith(_OURS):
+            found += [(label, value, (ours, python)) for label, value in _functions(name, module)]
     return found
 
 
-# Where torch.compile traces through a function it leaves the rest of it beside it, under such a name. None is replaced.
-_OF_TORCH_COMPILE = "__resume_at_"
+# Modules whose functions and methods measure, judge and decide.
+_OURS = tuple(f"perfsuite.{name}" for name in ("oracle.", "clock.", "verdict.", "problems.", "case", "comparison"))
+# Name -> the module of that name, and (full name, holder, name there) of the functions that it had at first sight. What
+# is added later, as torch.compile does to modules that it traces through, replaces none.
+
+
+_PLACES: dict[str, tuple[types.ModuleType, list[tuple[str, Any, str]]]] = {}
+
+
+def _functions(name: str, module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """What stands now where functions of a module, and methods of classes defined there, stood at first sight.
+
+    Methods named __so__ are left out: dataclasses write theirs themselves.
+    """
+    known, places = _PLACES.get(name, (None, []))
+    if known is not module:
+        places = [(f"{name}.{key}", module, key) for key, value in vars(module).items() if _is_function(value)]
+        for cls in [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]:
+            names = [key for key, value in vars(cls).items() if _is_function(value) and not key.startswith("__")]
+            places += [(f"{name}.{cls.__name__}.{key}", cls, key) for key in names]
+        _PLACES[name] = module, places
+    for label, holder, key in places:
+        yield label, _plain(vars(holder).get(key))
+
+
+def _plain(value: Any) -> Any:
+    """The function under a property, a class method or a static one."""
+    if isinstance(value, property):
+        return value.fget
+    return value.__func__ if isinstance(value, classmethod | staticmethod) else value
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(_plain(value), types.FunctionType)
+
+
 # The folder that holds the package.
 _PACKAGE = Path(__file__).parent
 
