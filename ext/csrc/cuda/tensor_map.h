@@ -20,6 +20,7 @@ struct TensorMapArguments {
   uint64_t stride_bytes[tensor_map_max_rank] = {};    // stride_bytes[i] belongs to size[i]; [0] is ignored
   uint32_t box[tensor_map_max_rank] = {};             // elements of one copy, each at most 256
   bool swizzle_128 = true;                            // then box[0] is at most 128 bytes wide
+  bool promote = true;  // L2 fetches 256 bytes at a time: for what other blocks soon ask for
 };
 
 // True when TMA can describe it: pointer and strides multiples of 16 bytes, strides below 2^40.

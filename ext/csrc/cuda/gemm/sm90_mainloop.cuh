@@ -83,6 +83,9 @@ struct Share {
   uint16_t mask = 0;  // 0: not shared
 };
 
+// L2's, for an operand that is read once or more often.
+__device__ __forceinline__ uint64_t policy(int once) { return once ? ptx::evict_first : ptx::evict_normal; }
+
 // One operand's tile, or this block's part of it, into one stage. `policy` is L2's, of tma.cuh.
 template <int Extent, int TileK, int MnMajor>
 __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t shared, uint32_t full, int mn, int k,
