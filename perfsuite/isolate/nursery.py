@@ -1,7 +1,7 @@
 """Where workers come from: a process that has torch loaded, never runs a candidate, and forks when one is asked for.
 
-Loading torch takes seconds, a fork milliseconds. Started as `python -m perfsuite.isolate.nursery DESCRIPTOR`; every
-message is one JSON object, with the descriptors that a new worker needs beside it.
+Loading torch takes seconds, a fork milliseconds. Every message is one JSON object, with the descriptors that a new
+worker needs beside it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Nursery:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # What a candidate prints is no part of any report; its standard error goes to a log of its own.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "perfsuite.isolate.nursery", str(theirs.fileno())],
+            [sys.executable, "-c", f"from perfsuite.isolate import nursery; nursery.serve({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -91,12 +91,13 @@ def nursery() -> Nursery:
     return there[0]
 
 
-def serve(end: socket.socket) -> None:
-    """Fork and wait as asked, until the parent hangs up."""
+def serve(descriptor: int) -> None:
+    """Fork and wait as asked over the socket of that descriptor, until the parent hangs up."""
     import torch  # noqa: F401  (loaded here, so that no worker has to)
 
     from perfsuite.isolate import worker
 
+    end = socket.socket(fileno=descriptor)
     while True:
         said, descriptors, _, _ = socket.recv_fds(end, MOST_MESSAGE_BYTES, 2)
         if not said:
@@ -149,7 +150,3 @@ def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> Non
     finally:
         sys.stderr.flush()
         os._exit(code)
-
-
-if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
