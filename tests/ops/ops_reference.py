@@ -79,6 +79,8 @@ def attention(
 
     weight_error = 2 * rounding(dtype) + 8 * UNIT * math.sqrt(max(seq_kv, 1))
     tolerance = (score_error + weight_error) * magnitude + 2 * rounding(dtype) * out.abs() + tiny(dtype)
+    if dtype == torch.float16:  # weights far below the row's largest are subnormal: half a unit there
+        tolerance += 2.0**-25 * (visible.to(torch.float64) @ v.abs().nan_to_num(0.0, 0.0, 0.0))
     return Expected(out, tolerance, hidden_nan.expand(out.shape))
 
 

@@ -94,10 +94,10 @@ def test_packed_sequences(head_dim: int, dtype: torch.dtype) -> None:
     """Of 1, 130 and 70 tokens; each as a call of its own."""
     packed, ends = values(dtype, 201, 2, head_dim), [0, 1, 131, 201]
     offsets = torch.tensor(ends, device="cuda", dtype=torch.int32)
-    out = cuda_llm_ops.flash_attention_varlen(packed, packed, packed, offsets, offsets, 130, 130, is_causal=True)
+    out = cuda_llm_ops.flash_attention_varlen(packed, -packed, packed, offsets, offsets, 130, 130, is_causal=True)
     for first, end in itertools.pairwise(ends):
         one = packed[first:end].transpose(0, 1)[None]
-        expected = reference.attention("flash_attention", one, one, one, True, None)
+        expected = reference.attention("flash_attention", one, -one, one, True, None)
         reference.assert_right(out[first:end].transpose(0, 1)[None], expected)
 
 
