@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.record.store import read_record
+
 from .conftest import Repository, make_repository
 
 SWITCH = "PERFSUITE_WHOLE"
@@ -95,6 +97,24 @@ def test_the_first_slow_commit_is_found(project: Repository) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{project.commits[3][:12]}: bad" in done.stdout
     assert done.stdout.splitlines()[-1].startswith(f"{project.commits[1]} is the first commit in which")
+
+
+def test_records_of_commits_name_their_kernels_and_their_suite(project: Repository, tmp_path: Path) -> None:
+    line = ["history", project.commits[0], project.commits[1], "--portable", "--tests", "test_perf.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "perfsuite", *line, "--seconds", "0.1", "--output", str(tmp_path)],
+        cwd=project.path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for commit in project.commits[:2]:
+        cases = read_record(tmp_path / f"{commit[:12]}-1.jsonl")
+        assert {case["commit"] for case in cases} == {commit}
+        assert {case["suite"].removesuffix("-dirty") for case in cases} == {project.commits[3]}
+        assert len(cases) == 2
 
 
 CONFIGURATION = """{
