@@ -63,7 +63,9 @@ class HostClock:
         if not self.launches:
             once = [self._sample(side, 0, 1) for side in ("candidate", "rival")]
             calls = math.ceil(SAMPLE_SECONDS / max(min(once), 1e-7))
-            self.launches = max(1, min(calls, int(LONGEST_SAMPLE_SECONDS / max(once))))
+            # No set comes twice in a sample: a candidate that keeps results by the content of its inputs would gain.
+            most = calls if self.cache == "hot" else len(self._sets)
+            self.launches = max(1, min(calls, most, int(LONGEST_SAMPLE_SECONDS / max(once))))
         refill(self._sets, self.sides.make_inputs)
         self._freshener = Freshener(self._sets)
         self._fingerprint = fingerprint(self._sets)
