@@ -17,6 +17,7 @@ OPERATORS = (
     "flash_attention",
     "flash_attention_general",
     "flash_attention_varlen",
+    "flash_decode",
     "gemm",
     "tensor_core_gemm",
 )

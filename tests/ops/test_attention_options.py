@@ -221,16 +221,18 @@ def test_a_sequence_does_not_see_its_neighbours(device: str, dtype: torch.dtype)
 def calls(device: str, dtype: torch.dtype) -> dict[str, tuple[Callable[..., Any], list[Tensor]]]:
     q, k = values(device, dtype, 2, 4, 70, 64), values(device, dtype, 2, 2, 90, 64)
     packed, both = values(device, dtype, 100, 4, 64), offsets([30, 70], device)
+    lengths = torch.tensor([90, 20], device=device, dtype=torch.int32)
     return {
         "plain": (flash, [q, k, k]),
         "general": (lambda *x: flash(*x, window=(30, 5), bottom_right=True, return_lse=True), [q, k, k]),
         "varlen": (lambda *x: varlen(*x, both, both, 70, 70, is_causal=True, return_lse=True), [packed] * 3),
         "naive": (cuda_llm_ops.naive_attention, [q, k, k]),
+        "decode": (lambda *x: cuda_llm_ops.flash_decode(*x, lengths), [q[:, :, :1], k, k]),
         "gemm": (cuda_llm_ops.gemm, [q[0, 0], k[0, 0].mT]),
     }
 
 
-@pytest.mark.parametrize("name", ["plain", "general", "varlen", "naive", "gemm"])
+@pytest.mark.parametrize("name", ["plain", "general", "varlen", "naive", "decode", "gemm"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
 def test_autocast_casts_as_torch_does(device: str, name: str, dtype: torch.dtype) -> None:
     call, tensors = calls(device, torch.float32)[name]
