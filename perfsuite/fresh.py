@@ -39,8 +39,10 @@ class Waiting:
     """
 
     _CODE = """
-import json, os, sys
+import contextlib, json, os, sys
 import pytest, torch
+with contextlib.suppress(ImportError):
+    import hypothesis  # its plugin imports it in the end, whether it was used or not
 line = sys.stdin.readline()
 if line:
     sys.stdin = open(os.devnull)
