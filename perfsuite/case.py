@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
+from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.comparison import Comparison, Remeasure
+from perfsuite.failures import Stop, failures, guarded, name_of
 from perfsuite.oracle.library_use import shared_kernels, shared_operators
 from perfsuite.oracle.surroundings import Surroundings, handicaps, replaced
 from perfsuite.problems.base import Problem
@@ -32,14 +33,6 @@ TIMED_CALLS_LOOKED_AT = 16
 """Further ones whose outputs are held against the library's."""
 
 OpenClock = Callable[[Sides, Settings], Clock]
-
-
-class _Stop(Exception):
-    """The case is decided before its end."""
-
-    def __init__(self, verdict: Verdict, reason: Reason, sentence: str) -> None:
-        super().__init__(sentence)
-        self.verdict, self.reason = verdict, reason
 
 
 def run_case(
@@ -84,13 +77,13 @@ def _through(
         compared = case.time(open_clock, remeasure)
         case.untouched(surroundings)
         return case.told(compared)
-    except _Stop as stop:
+    except Stop as stop:
         return case.result(stop.verdict, stop.reason, str(stop))
     except Exception:
         # What a candidate has replaced may fail in the oracle's hands before it is found.
         try:
             case.untouched(surroundings)
-        except _Stop as stop:
+        except Stop as stop:
             return case.result(stop.verdict, stop.reason, str(stop))
         raise
     finally:
@@ -148,7 +141,7 @@ class _Case:
 
     def rival(self, against: str | Callable[..., Any] | None) -> Callable[..., Any]:
         if against is None:
-            raise _Stop(
+            raise Stop(
                 Verdict.UNDECIDED,
                 Reason.NO_RIVAL,
                 f"nothing to compare {self.problem.name} with: the {self.problem.family} family has no rival of its "
@@ -161,11 +154,11 @@ class _Case:
         with self._a_check():
             gone, changes = replaced(), surroundings.changes()
         if gone:
-            raise _Stop(
+            raise Stop(
                 Verdict.WRONG, Reason.TAMPERED, f"functions that the judgement rests on are replaced: {', '.join(gone)}"
             )
         if changes:
-            raise _Stop(
+            raise Stop(
                 Verdict.WRONG, Reason.TAMPERED, f"the candidate changed what both sides share: {', '.join(changes)}"
             )
 
@@ -191,7 +184,7 @@ class _Case:
         from perfsuite.oracle import examine
 
         against = library or self.against
-        with self._failures(), self._a_check():
+        with failures(), self._a_check():
             rival = None if against is None else guarded("rival", self.rival(against))
             judgement = examine(
                 self.problem,
@@ -210,7 +203,7 @@ class _Case:
         if judgement.limit is not None:
             self.facts["error_limit"] = judgement.limit
         if not judgement.ok:
-            raise _Stop(Verdict.WRONG, judgement.reason, judgement.sentence)
+            raise Stop(Verdict.WRONG, judgement.reason, judgement.sentence)
 
     def checked_sentence(self, checked: bool) -> str:
         error, limit = self.facts.get("candidate_error"), self.facts.get("error_limit")
@@ -224,7 +217,7 @@ class _Case:
 
     def time(self, open_clock: OpenClock, remeasure: Remeasure | None) -> Comparison:
         """Time both sides and decide."""
-        with self._failures():
+        with failures():
             sides = Sides(self.candidate, self.rival(self.against), self.inputs)
             clock = open_clock(sides, self.settings)
             try:
@@ -303,7 +296,7 @@ class _Case:
         for call in clock.timed_calls(1 if dear else TIMED_CALLS_CHECKED):
             if call.inputs_changed:
                 said = "the candidate wrote into its inputs while it was timed"
-                raise _Stop(Verdict.WRONG, Reason.INPUTS_CHANGED, said)
+                raise Stop(Verdict.WRONG, Reason.INPUTS_CHANGED, said)
             judgement = check(
                 self.problem,
                 call.inputs,
@@ -339,7 +332,7 @@ class _Case:
             said = (
                 f"{len(far)} of {len(looks)} timed calls gave something else than the library gave: {max(far):.2g} off"
             )
-            raise _Stop(Verdict.WRONG, Reason.INACCURATE, said)
+            raise Stop(Verdict.WRONG, Reason.INACCURATE, said)
 
     def _floor(self, clock: Clock) -> None:
         seconds = self.facts.get("candidate_seconds")
@@ -355,7 +348,7 @@ class _Case:
             cold=self.settings.cache == "cold" and not clock.warnings,
         )
         if floor is not None and seconds < floor.seconds:
-            raise _Stop(
+            raise Stop(
                 Verdict.WRONG,
                 Reason.FASTER_THAN_THE_CARD,
                 f"{words.time_text(seconds)} a call is less than the card can take: {floor.why} are "
@@ -402,37 +395,6 @@ class _Case:
         }[reason]
         return start + found
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Turn what the sides raise into a verdict; what anything else raises goes through."""
-        from torch import OutOfMemoryError
-
-        from perfsuite.problems.rivals import RivalUnavailableError
-
-        try:
-            yield
-        except RivalUnavailableError as error:
-            raise _Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, str(error)) from error
-        except OutOfMemoryError as error:
-            raise _Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, f"out of memory: {first_line(error)}") from error
-        except (SideFailedError, CaptureError) as error:
-            if isinstance(error.cause, OutOfMemoryError):
-                sentence = f"the {error.side} ran out of memory: {first_line(error.cause)}"
-                raise _Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, sentence) from error
-            if isinstance(error.cause, RivalUnavailableError):
-                raise _Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, str(error.cause)) from error
-            if error.side == "rival":
-                raise _Stop(Verdict.UNDECIDED, Reason.RIVAL_FAILED, str(error)) from error
-            said = getattr(error.cause, "reason", None)
-            reason = said if isinstance(said, Reason) else Reason.CANDIDATE_FAILED
-            raise _Stop(Verdict.WRONG, reason, str(error)) from error
-        except (_Stop, Exception, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            # Such as SystemExit, or pytest's skip: they would end the run, or the test, as if nothing were wrong.
-            said = f"a side raised {type(error).__name__}: {first_line(error)}"
-            raise _Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said) from error
-
     def result(self, verdict: Verdict, reason: Reason, sentence: str) -> Comparison:
         return Comparison(
             family=self.problem.family,
@@ -450,31 +412,3 @@ class _Case:
             warnings=tuple(dict.fromkeys(self.warnings)),
             **self.facts,
         )
-
-
-def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, whose exceptions say which side raised them."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:
-            raise SideFailedError(side, error) from error
-
-    return call
-
-
-def name_of(side: str | Callable[..., Any]) -> str:
-    """A rival's name as it was given, or a callable's: "module.function"."""
-    if isinstance(side, str):
-        return side
-    name = getattr(side, "__qualname__", None) or getattr(side, "__name__", None)
-    if name is None:
-        return type(side).__qualname__
-    module = getattr(side, "__module__", None)
-    return f"{module}.{name}" if module else str(name)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's text."""
-    return next(iter(str(error).splitlines()), type(error).__name__)

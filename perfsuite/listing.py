@@ -53,8 +53,8 @@ def pytest_perfsuite_compare(
     settings: Settings,
 ) -> Comparison:
     """The case's name and nothing else."""
-    from perfsuite.case import name_of
     from perfsuite.comparison import Comparison
+    from perfsuite.failures import name_of
     from perfsuite.verdict.outcome import Reason, Verdict
 
     rival = against if against is not None else problem.default_rival

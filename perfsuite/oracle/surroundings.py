@@ -120,7 +120,9 @@ def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
 
 
 # Modules whose functions and methods measure, judge and decide.
-_OURS = tuple(f"perfsuite.{name}" for name in ("oracle.", "clock.", "verdict.", "problems.", "case", "comparison"))
+_OURS = tuple(
+    f"perfsuite.{name}" for name in ("oracle.", "clock.", "verdict.", "problems.", "case", "comparison", "failures")
+)
 # Name -> the module of that name, and (full name, holder, name there) of the functions that it had at first sight. What
 # is added later, as torch.compile does to modules that it traces through, replaces none.
 

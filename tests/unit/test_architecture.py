@@ -20,7 +20,7 @@ ORDER = (
     {"oracle"},
     {"clock"},
     {"verdict"},
-    {"comparison", "case", "isolate"},
+    {"comparison", "case", "failures", "isolate"},
     {"record"},
     {"report"},
     {"history"},
