@@ -60,8 +60,6 @@ uint32_t prefetch_bytes(const Operand& operand) {
                                                                                 : 0;
 }
 
-constexpr int widest_once = 128;
-
 constexpr int max_kernels = 512;
 
 // Raises the dynamic shared memory limit, once a kernel and device.
@@ -149,12 +147,10 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   q_description.box[1] = static_cast<uint32_t>((kernel.q_mn_major ? kernel.tile_k : kernel.tile_n) / plan.cluster_m);
   q_description.box[2] = 1;
 
-  // What passes by once need not stay in L2, nor be fetched into it in larger pieces than asked for. Worth 2 to 7 % where
-  // tiles are narrow; with wide ones the same cost 2 to 5 % (docs/ladder-gemm-hopper.md).
-  const bool p_once = q.mn <= kernel.tile_n && kernel.tile_m <= widest_once;
-  const bool q_once = p.mn <= kernel.tile_m && kernel.tile_n <= widest_once;
-  p_description.promote = !p_once;
-  q_description.promote = !q_once;
+  // An operand that only one row or column of tiles reads need not be fetched into L2 in larger pieces than asked for:
+  // worth 2 to 6 % where 256 bytes of a line are asked for at once, a loss where 128 are (docs/ladder-gemm-hopper.md).
+  p_description.promote = q.mn > kernel.tile_n || kernel.tile_k < 128;
+  q_description.promote = p.mn > kernel.tile_m || kernel.tile_k < 128;
   CUtensorMap p_map, q_map, out_map{};
   if (const char* refused = encode_tensor_map(&p_map, p_description)) return refused;
   if (const char* refused = encode_tensor_map(&q_map, q_description)) return refused;
@@ -177,8 +173,6 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   arguments.c_stride_n = g.c_stride_n;
   arguments.alpha = g.alpha;
   arguments.beta = g.c == nullptr ? 0.0f : g.beta;
-  arguments.p_once = p_once;
-  arguments.q_once = q_once;
   const int64_t tiles = static_cast<int64_t>(arguments.tiles_m) * arguments.tiles_n * g.batch;
   if (tiles * plan.split > INT_MAX) return "the product has more tiles than a grid can hold";
   arguments.tiles = static_cast<int>(tiles);

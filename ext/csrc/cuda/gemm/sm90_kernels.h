@@ -26,7 +26,6 @@ struct KernelArguments {
   const void* prefetch_p = nullptr;
   const void* prefetch_q = nullptr;
   uint32_t prefetch_p_bytes = 0, prefetch_q_bytes = 0;
-  int p_once = 0, q_once = 0;      // 1: an operand whose tiles are read by one block each
   int p_batched = 0, q_batched = 0;  // 0: one operand for all of the batch
   int out_float = 0;               // 1: out and c are float32, 0: they are of the input type
   int tma_store = 0;               // persistent kernels: beta is 0 and out can be described to TMA

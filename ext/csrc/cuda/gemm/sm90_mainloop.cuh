@@ -83,21 +83,18 @@ struct Share {
   uint16_t mask = 0;  // 0: not shared
 };
 
-// L2's, for an operand that is read once or more often.
-__device__ __forceinline__ uint64_t policy(int once) { return once ? ptx::evict_first : ptx::evict_normal; }
-
-// One operand's tile, or this block's part of it, into one stage. `policy` is L2's, of tma.cuh.
+// One operand's tile, or this block's part of it, into one stage.
 template <int Extent, int TileK, int MnMajor>
 __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t shared, uint32_t full, int mn, int k,
-                                             int batch, const Share& share, uint64_t policy) {
+                                             int batch, const Share& share) {
 #pragma unroll
   for (int panel = 0; panel < (MnMajor ? Extent : TileK) / 64; ++panel) {
     const uint32_t to = shared + (panel * (MnMajor ? TileK : Extent) + share.first) * 128;
     const int x = MnMajor ? mn + panel * 64 : k + panel * 64, y = (MnMajor ? k : mn) + share.first;
     if (share.mask == 0) {
-      ptx::tma_load_3d(to, map, full, x, y, batch, policy);
+      ptx::tma_load_3d(to, map, full, x, y, batch, ptx::evict_normal);
     } else {
-      ptx::tma_load_3d_multicast(to, map, full, x, y, batch, share.mask, policy);
+      ptx::tma_load_3d_multicast(to, map, full, x, y, batch, share.mask, ptx::evict_normal);
     }
   }
 }

@@ -147,9 +147,9 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
         ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
         ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
         load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
-                                                         p_batch, Share(), policy(arguments.p_once));
+                                                         p_batch, Share());
         load_operand<Tile::q_extent, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
-                                                         block * Tile::k, q_batch, Share(), policy(arguments.q_once));
+                                                         block * Tile::k, q_batch, Share());
         at.advance<Tile::stages>();
       }
     }
