@@ -24,12 +24,16 @@ COMMANDS = {
     "bench-alignment": "perfsuite bench attention --seq-lengths 2048 --batch-size 16 --num-heads 16 "
     "--head-dim 128 129 --seconds 0.2",
     "bench-gemm": "perfsuite bench gemm --sizes 512x512x512 1024x1024x1024 2048x2048x2048 --dtype fp16 --seconds 0.1",
+    "roofline": "perfsuite roofline records/h200/gates.jsonl --measure"
+    " | grep -E 'ceil|TB/s|FLOPs/B|4x16x4096x128 fp16|4096x4096x4096 fp16'",
     "regime-self-test": "perfsuite regime --self-test",
     "regime-gemm": "perfsuite regime gemm:8x16384x16384 --candidate cublas",
     "regime-decode": "perfsuite regime attention:32x32/8x1/8192x128 --candidate sdpa",
     "regime-prefill": "perfsuite regime attention:8x16x4096x128 --candidate sdpa",
     "counters-gemm": "perfsuite counters gemm:8x16384x16384 --candidate cublas",
     "counters-decode": "perfsuite counters attention:32x16/16x1/8192x128 --candidate sdpa",
+    "traffic-flash": "perfsuite counters attention:8x16x4096x64 --candidate cuda_llm_ops:flash_attention",
+    "traffic-math": "perfsuite counters attention:8x16x4096x64 --candidate sdpa:math | tail -1",
     "hierarchy": "perfsuite hierarchy",
     "links": "perfsuite links",
     "trace-attention": "perfsuite trace attention:32x16x4096x128 --candidate sdpa:flash --candidate sdpa:math "
