@@ -25,6 +25,14 @@ namespace cuda_llm_ops::ptx {
 inline float flushed(float x) { return std::fabs(x) < 1.17549435e-38f ? std::copysign(0.0f, x) : x; }
 inline float ex2(float x) { return flushed(std::exp2f(flushed(x))); }
 inline float max_nan(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b); }
+inline uint32_t max3_s16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t both = 0;
+  for (int at = 0; at < 32; at += 16) {
+    const auto half = [at](uint32_t word) { return static_cast<int16_t>(word >> at); };
+    both |= static_cast<uint32_t>(static_cast<uint16_t>(std::max({half(a), half(b), half(c)}))) << at;
+  }
+  return both;
+}
 }  // namespace cuda_llm_ops::ptx
 #else
 #include <ucontext.h>
@@ -100,11 +108,14 @@ float half_of(uint32_t pair, int which) {
   return static_cast<float>(value);
 }
 
-template <typename T>
+// How the kernel works: as its flags of these names.
+enum class Way { plain, split_keys, summed };
+
+template <typename T, bool Sum>
 struct Lane {
   const Problem& p;
   const int lane;
-  float o[4] = {};
+  float o[4] = {}, ones[2] = {};  // ones: of a column of V that is 1
   flash::RowState state;
 
   int row(int h) const { return lane / 4 + 8 * h; }
@@ -126,6 +137,9 @@ struct Lane {
         o[i] += weights[row(i / 2)][key] * p.v[(block * kKeys + key) * kColumns + column(i % 2)];
       }
     }
+    for (int h = 0; h < 2; ++h) {
+      for (int key = 0; key < kKeys; ++key) ones[h] += weights[row(h)][key];
+    }
     of_all_lanes(true);
   }
 
@@ -135,9 +149,12 @@ struct Lane {
     uint32_t packed[1][4];
     for (int block = first; block >= 0; block -= step) {
       load(s, block);
-      if (block == first || !flash::try_block<T>(packed, s, state, p.c)) {
-        flash::take_block<T>(packed, s, state, rescale, p.c);
-        if (block != first) flash::rescale_output(o, rescale);
+      if (block == first || !flash::try_block<T, Sum>(packed, s, state, p.c)) {
+        flash::take_block<T, Sum>(packed, s, state, rescale, p.c);
+        if (block != first) {
+          flash::rescale_output(o, rescale);
+          for (int h = 0; h < 2; ++h) ones[h] *= rescale[h];
+        }
       }
       multiply(packed, block);
     }
@@ -145,7 +162,7 @@ struct Lane {
 
   void store() const {
     for (int h = 0; h < 2; ++h) {
-      const float factor = flash::finish(state, h);
+      const float factor = Sum ? flash::finish(state, h) : flash::finish(state.maximum[h], ones[h]);
       const uint32_t pair = flash::pack(T{}, o[2 * h] * factor, o[2 * h + 1] * factor);
       for (int e = 0; e < 2; ++e) p.out[row(h) * kColumns + column(e)] = half_of<T>(pair, e);
     }
@@ -153,11 +170,17 @@ struct Lane {
 };
 
 template <typename T>
-void run(const Problem& p, bool split_keys) {
+void run(const Problem& p, Way way) {
   run_warp([&](int index) {
-    Lane<T> lane{p, index};
-    if (split_keys) {
-      Lane<T> other{p, index};
+    if (way == Way::summed) {
+      Lane<T, false> summed{p, index};
+      summed.attend(p.blocks - 1, 1);
+      summed.store();
+      return;
+    }
+    Lane<T, true> lane{p, index};
+    if (way == Way::split_keys) {
+      Lane<T, true> other{p, index};
       lane.attend(p.blocks - 1, 2);
       if (p.blocks > 1) {
         other.attend(p.blocks - 2, 2);
@@ -189,8 +212,9 @@ bool of_all_lanes(bool value) {
 }
 
 extern "C" void attend(const float* scores, const float* v, const int* limits, float* out, int blocks, float c,
-                       bool split_keys, bool bfloat16) {
+                       int way, bool bfloat16) {
   const Problem p{scores, v, limits, out, blocks, c};
-  bfloat16 ? run<__nv_bfloat16>(p, split_keys) : run<__half>(p, split_keys);
+  const Way as = static_cast<Way>(way);
+  bfloat16 ? run<__nv_bfloat16>(p, as) : run<__half>(p, as);
 }
 #endif

@@ -20,6 +20,7 @@ HEADER = HOST.parents[2] / "ext/csrc/cuda/attention/sm90_softmax.cuh"
 TOOLKIT = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
 LOG2_E = math.log2(math.e)
 CASES = 24  # each of 16 rows
+WAYS = ("plain", "split keys", "summed")  # sm90_softmax_host.cpp's Way
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +38,14 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return ctypes.CDLL(str(build / "host.so"))
 
 
-def attend(host: ctypes.CDLL, scores: Tensor, v: Tensor, limits: Tensor, scale: float, split: bool) -> Tensor:
+def attend(host: ctypes.CDLL, scores: Tensor, v: Tensor, limits: Tensor, scale: float, way: str) -> Tensor:
     """The kernel's output, (16, 8), in v's dtype; scores (16, keys) float32, limits (16,) int32."""
     arrays = [scores.contiguous(), v.float().contiguous(), limits.contiguous(), torch.empty(16, 8)]
     host.attend(
         *(ctypes.c_void_p(array.data_ptr()) for array in arrays),
         ctypes.c_int(scores.shape[1] // 16),
         ctypes.c_float(scale * LOG2_E),
-        ctypes.c_bool(split),
+        ctypes.c_int(WAYS.index(way)),
         ctypes.c_bool(v.dtype == torch.bfloat16),
     )
     return arrays[-1].to(v.dtype)
@@ -100,9 +101,9 @@ KINDS = (
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
-@pytest.mark.parametrize("split", [False, True], ids=["one warpgroup", "split keys"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_against_the_plain_formula(host: ctypes.CDLL, kind: str, split: bool, dtype: torch.dtype) -> None:
+def test_against_the_plain_formula(host: ctypes.CDLL, kind: str, way: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(KINDS.index(kind))
     for case in range(CASES):
         keys = 16 * (1 + case % 6)
@@ -111,6 +112,6 @@ def test_against_the_plain_formula(host: ctypes.CDLL, kind: str, split: bool, dt
         limits = torch.randint(1, keys + 1, (16,), generator=generator, dtype=torch.int32)
         chance = torch.rand(16, keys, generator=generator) < (0.01, 0.1, 0.6, 1.0)[case % 4]
         scale = plant(kind, scores, chance)
-        out, right = attend(host, scores, v, limits, scale, split), expected(scores, v, limits, scale)
+        out, right = attend(host, scores, v, limits, scale, way), expected(scores, v, limits, scale)
         tolerance = 4 * torch.finfo(dtype).eps
         torch.testing.assert_close(out.double(), right, rtol=tolerance, atol=tolerance, equal_nan=True)

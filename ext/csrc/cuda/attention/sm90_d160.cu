@@ -5,8 +5,12 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 
 Family family_160() {
   static const Instance instances[] = {
-      instance<Config<__half, 160, 112, 2, 2, true, false>>("float16 wgmma 128x160"),
-      instance<Config<__nv_bfloat16, 160, 112, 2, 2, true, false>>("bfloat16 wgmma 128x160"),
+      instance<Config<__half, 160, 112, 2, 2, ping_pong>>("float16 wgmma 128x160", {1.0, 1.0, 440, 1.3}),
+      instance<Config<__nv_bfloat16, 160, 112, 2, 2, ping_pong>>("bfloat16 wgmma 128x160", {1.0, 1.0, 440, 1.3}),
+      instance<Config<__half, 160, 112, 2, 2, ping_pong | paired>>(
+          "float16 wgmma 256x160, paired", {1.0, 1.0, 440, 1.03}),
+      instance<Config<__nv_bfloat16, 160, 112, 2, 2, ping_pong | paired>>(
+          "bfloat16 wgmma 256x160, paired", {1.0, 1.0, 440, 1.03}),
   };
   return {instances, static_cast<int>(sizeof(instances) / sizeof(instances[0]))};
 }

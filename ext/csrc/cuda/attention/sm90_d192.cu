@@ -5,8 +5,12 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 
 Family family_192() {
   static const Instance instances[] = {
-      instance<Config<__half, 192, 96, 2, 2, true, false>>("float16 wgmma 128x192"),
-      instance<Config<__nv_bfloat16, 192, 96, 2, 2, true, false>>("bfloat16 wgmma 128x192"),
+      instance<Config<__half, 192, 96, 2, 2, ping_pong>>("float16 wgmma 128x192", {1.0, 1.0, 440, 1.107}),
+      instance<Config<__nv_bfloat16, 192, 96, 2, 2, ping_pong>>("bfloat16 wgmma 128x192", {1.0, 1.0, 440, 1.107}),
+      instance<Config<__half, 192, 96, 2, 2, ping_pong | paired>>(
+          "float16 wgmma 256x192, paired", {1.0, 1.075, 440, 1.03}),
+      instance<Config<__nv_bfloat16, 192, 96, 2, 2, ping_pong | paired>>(
+          "bfloat16 wgmma 256x192, paired", {1.0, 1.075, 440, 1.03}),
   };
   return {instances, static_cast<int>(sizeof(instances) / sizeof(instances[0]))};
 }

@@ -5,8 +5,12 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 
 Family family_80() {
   static const Instance instances[] = {
-      instance<Config<__half, 80, 128, 2, 2, true, false>>("float16 wgmma 128x80"),
-      instance<Config<__nv_bfloat16, 80, 128, 2, 2, true, false>>("bfloat16 wgmma 128x80"),
+      instance<Config<__half, 80, 128, 2, 2, ping_pong>>("float16 wgmma 128x80", {1.0, 1.0, 440, 1.36}),
+      instance<Config<__nv_bfloat16, 80, 128, 2, 2, ping_pong>>("bfloat16 wgmma 128x80", {1.0, 1.0, 440, 1.36}),
+      instance<Config<__half, 80, 128, 2, 2, ping_pong | paired>>(
+          "float16 wgmma 256x80, paired", {1.013, 1.05, 440, 1.035}),
+      instance<Config<__nv_bfloat16, 80, 128, 2, 2, ping_pong | paired>>(
+          "bfloat16 wgmma 256x80, paired", {1.013, 1.05, 440, 1.035}),
   };
   return {instances, static_cast<int>(sizeof(instances) / sizeof(instances[0]))};
 }

@@ -13,9 +13,19 @@ using FamilyFunction = flash::Family (*)();
 
 // By head_dim, smallest first.
 constexpr FamilyFunction families[] = {
-    flash::family_64,  flash::family_80,  flash::family_96,  flash::family_112, flash::family_128,
-    flash::family_144, flash::family_160, flash::family_192, flash::family_256,
+    flash::family_64,  flash::family_64_tall, flash::family_80,  flash::family_96,
+    flash::family_112, flash::family_128,     flash::family_144, flash::family_160,
+    flash::family_192, flash::family_256,     flash::family_copied_narrow, flash::family_copied_wide,
 };
+
+// The largest head_dim whose rows are worth copying by words of 8 bytes, and of 4.
+constexpr int most_copied = 192, most_copied_narrow = 112;
+
+bool takes(const AttentionArguments& a) {
+  if (flash::describable(a)) return a.head_dim <= 256;
+  const int alignment = flash::alignment(a);
+  return alignment >= 4 && a.head_dim <= (alignment >= 8 ? most_copied : most_copied_narrow);
+}
 
 struct Device {
   bool hopper = false;
@@ -42,19 +52,19 @@ bool flash_attention_supported(const AttentionArguments& arguments) {
   // A negative or NaN scale would make the row's largest score its smallest weight; 0 times the -inf of a masked score
   // is NaN.
   return (arguments.type == ScalarType::float16 || arguments.type == ScalarType::bfloat16) &&
-         arguments.head_dim <= 256 && arguments.scale > 0.0f && flash::describable(arguments) &&
-         current_device().hopper;
+         arguments.scale > 0.0f && takes(arguments) && current_device().hopper;
 }
 
 const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
   const int multiprocessors = current_device().multiprocessors;
+  const bool copied = !flash::describable(arguments);
   const flash::Instance* best = nullptr;
   flash::Plan best_plan{};
   for (const FamilyFunction function : families) {
     const flash::Family family = function();
     for (int i = 0; i < family.count; ++i) {
       const flash::Instance& instance = family.instances[i];
-      if (instance.type != arguments.type || instance.head_dim < arguments.head_dim ||
+      if (instance.type != arguments.type || instance.copied != copied || instance.head_dim < arguments.head_dim ||
           (best != nullptr && instance.head_dim > best->head_dim)) {
         continue;
       }
@@ -65,7 +75,7 @@ const char* flash_attention(const AttentionArguments& arguments, cudaStream_t st
       }
     }
   }
-  if (best == nullptr) return "no Hopper attention kernel for this head_dim: at most 256";
+  if (best == nullptr) return "no Hopper attention kernel for this head_dim and alignment";
   return flash::launch(*best, best_plan, arguments, stream);
 }
 

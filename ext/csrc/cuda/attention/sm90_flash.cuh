@@ -8,8 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "../ptx/barrier.cuh"
+#include "../ptx/fence.cuh"
+#include "../ptx/cluster.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/setmaxnreg.cuh"
 #include "../ptx/tma.cuh"
@@ -19,31 +22,51 @@
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
-// Compile-time shape of a kernel. With `ping_pong` the warpgroups issue their products in turn, so that one's softmax
-// falls under the others' products. With `split_keys` the two warpgroups share 64 rows, take alternate blocks of keys
-// and combine at the end: for few, short tiles.
-template <typename T_, int HeadDim, int BlockN, int Consumers, int Stages, bool PingPong, bool SplitKeys>
+// How a kernel works, a sum of:
+enum : unsigned {
+  plain = 0,
+  ping_pong = 1,    // the warpgroups issue their products in turn, so that one's softmax falls under the others' products
+  split_keys = 2,   // two warpgroups share 64 rows, take alternate blocks of keys and combine at the end
+  q_registers = 4,  // the queries are multiplied from registers, and their shared memory is free at once
+  paired = 8,       // two blocks of a cluster take neighbouring tiles and load half of each K and V for both
+  summed = 32,      // V has a column of ones more: the product sums the weights
+  copied = 16,      // the producer warps copy rows of any alignment, which TMA cannot read
+};
+
+// Compile-time shape of a kernel.
+template <typename T_, int HeadDim, int BlockN, int Consumers, int Stages, unsigned Ways>
 struct Config {
   using T = T_;
   static constexpr int head_dim = HeadDim, block_n = BlockN, consumers = Consumers, stages = Stages;
-  static constexpr bool ping_pong = PingPong, split_keys = SplitKeys;
+  static constexpr bool ping_pong = Ways & flash::ping_pong, split_keys = Ways & flash::split_keys;
+  static constexpr bool q_registers = Ways & flash::q_registers;
+  static constexpr bool copied = Ways & flash::copied, summed = Ways & flash::summed;
+  static constexpr int v_columns = HeadDim + (summed ? 8 : 0);
+  static constexpr int ones_bytes = summed ? 16 * 128 : 0;  // a panel of 16 rows
+  static constexpr int cluster = Ways & flash::paired ? 2 : 1;
   static constexpr int panels = (HeadDim + 63) / 64;
-  static constexpr int block_m = SplitKeys ? 64 : 64 * Consumers;
-  static constexpr int q_tiles = SplitKeys ? 1 : Consumers;
+  static constexpr int block_m = split_keys ? 64 : 64 * Consumers;
+  static constexpr int q_tiles = split_keys ? 1 : Consumers;
   static constexpr int threads = Consumers * 128 + 128;
-  static constexpr int producer_registers = Consumers == 2 ? 24 : 32;
-  static constexpr int consumer_registers = Consumers == 2 ? 240 : 160;
+  static constexpr int producer_registers = Consumers == 3 ? 32 : copied ? 72 : cluster > 1 ? 40 : 24;
+  static constexpr int consumer_registers = Consumers == 3 ? 160 : copied ? 216 : cluster > 1 ? 232 : 240;
   static constexpr int q_bytes = panels * 64 * 128;       // one warpgroup's
   static constexpr int kv_bytes = panels * BlockN * 128;  // one stage of K or V
-  static constexpr int combine_bytes = SplitKeys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
+  static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
+  static constexpr int staging_pitch = 66;  // elements: 33 words, so that neither rows nor columns share a bank
+  static constexpr int staging_bytes = copied ? Consumers * 64 * staging_pitch * 2 : 0;
   static constexpr int barriers = 2 * q_tiles + 4 * Stages;
-  static constexpr int shared_bytes = 1024 + q_tiles * q_bytes + 2 * Stages * kv_bytes + combine_bytes + barriers * 8;
+  static constexpr int shared_bytes =
+      1024 + q_tiles * q_bytes + 2 * Stages * kv_bytes + combine_bytes + staging_bytes + ones_bytes + barriers * 8;
   static_assert(HeadDim % 16 == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
-  static_assert(Consumers == 2 || (Consumers == 3 && !SplitKeys));
+  static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
   // A warpgroup waits for the K of its next block but one before it lets go of a V: when it takes every other block,
   // fewer stages deadlock.
-  static_assert(Stages >= (SplitKeys ? 4 : 2));
+  static_assert(Stages >= (split_keys ? 4 : 2));
+  static_assert(!summed || (HeadDim == 64 && !split_keys));
+  static_assert(!split_keys || (!ping_pong && cluster == 1 && !copied));
+  static_assert(!copied || (cluster == 1 && Consumers == 2));
 };
 
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups, and the hand-over when keys are split.
@@ -54,10 +77,10 @@ struct Tile {
   bool valid;
 };
 
-// The i-th tile of this block.
-template <int BlockM>
+// The i-th tile of this block, or of its cluster: then of twice the rows.
+template <int Cluster>
 __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
-  const int blocks = gridDim.x, block = blockIdx.x;
+  const int blocks = gridDim.x / Cluster, block = blockIdx.x / Cluster;
   int m, batch_head;
   bool valid;
   if (p.schedule == Schedule::linear) {
@@ -109,15 +132,17 @@ __device__ __forceinline__ uint32_t ring_parity(uint32_t count) { return count /
 
 template <typename C>
 struct Layout {
-  uint32_t q, k, v, combine, barriers;
+  uint32_t q, k, v, ones, combine, staging, barriers;
 
   __device__ __forceinline__ explicit Layout(const void* raw) {
     const uint32_t base = (ptx::shared_address(raw) + 1023u) & ~1023u;
     q = base;
     k = q + C::q_tiles * C::q_bytes;
     v = k + C::stages * C::kv_bytes;
-    combine = v + C::stages * C::kv_bytes;
-    barriers = combine + C::combine_bytes;
+    ones = v + C::stages * C::kv_bytes;
+    combine = ones + C::ones_bytes;
+    staging = combine + C::combine_bytes;
+    barriers = staging + C::staging_bytes;
   }
   __device__ __forceinline__ uint32_t q_full(int i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t q_empty(int i) const { return barriers + (C::q_tiles + i) * 8; }
@@ -127,56 +152,91 @@ struct Layout {
   __device__ __forceinline__ uint32_t v_empty(int s) const { return k_full(s) + 3 * C::stages * 8; }
 };
 
+// The block's place in its cluster.
+template <typename C>
+__device__ __forceinline__ int cluster_rank() {
+  if constexpr (C::cluster == 1) return 0;
+  return static_cast<int>(ptx::cluster_ctarank());
+}
+
+// What a producer loads, in the order of the consumers' needs. load_k(first key, head, batch) and load_v the same,
+// load_q(warpgroup, first query, head, batch).
+template <typename C, typename LoadQ, typename LoadK, typename LoadV>
+__device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, const LoadK& load_k,
+                                     const LoadV& load_v) {
+  const int rank = cluster_rank<C>();
+  for (int i = 0;; ++i) {
+    const Tile tile = tile_at<C::cluster>(p, i);
+    if (!tile.valid) return;
+    if (tile.m < 0) continue;
+    const int row = (tile.m * C::cluster + rank) * C::block_m;
+    const int blocks = key_blocks<C::block_n>(p, min((tile.m + 1) * (C::block_m * C::cluster), p.seq_q));
+    const int kv_head = tile.head / p.group;
+    load_k((blocks - 1) * C::block_n, kv_head, tile.batch);
+#pragma unroll(C::copied ? 1 : C::q_tiles)
+    for (int w = 0; w < C::q_tiles; ++w) load_q(w, row + w * 64, tile.head, tile.batch);
+    // Scores run one block ahead of the product with V, so K leads by one.
+    for (int j = blocks - 2; j >= 0; --j) {
+      load_k(j * C::block_n, kv_head, tile.batch);
+      load_v((j + 1) * C::block_n, kv_head, tile.batch);
+    }
+    load_v(0, kv_head, tile.batch);
+  }
+}
+
+// One thread's work: TMA.
 template <typename C>
 __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& shared) {
-  uint32_t k_count = 0, v_count = 0;
-  uint32_t q_parity = 1;
-  const auto load_kv = [&](const CUtensorMap* map, uint32_t tile, uint32_t full, int row, int head, int batch) {
+  uint32_t k_count = 0, v_count = 0, q_parity = 1;
+  const int share = cluster_rank<C>() * (C::block_n / C::cluster);
+  const auto load_kv = [&](const CUtensorMap* map, uint32_t tile, uint32_t full, uint32_t empty, uint32_t parity,
+                           int row, int head, int batch) {
+    if constexpr (C::cluster == 1) {
+      ptx::mbarrier_wait(empty, parity);
+    } else {
+      ptx::mbarrier_wait_cluster(empty, parity);
+    }
     ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
 #pragma unroll
     for (int panel = 0; panel < C::panels; ++panel) {
-      ptx::tma_load_4d(tile + panel * C::block_n * 128, map, full, panel * 64, row, head, batch, ptx::evict_last);
-    }
-  };
-  for (int i = 0;; ++i) {
-    const Tile tile = tile_at<C::block_m>(p, i);
-    if (!tile.valid) return;
-    if (tile.m < 0) continue;
-    const int row = tile.m * C::block_m;
-    const int blocks = key_blocks<C::block_n>(p, min(row + C::block_m, p.seq_q));
-    const int kv_head = tile.head / p.group;
-    const auto load_k = [&](int j) {
-      const uint32_t stage = ring_stage<C::stages>(k_count);
-      ptx::mbarrier_wait(shared.k_empty(stage), ring_parity<C::stages>(k_count) ^ 1);
-      load_kv(&p.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), j * C::block_n, kv_head, tile.batch);
-      ++k_count;
-    };
-    const auto load_v = [&](int j) {
-      const uint32_t stage = ring_stage<C::stages>(v_count);
-      ptx::mbarrier_wait(shared.v_empty(stage), ring_parity<C::stages>(v_count) ^ 1);
-      load_kv(&p.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), j * C::block_n, kv_head, tile.batch);
-      ++v_count;
-    };
-    load_k(blocks - 1);
-#pragma unroll
-    for (int w = 0; w < C::q_tiles; ++w) {
-      ptx::mbarrier_wait(shared.q_empty(w), q_parity);
-      ptx::mbarrier_arrive_expect_tx(shared.q_full(w), C::q_bytes);
-#pragma unroll
-      for (int panel = 0; panel < C::panels; ++panel) {
-        ptx::tma_load_4d(shared.q + w * C::q_bytes + panel * 64 * 128, &p.q, shared.q_full(w), panel * 64,
-                         row + w * 64, tile.head, tile.batch, ptx::evict_first);
+      const uint32_t to = tile + panel * (C::block_n * 128) + share * 128;
+      if constexpr (C::cluster == 1) {
+        ptx::tma_load_4d(to, map, full, panel * 64, row, head, batch, ptx::evict_last);
+      } else {
+        ptx::tma_load_4d_multicast(to, map, full, panel * 64, row + share, head, batch, 3, ptx::evict_last);
       }
     }
-    q_parity ^= 1;
-    // Scores run one block ahead of the product with V, so K leads by one.
-    for (int j = blocks - 2; j >= 0; --j) {
-      load_k(j);
-      load_v(j + 1);
+  };
+  const auto load_k = [&](int row, int head, int batch) {
+    const uint32_t stage = ring_stage<C::stages>(k_count), parity = ring_parity<C::stages>(k_count) ^ 1;
+    load_kv(&p.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row, head,
+            batch);
+    ++k_count;
+  };
+  const auto load_v = [&](int row, int head, int batch) {
+    const uint32_t stage = ring_stage<C::stages>(v_count), parity = ring_parity<C::stages>(v_count) ^ 1;
+    load_kv(&p.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row, head,
+            batch);
+    ++v_count;
+  };
+  const auto load_q = [&](int w, int row, int head, int batch) {
+    ptx::mbarrier_wait(shared.q_empty(w), q_parity);
+    ptx::mbarrier_arrive_expect_tx(shared.q_full(w), C::q_bytes);
+#pragma unroll
+    for (int panel = 0; panel < C::panels; ++panel) {
+      ptx::tma_load_4d(shared.q + w * C::q_bytes + panel * 64 * 128, &p.q, shared.q_full(w), panel * 64, row, head,
+                       batch, ptx::evict_first);
     }
-    load_v(0);
-  }
+    if (w == C::q_tiles - 1) q_parity ^= 1;
+  };
+  walk<C>(p, load_q, load_k, load_v);
 }
+
+}  // namespace cuda_llm_ops::cuda::sm90::flash
+
+#include "sm90_copy.cuh"
+
+namespace cuda_llm_ops::cuda::sm90::flash {
 
 // One consumer warpgroup: its registers, and its place in the rings.
 template <typename C>
@@ -190,8 +250,9 @@ struct Consumer {
   const Layout<C>& shared;
   const int group;  // of this block's consumers
   const int lane;
-  float o[d / 2];
+  float o[C::v_columns / 2];
   RowState state;
+  uint32_t q_fragments[C::q_registers ? d / 16 : 1][4];  // of this warpgroup's queries
 
   __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, int warp_group)
       : p(parameters), shared(layout), group(warp_group), lane(threadIdx.x % 32) {}
@@ -214,17 +275,25 @@ struct Consumer {
   }
 
   // s = q k^T of the ring's K tile `count`, which has arrived; one committed group.
-  __device__ __forceinline__ void issue_scores(float (&s)[n / 2], uint32_t count) const {
+  __device__ __forceinline__ void issue_scores(float (&s)[n / 2], uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
     const uint64_t q = ptx::k_major_descriptor(shared.q + (C::split_keys ? 0 : group) * C::q_bytes);
     const uint64_t k = ptx::k_major_descriptor(shared.k + stage * C::kv_bytes);
     wait_turn();
     ptx::wgmma_fence_operand(s);
+    if constexpr (C::q_registers) {
+#pragma unroll
+      for (int i = 0; i < d / 16; ++i) ptx::wgmma_fence_operand(q_fragments[i]);
+    }
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < d / 16; ++i) {
       const int panel = i / 4, within = i % 4 * 2;
-      ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + panel * 512 + within, k + panel * (n * 8) + within, i != 0);
+      if constexpr (C::q_registers) {
+        ptx::Wgmma<n>::template rs<T, 0>(s, q_fragments[i], k + panel * (n * 8) + within, i != 0);
+      } else {
+        ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + panel * 512 + within, k + panel * (n * 8) + within, i != 0);
+      }
     }
     ptx::wgmma_commit_group();
   }
@@ -233,32 +302,50 @@ struct Consumer {
   __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
     ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
-    const uint64_t v = ptx::mn_major_descriptor(shared.v + stage * C::kv_bytes, n);
+    const uint32_t tile = shared.v + stage * C::kv_bytes;
+    // With a column of ones, the next panel is that of the ones, of every 16 rows the same.
+    const uint64_t v = ptx::matrix_descriptor(tile, C::summed ? shared.ones - tile : n * 128, 1024);
+    constexpr uint64_t next = C::summed ? 128 - (uint64_t{128} << 16) : 128;
     ptx::wgmma_fence_operand(o);
 #pragma unroll
     for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(weights[i]);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < n / 16; ++i) ptx::Wgmma<d>::template rs<T, 1>(o, weights[i], v + i * 128, 1);
+    for (int i = 0; i < n / 16; ++i) {
+      ptx::Wgmma<C::v_columns>::template rs<T, 1>(o, weights[i], v + i * next, 1);
+    }
     ptx::wgmma_commit_group();
   }
 
   __device__ __forceinline__ void release_k(uint32_t count) const {
-    release(shared.k_empty(ring_stage<C::stages>(count)));
+    release_to_cluster(shared.k_empty(ring_stage<C::stages>(count)));
   }
   __device__ __forceinline__ void release_v(uint32_t count) const {
-    release(shared.v_empty(ring_stage<C::stages>(count)));
+    release_to_cluster(shared.v_empty(ring_stage<C::stages>(count)));
+  }
+  // To all whose loads write the buffer.
+  __device__ __forceinline__ void release_to_cluster(uint32_t barrier) const {
+    if constexpr (C::cluster == 1) {
+      release(barrier);
+    } else {
+      if (lane < C::cluster) ptx::mbarrier_arrive_cluster(barrier, static_cast<uint32_t>(lane));
+    }
+  }
+
+  // The query, of this warpgroup's 64, whose scores are in this thread's registers: the first or second of its rows.
+  __device__ __forceinline__ int row(int h) const {
+    const int warp = threadIdx.x % 128 / 32;
+    return warp * 16 + lane / 4 + h * 8;
   }
 
   // Masks block j where its end lies past what the first row sees.
   __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row) const {
     const int unmasked = p.causal ? min(p.seq_kv, first_row + 1) : p.seq_kv;
     if ((j + 1) * n > unmasked) {
-      const int row = first_row + threadIdx.x % 128 / 32 * 16 + lane / 4;
-      const int first_column = j * n + lane % 4 * 2;
-      const int limit0 = p.causal ? min(p.seq_kv, row + 1) : p.seq_kv;
-      const int limit1 = p.causal ? min(p.seq_kv, row + 9) : p.seq_kv;
-      mask_scores(s, limit0 - first_column, limit1 - first_column);
+      const int first_key = j * n + lane % 4 * 2;
+      const int limit0 = p.causal ? min(p.seq_kv, first_row + row(0) + 1) : p.seq_kv;
+      const int limit1 = p.causal ? min(p.seq_kv, first_row + row(1) + 1) : p.seq_kv;
+      mask_scores(s, limit0 - first_key, limit1 - first_key);
     }
   }
 
@@ -274,7 +361,7 @@ struct Consumer {
       ptx::wgmma_fence_operand(s);
       release_k(count);
       mask(s, first, first_row);
-      take_block<T>(a, s, state, rescale, p.scale_log2);
+      take_block<T, !C::summed>(a, s, state, rescale, p.scale_log2);
     }
     int j = first - step;
     if (j >= 0) wait_k(count + step);
@@ -284,10 +371,10 @@ struct Consumer {
     }
     if (j >= 0) {
       advance(a, b, j, count, first_row);
-      release_q();
+      if constexpr (!C::q_registers) release_q();
       end(b, count + step);
     } else {
-      release_q();
+      if constexpr (!C::q_registers) release_q();
       end(a, count);
     }
   }
@@ -302,8 +389,8 @@ struct Consumer {
     ptx::wgmma_fence_operand(s);
     release_k(count + step);
     mask(s, j, first_row);
-    const bool kept = try_block<T>(next, s, state, p.scale_log2);
-    if (!kept) take_block<T>(next, s, state, rescale, p.scale_log2);
+    const bool kept = try_block<T, !C::summed>(next, s, state, p.scale_log2);
+    if (!kept) take_block<T, !C::summed>(next, s, state, rescale, p.scale_log2);
     if (j >= step) wait_k(count + 2 * step);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(o);
@@ -323,6 +410,14 @@ struct Consumer {
 
   __device__ __forceinline__ void release_q() const { release(shared.q_empty(C::split_keys ? 0 : group)); }
 
+  // ldmatrix: four 8x8 matrices, an A fragment of wgmma. PTX ISA, "ldmatrix".
+  static __device__ __forceinline__ void load_fragment(uint32_t (&to)[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+  }
+
   // Blocks past what this warpgroup's rows see, which other warpgroups use: let them go by.
   __device__ __forceinline__ void skip(uint32_t count) const {
     const uint32_t stage = ring_stage<C::stages>(count), parity = ring_parity<C::stages>(count);
@@ -333,29 +428,42 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void run() {
-    const int tile_group = C::split_keys ? 0 : group;
+    const int tile_group = C::split_keys ? 0 : group, rank = cluster_rank<C>();
     uint32_t count = 0, q_parity = 0;
     if constexpr (C::ping_pong) {
       if (group == C::consumers - 1) ptx::bar_arrive(turn_barrier, 256);
     }
     for (int i = 0;; ++i) {
-      const Tile tile = tile_at<C::block_m>(p, i);
+      const Tile tile = tile_at<C::cluster>(p, i);
       if (!tile.valid) return;
       if (tile.m < 0) continue;
-      const int first_row = tile.m * C::block_m + tile_group * 64;
-      const int tile_blocks = key_blocks<n>(p, min((tile.m + 1) * C::block_m, p.seq_q));
+      const int block_row = (tile.m * C::cluster + rank) * C::block_m;
+      const int first_row = block_row + tile_group * 64;
+      const int tile_blocks = key_blocks<n>(p, min((tile.m + 1) * (C::block_m * C::cluster), p.seq_q));
+      const int block_blocks =
+          C::cluster == 1 ? tile_blocks
+                          : (block_row < p.seq_q ? key_blocks<n>(p, min(block_row + C::block_m, p.seq_q)) : 0);
       // Warpgroups that take turns take as many; otherwise each stops at what its own rows see.
       const int own_blocks = first_row < p.seq_q ? key_blocks<n>(p, min(first_row + 64, p.seq_q)) : 0;
-      const int blocks = C::ping_pong ? tile_blocks : own_blocks;
+      const int blocks = C::ping_pong ? block_blocks : own_blocks;
       state.reset();
 #pragma unroll
-      for (int e = 0; e < d / 2; ++e) o[e] = 0.0f;
+      for (int e = 0; e < C::v_columns / 2; ++e) o[e] = 0.0f;
       ptx::mbarrier_wait(shared.q_full(tile_group), q_parity);
       q_parity ^= 1;
+      if constexpr (C::q_registers) {
+        const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+        const uint32_t from = shared.q + tile_group * C::q_bytes + row * 128;
+#pragma unroll
+        for (int i = 0; i < d / 16; ++i) {
+          load_fragment(q_fragments[i], from + i / 4 * 8192 + ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16);
+        }
+        release_q();
+      }
       if constexpr (C::split_keys) {
         if (blocks > group) {
           attend(blocks - 1 - group, count + group, first_row);
-        } else {
+        } else if constexpr (!C::q_registers) {
           release_q();
         }
         count += tile_blocks;
@@ -366,7 +474,7 @@ struct Consumer {
           attend(blocks - 1, count, first_row);
           count += blocks;
           store(tile, first_row);
-        } else {
+        } else if constexpr (!C::q_registers) {
           release_q();
         }
       }
@@ -410,16 +518,33 @@ struct Consumer {
     return *static_cast<const float*>(__cvta_shared_to_generic(address));
   }
 
-  // Normalises and writes: the four lanes of a row exchange pairs so that each writes 16 bytes of four 8-column groups.
+  __device__ __forceinline__ float row_factor(int h) const {
+    if constexpr (C::summed) {
+      return finish(state.maximum[h], o[d / 2 + 2 * h]);
+    } else {
+      return finish(state, h);
+    }
+  }
+
+  // Normalises and writes.
   __device__ __forceinline__ void store(const Tile& tile, int first_row) {
-    const int quad = lane % 4;
     T* const head = static_cast<T*>(p.out) + tile.batch * p.out_batch + tile.head * p.out_head;
+    if constexpr (C::copied) {
+      store_rows(head, first_row);
+    } else {
+      store_aligned(head, first_row);
+    }
+  }
+
+  // The four lanes of a row exchange pairs so that each writes 16 bytes of four 8-column groups.
+  __device__ __forceinline__ void store_aligned(T* head, int first_row) {
+    const int quad = lane % 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float factor = finish(state, h);
-      const int row = first_row + threadIdx.x % 128 / 32 * 16 + lane / 4 + 8 * h;
-      T* const to = head + row * p.out_seq;
-      const bool inside = row < p.seq_q;
+      const float factor = row_factor(h);
+      const int at = first_row + row(h);
+      T* const to = head + at * p.out_seq;
+      const bool inside = at < p.seq_q;
 #pragma unroll
       for (int g = 0; g + 4 <= d / 8; g += 4) {
         uint32_t x[4];
@@ -438,6 +563,49 @@ struct Consumer {
         if (inside && column < p.head_dim) *reinterpret_cast<uint32_t*>(to + column) = x;
       }
     }
+  }
+
+  // Rows of any alignment: 64 columns at a time through this warp's shared memory, then elements side by side.
+  __device__ __forceinline__ void store_rows(T* head, int first_row) {
+    const uint32_t mine = shared.staging + threadIdx.x / 32 * (16 * C::staging_pitch * 2);
+    const int warp = threadIdx.x % 128 / 32;
+    const float factor[2] = {row_factor(0), row_factor(1)};
+#pragma unroll
+    for (int first = 0; first < d; first += 64) {
+      constexpr int words = C::staging_pitch / 2;
+#pragma unroll
+      for (int g = 0; g < 8 && first + 8 * g < d; ++g) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int e = (first / 8 + g) * 4 + 2 * h;
+          store_shared(mine + ((lane / 4 + 8 * h) * words + g * 4 + lane % 4) * 4,
+                       pack(T{}, o[e] * factor[h], o[e + 1] * factor[h]));
+        }
+      }
+      __syncwarp();
+#pragma unroll 4
+      for (int r = 0; r < 16; ++r) {
+        const int at = first_row + warp * 16 + r;
+        if (at < p.seq_q) {
+          T* const to = head + at * p.out_seq;
+#pragma unroll
+          for (int c = 0; c < 2 && first + 32 * c < d; ++c) {
+            const int column = first + 32 * c + lane;
+            if (column < p.head_dim) {
+              reinterpret_cast<uint16_t*>(to)[column] = load_shared_16(mine + r * (words * 4) + (32 * c + lane) * 2);
+            }
+          }
+        }
+      }
+      __syncwarp();
+    }
+  }
+
+  static __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
+    *static_cast<uint32_t*>(__cvta_shared_to_generic(address)) = value;
+  }
+  static __device__ __forceinline__ uint16_t load_shared_16(uint32_t address) {
+    return *static_cast<const uint16_t*>(__cvta_shared_to_generic(address));
   }
 
   // x[i] of lane q becomes x[q] of lane i, within each four lanes.
@@ -463,43 +631,67 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   const Layout<C> shared(raw);
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp == 0 && ptx::elect_sync()) {
-    ptx::prefetch_tensormap(&p.q);
-    ptx::prefetch_tensormap(&p.k);
-    ptx::prefetch_tensormap(&p.v);
+    if constexpr (!C::copied) {
+      ptx::prefetch_tensormap(&p.q);
+      ptx::prefetch_tensormap(&p.k);
+      ptx::prefetch_tensormap(&p.v);
+    }
+    constexpr int writers = C::copied ? 4 : 1;
     for (int w = 0; w < C::q_tiles; ++w) {
-      ptx::mbarrier_init(shared.q_full(w), 1);
+      ptx::mbarrier_init(shared.q_full(w), writers);
       ptx::mbarrier_init(shared.q_empty(w), C::split_keys ? 8 : 4);
     }
     for (int s = 0; s < C::stages; ++s) {
-      constexpr int readers = C::split_keys ? 4 : 4 * C::consumers;
-      ptx::mbarrier_init(shared.k_full(s), 1);
+      constexpr int readers = C::split_keys ? 4 : 4 * C::consumers * C::cluster;
+      ptx::mbarrier_init(shared.k_full(s), writers);
       ptx::mbarrier_init(shared.k_empty(s), readers);
-      ptx::mbarrier_init(shared.v_full(s), 1);
+      ptx::mbarrier_init(shared.v_full(s), writers);
       ptx::mbarrier_init(shared.v_empty(s), readers);
     }
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();
+  if constexpr (C::summed) {
+    const uint32_t ones = pack(typename C::T{}, 1.0f, 1.0f);
+    for (uint32_t i = threadIdx.x; i < C::ones_bytes / 4; i += C::threads) Consumer<C>::store_shared(shared.ones + 4 * i, ones);
+    ptx::fence_proxy_async_shared();
+  }
+  if constexpr (C::cluster == 1) {
+    __syncthreads();
+  } else {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  }
   if (warp >= 4 * C::consumers) {
     ptx::setmaxnreg_dec<C::producer_registers>();
-    if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
+    if constexpr (C::copied) {
+      Copier<C>(p, shared, warp - 4 * C::consumers).run();
+    } else {
+      if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
+    }
   } else {
     ptx::setmaxnreg_inc<C::consumer_registers>();
     Consumer<C> consumer(p, shared, warp / 4);
     consumer.run();
   }
+  if constexpr (C::cluster > 1) {
+    // The other block's loads write here, and its warps arrive here, until it is done too.
+    __syncwarp();
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  }
 #endif
 }
 
 template <typename C>
-inline Instance instance(const char* name, double relative_cost = 1.0, double relative_cost_causal = 1.0) {
+inline Instance instance(const char* name, Cost cost = {}) {
   return {ptx::is_bfloat16<typename C::T> ? ScalarType::bfloat16 : ScalarType::float16,
           C::head_dim,
-          C::block_m,
+          C::block_m * C::cluster,
           C::block_n,
+          C::cluster,
+          C::copied,
           C::split_keys,
-          relative_cost,
-          relative_cost_causal,
+          cost,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
 }
 

@@ -17,8 +17,15 @@ enum class Schedule : int32_t {
   pairs,   // causal: a long and a short tile of one head together, all pairs of equal length
 };
 
+// A tensor that TMA cannot describe, for copying threads.
+struct Rows {
+  const void* pointer;
+  int64_t batch, head, seq;  // strides in elements
+};
+
 struct Parameters {
   CUtensorMap q, k, v;                   // 4-D: head_dim, sequence, head, batch
+  Rows q_rows, k_rows, v_rows;           // instead, for a kernel that copies
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
   int32_t seq_q, seq_kv, head_dim;
@@ -27,16 +34,26 @@ struct Parameters {
   int32_t section;                       // heads of a section of Schedule::snake
   Schedule schedule;
   float scale_log2;                      // scale * log2(e), above 0
+  bool wide_words;                       // copied: words of 8 bytes, else of 4
   bool causal;
+};
+
+// What a product of 64 queries with one key takes, and what a tile takes besides in the same unit: measured, and only
+// to be compared among the instances of one head_dim.
+struct Cost {
+  double full = 1.0, causal = 1.0;
+  double tile = 440.0;
+  double misaligned = 1.0;  // factor where rows of K and V start between sectors of 32 bytes
 };
 
 struct Instance {
   ScalarType type;
-  int head_dim;            // computes any multiple of 8 up to this
-  int block_m, block_n;    // queries and keys of a tile
+  int head_dim;            // computes any multiple of 8 (if copied, any) up to this
+  int block_m, block_n;    // queries and keys of a tile (a cluster's, of `cluster` blocks)
+  int cluster;
+  bool copied;             // for rows that TMA cannot describe
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
-  // Of a product of 64 queries with one key, against this head_dim's other instances: measured.
-  double relative_cost, relative_cost_causal;
+  Cost cost;
   attention::Kernel kernel;
 };
 

@@ -1,4 +1,4 @@
-// The compiled Hopper flash kernels, a file for each head_dim, smallest head_dim first in each.
+// The compiled Hopper flash kernels, a file for each head_dim, smallest head_dim first; and those that copy.
 #pragma once
 
 #include "sm90_instance.h"
@@ -6,6 +6,7 @@
 namespace cuda_llm_ops::cuda::sm90::flash {
 
 Family family_64();
+Family family_64_tall();
 Family family_80();
 Family family_96();
 Family family_112();
@@ -14,5 +15,7 @@ Family family_144();
 Family family_160();
 Family family_192();
 Family family_256();
+Family family_copied_narrow();
+Family family_copied_wide();
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash

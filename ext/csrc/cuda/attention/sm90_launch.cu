@@ -32,22 +32,46 @@ TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, in
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+const char* launch_clusters(const attention::Kernel& kernel, int cluster, dim3 blocks, void** arguments,
+                            cudaStream_t stream) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(cluster);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(kernel.shared);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  cudaError_t error = cudaFuncSetAttribute(kernel.address, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared);
+  if (error == cudaSuccess) error = cudaLaunchKernelExC(&config, kernel.address, arguments);
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // reported here, so not to be found by whoever looks next
+  return cudaGetErrorString(error);
+}
+
 }  // namespace
 
 Plan plan(const Instance& instance, const AttentionArguments& a, int multiprocessors) {
   const int64_t batch_heads = int64_t{a.batch} * a.heads;
   const int64_t m_tiles = ceil_div(a.seq_q, instance.block_m);
   const int64_t tiles = m_tiles * batch_heads;
-  const int64_t blocks = std::min<int64_t>(multiprocessors, tiles);
+  const int64_t blocks = std::min<int64_t>(multiprocessors / instance.cluster, tiles);  // or clusters
   const int64_t all_keys = ceil_div(a.seq_kv, instance.block_n);
-  const double block_cost = (a.causal ? instance.relative_cost_causal : instance.relative_cost) * instance.block_n *
-                            (instance.split_keys ? 1 : instance.block_m / 64);
+  const bool misaligned = !instance.copied && alignment(a) < 32;
+  const int warpgroups = instance.split_keys ? 1 : instance.block_m / instance.cluster / 64;
+  const double block_cost =
+      (a.causal ? instance.cost.causal : instance.cost.full) * (misaligned ? instance.cost.misaligned : 1.0) *
+      instance.block_n * warpgroups;
   Plan plan;
-  plan.blocks = static_cast<int>(blocks);
+  plan.blocks = static_cast<int>(blocks) * instance.cluster;
   plan.section = static_cast<int>(batch_heads);
   if (!a.causal) {
     plan.schedule = Schedule::linear;
-    plan.cost = static_cast<double>(ceil_div(tiles, blocks) * all_keys) * block_cost;
+    plan.cost =
+        static_cast<double>(ceil_div(tiles, blocks)) * (static_cast<double>(all_keys) * block_cost + instance.cost.tile);
     return plan;
   }
   // Longest first needs many heads at once, reuse of the L2 few; pairs of equal length need neither, but enough of
@@ -59,7 +83,7 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   double head_cost = 0, longest = 0;
   for (int64_t m = 0; m < m_tiles; ++m) {
     const int64_t end = std::min<int64_t>({int64_t{a.seq_kv}, (m + 1) * instance.block_m, int64_t{a.seq_q}});
-    longest = static_cast<double>(ceil_div(end, instance.block_n)) * block_cost;
+    longest = static_cast<double>(ceil_div(end, instance.block_n)) * block_cost + instance.cost.tile;
     head_cost += longest;
   }
   const double even = head_cost * static_cast<double>(batch_heads) / static_cast<double>(blocks);
@@ -70,6 +94,20 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   plan.schedule = pairs <= snake * (split_sections ? 1.08 : 1.04) ? Schedule::pairs : Schedule::snake;
   plan.cost = plan.schedule == Schedule::pairs ? pairs : snake;
   return plan;
+}
+
+int alignment(const AttentionArguments& a) {
+  int64_t together = 0;
+  const auto take = [&](const void* pointer, int seq, int heads, const HeadStrides& stride) {
+    together |= static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer));
+    if (seq > 1) together |= stride.seq * 2;
+    if (heads > 1) together |= stride.head * 2;
+    if (a.batch > 1) together |= stride.batch * 2;
+  };
+  take(a.q, a.seq_q, a.heads, a.q_stride);
+  take(a.k, a.seq_kv, a.kv_heads, a.k_stride);
+  take(a.v, a.seq_kv, a.kv_heads, a.v_stride);
+  return static_cast<int>(std::min<int64_t>(together & -together, 128));
 }
 
 bool describable(const AttentionArguments& a) {
@@ -87,17 +125,24 @@ bool describable(const AttentionArguments& a) {
 
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {
   Parameters p{};
-  const struct {
-    CUtensorMap* map;
-    const void* pointer;
-    int seq, heads, rows;
-    const HeadStrides& stride;
-  } tensors[] = {{&p.q, a.q, a.seq_q, a.heads, 64, a.q_stride},
-                 {&p.k, a.k, a.seq_kv, a.kv_heads, instance.block_n, a.k_stride},
-                 {&p.v, a.v, a.seq_kv, a.kv_heads, instance.block_n, a.v_stride}};
-  for (const auto& t : tensors) {
-    const char* error = encode_tensor_map(t.map, head_map(t.pointer, a, t.seq, t.heads, t.stride, t.rows));
-    if (error != nullptr) return error;
+  if (instance.copied) {
+    p.q_rows = {a.q, a.q_stride.batch, a.q_stride.head, a.q_stride.seq};
+    p.k_rows = {a.k, a.k_stride.batch, a.k_stride.head, a.k_stride.seq};
+    p.v_rows = {a.v, a.v_stride.batch, a.v_stride.head, a.v_stride.seq};
+  } else {
+    const int kv_rows = instance.block_n / instance.cluster;
+    const struct {
+      CUtensorMap* map;
+      const void* pointer;
+      int seq, heads, rows;
+      const HeadStrides& stride;
+    } tensors[] = {{&p.q, a.q, a.seq_q, a.heads, 64, a.q_stride},
+                   {&p.k, a.k, a.seq_kv, a.kv_heads, kv_rows, a.k_stride},
+                   {&p.v, a.v, a.seq_kv, a.kv_heads, kv_rows, a.v_stride}};
+    for (const auto& t : tensors) {
+      const char* error = encode_tensor_map(t.map, head_map(t.pointer, a, t.seq, t.heads, t.stride, t.rows));
+      if (error != nullptr) return error;
+    }
   }
   p.out = a.out;
   p.out_batch = a.out_stride.batch;
@@ -113,10 +158,13 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.section = plan.section;
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;
+  p.wide_words = alignment(a) % 8 == 0;
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
-  return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream);
+  return instance.cluster == 1
+             ? attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream)
+             : launch_clusters(instance.kernel, instance.cluster, blocks, arguments, stream);
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash

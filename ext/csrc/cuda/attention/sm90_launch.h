@@ -11,10 +11,13 @@ struct Plan {
   Schedule schedule;
   int blocks;   // of the grid
   int section;  // heads
-  double cost;  // of the busiest block, in products of 64 queries with one key, weighed by relative_cost
+  double cost;  // of the busiest block, in products of 64 queries with one key, weighed by Cost
 };
 
 Plan plan(const Instance& instance, const AttentionArguments& arguments, int multiprocessors);
+
+// The bytes that all rows of the inputs are aligned to: a power of two, at most 128.
+int alignment(const AttentionArguments& arguments);
 
 // Whether TMA can describe the inputs, and 16-byte stores the output.
 bool describable(const AttentionArguments& arguments);

@@ -19,7 +19,7 @@ constexpr float minus_infinity = -__builtin_inff();
 
 struct RowState {
   float maximum[2];  // of the scores seen, times c; NaN once a score was NaN
-  float sum[2];      // of this thread's columns only, until finish()
+  float sum[2];      // of this thread's columns only, until finish(); unless the product sums
 
   __device__ __forceinline__ void reset() {
     maximum[0] = maximum[1] = minus_infinity;
@@ -64,9 +64,28 @@ __device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit
 // is. False, with nothing changed but `p`, where a sum is so large that a weight may not fit its type, is infinite or
 // NaN: then take_block() does it with the block's own maximum. A sum of at most 2^14 bounds each weight by it, and a
 // weight is as exact relative to itself at 2^14 as at 1; a row that has seen only -inf gives NaN or infinity here.
-template <typename T, int N>
+//
+// Without Sum the row sums come with the product (a column of ones in V): the largest weight is looked for instead, in
+// half as many registers, three at a time.
+template <typename T, bool Sum = true, int N>
 __device__ __forceinline__ bool try_block(uint32_t (&p)[N / 8][4], const float (&s)[N], RowState& state, float c) {
   constexpr float limit = 16384.0f;
+  if constexpr (!Sum) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      const float shift = state.maximum[i % 4 / 2];
+      p[i / 8][i % 8 / 2] = pack(T{}, ptx::ex2(fmaf(s[i], c, -shift)), ptx::ex2(fmaf(s[i + 1], c, -shift)));
+    }
+    // Weights are never negative: as integers they are in the same order, infinity and NaN above all.
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < N / 8; ++i) {
+      most = ptx::max3_s16x2(most, p[i][0], p[i][1]);
+      most = ptx::max3_s16x2(most, p[i][2], p[i][3]);
+    }
+    const uint32_t most_allowed = pack(T{}, limit, limit);
+    return __all_sync(0xffffffffu, ptx::max3_s16x2(most, most_allowed, most_allowed) == most_allowed);
+  }
   float sum[2][2] = {};
 #pragma unroll
   for (int i = 0; i < N; i += 2) {
@@ -87,7 +106,7 @@ __device__ __forceinline__ bool try_block(uint32_t (&p)[N / 8][4], const float (
 }
 
 // The weights of a block against the maximum of all so far. rescale[]: what outputs so far are to be multiplied by.
-template <typename T, int N>
+template <typename T, bool Sum = true, int N>
 __device__ __forceinline__ void take_block(uint32_t (&p)[N / 8][4], const float (&s)[N], RowState& state,
                                            float (&rescale)[2], float c) {
 #pragma unroll
@@ -110,11 +129,11 @@ __device__ __forceinline__ void take_block(uint32_t (&p)[N / 8][4], const float 
 #pragma unroll
       for (int parity = 0; parity < 2; ++parity) {
         e[parity] = ptx::ex2(fmaf(s[i + parity], c, -shift));
-        sum[parity] += e[parity];
+        if constexpr (Sum) sum[parity] += e[parity];
       }
       p[i / 8][i % 8 / 2] = pack(T{}, e[0], e[1]);
     }
-    state.sum[h] = fmaf(state.sum[h], rescale[h], sum[0] + sum[1]);
+    if constexpr (Sum) state.sum[h] = fmaf(state.sum[h], rescale[h], sum[0] + sum[1]);
   }
 }
 
@@ -138,9 +157,12 @@ __device__ __forceinline__ void join(float& maximum, float& sum, float other_max
 // What the row's output is to be multiplied by: 1 / its sum over all columns. Where every score is -inf, all weights are
 // 0 and stay 0, as in scaled_dot_product_attention. A maximum of NaN or +inf made the sum NaN, or 0 (where none but its
 // product with c was infinite), and the output then is 0 / 0, as inf - inf is NaN in the plain formula.
+__device__ __forceinline__ float finish(float maximum, float sum) {
+  return maximum == minus_infinity ? 1.0f : 1.0f / sum;
+}
+
 __device__ __forceinline__ float finish(const RowState& state, int h) {
-  const float sum = quad_sum(state.sum[h]);
-  return state.maximum[h] == minus_infinity ? 1.0f : 1.0f / sum;
+  return finish(state.maximum[h], quad_sum(state.sum[h]));
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
