@@ -54,7 +54,7 @@ def case_of(arguments: dict[str, Any]) -> cases.Decode:
     keys, values = (
         [arguments[name][b, :, :length] for b, length in enumerate(lens)] for name in ("k_cache", "v_cache")
     )
-    return cases.Decode(arguments, keys, values)
+    return cases.Decode(dict(arguments), keys, values)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -3,12 +3,18 @@
 
 namespace cuda_llm_ops::cuda {
 
-size_t decode_workspace_bytes(const DecodeArguments&) { return 0; }
-
-const char* flash_decode(const DecodeArguments& arguments, void* stream) {
-  return decode::simt(arguments, static_cast<cudaStream_t>(stream));
+size_t decode_workspace_bytes(const DecodeArguments& arguments) {
+  return decode::mma_supported(arguments) ? decode::mma_workspace_bytes(arguments) : 0;
 }
 
-void decode_attributes(std::vector<KernelAttributes>& into) { decode::simt_attributes(into); }
+const char* flash_decode(const DecodeArguments& arguments, void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  return decode::mma_supported(arguments) ? decode::mma(arguments, on) : decode::simt(arguments, on);
+}
+
+void decode_attributes(std::vector<KernelAttributes>& into) {
+  decode::mma_attributes(into);
+  decode::simt_attributes(into);
+}
 
 }  // namespace cuda_llm_ops::cuda

@@ -1,0 +1,249 @@
+// The host's part of the tensor-core decode kernel: which instance, how many thread blocks, and the launch.
+#include "mma.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <climits>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "../attention/launch.h"
+#include "../gemm/device.h"
+#include "../ptx/tma.cuh"
+#include "../tensor_map.h"
+#include "counters.h"
+#include "decode.h"
+
+namespace cuda_llm_ops::cuda::decode {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int group_rows(const DecodeArguments& a) { return a.heads / a.kv_heads * a.seq_q; }
+
+float scale_log2(const DecodeArguments& a) { return a.scale * 1.4426950408889634f; }
+
+// The blocks of keys that there are at most.
+int64_t most_blocks(const DecodeArguments& a, int block_keys) {
+  return a.batch * ceil_div(group_rows(a), kRows) * a.kv_heads * ceil_div(a.capacity, block_keys);
+}
+
+bool multiples_of_8(const DecodeArguments& a, const CacheStrides& stride) {
+  return stride.page % 8 == 0 && stride.slot % 8 == 0 && stride.head % 8 == 0 && a.head_dim % 8 == 0;
+}
+
+bool tma_possible(const DecodeArguments& a, const CacheStrides& stride) {
+  // The stride of an extent of 1 is 0 and never used; TMA has no stride of 0 otherwise.
+  const auto fits = [](int64_t size, int64_t step) {
+    return size == 1 || (step > 0 && step < int64_t{1} << 38);
+  };
+  return fits(a.num_pages, stride.page) && fits(a.page_size, stride.slot) && fits(a.kv_heads, stride.head) &&
+         (a.block_table == nullptr || a.page_size % kTileKeys == 0);
+}
+
+TensorMapArguments describe(const DecodeArguments& a, const void* pointer, const CacheStrides& stride, int box_rows) {
+  TensorMapArguments map;
+  map.pointer = pointer;
+  map.type = a.type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
+  const auto add = [&map](int64_t size, int64_t step, int box) {
+    map.size[map.rank] = static_cast<uint64_t>(size);
+    map.stride_bytes[map.rank] = static_cast<uint64_t>(step) * 2;
+    map.box[map.rank++] = static_cast<uint32_t>(box);
+  };
+  add(a.head_dim, 1, 64);  // as wide as the swizzle allows
+  add(a.page_size, a.page_size == 1 ? a.head_dim : stride.slot, box_rows);
+  add(a.kv_heads, a.kv_heads == 1 ? a.head_dim : stride.head, 1);
+  add(a.num_pages, a.num_pages == 1 ? a.head_dim : stride.page, 1);
+  return map;
+}
+
+struct Sizes {
+  size_t partial, stats, counters;
+
+  Sizes(const DecodeArguments& a, const MmaPlan& plan) {
+    const size_t slots = 2 * static_cast<size_t>(plan.blocks);
+    partial = slots * static_cast<size_t>(std::min(group_rows(a), kRows)) * plan.instance->head_dim * sizeof(float);
+    stats = slots * kRows * sizeof(float2);
+    counters = kCounters * sizeof(uint32_t);
+  }
+};
+
+// The part of the batch from `first` on that one launch takes.
+DecodeArguments part_of(const DecodeArguments& whole, int first) {
+  DecodeArguments a = whole;
+  a.batch = std::min(whole.batch - first, kMaxBatch);
+  const auto moved = [](const void* pointer, int64_t elements) {
+    return static_cast<const void*>(static_cast<const uint16_t*>(pointer) + elements);
+  };
+  a.q = moved(whole.q, first * whole.q_stride.batch);
+  a.out = const_cast<void*>(moved(whole.out, int64_t{first} * whole.heads * whole.seq_q * whole.head_dim));
+  a.cache_lens = whole.cache_lens + first * whole.lens_stride;
+  if (whole.block_table != nullptr) {
+    a.block_table = whole.block_table + first * whole.table_stride_batch;
+  } else {
+    a.k = moved(whole.k, first * whole.k_stride.page);
+    a.v = moved(whole.v, first * whole.v_stride.page);
+    a.num_pages = a.batch;
+  }
+  return a;
+}
+
+// Allows that much dynamic shared memory, and asks for an SM that gives most of its memory to it: the next launch's
+// thread blocks are to fit beside this one's.
+cudaError_t prepare(const void* kernel, int bytes) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, int> allowed;
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  const std::lock_guard<std::mutex> lock(mutex);
+  int& most = allowed[{device, kernel}];
+  if (most >= bytes) return cudaSuccess;
+  error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess) most = bytes;
+  return error;
+}
+
+const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStream_t stream) {
+  MmaParameters p{};
+  const MmaInstance& instance = *plan.instance;
+  if (instance.tma) {
+    // The largest box that stays in a page: a copy has a price besides its bytes.
+    p.box_rows = instance.warps * kTileKeys;
+    for (; a.block_table != nullptr && a.page_size % p.box_rows != 0; p.box_rows /= 2) ++p.box_shift;
+    const auto k_map = describe(a, a.k, a.k_stride, p.box_rows);
+    const auto v_map = describe(a, a.v, a.v_stride, p.box_rows);
+    if (const char* refused = encode_tensor_map(&p.k_map, k_map)) return refused;
+    if (const char* refused = encode_tensor_map(&p.v_map, v_map)) return refused;
+  }
+  p.q = a.q;
+  p.k = a.k;
+  p.v = a.v;
+  p.out = a.out;
+  p.cache_lens = a.cache_lens;
+  p.block_table = a.block_table;
+  p.q_stride = a.q_stride;
+  p.k_stride = a.k_stride;
+  p.v_stride = a.v_stride;
+  p.lens_stride = a.lens_stride;
+  p.table_stride_batch = a.table_stride_batch;
+  p.table_stride_page = a.table_stride_page;
+  p.batch = a.batch;
+  p.kv_heads = a.kv_heads;
+  p.group = a.heads / a.kv_heads;
+  p.seq_q = a.seq_q;
+  p.head_dim = a.head_dim;
+  p.capacity = a.capacity;
+  p.page_size = a.page_size;
+  p.num_pages = a.num_pages;
+  p.group_rows = group_rows(a);
+  p.row_blocks = static_cast<int>(ceil_div(p.group_rows, kRows));
+  p.rows = std::min(p.group_rows, kRows);
+  p.unit_heads = p.kv_heads * p.row_blocks;
+  p.scale_log2 = scale_log2(a);
+  // What is read once makes room first.
+  p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
+
+  const Sizes sizes(a, plan);
+  auto* const workspace = static_cast<uint8_t*>(a.workspace);
+  p.partial = reinterpret_cast<float*>(workspace);
+  p.partial_stats = reinterpret_cast<float2*>(workspace + sizes.partial);
+  cudaError_t error = cudaSuccess;
+  p.counters = counters_for(stream, &error);
+  if (error == cudaSuccess && p.counters == nullptr) {
+    p.counters = reinterpret_cast<uint32_t*>(workspace + sizes.partial + sizes.stats);
+    error = cudaMemsetAsync(p.counters, 0, sizes.counters, stream);
+  }
+  const int shared = instance.shared_bytes(p.rows, p.batch);
+  if (error == cudaSuccess) error = prepare(instance.address, shared);
+  if (error == cudaSuccess) {
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
+    config.blockDim = dim3(static_cast<unsigned>(instance.warps * 32 + (instance.tma ? 32 : 0)));
+    config.dynamicSmemBytes = static_cast<size_t>(shared);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = instance.tma ? 1 : 0;  // the others do not wait for what comes before them
+    void* parameters[] = {&p};
+    error = cudaLaunchKernelExC(&config, instance.address, parameters);
+  }
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();
+  return cudaGetErrorString(error);
+}
+
+}  // namespace
+
+bool mma_supported(const DecodeArguments& a) {
+  DeviceFacts device;
+  const auto aligned = [](const void* pointer, int bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; };
+  return (a.type == ScalarType::float16 || a.type == ScalarType::bfloat16) && multiples_of_8(a, a.k_stride) &&
+         multiples_of_8(a, a.v_stride) && aligned(a.k, 16) && aligned(a.v, 16) && aligned(a.q, 16) &&
+         a.q_stride.batch % 8 == 0 && a.q_stride.head % 8 == 0 && a.q_stride.seq % 8 == 0 &&
+         scale_log2(a) > 0.0f && scale_log2(a) <= FLT_MAX &&  // 0 times an infinite score is NaN, as is inf - inf
+         most_blocks(a, kTileKeys) <= INT_MAX && current_device_facts(&device) == cudaSuccess &&
+         device.capability >= 80 && mma_plan(a).instance != nullptr;
+}
+
+MmaPlan mma_plan(const DecodeArguments& a) {
+  DeviceFacts device;
+  MmaPlan plan;
+  if (current_device_facts(&device) != cudaSuccess) return plan;
+  bool tma = false;
+#ifdef CUDA_LLM_OPS_SM90_ATTENTION
+  tma = device.capability == 90 && tma_possible(a, a.k_stride) && tma_possible(a, a.v_stride);
+#endif
+  for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
+    const int shared = instance.shared_bytes(std::min(group_rows(a), kRows), std::min(a.batch, kMaxBatch));
+    if (instance.tma != tma || instance.head_dim < a.head_dim || shared > device.shared_per_block) continue;
+    if (plan.instance == nullptr || instance.head_dim < plan.instance->head_dim) plan.instance = &instance;
+  }
+  if (plan.instance == nullptr) return plan;
+  const int block_keys = plan.instance->warps * kTileKeys;
+  const int shared = plan.instance->shared_bytes(std::min(group_rows(a), kRows), std::min(a.batch, kMaxBatch));
+  const int fit = std::max(1, std::min(device.shared_per_sm / (shared + 1024), 2));
+  const int64_t room = std::min<int64_t>(device.multiprocessors * (tma ? 1 : fit),
+                                         kCounters / plan.instance->warps);
+  plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
+  return plan;
+}
+
+size_t mma_plan_workspace_bytes(const DecodeArguments& a, const MmaPlan& plan) {
+  const Sizes sizes(a, plan);
+  return sizes.partial + sizes.stats + sizes.counters;
+}
+
+const char* mma_launch(const DecodeArguments& a, const MmaPlan& plan, cudaStream_t stream) {
+  for (int first = 0; first < a.batch; first += kMaxBatch) {
+    if (const char* refused = launch_part(part_of(a, first), plan, stream)) return refused;
+  }
+  return nullptr;
+}
+
+size_t mma_workspace_bytes(const DecodeArguments& a) {
+  const MmaPlan plan = mma_plan(a);
+  return plan.instance == nullptr ? 0 : mma_plan_workspace_bytes(a, plan);
+}
+
+const char* mma(const DecodeArguments& a, cudaStream_t stream) {
+  const MmaPlan plan = mma_plan(a);
+  if (plan.instance == nullptr) return "no decode kernel for this device and head_dim";
+  return mma_launch(a, plan, stream);
+}
+
+void mma_attributes(std::vector<KernelAttributes>& into) {
+  for (const MmaInstances* all : {&mma_float16(), &mma_bfloat16()}) {
+    for (const MmaInstance& instance : *all) {
+      attention::add_attributes({"flash_decode", instance.name, instance.address, instance.warps * 32,
+                                 instance.shared_bytes(kRows, 32)},
+                                into);
+    }
+  }
+}
+
+}  // namespace cuda_llm_ops::cuda::decode

@@ -1,0 +1,63 @@
+// What the tensor-core decode kernel takes, and the instances that are compiled.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "../../decode.h"
+
+namespace cuda_llm_ops::cuda::decode {
+
+constexpr int kRows = 16;      // of a tile: query heads of a group, times queries
+constexpr int kTileKeys = 16;  // of a warp's tile
+constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
+
+struct MmaParameters {
+  CUtensorMap k_map, v_map;  // TMA alone: (head_dim, slot, kv head, page)
+  const void* q;
+  const void* k;
+  const void* v;
+  void* out;
+  const int32_t* cache_lens;
+  const int32_t* block_table;
+  float* partial;         // (2 * blocks, rows, head_dim of the instance)
+  float2* partial_stats;  // (2 * blocks, kRows): largest score in units of log2, sum of weights
+  uint32_t* counters;     // (blocks, warps), all 0 before and after
+  HeadStrides q_stride;
+  CacheStrides k_stride, v_stride;
+  int64_t lens_stride, table_stride_batch, table_stride_page;
+  uint64_t policy;  // L2 eviction of the cache's lines
+  int batch, kv_heads, unit_heads, group, seq_q, head_dim, capacity, page_size, num_pages;
+  int group_rows, row_blocks, rows;  // of a kv head; their blocks; of the largest block
+  int box_rows, box_shift;  // TMA alone: keys of a copy; log2 of the copies of a block of keys
+  float scale_log2;
+};
+
+struct MmaInstance {
+  const void* address;
+  const char* name;
+  ScalarType type;
+  int head_dim, warps;  // warps that compute
+  bool tma;  // with a warp more, which loads
+  int (*shared_bytes)(int rows, int batch);
+};
+
+using MmaInstances = std::array<MmaInstance, 6>;
+const MmaInstances& mma_float16();
+const MmaInstances& mma_bfloat16();
+
+// How a call is computed.
+struct MmaPlan {
+  const MmaInstance* instance = nullptr;
+  int blocks = 0;  // of the grid
+};
+
+MmaPlan mma_plan(const DecodeArguments& arguments);
+size_t mma_plan_workspace_bytes(const DecodeArguments& arguments, const MmaPlan& plan);
+const char* mma_launch(const DecodeArguments& arguments, const MmaPlan& plan, cudaStream_t stream);
+
+}  // namespace cuda_llm_ops::cuda::decode

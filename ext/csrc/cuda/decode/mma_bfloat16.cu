@@ -1,0 +1,18 @@
+#include "mma_instances.cuh"
+
+namespace cuda_llm_ops::cuda::decode {
+
+const MmaInstances& mma_bfloat16() {
+  constexpr ScalarType type = ScalarType::bfloat16;
+  static const MmaInstances all = {
+      tma_instance<type, 64, 4, 6>("tma d64 bfloat16"),
+      tma_instance<type, 128, 4, 3>("tma d128 bfloat16"),
+      tma_instance<type, 256, 4, 2>("tma d256 bfloat16"),
+      cp_async_instance<type, 64, 4, 6>("cp.async d64 bfloat16"),
+      cp_async_instance<type, 128, 4, 3>("cp.async d128 bfloat16"),
+      cp_async_instance<type, 256, 2, 3>("cp.async d256 bfloat16"),
+  };
+  return all;
+}
+
+}  // namespace cuda_llm_ops::cuda::decode

@@ -1,0 +1,18 @@
+#include "mma_instances.cuh"
+
+namespace cuda_llm_ops::cuda::decode {
+
+const MmaInstances& mma_float16() {
+  constexpr ScalarType type = ScalarType::float16;
+  static const MmaInstances all = {
+      tma_instance<type, 64, 4, 6>("tma d64 float16"),
+      tma_instance<type, 128, 4, 3>("tma d128 float16"),
+      tma_instance<type, 256, 4, 2>("tma d256 float16"),
+      cp_async_instance<type, 64, 4, 6>("cp.async d64 float16"),
+      cp_async_instance<type, 128, 4, 3>("cp.async d128 float16"),
+      cp_async_instance<type, 256, 2, 3>("cp.async d256 float16"),
+  };
+  return all;
+}
+
+}  // namespace cuda_llm_ops::cuda::decode

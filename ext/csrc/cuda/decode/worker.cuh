@@ -1,0 +1,559 @@
+// Decode on tensor cores (mma.sync), the keys of all sequences split evenly over the device: what its two kernels share.
+//
+//   rows        The group of query heads that share a kv head, times seq_q: at most 16 of them are one tile of rows, so
+//               that each byte of the cache is read once. More are further row blocks, which read it again.
+//   unit        (sequence, kv head, row block). Its keys are blocks of Warps x 16; all blocks of all units, in order,
+//               are cut into ranges. Each warp computes the same cut from the lengths, which only the device knows.
+//   warp        Takes the 16 keys of its number in each block. Scores are rows x keys by m16n8k16, weights stay in
+//               registers, the softmax is each warp's own.
+//   merge       At the end of a unit's blocks the warps meet and merge in shared memory. Where the unit lies in several
+//               ranges, each writes its part to the workspace and counts itself; whoever is last adds the parts
+//               in order, so that the result does not depend on timing, and sets the count back to 0.
+//
+//   tile        Keys, or values: head_dim / 64 panels of rows of 128 bytes, 16-byte chunks XORed with row % 8 (TMA's
+//               128-byte swizzle): ldmatrix meets no bank twice.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "../numeric.cuh"
+#include "../ptx/atomic.cuh"
+#include "../ptx/barrier.cuh"
+#include "../ptx/cvt.cuh"
+#include "../ptx/ex2.cuh"
+#include "../ptx/ldmatrix.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/mma_sync.cuh"
+#include "mma.h"
+
+namespace cuda_llm_ops::cuda::decode {
+
+namespace async = ::cuda_llm_ops::ptx;        // mbarrier, TMA, and what both kernels use of that folder
+namespace ampere = ::cuda_llm_ops::cuda::ptx;  // ldmatrix, mma.sync, cp.async
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr int kFewSequences = 32;  // each warp makes the lists of so many by itself
+constexpr int kMergePad = 8;       // floats behind a row: the rows of a warp's store differ in bank
+
+// Wide heads leave no registers for the queries; they are one tile in shared memory.
+__host__ __device__ constexpr bool shares_queries(int head_dim) { return head_dim >= 128; }
+__host__ __device__ constexpr int query_bytes(int head_dim) { return shares_queries(head_dim) ? kRows * head_dim * 2 : 0; }
+
+// Floats of the merge buffer, and integers of the lists.
+__host__ __device__ constexpr int merge_floats(int warps, int rows, int head_dim) { return warps * rows * (head_dim + kMergePad); }
+__host__ __device__ constexpr int list_integers(int warps, int batch) {
+  return batch <= kFewSequences ? warps * 2 * (kFewSequences + 1) : warps + 2 * batch + 1;
+}
+
+// Where a warp is in the list of all blocks.
+struct Cursor {
+  int sequence, head, block;  // head: kv head and row block
+  int blocks, length;         // of the sequence
+};
+
+// The lengths and, before each sequence, the blocks of one head of all sequences before it.
+struct Lists {
+  int* lengths;
+  int* before;
+  int total;  // blocks of one head of all sequences
+};
+
+template <int BlockKeys>
+__device__ __forceinline__ int blocks_of(int length) {
+  return (length + BlockKeys - 1) / BlockKeys;
+}
+
+__device__ __forceinline__ int length_of(const MmaParameters& p, int sequence) {
+  return min(max(__ldcg(p.cache_lens + sequence * p.lens_stride), 0), p.capacity);
+}
+
+// One warp's inclusive sum.
+__device__ __forceinline__ int scan_of_warp(int value, int lane) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, value, step);
+    if (lane >= step) value += other;
+  }
+  return value;
+}
+
+// A warp's own lists of few sequences.
+template <int BlockKeys>
+__device__ __forceinline__ Lists make_few_lists(const MmaParameters& p, int* room, int warp, int lane) {
+  constexpr int size = kFewSequences + 1;
+  Lists lists{room + warp * 2 * size, room + warp * 2 * size + size, 0};
+  const int length = lane < p.batch ? length_of(p, lane) : 0;
+  const int blocks = blocks_of<BlockKeys>(length);
+  const int through = p.batch == 1 ? blocks : scan_of_warp(blocks, lane);
+  lists.total = __shfl_sync(kAllLanes, through, p.batch - 1);
+  __syncwarp();
+  lists.lengths[lane] = length;
+  lists.before[lane] = through - blocks;
+  __syncwarp();
+  return lists;
+}
+
+// One set of lists for the thread block, made by all its warps.
+template <int BlockWarps, int BlockKeys>
+__device__ __forceinline__ Lists make_lists(const MmaParameters& p, int* room, int warp, int lane) {
+  if (p.batch <= kFewSequences) return make_few_lists<BlockKeys>(p, room, warp, lane);
+  int* const totals = room;
+  Lists lists{room + BlockWarps, room + BlockWarps + p.batch, 0};
+  const int each = (p.batch + BlockWarps * 32 - 1) / (BlockWarps * 32);
+  const int first = min((warp * 32 + lane) * each, p.batch), last = min(first + each, p.batch);
+  int mine = 0;
+#pragma unroll 1
+  for (int b = first; b < last; ++b) {
+    const int length = length_of(p, b);
+    lists.lengths[b] = length;
+    mine += blocks_of<BlockKeys>(length);
+  }
+  const int through = scan_of_warp(mine, lane);
+  if (lane == 31) totals[warp] = through;
+  __syncthreads();
+  int before = through - mine;
+#pragma unroll
+  for (int w = 0; w < BlockWarps; ++w) {
+    before += w < warp ? totals[w] : 0;
+    lists.total += totals[w];
+  }
+#pragma unroll 1
+  for (int b = first; b < last; ++b) {
+    lists.before[b] = before;
+    before += blocks_of<BlockKeys>(lists.lengths[b]);
+  }
+  __syncthreads();
+  return lists;
+}
+
+// The cut of all blocks into one range a thread block: the first `more` have one block more than the others.
+struct Cut {
+  int each, more;
+
+  __device__ __forceinline__ Cut(int total, int ranges) : each(quotient(total, ranges)), more(total - each * ranges) {}
+  __device__ __forceinline__ int start(int range) const { return range * each + min(range, more); }
+  __device__ __forceinline__ int range_of(int block) const {
+    const int large = more * (each + 1);
+    return block < large ? quotient(block, each + 1) : more + quotient(block - large, each);
+  }
+
+ private:
+  static __device__ __forceinline__ int quotient(int a, int b) {
+    return static_cast<int>(static_cast<unsigned>(a) / static_cast<unsigned>(b));
+  }
+};
+
+template <int BlockKeys>
+__device__ __forceinline__ Cursor cursor_at(const MmaParameters& p, const Lists& lists, int position) {
+  int low = 0, high = p.batch;  // the last sequence that starts at or before it; empty ones start where the next does
+#pragma unroll 1
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (lists.before[middle] * p.unit_heads <= position) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  Cursor at;
+  at.sequence = low;
+  at.length = lists.lengths[low];
+  at.blocks = max(blocks_of<BlockKeys>(at.length), 1);
+  const int inside = position - lists.before[low] * p.unit_heads;
+  at.head = static_cast<int>(static_cast<unsigned>(inside) / static_cast<unsigned>(at.blocks));
+  at.block = inside - at.head * at.blocks;
+  return at;
+}
+
+template <int BlockKeys>
+__device__ __forceinline__ void advance(const MmaParameters& p, const Lists& lists, Cursor& at) {
+  if (++at.block < at.blocks) return;
+  at.block = 0;
+  if (++at.head < p.unit_heads) return;
+  at.head = 0;
+#pragma unroll 1
+  do {
+    ++at.sequence;
+  } while (at.sequence < p.batch && lists.lengths[at.sequence] == 0);
+  if (at.sequence < p.batch) {
+    at.length = lists.lengths[at.sequence];
+    at.blocks = blocks_of<BlockKeys>(at.length);
+  }
+}
+
+template <typename T, int HeadDim>
+struct Softmax {
+  float o[HeadDim / 8][4];  // rows g and g + 8, columns 8 j + 2 t and the next
+  float maximum[2], sum[2];  // of scores before the scale; of this lane's keys
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int j = 0; j < HeadDim / 8; ++j) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0.0f;
+    maximum[0] = maximum[1] = -INFINITY;
+    sum[0] = sum[1] = 0.0f;
+  }
+
+  // Scores of 16 rows x 16 keys become weights, packed as the left operand of the product with the values.
+  __device__ __forceinline__ void weigh(float (&s)[2][4], float scale_log2, uint32_t (&weights)[4]) {
+    float top[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      // fmaxf drops NaN; the weight of a NaN score is NaN all the same.
+      float most = fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]), fmaxf(s[1][2 * h], s[1][2 * h + 1]));
+      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+      top[h] = fmaxf(most, maximum[h]);
+    }
+    if (__any_sync(kAllLanes, top[0] > maximum[0] || top[1] > maximum[1])) {
+      float shrink[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        shrink[h] = top[h] > maximum[h] ? async::ex2((maximum[h] - top[h]) * scale_log2) : 1.0f;
+        sum[h] *= shrink[h];
+        maximum[h] = top[h];
+      }
+#pragma unroll
+      for (int j = 0; j < HeadDim / 8; ++j) {
+        o[j][0] *= shrink[0], o[j][1] *= shrink[0];
+        o[j][2] *= shrink[1], o[j][3] *= shrink[1];
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float base = maximum[h] == -INFINITY ? 0.0f : maximum[h] * scale_log2;
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        float& low = s[n][2 * h];
+        float& high = s[n][2 * h + 1];
+        low = async::ex2(fmaf(low, scale_log2, -base));
+        high = async::ex2(fmaf(high, scale_log2, -base));
+        sum[h] += low + high;
+        weights[2 * n + h] = async::cvt_rn_x2<T>(low, high);
+      }
+    }
+  }
+};
+
+// Columns that a lane has of a row, and their 16-bit store.
+template <typename T, int Columns>
+__device__ __forceinline__ void store_row(T* to, const float (&value)[Columns]) {
+  uint32_t packed[Columns / 2];
+#pragma unroll
+  for (int i = 0; i < Columns / 2; ++i) packed[i] = async::cvt_rn_x2<T>(value[2 * i], value[2 * i + 1]);
+  if constexpr (Columns == 2) {
+    *reinterpret_cast<uint32_t*>(to) = packed[0];
+  } else if constexpr (Columns == 4) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(packed[0], packed[1]);
+  } else {
+    static_assert(Columns == 8);
+    *reinterpret_cast<uint4*>(to) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+  }
+}
+
+template <int Columns>
+__device__ __forceinline__ void load_columns(float (&value)[Columns], const float* from) {
+  if constexpr (Columns == 2) {
+    const float2 pair = *reinterpret_cast<const float2*>(from);
+    value[0] = pair.x, value[1] = pair.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < Columns; i += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(from + i);
+      value[i] = four.x, value[i + 1] = four.y, value[i + 2] = four.z, value[i + 3] = four.w;
+    }
+  }
+}
+
+// From L2: another thread block wrote it.
+template <int Columns>
+__device__ __forceinline__ void load_columns_l2(float (&value)[Columns], const float* from) {
+  if constexpr (Columns == 2) {
+    const float2 pair = __ldcg(reinterpret_cast<const float2*>(from));
+    value[0] = pair.x, value[1] = pair.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < Columns; i += 4) {
+      const float4 four = __ldcg(reinterpret_cast<const float4*>(from + i));
+      value[i] = four.x, value[i + 1] = four.y, value[i + 2] = four.z, value[i + 3] = four.w;
+    }
+  }
+}
+
+template <int Columns>
+__device__ __forceinline__ void store_columns(float* to, const float (&value)[Columns]) {
+  if constexpr (Columns == 2) {
+    *reinterpret_cast<float2*>(to) = make_float2(value[0], value[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < Columns; i += 4) {
+      *reinterpret_cast<float4*>(to + i) = make_float4(value[i], value[i + 1], value[i + 2], value[i + 3]);
+    }
+  }
+}
+
+// exp2 of a part's maximum over the common one: 0 for a part that saw no key.
+__device__ __forceinline__ float part_weight(float maximum, float common) {
+  return maximum == -INFINITY ? 0.0f : async::ex2(maximum - common);
+}
+
+// What one warp computes with: the queries of a unit, the sums over the keys so far, and where its result goes.
+template <typename T, int HeadDim, int Warps>
+struct Worker {
+  static constexpr int block_keys = Warps * kTileKeys;
+  static constexpr int pitch = HeadDim + kMergePad;
+  static constexpr int columns = HeadDim / 32;
+
+  const MmaParameters& p;
+  const Lists& lists;
+  const Cut& cut;
+  uint8_t* shared_q;    // a tile, 1024-byte aligned, where shares_queries
+  float* merge;         // (Warps, p.rows, pitch)
+  float2* merge_stats;  // (Warps, kRows)
+  int warp, lane;
+
+  uint32_t q[shares_queries(HeadDim) ? 1 : HeadDim / 16][4];
+  Softmax<T, HeadDim> state;
+  int behind[2];  // keys at the end that the queries of rows g and g + 8 do not see
+  int row_count, head, row_block;
+  int first, parts;      // ranges of the cut that hold the unit
+  bool first_is_second;  // the first of them holds another unit before this one
+  int mine;              // slot of the part that is being computed
+  int merges = 0;
+
+  __device__ __forceinline__ Worker(const MmaParameters& p_, const Lists& lists_, const Cut& cut_, uint8_t* queries,
+                                    float* merge_, float2* stats_, int warp_, int lane_)
+      : p(p_), lists(lists_), cut(cut_), shared_q(queries), merge(merge_), merge_stats(stats_), warp(warp_), lane(lane_) {}
+
+  __device__ __forceinline__ void begin(const Cursor& at, int range) {
+    head = p.row_blocks == 1 ? at.head : at.head / p.row_blocks;
+    row_block = at.head - head * p.row_blocks;
+    row_count = min(p.group_rows - row_block * kRows, kRows);
+    const T* const sequence = static_cast<const T*>(p.q) + at.sequence * p.q_stride.batch;
+    const auto query_of = [&](int row) { return p.seq_q == 1 ? 0 : row % p.seq_q; };
+    const auto row_at = [&](int in_block) {
+      const int row = row_block * kRows + in_block, query = query_of(row);
+      const int group = p.seq_q == 1 ? row : row / p.seq_q;
+      return sequence + (head * p.group + group) * p.q_stride.head + query * p.q_stride.seq;
+    };
+#pragma unroll
+    for (int h = 0; h < 2; ++h) behind[h] = p.seq_q - 1 - query_of(row_block * kRows + lane / 4 + 8 * h);
+    if constexpr (shares_queries(HeadDim)) {
+      // Nobody reads the tile of the last unit any more: finish() has met since.
+      constexpr int chunks = HeadDim / 8;
+#pragma unroll
+      for (int i = 0; i < kRows * chunks / (Warps * 32); ++i) {
+        const int index = i * Warps * 32 + warp * 32 + lane, row = index / chunks, chunk = index % chunks;
+        const bool real = row < row_count && chunk * 8 < p.head_dim;
+        *reinterpret_cast<uint4*>(shared_q + chunk / 8 * (kRows * 128) + chunk_offset(row, chunk % 8)) =
+            real ? *reinterpret_cast<const uint4*>(row_at(row) + chunk * 8) : make_uint4(0u, 0u, 0u, 0u);
+      }
+      async::bar_sync(1, Warps * 32);
+    } else {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = lane / 4 + 8 * h;
+        const T* const from = row_at(row);
+#pragma unroll
+        for (int i = 0; i < HeadDim / 8; ++i) {
+          const int d = i * 8 + lane % 4 * 2;
+          q[i / 2][i % 2 * 2 + h] =
+              row < row_count && d < p.head_dim ? *reinterpret_cast<const uint32_t*>(from + d) : 0u;
+        }
+      }
+    }
+    state.clear();
+    const int start = lists.before[at.sequence] * p.unit_heads + at.head * at.blocks;
+    first = cut.range_of(start);
+    parts = cut.range_of(start + at.blocks - 1) - first + 1;
+    first_is_second = parts > 1 && start > cut.start(first);
+    mine = 2 * range + (range == first && first_is_second ? 1 : 0);
+  }
+
+  // A lane's chunk of 8 columns of a row, in the first 64 columns.
+  static __device__ __forceinline__ uint32_t chunk_offset(int row, int chunk) {
+    return row * 128 + (chunk ^ (row % 8)) * 16;
+  }
+
+  // A tile of 16 keys, `left` of them (and more behind it) within the length. `k_panels` and `v_panels` are the shared
+  // addresses of its first row in the first panel; panels lie panel_bytes apart.
+  __device__ __forceinline__ void tile(uint32_t k_panels, uint32_t v_panels, uint32_t panel_bytes, int left) {
+    // ldmatrix: of the keys lanes 0-15 address rows 0-7 (two chunks), 16-31 rows 8-15; of the values, which it
+    // transposes, lanes 0-15 rows 0-15 and 16-31 the same in the next chunk.
+    const uint32_t k_lane = k_panels + chunk_offset((lane / 16) * 8 + lane % 8, lane / 8 % 2);
+    const uint32_t v_lane = v_panels + chunk_offset(lane % 16, lane / 16);
+    const uint32_t q_lane = async::shared_address(shared_q) + chunk_offset(lane % 16, lane / 16);
+    float s[2][4] = {}, odd[2][4] = {};
+#pragma unroll
+    for (int kk = 0; kk < HeadDim / 16; ++kk) {
+      uint32_t keys[4], loaded[4];
+      ampere::ldmatrix_x4(keys, (k_lane + kk / 4 * panel_bytes) ^ (kk % 4 * 32));
+      if constexpr (shares_queries(HeadDim)) {
+        ampere::ldmatrix_x4(loaded, (q_lane + kk / 4 * (kRows * 128)) ^ (kk % 4 * 32));
+      }
+      const uint32_t(&queries)[4] = shares_queries(HeadDim) ? loaded : q[shares_queries(HeadDim) ? 0 : kk];
+      ampere::mma_sync_m16n8k16<T>(kk % 2 == 0 ? s[0] : odd[0], queries, keys[0], keys[1]);
+      ampere::mma_sync_m16n8k16<T>(kk % 2 == 0 ? s[1] : odd[1], queries, keys[2], keys[3]);
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] += odd[n][e];
+    }
+    if (left - (p.seq_q - 1) < kTileKeys) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if (n * 8 + lane % 4 * 2 + e % 2 >= left - behind[e / 2]) s[n][e] = -INFINITY;
+        }
+      }
+    }
+    uint32_t weights[4];
+    state.weigh(s, p.scale_log2, weights);
+#pragma unroll
+    for (int dd = 0; dd < HeadDim / 16; ++dd) {
+      uint32_t values[4];
+      ampere::ldmatrix_x4_trans(values, (v_lane + dd / 4 * panel_bytes) ^ (dd % 4 * 32));
+      ampere::mma_sync_m16n8k16<T>(state.o[2 * dd], weights, values[0], values[1]);
+      ampere::mma_sync_m16n8k16<T>(state.o[2 * dd + 1], weights, values[2], values[3]);
+    }
+  }
+
+  // The end of the unit's blocks in the range.
+  __device__ __forceinline__ void finish(const Cursor& at) {
+    if (merges++ > 0) async::bar_sync(1, Warps * 32);  // the last merge has been read
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 1);
+      state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 2);
+      const int row = lane / 4 + 8 * h;
+      if (row < row_count) {
+        float* const to = merge + (warp * p.rows + row) * pitch + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < HeadDim / 8; ++j) {
+          *reinterpret_cast<float2*>(to + 8 * j) = make_float2(state.o[j][2 * h], state.o[j][2 * h + 1]);
+        }
+        const float scaled = state.maximum[h] == -INFINITY ? -INFINITY : state.maximum[h] * p.scale_log2;
+        if (lane % 4 == 0) merge_stats[warp * kRows + row] = make_float2(scaled, state.sum[h]);
+      }
+    }
+    async::bar_sync(1, Warps * 32);
+
+    T* const out = static_cast<T*>(p.out) +
+                   (static_cast<int64_t>(at.sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) *
+                       p.head_dim +
+                   lane * columns;
+#pragma unroll 1
+    for (int row = warp; row < row_count; row += Warps) {
+      float2 stats[Warps];
+      float common = -INFINITY;
+#pragma unroll
+      for (int w = 0; w < Warps; ++w) {
+        stats[w] = merge_stats[w * kRows + row];
+        common = fmaxf(common, stats[w].x);
+      }
+      float total = 0.0f, value[columns] = {};
+#pragma unroll
+      for (int w = 0; w < Warps; ++w) {
+        const float weight = part_weight(stats[w].x, common);
+        float part[columns];
+        load_columns(part, merge + (w * p.rows + row) * pitch + lane * columns);
+        total += weight * stats[w].y;
+#pragma unroll
+        for (int c = 0; c < columns; ++c) value[c] += weight * part[c];
+      }
+      if (parts == 1) {
+        write(out + row * p.head_dim, value, total);
+      } else {
+        store_columns(p.partial + (mine * p.rows + row) * HeadDim + lane * columns, value);
+        if (lane == 0) p.partial_stats[mine * kRows + row] = make_float2(common, total);
+      }
+    }
+    if (parts > 1 && warp < row_count && is_last()) {
+#pragma unroll 1
+      for (int row = warp; row < row_count; row += Warps) add_parts(row, out + row * p.head_dim);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void write(T* to, float (&value)[columns], float total) {
+    const float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+#pragma unroll
+    for (int c = 0; c < columns; ++c) value[c] *= inverse;
+    if (lane * columns < p.head_dim) store_row<T, columns>(to, value);
+  }
+
+  // Each warp counts, and adds, its own rows.
+  __device__ __forceinline__ bool is_last() {
+    uint32_t* const counter = p.counters + first * Warps + warp;
+    __syncwarp();
+    int last = 0;
+    if (lane == 0) {
+      last = async::atomic_add_acq_rel(counter, 1) == static_cast<uint32_t>(parts - 1);
+      if (last != 0) *counter = 0;
+    }
+    return __shfl_sync(kAllLanes, last, 0) != 0;
+  }
+
+  __device__ __forceinline__ int slot_of(int part) const {
+    return 2 * (first + part) + (part == 0 && first_is_second ? 1 : 0);
+  }
+
+  __device__ __forceinline__ void add_parts(int row, T* to) {
+    constexpr int at_once = columns == 8 ? 4 : 8;  // loads in flight
+    float common = -INFINITY, total = 0.0f, value[columns] = {};
+#pragma unroll 1
+    for (int base = 0; base < parts; base += at_once) {
+      // Largest score and sum of part base + lane; the parts themselves are on their way meanwhile.
+      const bool real = lane < at_once && base + lane < parts;
+      const float2 stats = real ? __ldcg(p.partial_stats + slot_of(base + lane) * kRows + row)
+                                : make_float2(-INFINITY, 0.0f);
+      float other[at_once][columns];
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int part = min(base + i, parts - 1);
+        load_columns_l2(other[i], p.partial + (slot_of(part) * p.rows + row) * HeadDim + lane * columns);
+      }
+      float top = stats.x;
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
+      top = fmaxf(top, common);
+      const float shrink = part_weight(common, top), weight = part_weight(stats.x, top);
+      common = top;
+      total = total * shrink + weight * stats.y;
+#pragma unroll
+      for (int c = 0; c < columns; ++c) value[c] *= shrink;
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const float of_part = __shfl_sync(kAllLanes, weight, i);
+        if (base + i < parts) {
+#pragma unroll
+          for (int c = 0; c < columns; ++c) value[c] += of_part * other[i][c];
+        }
+      }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(kAllLanes, total, step);
+    write(to, value, total);
+  }
+};
+
+// Sequences without a key are in nobody's range.
+template <typename T, int Threads>
+__device__ __forceinline__ void zero_empty(const MmaParameters& p, const Lists& lists) {
+  const int64_t of_sequence = static_cast<int64_t>(p.kv_heads) * p.group_rows * p.head_dim;
+#pragma unroll 1
+  for (int b = blockIdx.x; b < p.batch; b += gridDim.x) {
+    if (lists.lengths[b] > 0) continue;
+    T* const out = static_cast<T*>(p.out) + b * of_sequence;
+#pragma unroll 1
+    for (int64_t i = threadIdx.x * 8; i < of_sequence; i += Threads * 8) {
+      *reinterpret_cast<uint4*>(out + i) = make_uint4(0u, 0u, 0u, 0u);
+    }
+  }
+}
+
+}  // namespace cuda_llm_ops::cuda::decode
