@@ -129,7 +129,10 @@ def _one(point: Point, anchor: list[Point], level: list[Point], reason: str | No
                 point.commit, Kind.ACCEPTED, math.expm1(from_anchor), math.expm1(sure_anchor), said, point.commit
             )
         if stepped and not drifted:
-            said = f"{here} costs {_percent(far)} more than the recent commits (at least {_percent(sure)})"
+            than = "the recent commits"
+            if sure_level <= math.log1p(rule.step):  # seen from the anchor only
+                far, sure, than = from_anchor, sure_anchor, f"the anchor {anchor[0].commit[:10]}"
+            said = f"{here} costs {_percent(far)} more than {than} (at least {_percent(sure)})"
             return Finding(point.commit, Kind.STEP, math.expm1(far), math.expm1(sure), said, anchor[0].commit)
         said = f"the commits up to {here} cost {_percent(far)} more than the anchor {anchor[0].commit[:10]}"
         return Finding(point.commit, Kind.DRIFTED, math.expm1(far), math.expm1(sure), said, anchor[0].commit)
