@@ -141,7 +141,11 @@ class Decode:
             keys = k if self.page_size is None else k.transpose(1, 2)
             # Only the first tokens: each query, even the one that sees the least, sees those.
             seen = self.length - self.seq_q + 1
-            q = dominate(q, keys[:, :, :seen], scale=self.scaling, causal=False, generator=generator)
+            # A group of heads as more queries of its kv head: the keys need not be repeated for it.
+            rows = self.heads // self.key_heads * self.seq_q
+            grouped = q.view(self.batch, self.key_heads, rows, self.head_dim)
+            aimed = dominate(grouped, keys[:, :, :seen], scale=self.scaling, causal=False, generator=generator)
+            q = aimed.view(q_shape)
         kwargs: dict[str, Any] = {} if self.scale is None else {"scale": self.scale}
         lens = torch.full((self.batch,), self.length, dtype=torch.int32, device=device)
         if self.page_size is None:
