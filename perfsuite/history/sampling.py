@@ -52,13 +52,6 @@ class ManySetups:
         return found
 
 
-def open_clock(sides: Sides, settings: Settings) -> Clock:
-    """The case's clock, set up often."""
-    from perfsuite.clock import choose
-
-    return cast("Clock", ManySetups(choose.open_clock(sides, settings)))
-
-
 def measure(
     problem: Problem,
     candidate: Callable[..., Any],
@@ -67,11 +60,17 @@ def measure(
     correctness: bool | str,
     at_least: float | None,
     settings: Settings,
+    open_clock: Callable[[Sides, Settings], Clock] | None = None,
 ) -> Comparison:
-    """Check and time a case by a plan that is the same whatever comes out; what the gate asks is judged afterwards."""
+    """Check and time a case by a plan that is the same whatever comes out; what the gate asks is judged afterwards.
+
+    `open_clock` is there for tests.
+    """
     from perfsuite.case import run_case
+    from perfsuite.clock import choose
     from perfsuite.verdict.outcome import Reason, Verdict
 
+    opened = open_clock or choose.open_clock
     rival = against if against is not None else problem.default_rival
     made = run_case(
         problem,
@@ -80,7 +79,7 @@ def measure(
         correctness=correctness,
         at_least=None,
         settings=settings,
-        open_clock=open_clock,
+        open_clock=lambda sides, given: cast("Clock", ManySetups(opened(sides, given))),
     )
     made = replace(made, target=at_least, setups=len({one.setup for one in made.rounds}) or made.setups)
     if at_least is None or made.verdict is not Verdict.MET or made.speed_low is None or made.speed_high is None:

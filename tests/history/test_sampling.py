@@ -7,8 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("torch")
-
 from perfsuite import Gemm
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.fake import FakeClock
@@ -17,6 +15,7 @@ from perfsuite.history import sampling
 from perfsuite.settings import Settings
 from perfsuite.verdict.outcome import Reason, Verdict
 
+torch = pytest.importorskip("torch")
 SETTINGS = Settings(device="cpu", seconds=5.0)
 
 
@@ -33,22 +32,24 @@ def scripted(speed: float, seconds: float) -> Any:
 
 
 def measured(
-    monkeypatch: pytest.MonkeyPatch, *, at_least: float | None, speed: float = 1.0, seconds: float = 1e-5
+    candidate: Any = torch.matmul, *, at_least: float | None, speed: float = 1.0, seconds: float = 1e-5
 ) -> Any:
-    from perfsuite.clock import choose
-
-    monkeypatch.setattr(choose, "open_clock", scripted(speed, seconds))
-    problem = Gemm(16, 16, 16, dtype="float32")
     return sampling.measure(
-        problem, lambda a, b: a @ b, against="cublas", correctness=True, at_least=at_least, settings=SETTINGS
+        Gemm(16, 16, 16, dtype="float32"),
+        candidate,
+        against="cublas",
+        correctness=True,
+        at_least=at_least,
+        settings=SETTINGS,
+        open_clock=scripted(speed, seconds),
     )
 
 
 @pytest.mark.parametrize(("seconds", "setups"), [(1e-5, 10), (1e-4, 4)])
-def test_the_plan_does_not_depend_on_the_target(seconds: float, setups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_does_not_depend_on_the_target(seconds: float, setups: int) -> None:
     plans = set()
     for at_least in (0.5, 0.999, 1.5):
-        made = measured(monkeypatch, at_least=at_least, seconds=seconds)
+        made = measured(at_least=at_least, seconds=seconds)
         plans.add((len(made.rounds), len({one.setup for one in made.rounds}), made.setups))
     (plan,) = plans
     assert plan == (20, setups, setups)
@@ -62,30 +63,17 @@ def test_the_plan_does_not_depend_on_the_target(seconds: float, setups: int, mon
         (1.5, Verdict.MISSED, Reason.TOO_SLOW),
     ],
 )
-def test_the_target_is_judged_afterwards(
-    at_least: float, verdict: Verdict, reason: Reason, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = measured(monkeypatch, at_least=at_least)
+def test_the_target_is_judged_afterwards(at_least: float, verdict: Verdict, reason: Reason) -> None:
+    made = measured(at_least=at_least)
     assert (made.verdict, made.reason, made.target) == (verdict, reason, at_least)
     assert f"at least {at_least:.3f} asked" in made.sentence
 
 
-def test_a_wrong_answer_stays_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfsuite.clock import choose
-
-    monkeypatch.setattr(choose, "open_clock", scripted(1.0, 1e-5))
-    made = sampling.measure(
-        Gemm(16, 16, 16, dtype="float32"),
-        lambda a, b: a @ b + 1,
-        against="cublas",
-        correctness=True,
-        at_least=0.5,
-        settings=SETTINGS,
-    )
-    assert made.verdict is Verdict.WRONG
+def test_a_wrong_answer_stays_wrong() -> None:
+    assert measured(lambda a, b: a @ b + 1, at_least=0.5).verdict is Verdict.WRONG
 
 
-def test_everything_else_is_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_else_is_the_clocks() -> None:
     clock = FakeClock(lambda setup, count: [Round(1e-5, 1e-5, "rival")] * count)
     clock.setup()
     often = cast(Clock, sampling.ManySetups(clock))

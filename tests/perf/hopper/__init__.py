@@ -1,0 +1,1 @@
+"""Gates of shapes that a Hopper card is for."""
