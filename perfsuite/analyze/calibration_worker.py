@@ -30,6 +30,8 @@ GATE_SECONDS = 0.5
 """Device time that a gate may take: half of the product's default, so that no undecided case eats up the run."""
 
 
+FEWEST_SETUPS = 3
+"""Set-ups of a case that has been begun when the time for the noise is up."""
 FEWEST_ROUNDS = 8
 """Rounds of a set-up that is measured for its noise; more where they are short."""
 
@@ -87,6 +89,8 @@ def _measure_noise(plan: Plan, output: TextIO) -> None:
         clock = open_clock(plan, case, seed=plan.process)
         rounds = []
         for number in range(plan.setups):
+            if number >= FEWEST_SETUPS and time.monotonic() - started > plan.seconds:
+                break
             if number:
                 clock.setup()
             before = clock.seconds_spent

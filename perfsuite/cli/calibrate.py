@@ -154,6 +154,7 @@ class _Calibration:
             if time.monotonic() - begun > limit:
                 print(f"process {plan.process} takes too long and is ended", file=sys.stderr)
                 worker.kill()
+                worker.wait()
             if worker is self.next and not last and self.device == "cuda":
                 self.next = self._prepared()  # beside a card's gates, not beside those of a CPU
             if time.monotonic() - told > POLL_SECONDS:

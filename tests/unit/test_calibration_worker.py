@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -63,6 +64,15 @@ def test_noise_then_gates_then_a_summary(known: CalibrationCase, tmp_path: Path)
     assert found["planted"][0]["measured"] == pytest.approx(0.01, rel=0.1)
     assert found["cases"][0]["seconds"] == pytest.approx(CALL_SECONDS, rel=0.01)
     assert found["processes"] == 1
+
+
+def test_the_noise_of_a_case_takes_fewer_set_ups_when_the_time_is_up(
+    known: CalibrationCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = itertools.chain([0.0, 0.0], itertools.repeat(100.0))
+    monkeypatch.setattr(calibration_worker.time, "monotonic", lambda: next(times))
+    (row,) = run(tmp_path, process=0, setups=8)
+    assert len(row["setups"]) == calibration_worker.FEWEST_SETUPS
 
 
 def test_no_gate_begins_after_the_time_is_up(known: CalibrationCase, tmp_path: Path) -> None:
