@@ -18,6 +18,8 @@
 namespace cuda_llm_ops::cuda::decode {
 namespace {
 
+constexpr int64_t kLargeBytes = int64_t{512} << 20;  // of keys and values
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int group_rows(const DecodeArguments& a) { return a.heads / a.kv_heads * a.seq_q; }
@@ -198,6 +200,10 @@ MmaPlan mma_plan(const DecodeArguments& a) {
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
   tma = device.capability == 90 && tma_possible(a, a.k_stride) && tma_possible(a, a.v_stride);
 #endif
+  // As measured on an H200 (docs/ladder-decode.md): a large cache streams faster by cp.async and twice as many blocks.
+  const bool large = int64_t{4} * a.batch * a.kv_heads * a.capacity * a.head_dim >= kLargeBytes;
+  const bool streams = tma && large && a.block_table == nullptr;
+  tma = tma && !streams;
   for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
     const int shared = instance.shared_bytes(std::min(group_rows(a), kRows), std::min(a.batch, kMaxBatch));
     if (instance.tma != tma || instance.head_dim < a.head_dim || shared > device.shared_per_block) continue;
@@ -207,7 +213,8 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   const int block_keys = plan.instance->warps * kTileKeys;
   const int shared = plan.instance->shared_bytes(std::min(group_rows(a), kRows), std::min(a.batch, kMaxBatch));
   const int fit = std::max(1, std::min(device.shared_per_sm / (shared + 1024), 2));
-  const int64_t room = std::min<int64_t>(device.multiprocessors * (tma ? 1 : fit),
+  const bool small_pages = a.block_table != nullptr && a.page_size < block_keys;
+  const int64_t room = std::min<int64_t>(device.multiprocessors * (tma ? 1 + small_pages : streams ? 2 : fit),
                                          kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
   return plan;
