@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .choose_table import H200
 from .ops import flash_attention, naive_attention, tiled_attention
 
 
@@ -28,13 +29,7 @@ class Measured(NamedTuple):
 
 
 MEASURED: Mapping[str, tuple[Measured, ...]] = {
-    # One NVIDIA H200, float16, batch 2, 8 heads of 64, full: 512 by an early run of tests/perf (medians of its cases),
-    # 2048 by docs/ladder-attention.md; flash has become faster since. Shorter lengths need no row of their own: at 128
-    # naive took 101.6 us and tiled 52.1, more than flash takes for the 16 times as many scores of 512.
-    "cuda": (
-        Measured(512, 1283.8e-6, 218.7e-6, 11.8e-6),
-        Measured(2048, 19400e-6, 2030e-6, 60.0e-6),
-    ),
+    "cuda": tuple(Measured(*row) for row in H200),
     # The portable build on two threads of an x86-64 CPU, float32, batch 1, 4 heads of 64, full; medians of 7 calls
     # (3 at 1024), the kernels in turn. float16 has the same order at every length.
     "cpu": (
