@@ -19,7 +19,8 @@ TABLE = ROOT / "ext" / "cuda_llm_ops" / "choose_table.py"
 KERNELS = ("naive", "tiled", "flash")
 HEAD = '''"""Seconds of a call of each attention kernel by length. Made by records/choice.py: do not edit.
 
-From {record}. One {gpu}, torch {torch}: {dtype}, batch {batch}, {heads} heads of {head_dim}, full; inputs not in the L2.
+From {record}: one {gpu}, torch {torch}; {dtype}, batch {batch}, {heads} heads of {head_dim},
+full attention; inputs not in the L2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Seconds of a call of each attention kernel by length. Made by records/choice.py: do not edit.
 
-From records/h200/gates.jsonl. One NVIDIA H200, torch 2.11.0+cu130: float16, batch 2, 8 heads of 64, full; inputs not in the L2.
+From records/h200/gates.jsonl: one NVIDIA H200, torch 2.11.0+cu130; float16, batch 2, 8 heads of 64,
+full attention; inputs not in the L2.
 """
 
 from __future__ import annotations
