@@ -139,7 +139,7 @@ def history(session: nox.Session) -> None:
     # CI tries that all of it works; how fast its processor is nobody wants to know.
     few = {"PERFSUITE_ASV_TESTS": FEW_TESTS} if portable and os.environ.get("CI") else {}
     session.run("perfsuite", "history", "--asv", *portable, *session.posargs, env=few)
-    session.run("pytest", "-q", "tests/history/test_ab_whole.py", env={"PERFSUITE_WHOLE": "1"})
+    session.run("pytest", "-q", "-n", "2", "tests/history/test_ab_whole.py", env={"PERFSUITE_WHOLE": "1"})
 
 
 @nox.session(default=False)
