@@ -14,7 +14,7 @@ import pytest
 from perfsuite import Decode, Perf
 
 LENGTHS = (1024, 8192, 32768, 131072)
-MOST_CACHE_BYTES = 16 << 30
+MOST_CACHE_BYTES = 8 << 30  # the checks hold three copies of it, and fingerprints as large
 HEADS = ((32, 8), (32, 32), (64, 8))
 
 pytestmark = [pytest.mark.gpu(min_capability=(9, 0)), pytest.mark.correctness(against="sdpa")]
