@@ -359,7 +359,7 @@ class _Case:
         telemetry = self.facts["telemetry"]
         others, allowed = telemetry.other_processes, self.settings.allow_shared
         if timed.verdict is None or timed.estimate is None or (others and not allowed):
-            reason = undecided(timed.discarded, timed.kept, others, allowed)
+            reason = undecided(timed.discarded, timed.kept, others, allowed, timed.contradicted)
             return self.result(Verdict.UNDECIDED, reason, self._undecided_sentence(reason, timed))
         reason = {Verdict.MET: Reason.FAST_ENOUGH, Verdict.MISSED: Reason.TOO_SLOW}[timed.verdict]
         if self.target is None:
@@ -391,6 +391,7 @@ class _Case:
             Reason.THROTTLED: f"{len(timed.discarded)} of {len(timed.discarded) + len(timed.kept)} rounds were "
             f"discarded ({', '.join(sorted({str(one.discarded) for one in timed.discarded}))})",
             Reason.NO_ROUNDS: "no round was timed",
+            Reason.PROCESSES_DISAGREE: "missed here, and not in a fresh process",
             Reason.BUDGET_SPENT: f"not decided in {spent} of {self.settings.seconds:g} s",
         }[reason]
         return start + found

@@ -131,9 +131,7 @@ def attainable_flops(problem: Problem, candidate: Callable[..., Any], *, seed: i
 
     dtype = _dtype(problem)
     if problem.flops is None or problem.bytes is None or dtype not in ("float16", "bfloat16", "float32"):
-        raise ResourceError(
-            f"{problem.family} {problem.name} has no known FLOPs, bytes or dtype"
-        )
+        raise ResourceError(f"{problem.family} {problem.name} has no known FLOPs, bytes or dtype")
     device = torch.cuda.current_device()
     ceiling = Ceiling(product_flops_a_second(device, dtype), copy_bytes_a_second(device))
     return ceiling.attainable(Cost(problem.flops, problem.bytes).intensity)

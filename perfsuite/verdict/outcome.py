@@ -42,6 +42,7 @@ class Reason(StrEnum):
     CANDIDATE_FAILED = "candidate-failed"
     # UNDECIDED
     BUDGET_SPENT = "budget-spent"
+    PROCESSES_DISAGREE = "processes-disagree"
     THROTTLED = "throttled"
     SHARED_DEVICE = "shared-device"
     NO_ROUNDS = "no-rounds"

@@ -51,12 +51,18 @@ def gross(rounds: Sequence[Round], target: float) -> Verdict | None:
     return None
 
 
-def undecided(discarded: Sequence[Round], kept: Sequence[Round], others: int | None, allow_shared: bool) -> Reason:
-    """Why a case stays undecided when its budget is spent."""
+def undecided(
+    discarded: Sequence[Round],
+    kept: Sequence[Round],
+    others: int | None,
+    allow_shared: bool,
+    contradicted: bool = False,
+) -> Reason:
+    """Why a case stays undecided; `contradicted` says that a fresh process did not confirm a miss."""
     if others and not allow_shared:
         return Reason.SHARED_DEVICE
     if discarded and len(discarded) >= len(kept):
         return Reason.THROTTLED
     if not kept:
         return Reason.NO_ROUNDS
-    return Reason.BUDGET_SPENT
+    return Reason.PROCESSES_DISAGREE if contradicted else Reason.BUDGET_SPENT

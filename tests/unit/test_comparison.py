@@ -96,7 +96,8 @@ def test_a_fresh_process_is_asked_before_a_suspect_fails() -> None:
 
     one = judge(FakeClock(steady(0.84, seconds=1e-4)), remeasure=elsewhere)
     assert asked == [True]
-    assert one.verdict is Verdict.UNDECIDED
+    assert (one.verdict, one.reason) == (Verdict.UNDECIDED, Reason.PROCESSES_DISAGREE)
+    assert one.sentence.startswith("missed here, and not in a fresh process; so far")
     assert one.retries == 3
     confirmed = judge(FakeClock(steady(0.84)), remeasure=lambda: list(steady(0.84)(0, 10)))
     assert (confirmed.verdict, confirmed.retries, confirmed.setups) == (Verdict.MISSED, 3, 4)
