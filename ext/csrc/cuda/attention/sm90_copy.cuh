@@ -5,23 +5,20 @@
 
 #include <cstdint>
 
+#include "../ptx/cp_async.cuh"
 #include "../ptx/fence.cuh"
 #include "../ptx/mbarrier.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
-// cp.async of Size bytes: the first `bytes` of them, zeros after. PTX ISA, "cp.async".
+// A word of Size bytes: the first `bytes` of them, zeros after.
 template <int Size>
 __device__ __forceinline__ void copy_word(uint32_t shared, uint64_t global, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(Size), "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int Pending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+  if constexpr (Size == 8) {
+    ptx::cp_async_ca_8(shared, reinterpret_cast<const void*>(global), bytes);
+  } else {
+    ptx::cp_async_ca_4(shared, reinterpret_cast<const void*>(global), bytes);
+  }
 }
 
 template <typename C>
@@ -76,9 +73,9 @@ struct Copier {
     } else {
       copy<4>(start, source.seq * 2, seq - first, tile, rows);
     }
-    commit_copies();
+    ptx::cp_async_commit_group();
     if (pending == in_flight) {
-      wait_copies<in_flight>();
+      ptx::cp_async_wait_group<in_flight>();
       hand_over();
     }
     if (pending == 0) older = full;
@@ -109,9 +106,9 @@ struct Copier {
 
   __device__ __forceinline__ void finish_oldest() {
     if (pending > 1) {
-      wait_copies<1>();
+      ptx::cp_async_wait_group<1>();
     } else {
-      wait_copies<0>();
+      ptx::cp_async_wait_group<0>();
     }
     hand_over();
   }

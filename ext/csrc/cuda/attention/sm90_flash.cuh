@@ -11,8 +11,9 @@
 #include <type_traits>
 
 #include "../ptx/barrier.cuh"
-#include "../ptx/fence.cuh"
 #include "../ptx/cluster.cuh"
+#include "../ptx/fence.cuh"
+#include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/setmaxnreg.cuh"
 #include "../ptx/tma.cuh"
@@ -410,14 +411,6 @@ struct Consumer {
 
   __device__ __forceinline__ void release_q() const { release(shared.q_empty(C::split_keys ? 0 : group)); }
 
-  // ldmatrix: four 8x8 matrices, an A fragment of wgmma. PTX ISA, "ldmatrix".
-  static __device__ __forceinline__ void load_fragment(uint32_t (&to)[4], uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(from)
-                 : "memory");
-  }
-
   // Blocks past what this warpgroup's rows see, which other warpgroups use: let them go by.
   __device__ __forceinline__ void skip(uint32_t count) const {
     const uint32_t stage = ring_stage<C::stages>(count), parity = ring_parity<C::stages>(count);
@@ -456,7 +449,7 @@ struct Consumer {
         const uint32_t from = shared.q + tile_group * C::q_bytes + row * 128;
 #pragma unroll
         for (int i = 0; i < d / 16; ++i) {
-          load_fragment(q_fragments[i], from + i / 4 * 8192 + ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16);
+          ptx::ldmatrix_x4(q_fragments[i], from + i / 4 * 8192 + ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16);
         }
         release_q();
       }

@@ -47,11 +47,11 @@ __device__ __forceinline__ void fill(const MmaParameters& p, const Cursor& at, i
       const int bytes = k_row >= 0 && chunk * 8 < p.head_dim ? 16 : 0;
       const int64_t k_from = bytes != 0 ? k_row + chunk * 8 : 0, v_from = bytes != 0 ? v_row + chunk * 8 : 0;
       const uint32_t to = stage + chunk / 8 * S::panel_bytes + row * 128 + ((chunk % 8) ^ (row % 8)) * 16;
-      ampere::cp_async_cg_16(to, static_cast<const uint16_t*>(p.k) + k_from, bytes);
-      ampere::cp_async_cg_16(to + S::tile_bytes, static_cast<const uint16_t*>(p.v) + v_from, bytes);
+      ptx::cp_async_cg_16(to, static_cast<const uint16_t*>(p.k) + k_from, bytes);
+      ptx::cp_async_cg_16(to + S::tile_bytes, static_cast<const uint16_t*>(p.v) + v_from, bytes);
     }
   }
-  ampere::cp_async_commit_group();
+  ptx::cp_async_commit_group();
 }
 
 template <typename T, int HeadDim, int Warps, int Stages>
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
         advance<S::block_keys>(p, lists, load);
         if (++issued < count) page = page_of<S::block_keys>(p, load, warp, lane);
       } else {
-        ampere::cp_async_commit_group();
+        ptx::cp_async_commit_group();
       }
     };
 #pragma unroll 1
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
       if (fresh) worker.begin(at, blockIdx.x);
       const int key = at.block * S::block_keys + warp * kTileKeys;
       const uint32_t here = ring + stage * S::stage_bytes;
-      ampere::cp_async_wait_group<Stages - 1>();
+      ptx::cp_async_wait_group<Stages - 1>();
       __syncwarp();
       if (key < at.length) worker.tile(here, here + S::tile_bytes, S::panel_bytes, at.length - key);
       __syncwarp();
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
       if (fresh) worker.finish(at);
       advance<S::block_keys>(p, lists, at);
     }
-    ampere::cp_async_wait_group<0>();
+    ptx::cp_async_wait_group<0>();
   }
   zero_empty<T, Warps * 32>(p, lists);
 }

@@ -32,7 +32,6 @@
 namespace cuda_llm_ops::cuda::decode {
 
 namespace async = ::cuda_llm_ops::ptx;        // mbarrier, TMA, and what both kernels use of that folder
-namespace ampere = ::cuda_llm_ops::cuda::ptx;  // ldmatrix, mma.sync, cp.async
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kFewSequences = 32;  // each warp makes the lists of so many by itself
@@ -389,13 +388,13 @@ struct Worker {
 #pragma unroll
     for (int kk = 0; kk < HeadDim / 16; ++kk) {
       uint32_t keys[4], loaded[4];
-      ampere::ldmatrix_x4(keys, (k_lane + kk / 4 * panel_bytes) ^ (kk % 4 * 32));
+      ptx::ldmatrix_x4(keys, (k_lane + kk / 4 * panel_bytes) ^ (kk % 4 * 32));
       if constexpr (shares_queries(HeadDim)) {
-        ampere::ldmatrix_x4(loaded, (q_lane + kk / 4 * (kRows * 128)) ^ (kk % 4 * 32));
+        ptx::ldmatrix_x4(loaded, (q_lane + kk / 4 * (kRows * 128)) ^ (kk % 4 * 32));
       }
       const uint32_t(&queries)[4] = shares_queries(HeadDim) ? loaded : q[shares_queries(HeadDim) ? 0 : kk];
-      ampere::mma_sync_m16n8k16<T>(kk % 2 == 0 ? s[0] : odd[0], queries, keys[0], keys[1]);
-      ampere::mma_sync_m16n8k16<T>(kk % 2 == 0 ? s[1] : odd[1], queries, keys[2], keys[3]);
+      ptx::mma_sync_m16n8k16<T>(kk % 2 == 0 ? s[0] : odd[0], queries, keys[0], keys[1]);
+      ptx::mma_sync_m16n8k16<T>(kk % 2 == 0 ? s[1] : odd[1], queries, keys[2], keys[3]);
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
@@ -416,9 +415,9 @@ struct Worker {
 #pragma unroll
     for (int dd = 0; dd < HeadDim / 16; ++dd) {
       uint32_t values[4];
-      ampere::ldmatrix_x4_trans(values, (v_lane + dd / 4 * panel_bytes) ^ (dd % 4 * 32));
-      ampere::mma_sync_m16n8k16<T>(state.o[2 * dd], weights, values[0], values[1]);
-      ampere::mma_sync_m16n8k16<T>(state.o[2 * dd + 1], weights, values[2], values[3]);
+      ptx::ldmatrix_x4_trans(values, (v_lane + dd / 4 * panel_bytes) ^ (dd % 4 * 32));
+      ptx::mma_sync_m16n8k16<T>(state.o[2 * dd], weights, values[0], values[1]);
+      ptx::mma_sync_m16n8k16<T>(state.o[2 * dd + 1], weights, values[2], values[3]);
     }
   }
 

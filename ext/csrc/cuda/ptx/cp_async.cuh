@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace cuda_llm_ops::cuda::ptx {
+namespace cuda_llm_ops::ptx {
 
 // 16 bytes, cached in L2 only; L2 fetches the whole 128-byte line.
 __device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* global, int source_bytes) {
@@ -47,4 +47,4 @@ __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Pending) : "memory");
 }
 
-}  // namespace cuda_llm_ops::cuda::ptx
+}  // namespace cuda_llm_ops::ptx

@@ -3,7 +3,7 @@
 // "cp.async", from PTX ISA 7.5 on; otherwise as in cp_async.cuh).
 #pragma once
 
-namespace cuda_llm_ops::cuda::ptx {
+namespace cuda_llm_ops::ptx {
 
 __device__ __forceinline__ void cp_async_cg_16_unless(bool ignore, unsigned int shared, const void* global) {
   asm volatile(
@@ -17,4 +17,4 @@ __device__ __forceinline__ void cp_async_cg_16_unless(bool ignore, unsigned int 
       : "memory");
 }
 
-}  // namespace cuda_llm_ops::cuda::ptx
+}  // namespace cuda_llm_ops::ptx

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace cuda_llm_ops::cuda::ptx {
+namespace cuda_llm_ops::ptx {
 
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&registers)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -38,4 +38,4 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&registers)[2], uint
                : "memory");
 }
 
-}  // namespace cuda_llm_ops::cuda::ptx
+}  // namespace cuda_llm_ops::ptx

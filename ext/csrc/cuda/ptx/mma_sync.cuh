@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-namespace cuda_llm_ops::cuda::ptx {
+namespace cuda_llm_ops::ptx {
 
 __device__ __forceinline__ void mma_sync_m16n8k16_f32_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                                           uint32_t b1) {
@@ -50,4 +50,4 @@ __device__ __forceinline__ void mma_sync_m16n8k16<__nv_bfloat16>(float (&d)[4], 
   mma_sync_m16n8k16_f32_bf16(d, a, b0, b1);
 }
 
-}  // namespace cuda_llm_ops::cuda::ptx
+}  // namespace cuda_llm_ops::ptx

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-namespace cuda_llm_ops::cuda::ptx {
+namespace cuda_llm_ops::ptx {
 
 template <typename T>
 __device__ __forceinline__ void mma_sync_m16n8k8(float (&d)[4], const uint32_t (&a)[2], uint32_t b);
@@ -31,4 +31,4 @@ __device__ __forceinline__ void mma_sync_m16n8k8<__nv_bfloat16>(float (&d)[4], c
       : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-}  // namespace cuda_llm_ops::cuda::ptx
+}  // namespace cuda_llm_ops::ptx

@@ -3,7 +3,7 @@
 // these is computed where it is needed. For kernels whose accumulators leave few registers.
 #pragma once
 
-namespace cuda_llm_ops::cuda::ptx {
+namespace cuda_llm_ops::ptx {
 
 __device__ __forceinline__ int fresh_tid_x() {
   int value;
@@ -17,4 +17,4 @@ __device__ __forceinline__ int fresh_ctaid_x() {
   return value;
 }
 
-}  // namespace cuda_llm_ops::cuda::ptx
+}  // namespace cuda_llm_ops::ptx
