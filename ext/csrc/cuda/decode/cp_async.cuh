@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
   float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, p.rows, HeadDim));
   int* const list_room = reinterpret_cast<int*>(merge_stats + Warps * kRows);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  const uint32_t ring = async::shared_address(shared_memory) + warp * Stages * S::stage_bytes;
+  const uint32_t ring = ptx::shared_address(shared_memory) + warp * Stages * S::stage_bytes;
 
   const Lists lists = make_lists<Warps, S::block_keys>(p, list_room, warp, lane);
   const Cut cut(lists.total * p.unit_heads, gridDim.x);

@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_block(const MmaParameters& p, const Cursor&
   if (paged) pages.reach(p, at, first_box, lane);
   if (lane == 0) {
     const int some = (min(at.length - first_key, S::block_keys) + p.box_rows - 1) / p.box_rows;
-    async::mbarrier_arrive_expect_tx(full, 2 * S::panels * some * box_bytes);
+    ptx::mbarrier_arrive_expect_tx(full, 2 * S::panels * some * box_bytes);
   }
   __syncwarp();
 #pragma unroll 1
@@ -79,7 +79,7 @@ __device__ __forceinline__ void load_block(const MmaParameters& p, const Cursor&
       slot = key % p.page_size;
     }
     if (index < 2 * of_keys && key < at.length) {
-      async::tma_load_4d(stage + (values ? S::tile_bytes : 0) + panel * S::panel_bytes + box * box_bytes,
+      ptx::tma_load_4d(stage + (values ? S::tile_bytes : 0) + panel * S::panel_bytes + box * box_bytes,
                          values ? &p.v_map : &p.k_map, full, panel * 64, slot, head, page, p.policy);
     }
   }
@@ -97,25 +97,25 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(merge_stats + Warps * kRows);
   int* const list_room = reinterpret_cast<int*>(barriers + 2 * Stages);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  const uint32_t ring = async::shared_address(shared_memory);
-  const uint32_t full = async::shared_address(barriers), empty = full + Stages * 8;
+  const uint32_t ring = ptx::shared_address(shared_memory);
+  const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8;
 
   if (warp == Warps) {
     if (lane == 0) {
-      async::prefetch_tensormap(&p.k_map);
-      async::prefetch_tensormap(&p.v_map);
+      ptx::prefetch_tensormap(&p.k_map);
+      ptx::prefetch_tensormap(&p.v_map);
 #pragma unroll
       for (int s = 0; s < Stages; ++s) {
-        async::mbarrier_init(full + s * 8, 1);
-        async::mbarrier_init(empty + s * 8, Warps);
+        ptx::mbarrier_init(full + s * 8, 1);
+        ptx::mbarrier_init(empty + s * 8, Warps);
       }
-      async::fence_mbarrier_init();
+      ptx::fence_mbarrier_init();
     }
     __syncwarp();
   }
   __syncthreads();
-  async::griddepcontrol_launch_dependents();
-  async::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
 
   const Lists lists = make_lists<Warps + 1, S::block_keys>(p, list_room, warp, lane);
   const Cut cut(lists.total * p.unit_heads, gridDim.x);
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
       Pages pages;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        async::mbarrier_wait(empty + stage * 8, phase ^ 1);
+        ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
         load_block<S>(p, at, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
         advance<S::block_keys>(p, lists, at);
         if (++stage == Stages) stage = 0, phase ^= 1;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
         if (fresh) worker.begin(at, blockIdx.x);
         const int key = at.block * S::block_keys + warp * kTileKeys, left = at.length - key;
         const uint32_t keys = stage * S::stage_bytes + warp * kTileKeys * 128, values = keys + S::tile_bytes;
-        async::mbarrier_wait(full + stage * 8, phase);
+        ptx::mbarrier_wait(full + stage * 8, phase);
         if (left > 0) {
           if (left < kTileKeys) {  // a weight of 0 would not hide a NaN in what lies behind the length
 #pragma unroll 1
@@ -150,13 +150,13 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
               *reinterpret_cast<uint4*>(shared_memory + values + place / 8 * S::panel_bytes + row * 128 +
                                         place % 8 * 16) = make_uint4(0u, 0u, 0u, 0u);
             }
-            async::fence_proxy_async_shared();
+            ptx::fence_proxy_async_shared();
             __syncwarp();
           }
           worker.tile(ring + keys, ring + values, S::panel_bytes, left);
         }
         __syncwarp();
-        if (lane == 0) async::mbarrier_arrive(empty + stage * 8);
+        if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
         if (++stage == Stages) stage = 0, phase ^= 1;
         fresh = at.block == at.blocks - 1 || i == count - 1;
         if (fresh) worker.finish(at);

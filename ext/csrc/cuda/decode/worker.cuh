@@ -31,8 +31,6 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-namespace async = ::cuda_llm_ops::ptx;        // mbarrier, TMA, and what both kernels use of that folder
-
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kFewSequences = 32;  // each warp makes the lists of so many by itself
 constexpr int kMergePad = 8;       // floats behind a row: the rows of a warp's store differ in bank
@@ -210,7 +208,7 @@ struct Softmax {
       float shrink[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        shrink[h] = top[h] > maximum[h] ? async::ex2((maximum[h] - top[h]) * scale_log2) : 1.0f;
+        shrink[h] = top[h] > maximum[h] ? ptx::ex2((maximum[h] - top[h]) * scale_log2) : 1.0f;
         sum[h] *= shrink[h];
         maximum[h] = top[h];
       }
@@ -227,10 +225,10 @@ struct Softmax {
       for (int n = 0; n < 2; ++n) {
         float& low = s[n][2 * h];
         float& high = s[n][2 * h + 1];
-        low = async::ex2(fmaf(low, scale_log2, -base));
-        high = async::ex2(fmaf(high, scale_log2, -base));
+        low = ptx::ex2(fmaf(low, scale_log2, -base));
+        high = ptx::ex2(fmaf(high, scale_log2, -base));
         sum[h] += low + high;
-        weights[2 * n + h] = async::cvt_rn_x2<T>(low, high);
+        weights[2 * n + h] = ptx::cvt_rn_x2<T>(low, high);
       }
     }
   }
@@ -241,7 +239,7 @@ template <typename T, int Columns>
 __device__ __forceinline__ void store_row(T* to, const float (&value)[Columns]) {
   uint32_t packed[Columns / 2];
 #pragma unroll
-  for (int i = 0; i < Columns / 2; ++i) packed[i] = async::cvt_rn_x2<T>(value[2 * i], value[2 * i + 1]);
+  for (int i = 0; i < Columns / 2; ++i) packed[i] = ptx::cvt_rn_x2<T>(value[2 * i], value[2 * i + 1]);
   if constexpr (Columns == 2) {
     *reinterpret_cast<uint32_t*>(to) = packed[0];
   } else if constexpr (Columns == 4) {
@@ -295,7 +293,7 @@ __device__ __forceinline__ void store_columns(float* to, const float (&value)[Co
 
 // exp2 of a part's maximum over the common one: 0 for a part that saw no key.
 __device__ __forceinline__ float part_weight(float maximum, float common) {
-  return maximum == -INFINITY ? 0.0f : async::ex2(maximum - common);
+  return maximum == -INFINITY ? 0.0f : ptx::ex2(maximum - common);
 }
 
 // What one warp computes with: the queries of a unit, the sums over the keys so far, and where its result goes.
@@ -349,7 +347,7 @@ struct Worker {
         *reinterpret_cast<uint4*>(shared_q + chunk / 8 * (kRows * 128) + chunk_offset(row, chunk % 8)) =
             real ? *reinterpret_cast<const uint4*>(row_at(row) + chunk * 8) : make_uint4(0u, 0u, 0u, 0u);
       }
-      async::bar_sync(1, Warps * 32);
+      ptx::bar_sync(1, Warps * 32);
     } else {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -383,7 +381,7 @@ struct Worker {
     // transposes, lanes 0-15 rows 0-15 and 16-31 the same in the next chunk.
     const uint32_t k_lane = k_panels + chunk_offset((lane / 16) * 8 + lane % 8, lane / 8 % 2);
     const uint32_t v_lane = v_panels + chunk_offset(lane % 16, lane / 16);
-    const uint32_t q_lane = async::shared_address(shared_q) + chunk_offset(lane % 16, lane / 16);
+    const uint32_t q_lane = ptx::shared_address(shared_q) + chunk_offset(lane % 16, lane / 16);
     float s[2][4] = {}, odd[2][4] = {};
 #pragma unroll
     for (int kk = 0; kk < HeadDim / 16; ++kk) {
@@ -423,7 +421,7 @@ struct Worker {
 
   // The end of the unit's blocks in the range.
   __device__ __forceinline__ void finish(const Cursor& at) {
-    if (merges++ > 0) async::bar_sync(1, Warps * 32);  // the last merge has been read
+    if (merges++ > 0) ptx::bar_sync(1, Warps * 32);  // the last merge has been read
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 1);
@@ -439,7 +437,7 @@ struct Worker {
         if (lane % 4 == 0) merge_stats[warp * kRows + row] = make_float2(scaled, state.sum[h]);
       }
     }
-    async::bar_sync(1, Warps * 32);
+    ptx::bar_sync(1, Warps * 32);
 
     T* const out = static_cast<T*>(p.out) +
                    (static_cast<int64_t>(at.sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) *
@@ -491,7 +489,7 @@ struct Worker {
     __syncwarp();
     int last = 0;
     if (lane == 0) {
-      last = async::atomic_add_acq_rel(counter, 1) == static_cast<uint32_t>(parts - 1);
+      last = ptx::atomic_add_acq_rel(counter, 1) == static_cast<uint32_t>(parts - 1);
       if (last != 0) *counter = 0;
     }
     return __shfl_sync(kAllLanes, last, 0) != 0;
