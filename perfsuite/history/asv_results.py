@@ -14,8 +14,7 @@ from typing import Any
 
 from perfsuite.history import series
 from perfsuite.history.commits import HistoryError, commit_seconds, full_commit
-from perfsuite.history.machines import ENVIRONMENT, Machine, machine_of, named, python_of
-from perfsuite.settings import HARNESS
+from perfsuite.history.machines import ENVIRONMENT, HARNESS_KEY, Machine, machine_of, named, python_of
 
 DECLARED_FILE = "cases.json"
 """Beside the results: the series that there are to be, whatever a machine can measure of them."""
@@ -53,15 +52,11 @@ def export(
     asv = asv_itself()
     benchmarks = _benchmarks(results, series.joined(listed, series.declared(cases)))
     python = python_of(facts)
-    made = asv.results.Results(
-        key | {"python": python},
-        {},
-        commit,
-        commit_seconds(repository, commit) * 1000,
-        python,
-        ENVIRONMENT.format(python=python),
-        {},
-    )
+    params, seconds = key | {"python": python}, commit_seconds(repository, commit)
+    environment = ENVIRONMENT.format(python=python)
+    if _harness_in(results / key["machine"] / f"{commit[:8]}-{environment}.json") not in (None, key[HARNESS_KEY]):
+        environment += f"-harness-{key[HARNESS_KEY]}"  # the commit was measured by another one already
+    made = asv.results.Results(params, {}, commit, seconds * 1000, python, environment, {})
     _load_old(made, results)
     check_machine(results, key)
     added, known = _add(made, benchmarks, series.values(cases))
@@ -111,7 +106,7 @@ def check_results(results: Path) -> int:
         for path in files:
             loaded = load_results(path)
             apart = [f"{name} {loaded.params.get(name)!r}, not {value!r}" for name, value in machine.items()
-                     if loaded.params.get(name) != value]  # fmt: skip
+                     if loaded.params.get(name) != value and name != HARNESS_KEY]  # fmt: skip
             if apart or machine.get("machine") != folder.name:
                 where = "; ".join(apart) or f"machine {machine.get('machine')!r} in the folder {folder.name!r}"
                 raise HistoryError(f"{path} is of another card than its folder: {where}")
@@ -146,11 +141,6 @@ def _commit_of(cases: Sequence[Mapping[str, Any]], repository: Path, allow_dirty
         raise HistoryError(
             f"the record was made of {commits[0][:10]} with changes that are not committed: no commit holds what was "
             "measured (--allow-dirty exports it all the same)"
-        )
-    if apart := sorted({str(case["harness"]) for case in cases} - {HARNESS}):
-        raise HistoryError(
-            f"the record was measured by harness {', '.join(apart)}, the series are those of harness {HARNESS}: "
-            "numbers of the two may differ for that reason alone (measure the commit again: `perfsuite history`)"
         )
     return full_commit(repository, commits[0])
 
@@ -212,6 +202,11 @@ def _load_old(made: Any, results: Path) -> None:
     made.load_data(str(results))
 
 
+def _harness_in(path: Path) -> str | None:
+    """The harness whose results a file holds; None where there is no file, or none is named in it."""
+    return load_results(path).params.get(HARNESS_KEY) if path.exists() else None
+
+
 def load_results(path: Path) -> Any:
     """A result file of asv; HistoryError where it is not one."""
     asv = asv_itself()
@@ -226,11 +221,13 @@ def check_machine(results: Path, key: Machine) -> None:
     path = results / key["machine"] / "machine.json"
     if not path.exists():
         return
-    there = {name: value for name, value in _load_json(path, 1).items() if name in key}
-    if there != key:
-        unlike = [
-            f"{name} {there.get(name)!r} there, {key[name]!r} here" for name in key if there.get(name) != key[name]
-        ]
+    there = _load_json(path, 1)
+    unlike = [
+        f"{name} {there.get(name)!r} there, {value!r} here"
+        for name, value in key.items()
+        if there.get(name) != value and name != HARNESS_KEY
+    ]
+    if unlike:
         raise HistoryError(f"{path} is of another card: {'; '.join(unlike)} (--machine gives this one another name)")
 
 

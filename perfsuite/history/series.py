@@ -14,7 +14,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from perfsuite.record import kernels
-from perfsuite.settings import HARNESS
 
 Case = Mapping[str, Any]
 Value = list[float] | float | None
@@ -26,8 +25,9 @@ Declared = dict[str, dict[str, list[str]]]
 
 MODULE = "gates"
 """The module under benchmarks_asv/benchmarks whose names these are."""
-VERSION = f"{HARNESS}.1"
-"""Version of every series: the harness's, and that of this mapping. asv drops results of another version."""
+VERSION = "3"
+"""Version of every series, that is, of this mapping. asv drops results of another version. Another harness is none: its
+results stay, on lines of their own (`perfsuite.history.machines`)."""
 PARAMETER = "case"
 SAMPLES_KEPT = 32
 """Samples of one run and case that go to asv, evenly spread over the run; the record keeps all."""
