@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import Any
 
@@ -77,8 +76,10 @@ def test_the_host_clock_finds_the_ratio_of_known_times() -> None:
     clock = HostClock(Sides(waits(400e-6), waits(200e-6), fresh), cache="hot", seed=3)
     clock.setup()
     rounds = clock.rounds(21)
-    assert statistics.median(one.speed for one in rounds) == pytest.approx(0.5, rel=0.3)
-    assert min(one.candidate_seconds for one in rounds) >= 400e-6
+    # The least of many: what else runs here can only add to a known time.
+    candidate, rival = (min(getattr(one, side) for one in rounds) for side in ("candidate_seconds", "rival_seconds"))
+    assert candidate >= 400e-6
+    assert rival / candidate == pytest.approx(0.5, rel=0.3)
     assert {one.first for one in rounds} == {"candidate", "rival"}
     assert clock.seconds_spent > 21 * clock.launches * 600e-6
     assert clock.rotation == 1
