@@ -31,7 +31,7 @@ enum : unsigned {
   q_registers = 4,  // the queries are multiplied from registers, and their shared memory is free at once
   paired = 8,       // two blocks of a cluster take neighbouring tiles and load half of each K and V for both
   summed = 32,      // V has a column of ones more: the product sums the weights
-  copied = 16,      // the producer warps copy rows of any alignment, which TMA cannot read
+  copied = 16,      // the producer warps copy rows at a multiple of 4 bytes, which TMA cannot read
 };
 
 // Compile-time shape of a kernel.
