@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from perfsuite.analyze.resources import peak_bytes
+from perfsuite.oracle.kernel_names import KERNEL_NODE, captured
 from perfsuite.problems.base import Problem
-
-_KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL, cuda.h
 
 
 def takes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> dict[str, float]:
@@ -37,19 +36,7 @@ def captured_kernels(problem: Problem, candidate: Callable[..., Any], *, seed: i
     import torch
 
     inputs = problem.inputs(torch.Generator(device="cuda").manual_seed(seed))
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        inputs.call(candidate)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            result = inputs.call(candidate)
-        finally:
-            graph.capture_end()
-        del result
-    return _kernel_nodes(graph.raw_cuda_graph())
+    return _kernel_nodes(captured(candidate, inputs).raw_cuda_graph())
 
 
 def _kernel_nodes(graph: int) -> int | None:
@@ -69,4 +56,4 @@ def _kernel_nodes(graph: int) -> int | None:
         if driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)) != 0:
             return None
         kinds.append(kind.value)
-    return kinds.count(_KERNEL_NODE)
+    return kinds.count(KERNEL_NODE)

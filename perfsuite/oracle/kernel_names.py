@@ -11,7 +11,7 @@ from typing import Any
 
 from perfsuite.problems.base import Inputs
 
-_KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL, cuda.h
+KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL, cuda.h
 
 
 class _KernelNode(ctypes.Structure):
@@ -28,11 +28,8 @@ class _KernelNode(ctypes.Structure):
     ]
 
 
-def kernel_names(function: Callable[..., Any], inputs: Inputs) -> set[str]:
-    """Names of the kernels, as the compiler gave them (C++ names are mangled), of one call on a GPU.
-
-    Raises RuntimeError where the call cannot be captured, OSError or AttributeError where the driver is too old to ask.
-    """
+def captured(function: Callable[..., Any], inputs: Inputs) -> Any:
+    """A torch.cuda.CUDAGraph of one call, its nodes kept; RuntimeError where the call cannot be captured."""
     import torch
 
     stream = torch.cuda.Stream()
@@ -47,7 +44,15 @@ def kernel_names(function: Callable[..., Any], inputs: Inputs) -> set[str]:
         finally:
             graph.capture_end()
         del result
-    return set(_names(graph.raw_cuda_graph()))
+    return graph
+
+
+def kernel_names(function: Callable[..., Any], inputs: Inputs) -> set[str]:
+    """Names of the kernels, as the compiler gave them (C++ names are mangled), of one call on a GPU.
+
+    Raises RuntimeError where the call cannot be captured, OSError or AttributeError where the driver is too old to ask.
+    """
+    return set(_names(captured(function, inputs).raw_cuda_graph()))
 
 
 def _names(graph: int) -> list[str]:
@@ -60,7 +65,7 @@ def _names(graph: int) -> list[str]:
     for node in nodes:
         kind, params, name = ctypes.c_int(), _KernelNode(), ctypes.c_char_p()
         _ask(driver.cuGraphNodeGetType, ctypes.c_void_p(node), ctypes.byref(kind))
-        if kind.value != _KERNEL_NODE:
+        if kind.value != KERNEL_NODE:
             continue
         _ask(driver.cuGraphKernelNodeGetParams_v2, ctypes.c_void_p(node), ctypes.byref(params))
         if params.func:

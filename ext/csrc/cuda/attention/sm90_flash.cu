@@ -2,6 +2,7 @@
 // busiest block has the least to do.
 #include <cuda_runtime.h>
 
+#include "../device.h"
 #include "sm90.h"
 #include "sm90_instances.h"
 #include "sm90_launch.h"
@@ -27,36 +28,17 @@ bool takes(const AttentionArguments& a) {
   return alignment >= 4 && a.head_dim <= (alignment >= 8 ? most_copied : most_copied_narrow);
 }
 
-struct Device {
-  bool hopper = false;
-  int multiprocessors = 0;
-};
-
-Device current_device() {
-  int device = 0, major = 0, minor = 0;
-  Device found;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
-    cudaGetLastError();
-    return Device{};
-  }
-  found.hopper = major == 9 && minor == 0;
-  return found;
-}
-
 }  // namespace
 
 bool flash_attention_supported(const AttentionArguments& arguments) {
   // A negative or NaN scale would make the row's largest score its smallest weight; 0 times the -inf of a masked score
   // is NaN.
   return (arguments.type == ScalarType::float16 || arguments.type == ScalarType::bfloat16) &&
-         arguments.scale > 0.0f && takes(arguments) && current_device().hopper;
+         arguments.scale > 0.0f && takes(arguments) && current_device_or_none().capability == 90;
 }
 
 const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
-  const int multiprocessors = current_device().multiprocessors;
+  const int multiprocessors = current_device_or_none().multiprocessors;
   const bool copied = !flash::describable(arguments);
   const flash::Instance* best = nullptr;
   flash::Plan best_plan{};

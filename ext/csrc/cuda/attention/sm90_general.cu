@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cfloat>
 
+#include "../device.h"
 #include "../tensor_map.h"
 #include "sm90_general.h"
 
@@ -21,25 +22,6 @@ constexpr Pair (*pairs[])() = {general::pair_64, general::pair_96, general::pair
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-struct Device {
-  bool hopper = false;
-  int multiprocessors = 0;
-};
-
-Device current_device() {
-  int device = 0, major = 0, minor = 0;
-  Device found;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
-    cudaGetLastError();
-    return Device{};
-  }
-  found.hopper = major == 9 && minor == 0;
-  return found;
-}
 
 // A tensor as TMA sees it: packed sequences are one long sequence of a batch of 1.
 struct View {
@@ -97,7 +79,7 @@ bool general_supported(const AttentionArguments& a, const AttentionOptions& opti
   const Views views = views_of(a, options);
   return a.type != ScalarType::float32 && a.head_dim <= 256 && a.head_dim % 8 == 0 && folded > 0.0f &&
          folded <= FLT_MAX && aligned(views.q) && aligned(views.k) && aligned(views.v) && aligned(views.out) &&
-         current_device().hopper;
+         current_device_or_none().capability == 90;
 }
 
 const char* flash_attention_general(const AttentionArguments& a, const AttentionOptions& options,
@@ -131,7 +113,7 @@ const char* flash_attention_general(const AttentionArguments& a, const Attention
   p.scale_log2 = a.scale * 1.4426950408889634f;
   p.options = options;
   const int64_t tiles = int64_t{p.m_tiles} * p.batch_heads;
-  const dim3 blocks(static_cast<unsigned>(std::min<int64_t>(current_device().multiprocessors, tiles)));
+  const dim3 blocks(static_cast<unsigned>(std::min<int64_t>(current_device_or_none().multiprocessors, tiles)));
   void* arguments[] = {&p};
   return attention::launch(instance->kernel, blocks, instance->kernel.threads, arguments, stream);
 }

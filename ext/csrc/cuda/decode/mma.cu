@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "../attention/launch.h"
-#include "../gemm/device.h"
+#include "../device.h"
 #include "../ptx/tma.cuh"
 #include "../tensor_map.h"
 #include "counters.h"

@@ -1,7 +1,7 @@
 // cuda::gemm and cuda::tensor_core_gemm: the Hopper path where the device and the problem allow it, else the portable
 // one.
 #include "../../kernels.h"
-#include "device.h"
+#include "../device.h"
 #include "dispatch.h"
 #include "sm90.h"
 #include "sm90_repack.h"

@@ -1,7 +1,7 @@
 // The choice among the tile configurations of one kernel family: a small model of how long each would take.
 #pragma once
 
-#include "device.h"
+#include "../device.h"
 
 namespace cuda_llm_ops::cuda {
 

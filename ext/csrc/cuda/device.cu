@@ -41,6 +41,13 @@ cudaError_t current_device_facts(DeviceFacts* facts) {
   return cudaSuccess;
 }
 
+DeviceFacts current_device_or_none() {
+  DeviceFacts facts{};
+  if (current_device_facts(&facts) == cudaSuccess) return facts;
+  cudaGetLastError();
+  return DeviceFacts{};
+}
+
 cudaError_t allow_dynamic_shared(const void* kernel, int bytes) {
   if (bytes <= kAlwaysAllowed) return cudaSuccess;
   int device = 0;

@@ -15,6 +15,9 @@ struct DeviceFacts {
 // Fills `facts` for the current device.
 cudaError_t current_device_facts(DeviceFacts* facts);
 
+// The same; all zeros, a device of no capability, where the driver does not tell them.
+DeviceFacts current_device_or_none();
+
 // Allows `kernel` (a __global__ function) `bytes` of dynamic shared memory on the current device. Cheap when it was
 // allowed before.
 cudaError_t allow_dynamic_shared(const void* kernel, int bytes);
