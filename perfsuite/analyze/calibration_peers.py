@@ -28,10 +28,22 @@ SIDE_SECONDS = 0.04
 """Time that a side gets under each timer: about what our own gate takes, and less than the timers' defaults (0.1 s of
 do_bench, 0.2 s of blocked_autorange, 1 s of pytest-benchmark)."""
 PLANTED = (0.0, 0.01)
+CUDA_BENCH_SHARE = 0.2
+"""Part of the peers' time that cuda-bench gets, which measures in a process of its own."""
 
 
 def run_peers(plan: Plan, output: TextIO) -> None:
     """Gates of all peers over all cases in turn, until the plan's time is spent."""
+    from perfsuite.analyze import calibration_cuda_bench
+
+    alone = plan.device == "cuda" and calibration_cuda_bench.installed()
+    share = CUDA_BENCH_SHARE * plan.peers_seconds if alone else 0.0
+    _in_this_process(plan, output, plan.peers_seconds - share)
+    if alone:
+        calibration_cuda_bench.run_cuda_bench(plan, output, share)
+
+
+def _in_this_process(plan: Plan, output: TextIO, limit: float) -> None:
     from perfsuite.analyze.calibration_worker import open_clock
 
     started = time.monotonic()
@@ -41,7 +53,7 @@ def run_peers(plan: Plan, output: TextIO) -> None:
         order = [(case, slowdown) for case in known for slowdown in PLANTED]
         random.Random(f"{plan.process} {number}").shuffle(order)
         for case, slowdown in order:
-            if time.monotonic() - started > plan.peers_seconds:
+            if time.monotonic() - started > limit:
                 return
             clock = open_clock(plan, case, seed=plan.process * 100_000 + number, slowdown=slowdown)
             for rule in rules:

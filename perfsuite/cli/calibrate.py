@@ -34,6 +34,8 @@ NOISE_SECONDS = 20.0
 """Time after which a process that measures noise begins no further case."""
 GRACE_SECONDS = 10.0
 """Time after its own limit at which a process is ended; the rows that it wrote count."""
+PEERS_SECONDS = 45.0
+"""What peers in processes of their own may take beside the time they are given."""
 POLL_SECONDS = 5.0
 
 
@@ -149,6 +151,7 @@ class _Calibration:
             worker.stdin.close()
         told = begun = time.monotonic()
         limit = plan.seconds + plan.peers_seconds + STARTING_SECONDS + GRACE_SECONDS
+        limit += PEERS_SECONDS if plan.peers_seconds else 0.0
         while worker.poll() is None:
             time.sleep(0.1)
             if time.monotonic() - begun > limit:
