@@ -47,7 +47,7 @@ def gates_table(path: Path, filters: Mapping[str, str]) -> str:
     lines += [
         "",
         f"{aa['gates']} gates of identical code, {aa['false_alarms']} false alarms: at most {aa['upper95']:.2%} at 95 %"
-        f" ({aa['undecided']} stayed undecided). Measured on one {values['gpu']} in {values['processes']} "
+        f" ({aa['undecided']} stayed undecided).{_planted(values)} Measured on one {values['gpu']} in {values['processes']} "
         f"process{'es' if values['processes'] != 1 else ''}, "
         f"harness {values['harness']}, commit {str(values['commit'])[:12]}"
         + (" with changes." if values.get("dirty") else ".")
@@ -76,6 +76,12 @@ def peers_table(path: Path, filters: Mapping[str, str]) -> str:
         spent = f"{time_text(peer['seconds_per_gate_median'])} (wall)"
         lines.append(_row(peer["peer"], _alarms(peer), *(_caught(peer, size) for size in sizes), spent))
     return "\n".join([*lines, "", f"Measured on one {values['gpu']}, in one run; 95 % bounds in brackets are exact."])
+
+
+def _planted(values: Mapping[str, Any]) -> str:
+    """What the planted slow-downs were by the gates' own ratios, on average; nothing where that is not known."""
+    sizes = [f"{one['slowdown']:.1%} as {one['measured']:.2%}" for one in values["planted"] if one.get("measured")]
+    return f" The gates measured what was planted, on average: {', '.join(sizes)}." if sizes else ""
 
 
 def _row(*cells: str) -> str:
