@@ -47,8 +47,8 @@ def gates_table(path: Path, filters: Mapping[str, str]) -> str:
     lines += [
         "",
         f"{aa['gates']} gates of identical code, {aa['false_alarms']} false alarms: at most {aa['upper95']:.2%} at 95 %"
-        f" ({aa['undecided']} stayed undecided).{_planted(values)} Measured on one {values['gpu']} in {values['processes']} "
-        f"process{'es' if values['processes'] != 1 else ''}, "
+        f" ({aa['undecided']} stayed undecided).{_planted(values)} "
+        f"Measured on one {values['gpu']} in {values['processes']} process{'es' if values['processes'] != 1 else ''}, "
         f"harness {values['harness']}, commit {str(values['commit'])[:12]}"
         + (" with changes." if values.get("dirty") else ".")
         + ("" if values.get("complete", True) else " The run was cut short: it holds fewer gates than were asked for."),
