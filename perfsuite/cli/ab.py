@@ -9,7 +9,10 @@ archive, say) may stand for either commit.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,8 @@ EXAMPLE = """example:
   perfsuite ab records/h200/gates.jsonl HEAD
   perfsuite ab HEAD~3 --portable
 
-exit codes: 0 no case got slower, 1 one did or is wrong, 2 bad input, 20 undecided"""
+exit codes: 0 no case got slower, 1 one did or is wrong, 2 bad input, 20 undecided
+Ctrl-C and SIGTERM end the measuring; what was decided until then is told."""
 
 STORE = Path(".perfsuite/ab")
 SLOWER, SLOWER_PORTABLE = 0.01, 0.10
@@ -121,19 +125,44 @@ def _run(arguments: argparse.Namespace) -> int:
             _same_card(given, cases)
         return cases
 
-    pairs = ab.compare(
-        measure,
-        slower=arguments.slower,
-        alpha=arguments.alpha,
-        most_pairs=arguments.pairs,
-        noise_of=noise,
-        given=given,
-    )
+    with ended_by_sigterm() as told:
+        pairs = ab.compare(
+            measure,
+            slower=arguments.slower,
+            alpha=arguments.alpha,
+            most_pairs=arguments.pairs,
+            noise_of=noise,
+            given=given,
+        )
+    if told:
+        print("ended early by SIGTERM: what was not decided until then is undecided", flush=True)
     print("\n".join(ab.lines(pairs)))
     if arguments.markdown is not None:
         title = f"{arguments.head} against {arguments.base}"
         arguments.markdown.write_text(ab.markdown(pairs, title), encoding="utf-8")
     return ab.exit_code(pairs)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[list[int]]:
+    """Make SIGTERM, which CI sends where the time is up, end the measuring as Ctrl-C does; gives the signals that came.
+
+    Left alone outside the main thread, where Python allows no handler.
+    """
+    came: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def tell_of_changes(root: Path, head: str) -> None:

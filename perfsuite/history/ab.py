@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,13 +41,15 @@ class Pair:
         if self.verdict is Verdict.WRONG:
             both = " (as it is in the base)" if BASE in self.wrong else ""
             return f"wrong{both}: {self.wrong[HEAD]}"
+        counts = "/".join(str(len(processes)) for processes in self.sides.values())
+        if self.estimate is None and _comparable(self):
+            return f"not judged: {counts} processes, before the first look"
         if self.estimate is None:
             lacking = [side for side, processes in self.sides.items() if not processes]
             return f"not compared: nothing was timed in the {' and the '.join(lacking)}{self._left_out}" + (
                 f" ({self.wrong[BASE]})" if BASE in self.wrong else ""
             )
         one = self.estimate
-        counts = "/".join(str(len(processes)) for processes in self.sides.values())
         percent = [100.0 * (value - 1.0) for value in (one.speed, one.low, one.high)]
         return f"{percent[0]:+.2f} % speed [{percent[1]:+.2f}, {percent[2]:+.2f}], {counts} processes{self._left_out}"
 
@@ -67,24 +70,26 @@ def compare(
     """Measure pairs of processes until each case is decided, or `most_pairs` are spent; worst first.
 
     slower: the part by which a case may get slower. alpha: probability that any verdict of the run is wrong.
-    given: cases of the base from a record, where there is no build of it to measure.
+    given: cases of the base from a record, where there is no build of it to measure. A KeyboardInterrupt ends the
+    measuring: what was decided until then stands, and the rest is undecided.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     given = list(given)
     _take(pairs, BASE, given)
     sides = (HEAD,) if given else (BASE, HEAD)
-    for number in range(most_pairs):
-        open_tests = sorted({pair.test for pair in pairs.values() if pair.verdict is None and _concerns_both(pair)})
-        for side in sides if number % 2 == 0 else reversed(sides):
-            _take(pairs, side, measure(side, open_tests if number >= FIRST_PAIRS else ()))
-        look = number + 2 - min(FIRST_PAIRS, most_pairs)
-        if look < 1:
-            continue
-        for pair in pairs.values():
-            if pair.verdict is None:
-                _decide(pair, slower, spent_at(look, alpha / len(pairs)), noise_of)
-        if not any(pair.verdict is None and _concerns_both(pair) for pair in pairs.values()):
-            break
+    with contextlib.suppress(KeyboardInterrupt):
+        for number in range(most_pairs):
+            open_tests = sorted({pair.test for pair in pairs.values() if pair.verdict is None and _concerns_both(pair)})
+            for side in sides if number % 2 == 0 else reversed(sides):
+                _take(pairs, side, measure(side, open_tests if number >= FIRST_PAIRS else ()))
+            look = number + 2 - min(FIRST_PAIRS, most_pairs)
+            if look < 1:
+                continue
+            for pair in pairs.values():
+                if pair.verdict is None:
+                    _decide(pair, slower, spent_at(look, alpha / len(pairs)), noise_of)
+            if not any(pair.verdict is None and _concerns_both(pair) for pair in pairs.values()):
+                break
     for pair in pairs.values():
         pair.verdict = pair.verdict or Verdict.UNDECIDED
     worst = (Verdict.WRONG, Verdict.MISSED, Verdict.UNDECIDED, Verdict.MET)

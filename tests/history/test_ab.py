@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfsuite.cli.ab import ended_by_sigterm
 from perfsuite.history import ab
 from perfsuite.history.processes import Process, difference, process_of, t_quantile
 from perfsuite.verdict.noise import Noise
@@ -68,6 +70,36 @@ def test_two_percent_in_one_case_fail_and_are_named() -> None:
         assert not missed or ab.exit_code(pairs) == 1
         assert not missed or ab.lines(pairs)[0].startswith("MISSED    kernels.gemm 7")
     assert found >= 18
+
+
+@pytest.mark.parametrize(("calls", "decided"), [(3, False), (7, True)])
+def test_what_was_decided_before_an_interrupt_stands(calls: int, decided: bool) -> None:
+    inner, done = made_up({"gemm 3": 0.0095, "gemm 7": 0.05}, spread=0.001, seed=1), []
+
+    def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
+        if len(done) == calls:
+            raise KeyboardInterrupt
+        done.append(side)
+        return inner(side, tests)
+
+    pairs = {pair.name: pair for pair in compare(measure)}
+    assert len(pairs) == 20
+    missed = [name for name, pair in pairs.items() if pair.verdict is Verdict.MISSED]
+    assert missed == (["kernels.gemm 7 vs library"] if decided else [])
+    if decided:
+        assert ab.exit_code(list(pairs.values())) == 1
+    else:
+        assert {pair.verdict for pair in pairs.values()} == {Verdict.UNDECIDED}
+        assert ab.exit_code(list(pairs.values())) == 20
+        assert all("1/2 processes, before the first look" in pair.sentence for pair in pairs.values())
+
+
+def test_sigterm_ends_the_measuring_and_is_told() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with ended_by_sigterm() as came, pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert came == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_later_processes_run_only_what_is_undecided() -> None:
