@@ -11,13 +11,14 @@ name, fits the pattern.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from perfsuite.record.store import read_record
-from perfsuite.report import calibration, exploits, figures, markdown, outputs, summary
+from perfsuite.report import calibration, exploits, figures, markdown, outputs, summary, terminal
 
 Filters = Mapping[str, str]
 _BLOCK = re.compile(
@@ -80,6 +81,25 @@ def summed(path: Path, filters: Filters) -> str:
     return f"{summary.table(cases)}\n\n{_measured(cases)}{f' {told.capitalize()}.' if told else ''}"
 
 
+def shown(path: Path, filters: Filters) -> str:
+    """What the terminal shows at the end of the run that a gates record is of, shortened to `rows=N` of its rows.
+
+    The rows come from the whole of the table, worst first, evenly; the sentence is the worst case's, the counts are
+    those of the whole record.
+    """
+    wanted = filters.get("rows", "8")
+    if not wanted.isdigit() or int(wanted) < 2:
+        raise BlockError(f"{path}: rows={wanted} is no number of rows; it must be at least 2")
+    cases = _fitting(path, {name: pattern for name, pattern in filters.items() if name != "rows"})
+    worst = figures.worst_first([case for case in cases if case["target"] is not None])
+    count = min(int(wanted), len(worst))
+    rows = [worst[round(place * (len(worst) - 1) / max(count - 1, 1))] for place in range(count)]
+    title = " perfsuite: gates "
+    lines = [title.center(terminal.WIDTH, "="), *(line for _, line in terminal.table(rows))]
+    lines += [part for _, said in terminal.sentences(rows)[:1] for part in textwrap.wrap(said, terminal.WIDTH)]
+    return "\n".join(["```", *lines, f"{figures.counts(cases)}{figures.checking(cases)}", "```"])
+
+
 def _fitting(path: Path, filters: Filters) -> list[dict[str, Any]]:
     cases = [case for case in read_record(path) if _fits(case, filters)]
     if not cases:
@@ -104,6 +124,7 @@ def _value(case: Mapping[str, Any], name: str) -> str:
 KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "gates": gates,
     "summary": summed,
+    "terminal": shown,
     "calibration": calibration.gates_table,
     "peers": calibration.peers_table,
     "exploits": exploits.exploits_table,

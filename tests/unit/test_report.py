@@ -182,6 +182,10 @@ def test_tables_in_a_document_are_made_from_the_record(document: Path, capsys: p
             "no case fits x=y",
         ),
         (
+            "<!-- perfsuite:terminal records/gates.jsonl rows=1 -->\n<!-- /perfsuite:terminal -->\n",
+            "rows=1 is no number of rows; it must be at least 2",
+        ),
+        (
             "<!-- perfsuite:gates records/gates.jsonl -->\n<!-- /perfsuite:gates -->\n<!-- perfsuite:gates a -->\n",
             "a block has no end",
         ),
@@ -202,6 +206,22 @@ def test_a_block_in_fenced_code_is_an_example(tmp_path: Path) -> None:
     text = "```\n<!-- perfsuite:gates none.jsonl -->\n<!-- /perfsuite:gates -->\n```\n"
     page.write_text(text)
     assert blocks.refresh(page) == text
+
+
+def test_the_end_of_a_run_is_shown_from_its_record(tmp_path: Path) -> None:
+    write_record(tmp_path / "gates.jsonl", [*MIXED, *(around(1.0 + number / 100) for number in range(20))])
+    page = tmp_path / "page.md"
+    page.write_text("<!-- perfsuite:terminal gates.jsonl rows=4 -->\n<!-- /perfsuite:terminal -->\n")
+    made = blocks.refresh(page).splitlines()
+    assert made[1] == made[-2] == "```"
+    rows = [row.split() for row in made[4:8]]
+    assert "WRONG" in rows[0]
+    assert [row[4] for row in rows[1:]] == ["1.030", "1.110", "1.190"]
+    assert made[8].startswith("WRONG tests/test_it.py::test_it: error 1e+00")
+    assert made[-3] == "22 met, 1 undecided, 2 missed, 1 wrong"
+    assert all(len(line) <= terminal.WIDTH for line in made)
+    page.write_text("\n".join(made) + "\n")
+    assert blocks.stale([page]) == []
 
 
 def test_tables_of_this_repository_are_as_its_records_say() -> None:
