@@ -21,6 +21,7 @@ SDPA_BACKENDS = {
     "efficient": "EFFICIENT_ATTENTION",
     "math": "MATH",
 }
+GEMM_NAMES = ("cublas", "cublas:tuned")
 SDPA_NAMES = ("sdpa", *(f"sdpa:{backend}" for backend in SDPA_BACKENDS))
 
 
