@@ -24,7 +24,7 @@ from perfsuite.cli.bench_table import print_table
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.errors import UsageError
 from perfsuite.problems import Attention, Gemm
-from perfsuite.problems.rivals import GEMM_NAMES, SDPA_NAMES
+from perfsuite.problems.rivals import ATTENTION_NAMES, GEMM_NAMES
 from perfsuite.settings import DeviceKind, Settings
 
 HELP = "measure attention or GEMM against a library: table, record"
@@ -37,7 +37,7 @@ EXAMPLE = """example:
 
 `perfsuite bench KIND --help` lists each kind's options. The record that --output writes is one as pytest writes it:
 `perfsuite report`, `compare` and `roofline` read it."""
-KNOWN_RIVALS = {"attention": SDPA_NAMES, "gemm": GEMM_NAMES}
+KNOWN_RIVALS = {"attention": ATTENTION_NAMES, "gemm": GEMM_NAMES}
 LEAST_SECONDS, MOST_SECONDS = 0.05, 600.0
 
 

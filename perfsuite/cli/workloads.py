@@ -20,11 +20,11 @@ from perfsuite.analyze.workload import Workload, WorkloadError, of_function, of_
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.errors import UsageError
 from perfsuite.problems import Attention, Gemm
-from perfsuite.problems.rivals import GEMM_NAMES, SDPA_NAMES
+from perfsuite.problems.rivals import ATTENTION_NAMES, GEMM_NAMES
 
 FORMS = "attention:BxHxSxD[:DTYPE][:causal], gemm:MxNxK[:DTYPE] or module:function"
 CANDIDATES = {"attention": "cuda_llm_ops:flash_attention", "gemm": "cuda_llm_ops:gemm"}
-LIBRARIES = {"attention": SDPA_NAMES, "gemm": GEMM_NAMES}
+LIBRARIES = {"attention": ATTENTION_NAMES, "gemm": GEMM_NAMES}
 _CASE = re.compile(r"(attention|gemm)[\s:]+(\d.*)", re.DOTALL)
 
 

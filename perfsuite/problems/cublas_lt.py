@@ -90,7 +90,7 @@ class Library:
         """A function to be called often, with its arguments' types declared."""
         found = getattr(self._functions, f"cublasLt{name}")
         found.argtypes, found.restype = types, ctypes.c_int
-        return found  # type: ignore[no-any-return]
+        return found
 
     def made(self, name: str, *arguments: Any) -> ctypes.c_void_p:
         """A new object of the library's; it is kept as long as the process."""

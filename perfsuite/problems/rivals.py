@@ -23,6 +23,7 @@ SDPA_BACKENDS = {
 }
 GEMM_NAMES = ("cublas", "cublas:tuned")
 SDPA_NAMES = ("sdpa", *(f"sdpa:{backend}" for backend in SDPA_BACKENDS))
+ATTENTION_NAMES = (*SDPA_NAMES, "flash-attn")
 
 
 class RivalUnavailableError(RuntimeError):
