@@ -79,10 +79,11 @@ def sees_gpu() -> bool:
 
 @nox.session(default=True)
 def lint(session: nox.Session) -> None:
-    """Check style and imports with ruff (`-- --fix` mends what it can)."""
+    """Check style and imports with ruff (`-- --fix` mends what it can), and the workflows with actionlint."""
     install_tools(session, "lint")
     session.run("ruff", "check", *session.posargs, ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("actionlint")  # its shell scripts by way of shellcheck
 
 
 @nox.session(default=True, venv_params=TORCH_VENV)

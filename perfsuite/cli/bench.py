@@ -24,7 +24,7 @@ from perfsuite.cli.bench_table import print_table
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.errors import UsageError
 from perfsuite.problems import Attention, Gemm
-from perfsuite.problems.rivals import SDPA_NAMES
+from perfsuite.problems.rivals import ATTENTION_NAMES, GEMM_NAMES
 from perfsuite.settings import DeviceKind, Settings
 
 HELP = "measure attention or GEMM against a library: table, record"
@@ -37,7 +37,7 @@ EXAMPLE = """example:
 
 `perfsuite bench KIND --help` lists each kind's options. The record that --output writes is one as pytest writes it:
 `perfsuite report`, `compare` and `roofline` read it."""
-KNOWN_RIVALS = {"attention": SDPA_NAMES, "gemm": ("cublas",)}
+KNOWN_RIVALS = {"attention": ATTENTION_NAMES, "gemm": GEMM_NAMES}
 LEAST_SECONDS, MOST_SECONDS = 0.05, 600.0
 
 
@@ -199,7 +199,7 @@ def _rival(kind: str, text: str) -> str | Callable[..., Any]:
     known = KNOWN_RIVALS[kind]
     if text in known:
         return text
-    if ":" not in text or text.startswith("sdpa:"):
+    if ":" not in text or text.startswith(("sdpa:", "cublas:")):
         raise UsageError(f"--against {text}: a rival is one of {', '.join(known)}, or module:function")
     return load_callable(text)
 

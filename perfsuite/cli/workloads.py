@@ -20,11 +20,11 @@ from perfsuite.analyze.workload import Workload, WorkloadError, of_function, of_
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.errors import UsageError
 from perfsuite.problems import Attention, Gemm
-from perfsuite.problems.rivals import SDPA_NAMES
+from perfsuite.problems.rivals import ATTENTION_NAMES, GEMM_NAMES
 
 FORMS = "attention:BxHxSxD[:DTYPE][:causal], gemm:MxNxK[:DTYPE] or module:function"
 CANDIDATES = {"attention": "cuda_llm_ops:flash_attention", "gemm": "cuda_llm_ops:gemm"}
-LIBRARIES = {"attention": SDPA_NAMES, "gemm": ("cublas",)}
+LIBRARIES = {"attention": ATTENTION_NAMES, "gemm": GEMM_NAMES}
 _CASE = re.compile(r"(attention|gemm)[\s:]+(\d.*)", re.DOTALL)
 
 
@@ -34,7 +34,8 @@ def add_workload(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
     parser.add_argument(
         "--candidate",
         metavar="KERNEL",
-        help="what runs a case: module:function, or a library (cublas, sdpa, sdpa:flash, ...); default: this project's",
+        help="what runs a case: module:function, or a library (cublas, cublas:tuned, sdpa, sdpa:flash, ...); "
+        "default: this project's",
     )
 
 
@@ -57,7 +58,7 @@ def kernel(problem: Attention | Gemm, *, text: str | None) -> Callable[..., Any]
         return load_callable(CANDIDATES[problem.family])
     if text in LIBRARIES[problem.family]:
         return problem.rival(text)
-    if text.startswith("sdpa"):
+    if text.startswith(("sdpa", "cublas")):
         known = ", ".join(LIBRARIES[problem.family])
         raise UsageError(f"--candidate {text}: the libraries for {problem.family} are {known}")
     return load_callable(text)

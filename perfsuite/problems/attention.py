@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from .base import Inputs, Scalar
 from .checks import ITEM_BYTES, dtype_name, flag, positive, scale_factor, torch_dtype, window_sides
 from .distributions import dominate, draw
+from .flash_rival import flash_attn
 from .masked_rivals import masked_attention
-from .rivals import SDPA_NAMES, sdpa
+from .rivals import ATTENTION_NAMES, sdpa
 
 if TYPE_CHECKING:
     import torch
@@ -182,12 +183,15 @@ class Attention:
         return Inputs((q, k, v), kwargs)
 
     def rival(self, name: str) -> Callable[..., Any]:
-        """SDPA by its own choice, or through one backend (RivalUnavailableError at the call where it refuses).
+        """SDPA by its own choice or through one backend, or FlashAttention's own package, "flash-attn".
 
-        SDPA knows no window: see masked_rivals for what takes its place there.
+        RivalUnavailableError at the call where it refuses. SDPA knows no window: see masked_rivals for what takes its
+        place there.
         """
-        if name not in SDPA_NAMES:
-            raise ValueError(f"rival is {name!r}; an attention's rival must be one of {', '.join(SDPA_NAMES)}")
+        if name not in ATTENTION_NAMES:
+            raise ValueError(f"rival is {name!r}; an attention's rival must be one of {', '.join(ATTENTION_NAMES)}")
+        if name == "flash-attn":
+            return flash_attn(self)
         backend, grouped = name.partition(":")[2] or None, self.heads != self.kv_heads
         if self.banded:
             return masked_attention(self, backend, grouped=grouped)

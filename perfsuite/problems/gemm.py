@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from .base import Inputs, Scalar
 from .checks import HALF_DTYPES, ITEM_BYTES, dtype_name, flag, positive, torch_dtype
+from .cublas_tuned import cublas_tuned
 from .distributions import draw
-from .rivals import cublas
+from .rivals import GEMM_NAMES, cublas
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +100,12 @@ class Gemm:
         return Inputs((a, b))
 
     def rival(self, name: str) -> Callable[..., Any]:
-        """cuBLAS through torch.mm or torch.bmm (torch's CPU library for operands on a CPU)."""
-        if name != "cublas":
-            raise ValueError(f"rival is {name!r}; a GEMM's rival must be 'cublas'")
-        return cublas(batched=self.batch is not None, out_dtype=torch_dtype(self.out_dtype) if self.out_dtype else None)
+        """cuBLAS through torch.mm or torch.bmm (torch's CPU library for operands on a CPU), or its fastest algorithm.
+
+        The latter, "cublas:tuned", is on a GPU only (RivalUnavailableError at the call elsewhere).
+        """
+        if name not in GEMM_NAMES:
+            raise ValueError(f"rival is {name!r}; a GEMM's rival must be one of {', '.join(GEMM_NAMES)}")
+        library = cublas if name == "cublas" else cublas_tuned
+        out_dtype = torch_dtype(self.out_dtype) if self.out_dtype else None
+        return library(batched=self.batch is not None, out_dtype=out_dtype)

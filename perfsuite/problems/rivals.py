@@ -21,7 +21,9 @@ SDPA_BACKENDS = {
     "efficient": "EFFICIENT_ATTENTION",
     "math": "MATH",
 }
+GEMM_NAMES = ("cublas", "cublas:tuned")
 SDPA_NAMES = ("sdpa", *(f"sdpa:{backend}" for backend in SDPA_BACKENDS))
+ATTENTION_NAMES = (*SDPA_NAMES, "flash-attn")
 
 
 class RivalUnavailableError(RuntimeError):

@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,15 @@ def _torch_facts(device: str) -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "cublas": _cublas_version(),
         "cudnn": _cudnn_version(torch.backends.cudnn.version()),
-    }
+    } | _flash_attn_version()
+
+
+def _flash_attn_version() -> dict[str, str]:
+    """Of the package that the rival flash-attn calls, where it is installed."""
+    try:
+        return {"flash_attn": version("flash-attn-4")}
+    except PackageNotFoundError:
+        return {}
 
 
 def _cudnn_version(number: int | None) -> str | None:

@@ -50,6 +50,7 @@ def environment(case: Mapping[str, Any]) -> str:
             ("torch", "torch"),
             ("cuBLAS", "cublas"),
             ("cuDNN", "cudnn"),
+            ("flash-attn", "flash_attn"),
         )
         if case.get(key)
     ]

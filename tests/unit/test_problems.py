@@ -119,7 +119,7 @@ def test_a_backend_that_cannot_run_says_why(backend):
         (lambda: Gemm(1, 1, 1, out_dtype="bfloat16"), ValueError, "out_dtype is 'bfloat16'; .* float16, float32"),
         (lambda: Gemm(1, 1, 1, batch=0), ValueError, "batch is 0"),
         (lambda: Gemm(1, 1, 1, trans_a=1), TypeError, "trans_a is 1; it must be True or False"),
-        (lambda: Gemm(1, 1, 1).rival("sdpa"), ValueError, "must be 'cublas'"),
+        (lambda: Gemm(1, 1, 1).rival("sdpa"), ValueError, "must be one of cublas, cublas:tuned"),
         (lambda: Attention(1, 6, 8, 8, kv_heads=4), ValueError, "kv_heads is 4; it must divide heads, which is 6"),
         (lambda: Attention(1, 1, 8, 8, scale=-1.0), ValueError, "scale is -1.0"),
         (lambda: Attention(1, 1, 8, 8, scale=float("nan")), ValueError, "scale is nan"),

@@ -1,0 +1,25 @@
+"""Attention on a Hopper card against FlashAttention's own kernels for it (the package flash-attn-4), where they are."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from perfsuite import Attention, Perf
+from perfsuite.problems.flash_rival import missing
+
+TOKENS, HEADS, HEAD_DIM = 16384, 16, 128
+
+pytestmark = [
+    pytest.mark.gpu(min_capability=(9, 0)),
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.correctness(against="sdpa"),
+    pytest.mark.perf_target(against="flash-attn", at_least=0.97),
+]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("length", [512, 1024, 2048, 4096, 8192, 16384])
+def test_sixteen_thousand_tokens(length: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
+    perf(Attention(TOKENS // length, HEADS, length, HEAD_DIM, causal=causal), ops.flash_attention)
