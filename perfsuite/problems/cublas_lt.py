@@ -28,7 +28,7 @@ _TRANSPOSED = 1
 _DESC_TRANS_A, _DESC_TRANS_B = 3, 4
 _LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_STRIDE = 5, 6
 _PREFER_WORKSPACE, _PREFER_REDUCTIONS, _PREFER_ALIGNMENT_A, _PREFER_ALIGNMENT_B = 1, 3, 5, 6
-_REDUCED_IN_FLOAT32, _REDUCED_IN_ANY = 2, 7
+_IN_ONE_PART, _REDUCED_IN_FLOAT32, _REDUCED_IN_ANY = 0, 2, 7
 _CONFIG = {"id": 0, "tile": 1, "split": 2, "reduction": 3, "stages": 6}
 _STATUSES = {1: "not initialized", 3: "allocation failed", 7: "invalid value", 8: "architecture mismatch"}
 _STATUSES |= {13: "execution failed", 14: "internal error", 15: "not supported"}
@@ -159,15 +159,26 @@ class Product:
         return layout
 
     def algorithms(self, most: int) -> list[Algorithm]:
-        """At most so many that the library proposes, its first choice first.
+        """Those that the library proposes, its first choice first.
 
-        None that adds partial sums in less than float32: those would be no rival at equal precision.
+        A question has few answers (cuBLAS 13.1 gives eight, if asked for more), so three are asked, of at most so many
+        answers each: with all the workspace, with none, and with no sum in parts. None adds partial sums in less than
+        float32: those would be no rival at equal precision.
         """
-        preference = self._library.made("MatmulPreference")
         allowed = _REDUCED_IN_ANY if self._exact else _REDUCED_IN_FLOAT32
+        questions = (WORKSPACE_BYTES, allowed), (0, allowed), (WORKSPACE_BYTES, _IN_ONE_PART)
+        found: dict[bytes, Algorithm] = {}
+        for question in questions:
+            for one in self._proposed(most, *question):
+                found.setdefault(bytes(one.algo), one)
+        good = [one for one in found.values() if one.state == 0 and one.workspace <= WORKSPACE_BYTES]
+        return [one for one in good if self._exact or self.config(one)["reduction"] in (0, _REDUCED_IN_FLOAT32)]
+
+    def _proposed(self, most: int, workspace: int, reductions: int) -> list[Algorithm]:
+        preference = self._library.made("MatmulPreference")
         for attribute, value in (
-            (_PREFER_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES)),
-            (_PREFER_REDUCTIONS, ctypes.c_uint32(allowed)),
+            (_PREFER_WORKSPACE, ctypes.c_uint64(workspace)),
+            (_PREFER_REDUCTIONS, ctypes.c_uint32(reductions)),
             (_PREFER_ALIGNMENT_A, ctypes.c_uint32(self._alignments[1])),
             (_PREFER_ALIGNMENT_B, ctypes.c_uint32(self._alignments[0])),
         ):
@@ -183,8 +194,7 @@ class Product:
             return []
         finally:
             self._library.call("MatmulPreferenceDestroy", preference)
-        good = [one for one in found[: count.value] if one.state == 0 and one.workspace <= WORKSPACE_BYTES]
-        return [one for one in good if self._exact or self.config(one)["reduction"] in (0, _REDUCED_IN_FLOAT32)]
+        return list(found[: count.value])
 
     def config(self, algorithm: Algorithm) -> dict[str, int]:
         """What the library tells of an algorithm: its number, tile, stages, parts of the sum and how they are added."""

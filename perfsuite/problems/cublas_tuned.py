@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Call = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 MOST_ALGORITHMS = 32
+"""Answers to one question to cuBLASLt."""
 FINALISTS = 4
 ROUNDS = 7
 """Replays of each finalist, in turn, whose median decides."""

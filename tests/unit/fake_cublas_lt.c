@@ -14,10 +14,10 @@ typedef struct { uint64_t workspace; uint32_t reductions, alignment_a, alignment
 typedef struct { uint64_t algo[8]; size_t workspace; int state; float waves; int reserved[4]; } Result;
 
 static const struct { int split, reduction; size_t workspace; } ALGORITHMS[] = {
-    {1, 0, 0}, {2, 2, 1024}, {4, 1, 0}, {1, 0, 0}, {8, 2, (size_t)1 << 40},
+    {1, 0, 0}, {2, 2, 1024}, {4, 1, 0}, {1, 0, 0}, {8, 2, (size_t)1 << 40}, {1, 0, 0},
 };
 
-Preference last_preference;
+uint64_t most_workspace;
 
 int cublasLtCreate(void **handle) { return (*handle = malloc(1)) ? SUCCESS : 3; }
 
@@ -62,15 +62,16 @@ int cublasLtMatmulPreferenceSetAttribute(Preference *preference, int attribute, 
 int cublasLtMatmulAlgoGetHeuristic(void *handle, Desc *desc, Layout *a, Layout *b, Layout *c, Layout *d,
                                    Preference *preference, int most, Result *results, int *count) {
     (void)handle, (void)c;
-    last_preference = *preference;
+    if (preference->workspace > most_workspace) most_workspace = preference->workspace;
     *count = 0;
     /* What the library checks as well: the shapes agree, and sums and factors are float32. */
     uint64_t m = desc->transposed[0] ? a->columns : a->rows, n = desc->transposed[1] ? b->rows : b->columns;
     uint64_t k = desc->transposed[0] ? a->rows : a->columns, other = desc->transposed[1] ? b->columns : b->rows;
     if (desc->compute != 68 || desc->scale != 0 || m != d->rows || n != d->columns || k != other) return INVALID;
     if (a->batch != b->batch || a->batch != d->batch) return INVALID;
-    for (int one = 0; one < 5 && *count < most; one++) {
+    for (int one = 0; one < 6 && *count < most; one++) {
         if (ALGORITHMS[one].reduction && !(ALGORITHMS[one].reduction & preference->reductions)) continue;
+        if (one == 5 && preference->workspace) continue; /* what it names only where there is none */
         Result *result = &results[(*count)++];
         memset(result, 0, sizeof *result);
         result->algo[0] = (uint64_t)one;

@@ -13,10 +13,17 @@ TOKENS, HEADS, HEAD_DIM = 16384, 16, 128
 
 pytestmark = [
     pytest.mark.gpu(min_capability=(9, 0)),
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
     pytest.mark.correctness(against="sdpa"),
     pytest.mark.perf_target(against="flash-attn", at_least=0.97),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _package(request: pytest.FixtureRequest) -> None:
+    """Skips where the package is missing; the suite's cases are listed all the same."""
+    why = missing()
+    if why is not None and not request.config.pluginmanager.has_plugin("perfsuite.listing"):
+        pytest.skip(why)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
