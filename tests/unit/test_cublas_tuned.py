@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import shutil
 import subprocess
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +111,71 @@ def test_where_there_is_no_library() -> None:
     problem = Gemm(4, 4, 4)
     with pytest.raises(RivalUnavailableError, match=r"cublas:tuned cannot run this problem: .* on a GPU only"):
         problem.rival("cublas:tuned")(*operands(problem))
+
+
+class MadeUpCard:
+    """Stands for torch.cuda in a race: a replay takes the seconds that its calls cost."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.capturing: list[float] | None = None
+
+    def race(self, seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        card = self
+
+        class Graph:
+            def capture_begin(self, **options: Any) -> None:
+                assert card.capturing is None
+                self.seconds = card.capturing = []
+
+            def capture_end(self) -> None:
+                card.capturing = None
+
+            def replay(self) -> None:
+                card.now += sum(self.seconds)
+
+            def reset(self) -> None:
+                self.seconds = []
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None: ...
+
+            def record(self) -> None:
+                self.at = card.now
+
+            def synchronize(self) -> None: ...
+
+            def elapsed_time(self, other: Event) -> float:
+                return (other.at - self.at) * 1e3
+
+        def call(a: float, b: float, cost: float) -> torch.Tensor:
+            assert card.capturing is not None
+            card.capturing.append(cost)
+            return torch.empty(0)
+
+        nothing = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
+        for name, value in {
+            "Stream": lambda: nothing,
+            "current_stream": lambda: nothing,
+            "stream": lambda stream: nullcontext(),
+            "graph_pool_handle": lambda: None,
+            "Event": Event,
+            "CUDAGraph": Graph,
+            "_sleep": lambda cycles: None,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        calls: list[Any] = [partial(call, cost=one) for one in seconds]
+        return tuned._race(calls, [(0.0, 0.0)] * 3)  # type: ignore[list-item]
+
+
+def test_a_race_times_the_fastest_and_torchs_own_call_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = [5e-6, 9e-6, 4e-6, 8e-6, 3e-6, 7e-6, 6e-6]
+    found = MadeUpCard().race(costs, monkeypatch)
+    again = [0, 2, 4, 6]  # torch's own, first in the list, is among the four fastest here
+    assert [place for place, seconds in enumerate(found) if seconds != math.inf] == again
+    assert [found[place] for place in again] == pytest.approx([3 * costs[place] for place in again])
+    slowest_first = MadeUpCard().race([9e-6, 8e-6, 3e-6, 4e-6, 5e-6, 6e-6, 7e-6], monkeypatch)
+    assert [place for place, seconds in enumerate(slowest_first) if seconds != math.inf] == [0, 2, 3, 4, 5]
 
 
 @pytest.mark.gpu

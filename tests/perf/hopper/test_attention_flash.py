@@ -9,7 +9,7 @@ import pytest
 from perfsuite import Attention, Perf
 from perfsuite.problems.flash_rival import missing
 
-TOKENS, HEADS, HEAD_DIM = 16384, 16, 128
+TOKENS = 16384
 
 pytestmark = [
     pytest.mark.gpu(min_capability=(9, 0)),
@@ -27,6 +27,9 @@ def _package(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(("heads", "head_dim"), [(32, 64), (16, 128), (8, 256)], ids=["d64", "d128", "d256"])
 @pytest.mark.parametrize("length", [512, 1024, 2048, 4096, 8192, 16384])
-def test_sixteen_thousand_tokens(length: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
-    perf(Attention(TOKENS // length, HEADS, length, HEAD_DIM, causal=causal), ops.flash_attention)
+def test_sixteen_thousand_tokens(
+    length: int, heads: int, head_dim: int, causal: bool, perf: Perf, ops: ModuleType
+) -> None:
+    perf(Attention(TOKENS // length, heads, length, head_dim, causal=causal), ops.flash_attention)
