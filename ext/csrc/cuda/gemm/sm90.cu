@@ -60,6 +60,19 @@ uint32_t prefetch_bytes(const Operand& operand) {
                                                                                 : 0;
 }
 
+// The weights' first k blocks, for L2, and when the next grid may begin with its own: of 128 to 2048 bytes along k that were
+// tried for each, these were best or near it for nearly all of 20 products (docs/ladder-gemm-hopper.md).
+void fetch_ahead(KernelArguments& arguments, const Kernel& kernel, const Operand& weights) {
+  constexpr int ahead_k = 256, late_k = 128;
+  arguments.ahead = weights.pointer;
+  arguments.ahead_stride = weights.stride() * 2;
+  arguments.ahead_lines = static_cast<int>(weights.outer());
+  arguments.ahead_line_bytes = weights.inner() * 2;
+  arguments.ahead_blocks = std::max(ahead_k / kernel.tile_k, 1);
+  arguments.ahead_q = !kernel.swap;
+  arguments.late_blocks = late_k / kernel.tile_k;
+}
+
 constexpr int max_kernels = 512;
 
 // Raises the dynamic shared memory limit, once a kernel and device.
@@ -190,6 +203,7 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
     const int bytes = element_bytes(g.out_type);
     arguments.vector_store = reinterpret_cast<uintptr_t>(g.out) % 16 == 0 && static_cast<int64_t>(g.n) * bytes % 16 == 0;
     grid = tiles * plan.split;
+    if (fetches_ahead(g, kernel)) fetch_ahead(arguments, kernel, operand_b(g));
   }
   const int in_flight = kernel.persistent ? static_cast<int>(grid / cluster)
                                           : std::max(1, sms * kernel.blocks_per_sm / plan.split);

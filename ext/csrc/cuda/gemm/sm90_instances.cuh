@@ -21,12 +21,13 @@ Kernel persistent_kernel(const char* name) {
           Tile::m,   Tile::n,
           Tile::k,   Tile::stages,
           Tile::threads,
-          persistent_shared_bytes<Tile, BlocksPerSm>(), BlocksPerSm};
+          persistent_shared_bytes<Tile, BlocksPerSm>(), BlocksPerSm,
+          0};
 }
 
 template <typename Tile, bool Swap, int BlocksPerSm>
 Kernel split_kernel(const char* name) {
-  static_assert(split_shared_bytes<Tile, Swap>() <= shared_bytes_a_block(BlocksPerSm));
+  static_assert(split_shared_bytes<Tile, Swap, BlocksPerSm>() <= shared_bytes_a_block(BlocksPerSm));
   return {name,      reinterpret_cast<const void*>(&split_gemm<Tile, Swap, BlocksPerSm>),
           scalar_type<typename Tile::T>,
           Tile::p_mn_major != 0, Tile::q_mn_major != 0,
@@ -34,7 +35,8 @@ Kernel split_kernel(const char* name) {
           Tile::m,   Tile::n,
           Tile::k,   Tile::stages,
           Tile::threads,
-          split_shared_bytes<Tile, Swap>(), BlocksPerSm};
+          split_shared_bytes<Tile, Swap, BlocksPerSm>(), BlocksPerSm,
+          possible_splits<Tile, Swap, BlocksPerSm>()};
 }
 
 // Names: tile m x n x k / stages, then the storage of P and of Q, k for K-major and m for MN-major.
@@ -53,6 +55,10 @@ Kernel split_kernel(const char* name) {
       split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>, false, BLOCKS>("split " #M "x" #N "x" #K "/" #STAGES " km"), \
       split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, false, BLOCKS>("split " #M "x" #N "x" #K "/" #STAGES " mk"), \
       split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, false, BLOCKS>("split " #M "x" #N "x" #K "/" #STAGES " mm")
+
+// For weights stored n x k, as linear layers have them, where a row of out is one tile high.
+#define CUDA_LLM_OPS_SPLIT_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
+  split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("split " #M "x" #N "x" #K "/" #STAGES " kk")
 
 // P is the weights, of either storage; Q, the few rows of `a`, is K-major.
 #define CUDA_LLM_OPS_SKINNY(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                        \
@@ -80,7 +86,7 @@ KernelList persistent_list() {
 template <typename T>
 KernelList split_list() {
   static const Kernel kernels[] = {
-      CUDA_LLM_OPS_SPLIT(T, 64, 64, 64, 6, 1, 2),
+      CUDA_LLM_OPS_SPLIT(T, 64, 64, 64, 7, 1, 2),
       CUDA_LLM_OPS_SPLIT(T, 64, 64, 128, 3, 1, 2),
       CUDA_LLM_OPS_SPLIT(T, 128, 128, 128, 3, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 64, 128, 64, 4, 1, 2),
@@ -89,6 +95,9 @@ KernelList split_list() {
       CUDA_LLM_OPS_SPLIT(T, 128, 96, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 128, 128, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 64, 256, 64, 5, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 224, 64, 6, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 96, 64, 5, 1, 2),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 64, 64, 14, 1, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }

@@ -99,6 +99,24 @@ __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t sh
   }
 }
 
+// Fetches into L2 what a block loads first of the operand that is read once: `Extent` rows (columns) from mn, k blocks from
+// `block` on. By the load path, which is idle then: TMA would take as long as for loads.
+template <int Extent, int TileK, int MnMajor>
+__device__ __forceinline__ void fetch_ahead(const KernelArguments& arguments, int mn, int block, int thread,
+                                            int threads) {
+  const int blocks = min(arguments.ahead_blocks, arguments.k_blocks - block);
+  const int first_line = MnMajor ? block * TileK : mn;
+  const int64_t first = int64_t{2} * (MnMajor ? mn : block * TileK);  // byte of a line
+  const int lines = min(MnMajor ? blocks * TileK : Extent, arguments.ahead_lines - first_line);
+  const int64_t bytes = min(int64_t{2} * (MnMajor ? Extent : blocks * TileK), arguments.ahead_line_bytes - first);
+  const uint8_t* const from = static_cast<const uint8_t*>(arguments.ahead) + first_line * arguments.ahead_stride + first;
+  const int pieces = static_cast<int>((bytes + 127) / 128);
+  for (int i = thread; i < lines * pieces; i += threads) {
+    const int line = i / pieces;
+    ptx::prefetch_l2(from + line * arguments.ahead_stride + (i - line * pieces) * 128);
+  }
+}
+
 // A warp's share of fetching an operand into L2, in pieces of `piece` bytes over the whole grid. TMA's boxes ask for 128
 // bytes of each of many rows, which memory serves slowly; here it reads along its pages.
 __device__ __forceinline__ void prefetch_operand(const void* operand, uint32_t bytes) {

@@ -25,6 +25,10 @@ std::string plan_name(const Plan& plan);
 // Every plan that computes this product. `kernel` is nullptr in none.
 std::vector<Plan> possible_plans(const GemmArguments& arguments);
 
+// Whether the kernel reads b once and that takes long enough for the next grid to begin with fetching what it reads first
+// (sm90_split.cuh).
+bool fetches_ahead(const GemmArguments& arguments, const Kernel& kernel);
+
 // The cost model: microseconds, for a card of `sms` multiprocessors.
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms);
 

@@ -7,12 +7,13 @@
 //                  thread
 //
 //   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [full][empty][arrived];  then, in the place of the stages,
-//                  [own: S slices][received: S slices], once all readers of the stages have done
+//                  [own: S slices][received: S - 1 slices], once all readers of the stages have done
 //   slice          lines x length float32. Usual: the owned rows of D, tile_n long.  swap (D is out transposed): tile_n
 //                  lines, one a row of out, as long as there are owned rows of D; so a store runs along out's rows
 //
-// Several blocks share an SM: the loads of one hide the start and end of another, of this grid or the next one (which
-// starts early, see griddepcontrol.cuh, and fetches its first k blocks into L2 while this one ends).
+// Several blocks share an SM: the loads of one hide the start and end of another, of this grid or the next one. That
+// starts early (griddepcontrol.cuh): at once; or, where weights are read once, when the last loads of this one are under
+// way, and then it fetches its first k blocks into L2, so that memory has work while this one ends.
 #pragma once
 
 #include "sm90_mainloop.cuh"
@@ -26,22 +27,42 @@ __host__ __device__ constexpr int line_padding(bool swap) { return swap ? 4 : 8;
 // Rows of D that one block of a split owns: a multiple of 8, so that 16-byte stores do not straddle owners.
 __host__ __device__ constexpr int owned_rows(int tile_m, int split) { return ((tile_m + split - 1) / split + 7) / 8 * 8; }
 
+// What a block needs for its own parts and for those that it receives.
 template <typename Tile, bool Swap>
-__host__ __device__ constexpr int parts_bytes() {
-  int most = 0;
-  for (const int split : {1, 2, 3, 4, 8}) {  // of sm90_kernels.h
-    const int owned = owned_rows(Tile::m, split);
-    const int lines = Swap ? Tile::n : owned, length = Swap ? owned : Tile::n;
-    const int bytes = (split > 1 ? 2 : 1) * split * lines * (length + line_padding(Swap)) * 4;
-    most = bytes > most ? bytes : most;
+__host__ __device__ constexpr int parts_bytes(int split) {
+  const int owned = owned_rows(Tile::m, split);
+  const int lines = Swap ? Tile::n : owned, length = Swap ? owned : Tile::n;
+  return (2 * split - 1) * lines * (length + line_padding(Swap)) * 4;
+}
+
+template <typename Tile>
+__host__ __device__ constexpr int barrier_bytes() { return Tile::stages * 16 + 8; }
+
+// The splits of sm90_kernels.h whose parts fit, as bits.
+template <typename Tile, bool Swap, int BlocksPerSm>
+__host__ __device__ constexpr int possible_splits() {
+  int possible = 0;
+  for (const int split : {1, 2, 3, 4, 8}) {
+    const int needed = parts_bytes<Tile, Swap>(split) + barrier_bytes<Tile>();
+    if (needed <= 233472 / BlocksPerSm - 1024) possible |= 1 << split;
+  }
+  return possible;
+}
+
+// The place of the stages and then of the parts, before the barriers.
+template <typename Tile, bool Swap, int BlocksPerSm>
+__host__ __device__ constexpr int ring_bytes() {
+  int most = Tile::stages * Tile::stage_bytes;
+  for (const int split : {1, 2, 3, 4, 8}) {
+    const int parts = parts_bytes<Tile, Swap>(split);
+    if ((possible_splits<Tile, Swap, BlocksPerSm>() >> split & 1) != 0 && parts > most) most = parts;
   }
   return most;
 }
 
-template <typename Tile, bool Swap>
+template <typename Tile, bool Swap, int BlocksPerSm>
 __host__ __device__ constexpr int split_shared_bytes() {
-  const int stages = Tile::stages * Tile::stage_bytes, parts = parts_bytes<Tile, Swap>();
-  return (stages > parts ? stages : parts) + Tile::stages * 16 + 8;
+  return ring_bytes<Tile, Swap, BlocksPerSm>() + barrier_bytes<Tile>();
 }
 
 // A scheduler has 512 registers a lane, and up to one warp more than there are warpgroups of each block.
@@ -100,7 +121,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
   using T = typename Tile::T;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   const uint32_t stages = ptx::shared_address(shared_memory);
-  const uint32_t full = stages + split_shared_bytes<Tile, Swap>() - (Tile::stages * 16 + 8);
+  const uint32_t full = stages + ring_bytes<Tile, Swap, BlocksPerSm>();
   const uint32_t empty = full + Tile::stages * 8;
   const uint32_t arrived = empty + Tile::stages * 8;
 
@@ -135,7 +156,17 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
     if (split > 1) ptx::mbarrier_arrive_expect_tx(arrived, (split - 1) * slice_bytes);
   }
   __syncthreads();
-  ptx::griddepcontrol_launch_dependents();
+  if (arguments.ahead_blocks > 0 && warp < Tile::warpgroups * 4) {
+    constexpr int threads = Tile::warpgroups * 128;
+    if (arguments.ahead_q) {
+      fetch_ahead<Tile::n, Tile::k, Tile::q_mn_major>(arguments, n, first_block, threadIdx.x, threads);
+    } else {
+      fetch_ahead<Tile::m, Tile::k, Tile::p_mn_major>(arguments, m, first_block, threadIdx.x, threads);
+    }
+  }
+  // The first block of which the producer lets the next grid start; none, or one before the first: at once.
+  const int late_block = arguments.late_blocks < 0 ? -1 : last_block - 1 - arguments.late_blocks;
+  if (late_block < first_block) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
 
   if (warp == Tile::warpgroups * 4) {
@@ -143,6 +174,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
       Position at;
       const int p_batch = arguments.p_batched ? where.batch : 0, q_batch = arguments.q_batched ? where.batch : 0;
       for (int block = first_block; block < last_block; ++block) {
+        if (block == late_block) ptx::griddepcontrol_launch_dependents();
         const uint32_t stage = stages + at.stage * Tile::stage_bytes;
         ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
         ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
@@ -212,14 +244,14 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
       }
     }
   }
-  const uint32_t received = stages + split * slice_bytes;
+  const uint32_t received = stages + split * slice_bytes;  // parts in the order of their blocks, without this one's
   if (split > 1) {
     ptx::fence_proxy_async_shared();
     ptx::barrier_cluster_wait();
     ptx::bar_sync(1, Tile::warpgroups * 128);
     if (threadIdx.x < split && threadIdx.x != rank) {
       const int owner = threadIdx.x;
-      ptx::bulk_copy_to_cluster(ptx::mapa(received + rank * slice_bytes, owner), stages + owner * slice_bytes,
+      ptx::bulk_copy_to_cluster(ptx::mapa(received + (rank - (rank > owner)) * slice_bytes, owner), stages + owner * slice_bytes,
                                 slice_bytes, ptx::mapa(arrived, owner));
     }
     ptx::mbarrier_wait(arrived, 0);
@@ -250,7 +282,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
 #pragma unroll
       for (int e = 0; e < 8; ++e) value[u][e] = 0.0f;
       for (int s = 0; s < split; ++s) {
-        const int slice = s == rank ? rank : split + s;
+        const int slice = s == rank ? rank : split + s - (s > rank);
         const float4* const from =
             reinterpret_cast<const float4*>(shared_memory + slice * slice_bytes + (safe_line * pitch + chunk * 8) * 4);
         const float4 low = from[0], high = from[1];
