@@ -14,18 +14,26 @@ using FamilyFunction = flash::Family (*)();
 
 // By head_dim, smallest first.
 constexpr FamilyFunction families[] = {
-    flash::family_64,  flash::family_64_tall, flash::family_80,  flash::family_96,
-    flash::family_112, flash::family_128,     flash::family_144, flash::family_160,
-    flash::family_192, flash::family_256,     flash::family_copied_narrow, flash::family_copied_wide,
+    flash::family_64,
+    flash::family_64_tall,
+    flash::family_80,
+    flash::family_96,
+    flash::family_112,
+    flash::family_128,
+    flash::family_144,
+    flash::family_160,
+    flash::family_192,
+    flash::family_256,
+    flash::family_realigned_narrow,
+    flash::family_realigned_wide,
+    flash::family_realigned_widest,
 };
 
-// The largest head_dim whose rows are worth copying by words of 8 bytes, and of 4.
-constexpr int most_copied = 192, most_copied_narrow = 112;
+// The largest head_dim whose rows are worth realigning.
+constexpr int most_realigned = 192;
 
 bool takes(const AttentionArguments& a) {
-  if (flash::describable(a)) return a.head_dim <= 256;
-  const int alignment = flash::alignment(a);
-  return alignment >= 4 && a.head_dim <= (alignment >= 8 ? most_copied : most_copied_narrow);
+  return a.head_dim <= (flash::describable(a) ? 256 : most_realigned);
 }
 
 }  // namespace
@@ -39,14 +47,14 @@ bool flash_attention_supported(const AttentionArguments& arguments) {
 
 const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
   const int multiprocessors = current_device_or_none().multiprocessors;
-  const bool copied = !flash::describable(arguments);
+  const bool realigned = !flash::describable(arguments);
   const flash::Instance* best = nullptr;
   flash::Plan best_plan{};
   for (const FamilyFunction function : families) {
     const flash::Family family = function();
     for (int i = 0; i < family.count; ++i) {
       const flash::Instance& instance = family.instances[i];
-      if (instance.type != arguments.type || instance.copied != copied || instance.head_dim < arguments.head_dim ||
+      if (instance.type != arguments.type || instance.realigned != realigned || instance.head_dim < arguments.head_dim ||
           (best != nullptr && instance.head_dim > best->head_dim)) {
         continue;
       }

@@ -31,7 +31,7 @@ enum : unsigned {
   q_registers = 4,  // the queries are multiplied from registers, and their shared memory is free at once
   paired = 8,       // two blocks of a cluster take neighbouring tiles and load half of each K and V for both
   summed = 32,      // V has a column of ones more: the product sums the weights
-  copied = 16,      // the producer warps copy rows at a multiple of 4 bytes, which TMA cannot read
+  realigned = 16,   // the producer warps shift rows that start anywhere to where they belong
 };
 
 // Compile-time shape of a kernel.
@@ -41,7 +41,7 @@ struct Config {
   static constexpr int head_dim = HeadDim, block_n = BlockN, consumers = Consumers, stages = Stages;
   static constexpr bool ping_pong = Ways & flash::ping_pong, split_keys = Ways & flash::split_keys;
   static constexpr bool q_registers = Ways & flash::q_registers;
-  static constexpr bool copied = Ways & flash::copied, summed = Ways & flash::summed;
+  static constexpr bool realigned = Ways & flash::realigned, summed = Ways & flash::summed;
   static constexpr int v_columns = HeadDim + (summed ? 8 : 0);
   static constexpr int ones_bytes = summed ? 16 * 128 : 0;  // a panel of 16 rows
   static constexpr int cluster = Ways & flash::paired ? 2 : 1;
@@ -49,29 +49,40 @@ struct Config {
   static constexpr int block_m = split_keys ? 64 : 64 * Consumers;
   static constexpr int q_tiles = split_keys ? 1 : Consumers;
   static constexpr int threads = Consumers * 128 + 128;
-  static constexpr int producer_registers = Consumers == 3 ? 32 : copied ? 72 : cluster > 1 ? 40 : 24;
-  static constexpr int consumer_registers = Consumers == 3 ? 160 : copied ? 216 : cluster > 1 ? 232 : 240;
-  static constexpr int q_bytes = panels * 64 * 128;       // one warpgroup's
-  static constexpr int kv_bytes = panels * BlockN * 128;  // one stage of K or V
+  static constexpr int producer_registers =
+      Consumers == 3 ? 32 : realigned ? (HeadDim > 136 ? 88 : 56) : cluster > 1 ? 40 : 24;
+  static constexpr int consumer_registers =
+      Consumers == 3 ? 160 : realigned ? (HeadDim > 136 ? 208 : 224) : cluster > 1 ? 232 : 240;
+  static constexpr int steps = (HeadDim + 15) / 16;  // of 16 columns that the scores' product takes
+  // 16-byte chunks of a row in shared memory.
+  static constexpr int k_chunks = realigned ? 2 * steps : 8 * panels, v_chunks = realigned ? HeadDim / 8 : 8 * panels;
+  static constexpr int q_bytes = k_chunks * 64 * 16;       // one warpgroup's
+  static constexpr int k_bytes = k_chunks * BlockN * 16;   // one stage of K
+  static constexpr int v_bytes = v_chunks * BlockN * 16;   // one stage of V
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
-  static constexpr int staging_pitch = 66;  // elements: 33 words, so that neither rows nor columns share a bank
-  static constexpr int staging_bytes = copied ? Consumers * 64 * staging_pitch * 2 : 0;
-  static constexpr int barriers = 2 * q_tiles + 4 * Stages;
-  static constexpr int shared_bytes =
-      1024 + q_tiles * q_bytes + 2 * Stages * kv_bytes + combine_bytes + staging_bytes + ones_bytes + barriers * 8;
-  static_assert(HeadDim % 16 == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
+  static constexpr int realign_passes = BlockN / cluster / 64;  // of 64 rows each, in a tile of K or V
+  // Raw rows, one after the other or each by itself; behind them zeros for rows that are not there.
+  static constexpr int raw_pitch = (v_chunks + 1 | 1) * 16, raw_bytes = realigned ? 64 * raw_pitch : 0;
+  static constexpr int zeros_bytes = realigned ? (v_chunks / 4 + 2) * 16 : 0;
+  static constexpr int barriers = 2 * q_tiles + 4 * Stages + (realigned ? 2 : 0);
+  static constexpr int shared_bytes = 1024 + q_tiles * q_bytes + Stages * (k_bytes + v_bytes) + combine_bytes +
+                                      ones_bytes + zeros_bytes + 2 * raw_bytes + barriers * 8;
+  static_assert(HeadDim % (realigned ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
+  static_assert(!realigned || (BlockN / cluster % 64 == 0 && Consumers == 2 && Stages == 2 && !summed && !split_keys));
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
+  // Of the 65536 registers at launch, a multiple of 8 a thread: setmaxnreg would wait for ever for more.
+  static_assert(producer_registers + Consumers * consumer_registers <= 65536 / threads / 8 * 8 * (Consumers + 1));
   // A warpgroup waits for the K of its next block but one before it lets go of a V: when it takes every other block,
   // fewer stages deadlock.
   static_assert(Stages >= (split_keys ? 4 : 2));
   static_assert(!summed || (HeadDim == 64 && !split_keys));
-  static_assert(!split_keys || (!ping_pong && cluster == 1 && !copied));
-  static_assert(!copied || (cluster == 1 && Consumers == 2));
+  static_assert(!split_keys || (!ping_pong && cluster == 1));
 };
 
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups, and the hand-over when keys are split.
 constexpr uint32_t turn_barrier = 1, combine_full_barrier = 6, combine_empty_barrier = 7;
+constexpr uint32_t realign_barrier = 8;  // and the next: each the two warps that share raw rows
 
 struct Tile {
   int m, head, batch;
@@ -133,17 +144,18 @@ __device__ __forceinline__ uint32_t ring_parity(uint32_t count) { return count /
 
 template <typename C>
 struct Layout {
-  uint32_t q, k, v, ones, combine, staging, barriers;
+  uint32_t q, k, v, ones, combine, zeros, raw, barriers;
 
-  __device__ __forceinline__ explicit Layout(const void* raw) {
-    const uint32_t base = (ptx::shared_address(raw) + 1023u) & ~1023u;
+  __device__ __forceinline__ explicit Layout(const void* memory) {
+    const uint32_t base = (ptx::shared_address(memory) + 1023u) & ~1023u;
     q = base;
     k = q + C::q_tiles * C::q_bytes;
-    v = k + C::stages * C::kv_bytes;
-    ones = v + C::stages * C::kv_bytes;
+    v = k + C::stages * C::k_bytes;
+    ones = v + C::stages * C::v_bytes;
     combine = ones + C::ones_bytes;
-    staging = combine + C::combine_bytes;
-    barriers = staging + C::staging_bytes;
+    zeros = combine + C::combine_bytes;
+    raw = zeros + C::zeros_bytes;
+    barriers = raw + 2 * C::raw_bytes;
   }
   __device__ __forceinline__ uint32_t q_full(int i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t q_empty(int i) const { return barriers + (C::q_tiles + i) * 8; }
@@ -151,6 +163,7 @@ struct Layout {
   __device__ __forceinline__ uint32_t k_empty(int s) const { return k_full(s) + C::stages * 8; }
   __device__ __forceinline__ uint32_t v_full(int s) const { return k_full(s) + 2 * C::stages * 8; }
   __device__ __forceinline__ uint32_t v_empty(int s) const { return k_full(s) + 3 * C::stages * 8; }
+  __device__ __forceinline__ uint32_t raw_full(int i) const { return k_full(0) + (4 * C::stages + i) * 8; }
 };
 
 // The block's place in its cluster.
@@ -174,7 +187,7 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
     const int blocks = key_blocks<C::block_n>(p, min((tile.m + 1) * (C::block_m * C::cluster), p.seq_q));
     const int kv_head = tile.head / p.group;
     load_k((blocks - 1) * C::block_n, kv_head, tile.batch);
-#pragma unroll(C::copied ? 1 : C::q_tiles)
+#pragma unroll
     for (int w = 0; w < C::q_tiles; ++w) load_q(w, row + w * 64, tile.head, tile.batch);
     // Scores run one block ahead of the product with V, so K leads by one.
     for (int j = blocks - 2; j >= 0; --j) {
@@ -197,7 +210,7 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
     } else {
       ptx::mbarrier_wait_cluster(empty, parity);
     }
-    ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
+    ptx::mbarrier_arrive_expect_tx(full, C::k_bytes);
 #pragma unroll
     for (int panel = 0; panel < C::panels; ++panel) {
       const uint32_t to = tile + panel * (C::block_n * 128) + share * 128;
@@ -210,13 +223,13 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
   };
   const auto load_k = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(k_count), parity = ring_parity<C::stages>(k_count) ^ 1;
-    load_kv(&p.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row, head,
+    load_kv(&p.k, shared.k + stage * C::k_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row, head,
             batch);
     ++k_count;
   };
   const auto load_v = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(v_count), parity = ring_parity<C::stages>(v_count) ^ 1;
-    load_kv(&p.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row, head,
+    load_kv(&p.v, shared.v + stage * C::v_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row, head,
             batch);
     ++v_count;
   };
@@ -235,7 +248,7 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
 
-#include "sm90_copy.cuh"
+#include "sm90_realign.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
@@ -244,7 +257,7 @@ template <typename C>
 struct Consumer {
   using T = typename C::T;
   using Weights = uint32_t[C::block_n / 16][4];  // packed to 16 bits: A fragments of 16 keys each
-  static constexpr int n = C::block_n, d = C::head_dim;
+  static constexpr int n = C::block_n, d = C::head_dim, steps = C::steps;
   static constexpr int step = C::split_keys ? 2 : 1;  // from a block to this warpgroup's next
 
   const Parameters& p;
@@ -253,7 +266,7 @@ struct Consumer {
   const int lane;
   float o[C::v_columns / 2];
   RowState state;
-  uint32_t q_fragments[C::q_registers ? d / 16 : 1][4];  // of this warpgroup's queries
+  uint32_t q_fragments[C::q_registers ? steps : 1][4];  // of this warpgroup's queries
 
   __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, int warp_group)
       : p(parameters), shared(layout), group(warp_group), lane(threadIdx.x % 32) {}
@@ -275,22 +288,34 @@ struct Consumer {
     ptx::mbarrier_wait(shared.k_full(ring_stage<C::stages>(count)), ring_parity<C::stages>(count));
   }
 
+  static constexpr uint64_t swizzled = uint64_t{3} << 62;  // of a descriptor: 0 for core matrices without swizzle
+
+  // Of Q or K: in panels, or realigned.
+  static __device__ __forceinline__ uint64_t descriptor_of_rows(uint32_t tile) {
+    if constexpr (C::realigned) return ptx::matrix_descriptor(tile, 128, C::k_chunks * 128) & ~swizzled;
+    return ptx::k_major_descriptor(tile);
+  }
+
   // s = q k^T of the ring's K tile `count`, which has arrived; one committed group.
   __device__ __forceinline__ void issue_scores(float (&s)[n / 2], uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
-    const uint64_t q = ptx::k_major_descriptor(shared.q + (C::split_keys ? 0 : group) * C::q_bytes);
-    const uint64_t k = ptx::k_major_descriptor(shared.k + stage * C::kv_bytes);
+    const uint64_t q = descriptor_of_rows(shared.q + (C::split_keys ? 0 : group) * C::q_bytes);
+    const uint64_t k = descriptor_of_rows(shared.k + stage * C::k_bytes);
     wait_turn();
     ptx::wgmma_fence_operand(s);
     if constexpr (C::q_registers) {
 #pragma unroll
-      for (int i = 0; i < d / 16; ++i) ptx::wgmma_fence_operand(q_fragments[i]);
+      for (int i = 0; i < steps; ++i) ptx::wgmma_fence_operand(q_fragments[i]);
     }
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < d / 16; ++i) {
+    for (int i = 0; i < steps; ++i) {
       const int panel = i / 4, within = i % 4 * 2;
-      if constexpr (C::q_registers) {
+      if constexpr (C::realigned && C::q_registers) {
+        ptx::Wgmma<n>::template rs<T, 0>(s, q_fragments[i], k + i * 16, i != 0);
+      } else if constexpr (C::realigned) {
+        ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + i * 16, k + i * 16, i != 0);
+      } else if constexpr (C::q_registers) {
         ptx::Wgmma<n>::template rs<T, 0>(s, q_fragments[i], k + panel * (n * 8) + within, i != 0);
       } else {
         ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + panel * 512 + within, k + panel * (n * 8) + within, i != 0);
@@ -303,10 +328,11 @@ struct Consumer {
   __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
     ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
-    const uint32_t tile = shared.v + stage * C::kv_bytes;
+    const uint32_t tile = shared.v + stage * C::v_bytes;
     // With a column of ones, the next panel is that of the ones, of every 16 rows the same.
-    const uint64_t v = ptx::matrix_descriptor(tile, C::summed ? shared.ones - tile : n * 128, 1024);
-    constexpr uint64_t next = C::summed ? 128 - (uint64_t{128} << 16) : 128;
+    const uint64_t v = C::realigned ? ptx::matrix_descriptor(tile, C::v_chunks * 128, 128) & ~swizzled
+                                    : ptx::matrix_descriptor(tile, C::summed ? shared.ones - tile : n * 128, 1024);
+    constexpr uint64_t next = C::realigned ? C::v_chunks * 16 : C::summed ? 128 - (uint64_t{128} << 16) : 128;
     ptx::wgmma_fence_operand(o);
 #pragma unroll
     for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(weights[i]);
@@ -336,6 +362,7 @@ struct Consumer {
   // The query, of this warpgroup's 64, whose scores are in this thread's registers: the first or second of its rows.
   __device__ __forceinline__ int row(int h) const {
     const int warp = threadIdx.x % 128 / 32;
+    if constexpr (C::realigned) return lane / 4 * 8 + warp * 2 + h;  // realigned_row() of the same place
     return warp * 16 + lane / 4 + h * 8;
   }
 
@@ -343,10 +370,10 @@ struct Consumer {
   __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row) const {
     const int unmasked = p.causal ? min(p.seq_kv, first_row + 1) : p.seq_kv;
     if ((j + 1) * n > unmasked) {
-      const int first_key = j * n + lane % 4 * 2;
+      const int first_key = j * n + (C::realigned ? realigned_row(lane % 4 * 2) : lane % 4 * 2);
       const int limit0 = p.causal ? min(p.seq_kv, first_row + row(0) + 1) : p.seq_kv;
       const int limit1 = p.causal ? min(p.seq_kv, first_row + row(1) + 1) : p.seq_kv;
-      mask_scores(s, limit0 - first_key, limit1 - first_key);
+      mask_scores<C::realigned>(s, limit0 - first_key, limit1 - first_key);
     }
   }
 
@@ -446,10 +473,13 @@ struct Consumer {
       q_parity ^= 1;
       if constexpr (C::q_registers) {
         const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
-        const uint32_t from = shared.q + tile_group * C::q_bytes + row * 128;
+        const uint32_t tile = shared.q + tile_group * C::q_bytes;
+        const uint32_t from = C::realigned ? tile + row / 8 * (C::k_chunks * 128) + row % 8 * 16 : tile + row * 128;
 #pragma unroll
-        for (int i = 0; i < d / 16; ++i) {
-          ptx::ldmatrix_x4(q_fragments[i], from + i / 4 * 8192 + ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16);
+        for (int i = 0; i < steps; ++i) {
+          const uint32_t chunk =
+              C::realigned ? (i * 2 + lane / 16) * 128 : i / 4 * 8192 + ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16;
+          ptx::ldmatrix_x4(q_fragments[i], from + chunk);
         }
         release_q();
       }
@@ -522,7 +552,7 @@ struct Consumer {
   // Normalises and writes.
   __device__ __forceinline__ void store(const Tile& tile, int first_row) {
     T* const head = static_cast<T*>(p.out) + tile.batch * p.out_batch + tile.head * p.out_head;
-    if constexpr (C::copied) {
+    if constexpr (C::realigned) {
       store_rows(head, first_row);
     } else {
       store_aligned(head, first_row);
@@ -558,47 +588,37 @@ struct Consumer {
     }
   }
 
-  // Rows of any alignment: 64 columns at a time through this warp's shared memory, then elements side by side.
+  // Rows of any alignment, in words of two elements where the row's alignment puts them: where it begins in the middle of
+  // a word, each lane joins its second element and the next lane's first.
   __device__ __forceinline__ void store_rows(T* head, int first_row) {
-    const uint32_t mine = shared.staging + threadIdx.x / 32 * (16 * C::staging_pitch * 2);
-    const int warp = threadIdx.x % 128 / 32;
-    const float factor[2] = {row_factor(0), row_factor(1)};
+    const int quad = lane % 4, next = lane / 4 * 4 + (quad + 1) % 4;
 #pragma unroll
-    for (int first = 0; first < d; first += 64) {
-      constexpr int words = C::staging_pitch / 2;
+    for (int h = 0; h < 2; ++h) {
+      const float factor = row_factor(h);
+      const int at = first_row + row(h);
+      uint16_t* const to = reinterpret_cast<uint16_t*>(head + at * p.out_seq);
+      const bool inside = at < p.seq_q, odd = reinterpret_cast<uint64_t>(to) & 2;
+      uint32_t mine = pack(T{}, o[2 * h] * factor, o[2 * h + 1] * factor);
+      if (inside && odd && quad == 0) to[0] = static_cast<uint16_t>(mine);
 #pragma unroll
-      for (int g = 0; g < 8 && first + 8 * g < d; ++g) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int e = (first / 8 + g) * 4 + 2 * h;
-          store_shared(mine + ((lane / 4 + 8 * h) * words + g * 4 + lane % 4) * 4,
-                       pack(T{}, o[e] * factor[h], o[e + 1] * factor[h]));
+      for (int g = 0; g < d / 8; ++g) {
+        uint32_t later = 0;  // of the next group
+        if (g + 1 < d / 8) later = pack(T{}, o[4 * (g + 1) + 2 * h] * factor, o[4 * (g + 1) + 2 * h + 1] * factor);
+        const uint32_t beside = __shfl_sync(0xffffffffu, quad == 0 ? later : mine, next);
+        const uint32_t word = odd ? __funnelshift_r(mine, beside, 16) : mine;
+        const int column = 8 * g + 2 * quad + odd;
+        if (inside && column + 1 < p.head_dim) {
+          *reinterpret_cast<uint32_t*>(to + column) = word;
+        } else if (inside && column < p.head_dim) {
+          to[column] = static_cast<uint16_t>(word);
         }
+        mine = later;
       }
-      __syncwarp();
-#pragma unroll 4
-      for (int r = 0; r < 16; ++r) {
-        const int at = first_row + warp * 16 + r;
-        if (at < p.seq_q) {
-          T* const to = head + at * p.out_seq;
-#pragma unroll
-          for (int c = 0; c < 2 && first + 32 * c < d; ++c) {
-            const int column = first + 32 * c + lane;
-            if (column < p.head_dim) {
-              reinterpret_cast<uint16_t*>(to)[column] = load_shared_16(mine + r * (words * 4) + (32 * c + lane) * 2);
-            }
-          }
-        }
-      }
-      __syncwarp();
     }
   }
 
   static __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
     *static_cast<uint32_t*>(__cvta_shared_to_generic(address)) = value;
-  }
-  static __device__ __forceinline__ uint16_t load_shared_16(uint32_t address) {
-    return *static_cast<const uint16_t*>(__cvta_shared_to_generic(address));
   }
 
   // x[i] of lane q becomes x[q] of lane i, within each four lanes.
@@ -624,14 +644,15 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   const Layout<C> shared(raw);
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp == 0 && ptx::elect_sync()) {
-    if constexpr (!C::copied) {
+    if constexpr (!C::realigned) {
       ptx::prefetch_tensormap(&p.q);
       ptx::prefetch_tensormap(&p.k);
       ptx::prefetch_tensormap(&p.v);
     }
-    constexpr int writers = C::copied ? 4 : 1;
+    constexpr int q_writers = C::realigned ? 2 : 1;
+    constexpr int writers = C::realigned ? 2 * C::realign_passes : 1;
     for (int w = 0; w < C::q_tiles; ++w) {
-      ptx::mbarrier_init(shared.q_full(w), writers);
+      ptx::mbarrier_init(shared.q_full(w), q_writers);
       ptx::mbarrier_init(shared.q_empty(w), C::split_keys ? 8 : 4);
     }
     for (int s = 0; s < C::stages; ++s) {
@@ -641,7 +662,17 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       ptx::mbarrier_init(shared.v_full(s), writers);
       ptx::mbarrier_init(shared.v_empty(s), readers);
     }
+    if constexpr (C::realigned) {
+      for (int i = 0; i < 2; ++i) ptx::mbarrier_init(shared.raw_full(i), 2);
+    }
     ptx::fence_mbarrier_init();
+  }
+  if constexpr (C::realigned) {
+    // Chunks past the real head_dim are never written.
+    for (uint32_t at = shared.q + threadIdx.x * 16; at < shared.raw; at += C::threads * 16) {
+      *reinterpret_cast<uint4*>(raw + (at - ptx::shared_address(raw))) = make_uint4(0, 0, 0, 0);
+    }
+    ptx::fence_proxy_async_shared();
   }
   if constexpr (C::summed) {
     const uint32_t ones = pack(typename C::T{}, 1.0f, 1.0f);
@@ -656,8 +687,8 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   }
   if (warp >= 4 * C::consumers) {
     ptx::setmaxnreg_dec<C::producer_registers>();
-    if constexpr (C::copied) {
-      Copier<C>(p, shared, warp - 4 * C::consumers).run();
+    if constexpr (C::realigned) {
+      Realigner<C>(p, shared, warp - 4 * C::consumers).run();
     } else {
       if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
     }
@@ -682,7 +713,7 @@ inline Instance instance(const char* name, Cost cost = {}) {
           C::block_m * C::cluster,
           C::block_n,
           C::cluster,
-          C::copied,
+          C::realigned,
           C::split_keys,
           cost,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};

@@ -30,6 +30,14 @@ TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, in
   return map;
 }
 
+Rows rows_of(const void* pointer, const AttentionArguments& a, int seq, int heads, const HeadStrides& stride) {
+  int64_t last = a.head_dim;  // elements; a negative stride leads away from the end
+  if (a.batch > 1) last += std::max<int64_t>(0, (a.batch - 1) * stride.batch);
+  if (heads > 1) last += std::max<int64_t>(0, (heads - 1) * stride.head);
+  if (seq > 1) last += std::max<int64_t>(0, (seq - 1) * stride.seq);
+  return {pointer, stride.batch, stride.head, stride.seq, reinterpret_cast<uint64_t>(pointer) + last * 2};
+}
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 const char* launch_clusters(const attention::Kernel& kernel, int cluster, dim3 blocks, void** arguments,
@@ -60,7 +68,7 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   const int64_t tiles = m_tiles * batch_heads;
   const int64_t blocks = std::min<int64_t>(multiprocessors / instance.cluster, tiles);  // or clusters
   const int64_t all_keys = ceil_div(a.seq_kv, instance.block_n);
-  const bool misaligned = !instance.copied && alignment(a) < 32;
+  const bool misaligned = !instance.realigned && alignment(a) < 32;
   const int warpgroups = instance.split_keys ? 1 : instance.block_m / instance.cluster / 64;
   const double block_cost =
       (a.causal ? instance.cost.causal : instance.cost.full) * (misaligned ? instance.cost.misaligned : 1.0) *
@@ -125,10 +133,10 @@ bool describable(const AttentionArguments& a) {
 
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {
   Parameters p{};
-  if (instance.copied) {
-    p.q_rows = {a.q, a.q_stride.batch, a.q_stride.head, a.q_stride.seq};
-    p.k_rows = {a.k, a.k_stride.batch, a.k_stride.head, a.k_stride.seq};
-    p.v_rows = {a.v, a.v_stride.batch, a.v_stride.head, a.v_stride.seq};
+  if (instance.realigned) {
+    p.q_rows = rows_of(a.q, a, a.seq_q, a.heads, a.q_stride);
+    p.k_rows = rows_of(a.k, a, a.seq_kv, a.kv_heads, a.k_stride);
+    p.v_rows = rows_of(a.v, a, a.seq_kv, a.kv_heads, a.v_stride);
   } else {
     const int kv_rows = instance.block_n / instance.cluster;
     const struct {
@@ -158,7 +166,6 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.section = plan.section;
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;
-  p.wide_words = alignment(a) % 8 == 0;
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));

@@ -1,0 +1,132 @@
+"""flash_attention where rows start anywhere: odd head_dims and the like, every alignment, the ends of rows and tensors.
+
+A kernel for such rows reads whole 16-byte chunks, the ends of neighbouring rows with them, and shifts them: what lies
+beside a row must never show.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the operators need torch")
+
+import cuda_llm_ops  # noqa: E402
+import ops_reference as reference  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+dtypes = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+masks = pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+
+
+def check(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+    out = cuda_llm_ops.flash_attention(q, k, v, is_causal)
+    reference.assert_right(out, reference.attention("flash_attention", q, k, v, is_causal, None))
+    return out
+
+
+def rows(device: str, dtype: torch.dtype, shape: tuple[int, int, int, int], *, offset: int = 0, pad: int = 0) -> Tensor:
+    """Random rows that begin `offset` elements into their memory, `pad` elements apart, with NaN all around."""
+    batch, heads, seq, head_dim = shape
+    pitch = head_dim + pad
+    memory = torch.full((offset + batch * heads * seq * pitch + 8,), math.nan, dtype=dtype, device=device)
+    view = memory[offset:].as_strided(shape, (heads * seq * pitch, seq * pitch, pitch, 1))
+    generator = torch.Generator().manual_seed(sum(shape) + offset + pad)
+    view.copy_(torch.randn(shape, generator=generator))
+    return view
+
+
+@pytest.mark.gpu
+@dtypes
+@masks
+@pytest.mark.parametrize("head_dim", range(33, 256, 2))
+def test_odd_head_dims(head_dim: int, is_causal: bool, dtype: torch.dtype) -> None:
+    q = rows("cuda", dtype, (2, 4, 300, head_dim))
+    k = rows("cuda", dtype, (2, 2, 333, head_dim))
+    check(q, k, k.flip(2), is_causal)
+
+
+@pytest.mark.gpu
+@dtypes
+@masks
+@pytest.mark.parametrize("head_dim", [34, 98, 100, 114, 130, 132, 134, 146, 150, 178, 190])
+def test_even_head_dims(head_dim: int, is_causal: bool, dtype: torch.dtype) -> None:
+    q = rows("cuda", dtype, (2, 4, 300, head_dim))
+    k = rows("cuda", dtype, (2, 2, 333, head_dim))
+    check(q, k, k.flip(2), is_causal)
+
+
+@dtypes
+@masks
+@pytest.mark.parametrize("pad", [0, 1, 3, 7])
+@pytest.mark.parametrize("offset", range(8))
+@pytest.mark.parametrize("head_dim", [65, 128, 129, 136])
+def test_alignments(device: str, head_dim: int, offset: int, pad: int, is_causal: bool, dtype: torch.dtype) -> None:
+    q = rows(device, dtype, (1, 2, 40, head_dim), offset=offset, pad=pad)
+    k = rows(device, dtype, (1, 1, 70, head_dim), offset=(offset + 3) % 8, pad=pad)
+    v = rows(device, dtype, (1, 1, 70, head_dim), offset=(offset + 5) % 8, pad=7 - pad)
+    check(q, k, v, is_causal)
+
+
+@pytest.mark.gpu
+@dtypes
+@masks
+@pytest.mark.parametrize("head_dim", [97, 129, 161])
+@pytest.mark.parametrize(
+    ("batch", "heads", "kv_heads", "seq_q", "seq_kv"),
+    [(1, 1, 1, 1, 1), (1, 2, 1, 1, 1000), (1, 2, 2, 1000, 1), (2, 3, 3, 127, 129), (1, 4, 2, 129, 127),
+     (3, 5, 5, 257, 385), (2, 16, 4, 640, 640), (1, 1, 1, 130, 2100), (1, 6, 3, 2100, 130)],
+)  # fmt: skip
+def test_lengths(
+    batch: int, heads: int, kv_heads: int, seq_q: int, seq_kv: int, head_dim: int, is_causal: bool, dtype: torch.dtype
+) -> None:
+    q = rows("cuda", dtype, (batch, heads, seq_q, head_dim), offset=1)
+    k = rows("cuda", dtype, (batch, kv_heads, seq_kv, head_dim), offset=2)
+    check(q, k, rows("cuda", dtype, (batch, kv_heads, seq_kv, head_dim), offset=3), is_causal)
+
+
+@pytest.mark.gpu
+@dtypes
+@masks
+def test_heads_side_by_side(is_causal: bool, dtype: torch.dtype) -> None:
+    """(batch, seq, heads, dim) in memory: rows that do not follow one another."""
+    q, k, v = (rows("cuda", dtype, (2, 500, 4, 129)).transpose(1, 2) for _ in range(3))
+    check(q, k, v, is_causal)
+
+
+@dtypes
+@pytest.mark.parametrize("column", [0, 7, 64, 127, 128])
+def test_nan_in_a_key_spoils_no_other_key(device: str, column: int, dtype: torch.dtype) -> None:
+    q, k, v = (rows(device, dtype, (1, 1, 200, 129), offset=n) for n in range(3))
+    k[0, 0, 140, column] = math.nan
+    out = check(q, k, v, True)
+    assert not out[0, 0, :140].isnan().any()
+    assert out[0, 0, 140:].isnan().all()
+
+
+@dtypes
+@pytest.mark.parametrize("column", [0, 7, 64, 127, 128])
+def test_nan_in_a_value_spoils_its_column_alone(device: str, column: int, dtype: torch.dtype) -> None:
+    q, k, v = (rows(device, dtype, (1, 1, 200, 129), offset=n) for n in range(3))
+    v[0, 0, 140, column] = math.nan
+    out = check(q, k, v, False)
+    assert out[..., column].isnan().all()
+    assert int(out.isnan().sum()) == 200
+
+
+@dtypes
+def test_a_key_at_minus_infinity_is_not_seen(device: str, dtype: torch.dtype) -> None:
+    q, k, v = (rows(device, dtype, (1, 1, 200, 129), offset=n) for n in range(3))
+    q.abs_()
+    k[0, 0, 7, 128] = -math.inf
+    k[0, 0, 8, 0] = -math.inf
+    assert not check(q, k, v, False).isnan().any()
+
+
+@pytest.mark.gpu
+def test_the_same_each_time() -> None:
+    q, k, v = (rows("cuda", torch.float16, (4, 16, 1024, 129), offset=n) for n in range(3))
+    first = cuda_llm_ops.flash_attention(q, k, v, True)
+    for _ in range(20):
+        assert torch.equal(cuda_llm_ops.flash_attention(q, k, v, True), first)
