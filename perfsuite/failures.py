@@ -23,12 +23,15 @@ def failures() -> Iterator[None]:
     """Turn what the sides raise into a verdict; what anything else raises goes through."""
     from torch import OutOfMemoryError
 
+    from perfsuite.oracle.yardstick import LibraryWrongError
     from perfsuite.problems.rivals import RivalUnavailableError
 
     try:
         yield
     except RivalUnavailableError as error:
         raise Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, str(error)) from error
+    except LibraryWrongError as error:
+        raise Stop(Verdict.UNDECIDED, Reason.RIVAL_WRONG, str(error)) from error
     except OutOfMemoryError as error:
         raise Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, f"out of memory: {first_line(error)}") from error
     except (SideFailedError, CaptureError) as error:

@@ -6,9 +6,11 @@ from .judgement import Judgement
 from .memory import poison, poison_free_memory
 from .reference import ReferenceUnavailableError, reference
 from .worth import WeakProblemError
+from .yardstick import LibraryWrongError
 
 __all__ = [
     "Judgement",
+    "LibraryWrongError",
     "ReferenceUnavailableError",
     "WeakProblemError",
     "check",

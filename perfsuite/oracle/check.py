@@ -12,7 +12,7 @@ from perfsuite.oracle.measures import Measures, measure
 from perfsuite.oracle.memory import POISON_HALF
 from perfsuite.oracle.reference import ReferenceUnavailableError, rows_to_check
 from perfsuite.oracle.tensors import tensors_in
-from perfsuite.oracle.yardstick import Limits, limits, second_look
+from perfsuite.oracle.yardstick import Limits, limits, require_plausible, second_look
 from perfsuite.problems import Attention, Custom, Decode, Gemm
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.verdict.outcome import Reason
@@ -35,7 +35,8 @@ def check(
     rival_output: the library's result on the same inputs; made here with `rival`, or with the problem's own library,
     where it is not given. Its error against the float64 reference sets the tolerance: in the Frobenius norm, in the
     worst row and at the worst element, the candidate may err at most twice as much, plus one unit in the last place at
-    the output's scale. Raises ReferenceUnavailableError where a custom problem has no float64 answer.
+    the output's scale. Raises ReferenceUnavailableError where a custom problem has no float64 answer,
+    LibraryWrongError where the library's result is not the right one at all.
     """
     import torch
 
@@ -57,6 +58,7 @@ def check(
             if rows is not None:
                 one, other = (t.index_select(-2, rows.to(t.device)) for t in (one, other))
             found = measure(one, exact, other, poison=POISON_HALF)
+            require_plausible(found, distribution)
             allowed = limits(found)
             if not allowed.allow(found):
                 allowed = second_look(

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     NO_ROUNDS = "no-rounds"
     NO_RIVAL = "no-rival"
     RIVAL_FAILED = "rival-failed"
+    RIVAL_WRONG = "rival-wrong"
     OUT_OF_MEMORY = "out-of-memory"
     # the run as a whole
     NO_DEVICE = "no-device"

@@ -182,6 +182,17 @@ def test_what_a_side_raises_becomes_a_verdict(failure: Exception, verdict: Verdi
     assert "no" in one.sentence
 
 
+def test_a_rival_whose_own_answer_is_wrong_decides_nothing() -> None:
+    problem = Custom(args=(torch.randn(64, 64), torch.randn(64, 64)), label="mine", reference=torch.mm)
+    one = judge(FakeClock(steady(2.0)), problem=problem, candidate=torch.mm, correctness=True, against=negated)
+    assert (one.verdict, one.reason) == (Verdict.UNDECIDED, Reason.RIVAL_WRONG)
+    assert "the library's own answer is wrong on these inputs (relative error 2 against FP64)" in one.sentence
+
+
+def negated(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return -torch.mm(a, b)
+
+
 def test_no_rival() -> None:
     problem = Custom(args=(torch.ones(4),), label="mine")
     one = judge(FakeClock(steady(0.95)), problem=problem, candidate=torch.neg, against=None)

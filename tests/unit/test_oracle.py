@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfsuite.oracle import Judgement, ReferenceUnavailableError, check, examine, reference
+from perfsuite.oracle import Judgement, LibraryWrongError, ReferenceUnavailableError, check, examine, reference
 from perfsuite.oracle.measures import measure
+from perfsuite.oracle.yardstick import require_plausible
 from perfsuite.problems import DISTRIBUTIONS, Attention, Custom, Gemm, Inputs
 from perfsuite.verdict.outcome import Reason
 
@@ -340,3 +341,26 @@ def test_check_needs_no_generator_and_makes_the_library_result_itself():
     inputs = problem.inputs(seeded())
     assert check(problem, inputs, sums_in_blocks(*inputs.args)).ok
     assert not check(problem, inputs, sums_in_blocks(*inputs.args) * 1.01).ok
+
+
+def shifted_rows(a, b):
+    """A library's answer with rows in the wrong places: its error is of the answer's own size."""
+    return torch.mm(a, b).roll(1, 0)
+
+
+@pytest.mark.parametrize("candidate", [torch.mm, shifted_rows, sums_in_float16], ids=["right", "as wrong", "rounded"])
+def test_a_library_that_is_wrong_itself_is_no_measure(candidate) -> None:
+    with pytest.raises(LibraryWrongError, match=r"wrong on these inputs \(relative error 1\.4 against FP64\)"):
+        judge(Gemm(64, 64, 64), candidate, rival=shifted_rows)
+    assert judge(Gemm(64, 64, 64), torch.mm).ok
+
+
+def test_few_elements_may_nearly_cancel_and_subnormal_ones_are_coarse() -> None:
+    right = torch.full((8, 8), 1e-9, dtype=torch.float64)
+    inputs = Inputs((torch.ones(8, 1, dtype=torch.float16), torch.ones(1, 8, dtype=torch.float16)))
+    far = (right + 1e-9).float()
+    assert measure(far, right, far).library_frobenius > 0.9
+    require_plausible(measure(far, right, far), "normal")
+    assert check(Gemm(8, 8, 1), inputs, torch.ones(8, 8, dtype=torch.float16)).ok
+    for distribution in DISTRIBUTIONS:
+        examine(Gemm(96, 96, 96), torch.mm, seeded(), distribution=distribution)
