@@ -33,8 +33,14 @@ struct MmaParameters {
   uint64_t policy;  // L2 eviction of the cache's lines
   int batch, kv_heads, unit_heads, group, seq_q, head_dim, capacity, page_size, num_pages;
   int group_rows, row_blocks, rows;  // of a kv head; their blocks; of the largest block
-  int box_rows, box_shift;  // TMA alone: keys of a copy; log2 of the copies of a block of keys
+  int box_rows, box_shift, box_panels;  // TMA alone: keys of a copy; log2 of the copies of a block; copies side by side
   float scale_log2;
+  int prefetch;  // TMA alone: MmaPlan's
+};
+
+enum class MmaKind {
+  tma,       // tma.cuh
+  cp_async,  // cp_async.cuh
 };
 
 struct MmaInstance {
@@ -42,8 +48,11 @@ struct MmaInstance {
   const char* name;
   ScalarType type;
   int head_dim, warps;  // warps that compute
-  bool tma;  // with a warp more, which loads
+  MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
+
+  bool tma() const { return kind == MmaKind::tma; }  // with a warp more, which loads
+  int threads() const { return warps * 32 + (tma() ? 32 : 0); }
 };
 
 using MmaInstances = std::array<MmaInstance, 6>;
@@ -53,7 +62,8 @@ const MmaInstances& mma_bfloat16();
 // How a call is computed.
 struct MmaPlan {
   const MmaInstance* instance = nullptr;
-  int blocks = 0;  // of the grid
+  int blocks = 0;    // of the grid
+  int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
 };
 
 MmaPlan mma_plan(const DecodeArguments& arguments);
