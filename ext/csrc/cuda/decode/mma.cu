@@ -21,7 +21,8 @@ namespace {
 // Of keys and values, as far as the host knows: what capacity there is.
 constexpr int64_t kLargeBytes = int64_t{1} << 30;
 constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;
-constexpr int kSmallPage = 64;  // keys, less than
+constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
+constexpr int kSmallPage = 64;                        // keys, less than
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -70,10 +71,11 @@ TensorMapArguments describe(const DecodeArguments& a, const void* pointer, const
 }
 
 struct Sizes {
-  size_t partial, stats, counters;
+  size_t partial = 0, stats = 0, counters = 0;  // a cluster needs none
 
   Sizes(const DecodeArguments& a, const MmaPlan& plan) {
     const size_t rows = static_cast<size_t>(std::min(group_rows(a), kRows)), head_dim = plan.instance->head_dim;
+    if (plan.instance->kind == MmaKind::cluster) return;
     const size_t slots = 2 * static_cast<size_t>(plan.blocks);
     partial = slots * rows * head_dim * sizeof(float);
     stats = slots * kRows * sizeof(float2);
@@ -119,6 +121,40 @@ cudaError_t prepare(const MmaInstance& instance, int bytes) {
   return error;
 }
 
+// Thread blocks of the largest clusters of which `units` run at once, none sharing a multiprocessor; 0 where not even
+// single thread blocks do.
+int cluster_size(const MmaInstance& instance, const DeviceFacts& facts, int64_t units) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, std::array<int, kMaxCluster + 1>> known;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  const int alone = facts.shared_per_sm / 2 + 1024;
+  if (alone > facts.shared_per_block || prepare(instance, alone) != cudaSuccess) return 0;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto [found, is_new] = known.try_emplace({device, instance.address});
+  auto& active = found->second;
+  if (is_new) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    cudaLaunchConfig_t config{};
+    config.blockDim = dim3(static_cast<unsigned>(instance.threads()));
+    config.dynamicSmemBytes = static_cast<size_t>(alone);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    for (int size = 1; size <= kMaxCluster; ++size) {
+      attribute.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
+      config.gridDim = dim3(static_cast<unsigned>(size));
+      if (cudaOccupancyMaxActiveClusters(&active[size], instance.address, &config) != cudaSuccess) {
+        cudaGetLastError();
+        active[size] = 0;
+      }
+    }
+  }
+  int size = kMaxCluster;
+  while (size > 0 && active[size] < units) --size;
+  return size;
+}
+
 const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStream_t stream) {
   MmaParameters p{};
   const MmaInstance& instance = *plan.instance;
@@ -162,29 +198,33 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   // What is read once makes room first.
   p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
 
-  const Sizes sizes(a, plan);
-  auto* const workspace = static_cast<uint8_t*>(a.workspace);
-  p.partial = reinterpret_cast<float*>(workspace);
-  p.partial_stats = reinterpret_cast<float2*>(workspace + sizes.partial);
   cudaError_t error = cudaSuccess;
-  p.counters = counters_for(stream, &error);
-  if (error == cudaSuccess && p.counters == nullptr) {
-    p.counters = reinterpret_cast<uint32_t*>(workspace + sizes.partial + sizes.stats);
-    error = cudaMemsetAsync(p.counters, 0, sizes.counters, stream);
+  if (const Sizes sizes(a, plan); sizes.counters > 0) {
+    auto* const workspace = static_cast<uint8_t*>(a.workspace);
+    p.partial = reinterpret_cast<float*>(workspace);
+    p.partial_stats = reinterpret_cast<float2*>(workspace + sizes.partial);
+    p.counters = counters_for(stream, &error);
+    if (error == cudaSuccess && p.counters == nullptr) {
+      p.counters = reinterpret_cast<uint32_t*>(workspace + sizes.partial + sizes.stats);
+      error = cudaMemsetAsync(p.counters, 0, sizes.counters, stream);
+    }
   }
   const int shared = instance.shared_bytes(p.rows, p.batch);
   if (error == cudaSuccess) error = prepare(instance, shared);
   if (error == cudaSuccess) {
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
     config.blockDim = dim3(static_cast<unsigned>(instance.threads()));
     config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = instance.tma() ? 1 : 0;  // the others do not wait for what comes before them
+    config.attrs = attributes;
+    // cp.async's do not wait for what comes before them.
+    config.numAttrs = instance.kind == MmaKind::cluster ? 2 : instance.kind == MmaKind::tma ? 1 : 0;
     void* parameters[] = {&p};
     error = cudaLaunchKernelExC(&config, instance.address, parameters);
   }
@@ -228,10 +268,20 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   };
   // As measured on an H200 (docs/ladder-decode.md).
   const int64_t bytes = int64_t{4} * a.batch * a.kv_heads * a.capacity * a.head_dim;
+  const int64_t units = int64_t{a.batch} * a.kv_heads * ceil_div(group_rows(a), kRows);
   const auto fit = [&](const MmaInstance& instance) {
     return std::max(1, std::min(device.shared_per_sm / (instance.shared_bytes(rows, batch) + 1024), 2));
   };
   const bool small_pages = a.block_table != nullptr && a.page_size < kSmallPage;
+  if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
+      tma && !small_pages && a.batch <= kMaxBatch && cluster != nullptr &&
+      units <= int64_t{device.multiprocessors} * fit(*cluster)) {
+    plan.instance = cluster;
+    plan.cluster = units > device.multiprocessors ? 1 : cluster_size(*cluster, device, units);
+    plan.blocks = static_cast<int>(units) * plan.cluster;
+    plan.prefetch = 2;
+    if (plan.blocks > 0 && bytes <= kClusterBytes * plan.blocks) return plan;
+  }
   plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
   const int block_keys = plan.instance->warps * kTileKeys;

@@ -14,6 +14,7 @@ namespace cuda_llm_ops::cuda::decode {
 
 constexpr int kRows = 16;      // of a tile: query heads of a group, times queries
 constexpr int kTileKeys = 16;  // of a warp's tile
+constexpr int kMaxCluster = 8;  // more is for the driver to allow
 constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
 
 struct MmaParameters {
@@ -40,6 +41,7 @@ struct MmaParameters {
 
 enum class MmaKind {
   tma,       // tma.cuh
+  cluster,   // cluster.cuh
   cp_async,  // cp_async.cuh
 };
 
@@ -51,11 +53,11 @@ struct MmaInstance {
   MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
 
-  bool tma() const { return kind == MmaKind::tma; }  // with a warp more, which loads
+  bool tma() const { return kind != MmaKind::cp_async; }  // with a warp more, which loads
   int threads() const { return warps * 32 + (tma() ? 32 : 0); }
 };
 
-using MmaInstances = std::array<MmaInstance, 6>;
+using MmaInstances = std::array<MmaInstance, 9>;
 const MmaInstances& mma_float16();
 const MmaInstances& mma_bfloat16();
 
@@ -63,6 +65,7 @@ const MmaInstances& mma_bfloat16();
 struct MmaPlan {
   const MmaInstance* instance = nullptr;
   int blocks = 0;    // of the grid
+  int cluster = 1;   // thread blocks of a cluster, where the instance has them
   int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
 };
 

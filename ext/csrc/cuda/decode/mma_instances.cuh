@@ -1,6 +1,7 @@
 // The instances for one element type; the files mma_<type>.cu each compile one type's.
 #pragma once
 
+#include "cluster.cuh"
 #include "cp_async.cuh"
 #include "tma.cuh"
 
@@ -11,6 +12,13 @@ constexpr MmaInstance tma_instance(const char* name) {
   using T = typename ElementOf<Type>::type;
   return {reinterpret_cast<const void*>(&tma_decode<T, HeadDim, Warps, Stages>), name, Type, HeadDim, Warps,
           MmaKind::tma, &TmaShape<HeadDim, Warps, Stages>::shared_bytes};
+}
+
+template <ScalarType Type, int HeadDim, int Warps, int Stages>
+constexpr MmaInstance cluster_instance(const char* name) {
+  using T = typename ElementOf<Type>::type;
+  return {reinterpret_cast<const void*>(&cluster_decode<T, HeadDim, Warps, Stages>), name, Type, HeadDim, Warps,
+          MmaKind::cluster, &ClusterShape<HeadDim, Warps, Stages>::shared_bytes};
 }
 
 template <ScalarType Type, int HeadDim, int Warps, int Stages>

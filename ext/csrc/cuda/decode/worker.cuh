@@ -1,4 +1,5 @@
-// Decode on tensor cores (mma.sync), the keys of all sequences split evenly over the device: what its kernels share.
+// Decode on tensor cores (mma.sync): what its kernels share. But for that of cluster.cuh, with a cut and a merge of its
+// own, the keys of all sequences are split evenly over the device.
 //
 //   rows        The group of query heads that share a kv head, times seq_q: at most 16 of them are one tile of rows, so
 //               that each byte of the cache is read once. More are further row blocks, which read it again.
