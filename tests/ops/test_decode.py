@@ -235,6 +235,40 @@ def test_a_captured_graph_follows_the_lengths(paged: bool) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("length", [64, 1024, 8192])
+def test_a_call_reads_what_the_call_before_it_wrote(length: int) -> None:
+    """Kernels may begin before the one in front of them has ended: queries, keys, values and lengths that it, or a
+    kernel just before, still writes are read after that."""
+    k, v = (torch.randn(1, 4, length, 128, device="cuda").half() for _ in range(2))
+    first = torch.randn(1, 16, 1, 128, device="cuda").half()
+    lens = torch.tensor([length // 2], dtype=torch.int32, device="cuda")
+
+    def chain(wait: Callable[[], None]) -> list[Tensor]:
+        outs, one = [first], torch.ones(1, dtype=torch.int32, device="cuda")
+        grown = lens.clone()
+        for _ in range(8):
+            outs.append(cuda_llm_ops.flash_decode(outs[-1], k, v, grown))
+            wait()
+            outs.append(cuda_llm_ops.flash_decode(first, outs[-1], outs[-1], one))  # of one key: that key's value
+            wait()
+            grown.add_(length // 16)
+            wait()
+        return outs[1:]
+
+    expected = chain(torch.cuda.synchronize)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = chain(lambda: None)
+    for _ in range(5):
+        graph.replay()
+        torch.cuda.synchronize()
+        for right, out in zip(expected, found, strict=True):
+            assert torch.equal(out, right)
+    for before, after in zip(expected[::2], expected[1::2], strict=True):
+        assert torch.equal(before, after)
+
+
+@pytest.mark.gpu
 def test_streams_and_graphs_at_once_do_not_meet() -> None:
     """Calls that split their keys, on several streams and in graphs at the same time: each has an answer of its own."""
     given = [call("cuda", length=8192) for _ in range(4)]

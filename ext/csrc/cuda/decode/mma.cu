@@ -18,7 +18,11 @@
 namespace cuda_llm_ops::cuda::decode {
 namespace {
 
-constexpr int64_t kLargeBytes = int64_t{512} << 20;  // of keys and values
+// Of keys and values, as far as the host knows: what capacity there is.
+constexpr int64_t kLargeBytes = int64_t{1} << 30;
+constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;
+constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
+constexpr int kSmallPage = 64;                        // keys, less than
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -44,7 +48,8 @@ bool tma_possible(const DecodeArguments& a, const CacheStrides& stride) {
          (a.block_table == nullptr || a.page_size % kTileKeys == 0);
 }
 
-TensorMapArguments describe(const DecodeArguments& a, const void* pointer, const CacheStrides& stride, int box_rows) {
+TensorMapArguments describe(const DecodeArguments& a, const void* pointer, const CacheStrides& stride, int box_rows,
+                           bool whole_rows) {
   TensorMapArguments map;
   map.pointer = pointer;
   map.type = a.type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
@@ -53,19 +58,26 @@ TensorMapArguments describe(const DecodeArguments& a, const void* pointer, const
     map.stride_bytes[map.rank] = static_cast<uint64_t>(step) * 2;
     map.box[map.rank++] = static_cast<uint32_t>(box);
   };
-  add(a.head_dim, 1, 64);  // as wide as the swizzle allows
+  // Each copy takes whole lines: what L2 would fetch beside them is another copy's.
+  map.promote = false;
+  // As wide as the swizzle allows, or several of those where they are full.
+  const int panels = whole_rows ? a.head_dim / 64 : 1;
+  add(whole_rows ? 64 : a.head_dim, 1, 64);
   add(a.page_size, a.page_size == 1 ? a.head_dim : stride.slot, box_rows);
+  add(panels, 64, panels);
   add(a.kv_heads, a.kv_heads == 1 ? a.head_dim : stride.head, 1);
   add(a.num_pages, a.num_pages == 1 ? a.head_dim : stride.page, 1);
   return map;
 }
 
 struct Sizes {
-  size_t partial, stats, counters;
+  size_t partial = 0, stats = 0, counters = 0;  // a cluster needs none
 
   Sizes(const DecodeArguments& a, const MmaPlan& plan) {
+    const size_t rows = static_cast<size_t>(std::min(group_rows(a), kRows)), head_dim = plan.instance->head_dim;
+    if (plan.instance->kind == MmaKind::cluster) return;
     const size_t slots = 2 * static_cast<size_t>(plan.blocks);
-    partial = slots * static_cast<size_t>(std::min(group_rows(a), kRows)) * plan.instance->head_dim * sizeof(float);
+    partial = slots * rows * head_dim * sizeof(float);
     stats = slots * kRows * sizeof(float2);
     counters = kCounters * sizeof(uint32_t);
   }
@@ -93,9 +105,10 @@ DecodeArguments part_of(const DecodeArguments& whole, int first) {
 
 // Allows that much dynamic shared memory, and asks for an SM that gives most of its memory to it: the next launch's
 // thread blocks are to fit beside this one's.
-cudaError_t prepare(const void* kernel, int bytes) {
+cudaError_t prepare(const MmaInstance& instance, int bytes) {
   static std::mutex mutex;
   static std::map<std::pair<int, const void*>, int> allowed;
+  const void* const kernel = instance.address;
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;
@@ -108,15 +121,51 @@ cudaError_t prepare(const void* kernel, int bytes) {
   return error;
 }
 
+// Thread blocks of the largest clusters of which `units` run at once, none sharing a multiprocessor; 0 where not even
+// single thread blocks do.
+int cluster_size(const MmaInstance& instance, const DeviceFacts& facts, int64_t units) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, std::array<int, kMaxCluster + 1>> known;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  const int alone = facts.shared_per_sm / 2 + 1024;
+  if (alone > facts.shared_per_block || prepare(instance, alone) != cudaSuccess) return 0;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto [found, is_new] = known.try_emplace({device, instance.address});
+  auto& active = found->second;
+  if (is_new) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    cudaLaunchConfig_t config{};
+    config.blockDim = dim3(static_cast<unsigned>(instance.threads()));
+    config.dynamicSmemBytes = static_cast<size_t>(alone);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    for (int size = 1; size <= kMaxCluster; ++size) {
+      attribute.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
+      config.gridDim = dim3(static_cast<unsigned>(size));
+      if (cudaOccupancyMaxActiveClusters(&active[size], instance.address, &config) != cudaSuccess) {
+        cudaGetLastError();
+        active[size] = 0;
+      }
+    }
+  }
+  int size = kMaxCluster;
+  while (size > 0 && active[size] < units) --size;
+  return size;
+}
+
 const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStream_t stream) {
   MmaParameters p{};
   const MmaInstance& instance = *plan.instance;
-  if (instance.tma) {
+  if (instance.tma()) {
     // The largest box that stays in a page: a copy has a price besides its bytes.
     p.box_rows = instance.warps * kTileKeys;
     for (; a.block_table != nullptr && a.page_size % p.box_rows != 0; p.box_rows /= 2) ++p.box_shift;
-    const auto k_map = describe(a, a.k, a.k_stride, p.box_rows);
-    const auto v_map = describe(a, a.v, a.v_stride, p.box_rows);
+    const bool whole_rows = a.head_dim == instance.head_dim;
+    p.box_panels = whole_rows ? 1 : instance.head_dim / 64;
+    const auto k_map = describe(a, a.k, a.k_stride, p.box_rows, whole_rows);
+    const auto v_map = describe(a, a.v, a.v_stride, p.box_rows, whole_rows);
     if (const char* refused = encode_tensor_map(&p.k_map, k_map)) return refused;
     if (const char* refused = encode_tensor_map(&p.v_map, v_map)) return refused;
   }
@@ -145,32 +194,37 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.rows = std::min(p.group_rows, kRows);
   p.unit_heads = p.kv_heads * p.row_blocks;
   p.scale_log2 = scale_log2(a);
+  p.prefetch = plan.prefetch;
   // What is read once makes room first.
   p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
 
-  const Sizes sizes(a, plan);
-  auto* const workspace = static_cast<uint8_t*>(a.workspace);
-  p.partial = reinterpret_cast<float*>(workspace);
-  p.partial_stats = reinterpret_cast<float2*>(workspace + sizes.partial);
   cudaError_t error = cudaSuccess;
-  p.counters = counters_for(stream, &error);
-  if (error == cudaSuccess && p.counters == nullptr) {
-    p.counters = reinterpret_cast<uint32_t*>(workspace + sizes.partial + sizes.stats);
-    error = cudaMemsetAsync(p.counters, 0, sizes.counters, stream);
+  if (const Sizes sizes(a, plan); sizes.counters > 0) {
+    auto* const workspace = static_cast<uint8_t*>(a.workspace);
+    p.partial = reinterpret_cast<float*>(workspace);
+    p.partial_stats = reinterpret_cast<float2*>(workspace + sizes.partial);
+    p.counters = counters_for(stream, &error);
+    if (error == cudaSuccess && p.counters == nullptr) {
+      p.counters = reinterpret_cast<uint32_t*>(workspace + sizes.partial + sizes.stats);
+      error = cudaMemsetAsync(p.counters, 0, sizes.counters, stream);
+    }
   }
   const int shared = instance.shared_bytes(p.rows, p.batch);
-  if (error == cudaSuccess) error = prepare(instance.address, shared);
+  if (error == cudaSuccess) error = prepare(instance, shared);
   if (error == cudaSuccess) {
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
-    config.blockDim = dim3(static_cast<unsigned>(instance.warps * 32 + (instance.tma ? 32 : 0)));
+    config.blockDim = dim3(static_cast<unsigned>(instance.threads()));
     config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = instance.tma ? 1 : 0;  // the others do not wait for what comes before them
+    config.attrs = attributes;
+    // cp.async's do not wait for what comes before them.
+    config.numAttrs = instance.kind == MmaKind::cluster ? 2 : instance.kind == MmaKind::tma ? 1 : 0;
     void* parameters[] = {&p};
     error = cudaLaunchKernelExC(&config, instance.address, parameters);
   }
@@ -200,23 +254,42 @@ MmaPlan mma_plan(const DecodeArguments& a) {
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
   tma = device.capability == 90 && tma_possible(a, a.k_stride) && tma_possible(a, a.v_stride);
 #endif
-  // As measured on an H200 (docs/ladder-decode.md): a large cache streams faster by cp.async and twice as many blocks.
-  const bool large = int64_t{4} * a.batch * a.kv_heads * a.capacity * a.head_dim >= kLargeBytes;
-  const bool streams = tma && large && a.block_table == nullptr;
-  tma = tma && !streams;
-  for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
-    const int shared = instance.shared_bytes(std::min(group_rows(a), kRows), std::min(a.batch, kMaxBatch));
-    if (instance.tma != tma || instance.head_dim < a.head_dim || shared > device.shared_per_block) continue;
-    if (plan.instance == nullptr || instance.head_dim < plan.instance->head_dim) plan.instance = &instance;
+  const int rows = std::min(group_rows(a), kRows), batch = std::min(a.batch, kMaxBatch);
+  const auto narrowest = [&](MmaKind kind) {
+    const MmaInstance* found = nullptr;
+    for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
+      if (instance.kind != kind || instance.head_dim < a.head_dim ||
+          instance.shared_bytes(rows, batch) > device.shared_per_block) {
+        continue;
+      }
+      if (found == nullptr || instance.head_dim < found->head_dim) found = &instance;
+    }
+    return found;
+  };
+  // As measured on an H200 (docs/ladder-decode.md).
+  const int64_t bytes = int64_t{4} * a.batch * a.kv_heads * a.capacity * a.head_dim;
+  const int64_t units = int64_t{a.batch} * a.kv_heads * ceil_div(group_rows(a), kRows);
+  const auto fit = [&](const MmaInstance& instance) {
+    return std::max(1, std::min(device.shared_per_sm / (instance.shared_bytes(rows, batch) + 1024), 2));
+  };
+  const bool small_pages = a.block_table != nullptr && a.page_size < kSmallPage;
+  if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
+      tma && !small_pages && a.batch <= kMaxBatch && cluster != nullptr &&
+      units <= int64_t{device.multiprocessors} * fit(*cluster)) {
+    plan.instance = cluster;
+    plan.cluster = units > device.multiprocessors ? 1 : cluster_size(*cluster, device, units);
+    plan.blocks = static_cast<int>(units) * plan.cluster;
+    plan.prefetch = 2;
+    if (plan.blocks > 0 && bytes <= kClusterBytes * plan.blocks) return plan;
   }
+  plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
   const int block_keys = plan.instance->warps * kTileKeys;
-  const int shared = plan.instance->shared_bytes(std::min(group_rows(a), kRows), std::min(a.batch, kMaxBatch));
-  const int fit = std::max(1, std::min(device.shared_per_sm / (shared + 1024), 2));
-  const bool small_pages = a.block_table != nullptr && a.page_size < block_keys;
-  const int64_t room = std::min<int64_t>(device.multiprocessors * (tma ? 1 + small_pages : streams ? 2 : fit),
-                                         kCounters / plan.instance->warps);
+  const bool large = bytes >= kLargeBytes, wide = large || (small_pages && bytes >= kLargeInSmallPages);
+  const int64_t room = std::min(device.multiprocessors * (!tma || wide ? fit(*plan.instance) : 1),
+                                kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
+  plan.prefetch = large ? 0 : 2;
   return plan;
 }
 
@@ -246,7 +319,7 @@ const char* mma(const DecodeArguments& a, cudaStream_t stream) {
 void mma_attributes(std::vector<KernelAttributes>& into) {
   for (const MmaInstances* all : {&mma_float16(), &mma_bfloat16()}) {
     for (const MmaInstance& instance : *all) {
-      attention::add_attributes({"flash_decode", instance.name, instance.address, instance.warps * 32,
+      attention::add_attributes({"flash_decode", instance.name, instance.address, instance.threads(),
                                  instance.shared_bytes(kRows, 32)},
                                 into);
     }

@@ -14,6 +14,7 @@ namespace cuda_llm_ops::cuda::decode {
 
 constexpr int kRows = 16;      // of a tile: query heads of a group, times queries
 constexpr int kTileKeys = 16;  // of a warp's tile
+constexpr int kMaxCluster = 8;  // more is for the driver to allow
 constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
 
 struct MmaParameters {
@@ -33,8 +34,15 @@ struct MmaParameters {
   uint64_t policy;  // L2 eviction of the cache's lines
   int batch, kv_heads, unit_heads, group, seq_q, head_dim, capacity, page_size, num_pages;
   int group_rows, row_blocks, rows;  // of a kv head; their blocks; of the largest block
-  int box_rows, box_shift;  // TMA alone: keys of a copy; log2 of the copies of a block of keys
+  int box_rows, box_shift, box_panels;  // TMA alone: keys of a copy; log2 of the copies of a block; copies side by side
   float scale_log2;
+  int prefetch;  // TMA alone: MmaPlan's
+};
+
+enum class MmaKind {
+  tma,       // tma.cuh
+  cluster,   // cluster.cuh
+  cp_async,  // cp_async.cuh
 };
 
 struct MmaInstance {
@@ -42,18 +50,23 @@ struct MmaInstance {
   const char* name;
   ScalarType type;
   int head_dim, warps;  // warps that compute
-  bool tma;  // with a warp more, which loads
+  MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
+
+  bool tma() const { return kind != MmaKind::cp_async; }  // with a warp more, which loads
+  int threads() const { return warps * 32 + (tma() ? 32 : 0); }
 };
 
-using MmaInstances = std::array<MmaInstance, 6>;
+using MmaInstances = std::array<MmaInstance, 9>;
 const MmaInstances& mma_float16();
 const MmaInstances& mma_bfloat16();
 
 // How a call is computed.
 struct MmaPlan {
   const MmaInstance* instance = nullptr;
-  int blocks = 0;  // of the grid
+  int blocks = 0;    // of the grid
+  int cluster = 1;   // thread blocks of a cluster, where the instance has them
+  int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
 };
 
 MmaPlan mma_plan(const DecodeArguments& arguments);

@@ -1,6 +1,7 @@
 // The instances for one element type; the files mma_<type>.cu each compile one type's.
 #pragma once
 
+#include "cluster.cuh"
 #include "cp_async.cuh"
 #include "tma.cuh"
 
@@ -9,15 +10,22 @@ namespace cuda_llm_ops::cuda::decode {
 template <ScalarType Type, int HeadDim, int Warps, int Stages>
 constexpr MmaInstance tma_instance(const char* name) {
   using T = typename ElementOf<Type>::type;
-  return {reinterpret_cast<const void*>(&tma_decode<T, HeadDim, Warps, Stages>), name, Type, HeadDim, Warps, true,
-          &TmaShape<HeadDim, Warps, Stages>::shared_bytes};
+  return {reinterpret_cast<const void*>(&tma_decode<T, HeadDim, Warps, Stages>), name, Type, HeadDim, Warps,
+          MmaKind::tma, &TmaShape<HeadDim, Warps, Stages>::shared_bytes};
+}
+
+template <ScalarType Type, int HeadDim, int Warps, int Stages>
+constexpr MmaInstance cluster_instance(const char* name) {
+  using T = typename ElementOf<Type>::type;
+  return {reinterpret_cast<const void*>(&cluster_decode<T, HeadDim, Warps, Stages>), name, Type, HeadDim, Warps,
+          MmaKind::cluster, &ClusterShape<HeadDim, Warps, Stages>::shared_bytes};
 }
 
 template <ScalarType Type, int HeadDim, int Warps, int Stages>
 constexpr MmaInstance cp_async_instance(const char* name) {
   using T = typename ElementOf<Type>::type;
   return {reinterpret_cast<const void*>(&cp_async_decode<T, HeadDim, Warps, Stages>), name, Type, HeadDim, Warps,
-          false, &CpAsyncShape<HeadDim, Warps, Stages>::shared_bytes};
+          MmaKind::cp_async, &CpAsyncShape<HeadDim, Warps, Stages>::shared_bytes};
 }
 
 }  // namespace cuda_llm_ops::cuda::decode

@@ -2,10 +2,13 @@
 //
 //   ring        stage: keys, values; each head_dim / 64 panels of block_keys rows. full[stage]: the bytes have arrived.
 //               empty[stage]: every consumer has read it.
-//   boxes       A copy is 64 columns of p.box_rows keys: the block's, or fewer where pages are smaller.
-//
-// Two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the start and the end of the other, of
-// this grid or, since the kernel lets the next one start early (griddepcontrol), of that.
+//   boxes       A copy is all columns of p.box_rows keys: the block's, or fewer where pages are smaller. (64 columns,
+//               where head_dim is not the instance's.) In a stage they follow each other, each panel after panel.
+//   early       Two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the start and the end
+//               of the other, of this grid or, since the kernel lets the next one start early (griddepcontrol), of
+//               that. While it waits for the grid before it, the producer may ask L2 for its first blocks of keys, by
+//               the lengths and pages that it finds: a guess, since that grid may still write them, and all are read
+//               again after the wait.
 #pragma once
 
 #include "../ptx/fence.cuh"
@@ -25,64 +28,113 @@ struct TmaShape {
   static constexpr int ring_bytes = Stages * stage_bytes;
 
   static constexpr int shared_bytes(int rows, int batch) {
-    return ring_bytes + query_bytes(HeadDim) + merge_floats(Warps, rows, HeadDim) * 4 + Warps * kRows * 8 +
-           2 * Stages * 8 + list_integers(Warps + 1, batch) * 4;
+    return ring_bytes + query_bytes(HeadDim) + merge_floats(merge_slots(Warps, rows), rows, HeadDim) * 4 +
+           Warps * kRows * 8 + 2 * Stages * 8 + list_integers(Warps + 1, batch) * 4;
   }
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// The pages of the sequence that is being read, a lane each, and the 32 after them.
+// The pages of the boxes that the thread block takes of a sequence, a lane each, and of the 32 boxes after them. Block
+// i of those that it takes of a unit is block first + i * step of the unit.
 struct Pages {
+  int first = 0, step = 1;
   int sequence = -1, base = 0, mine = 0, after = 0;
 
-  __device__ __forceinline__ int look_up(const MmaParameters& p, int box, int box_count, int lane) const {
-    if (box + lane >= box_count) return -1;
-    const int64_t index = static_cast<int64_t>(box + lane) * p.box_rows / p.page_size;
+  __device__ __forceinline__ int look_up(const MmaParameters& p, int taken, int box_count) const {
+    const int box = ((first + (taken >> p.box_shift) * step) << p.box_shift) + (taken & ((1 << p.box_shift) - 1));
+    if (box >= box_count) return -1;
+    const int64_t index = static_cast<int64_t>(box) * p.box_rows / p.page_size;
     return __ldcg(p.block_table + sequence * p.table_stride_batch + index * p.table_stride_page);
   }
 
-  // Makes `mine` hold those from box (a multiple of the boxes of a block, which divide 32) / 32 * 32 on.
-  __device__ __forceinline__ void reach(const MmaParameters& p, const Cursor& at, int box, int lane) {
-    const int wanted = box / 32 * 32;
+  // Makes `mine` hold those from box `taken` (a multiple of the boxes of a block, which divide 32) / 32 * 32 on.
+  __device__ __forceinline__ void reach(const MmaParameters& p, const Cursor& at, int taken, int lane) {
+    const int wanted = taken / 32 * 32;
     if (sequence == at.sequence && base == wanted) return;
     const int box_count = (at.length + p.box_rows - 1) / p.box_rows;
     const bool known = sequence == at.sequence && wanted == base + 32;
     sequence = at.sequence;
     base = wanted;
-    mine = known ? after : look_up(p, wanted, box_count, lane);
-    after = look_up(p, wanted + 32, box_count, lane);
+    mine = known ? after : look_up(p, wanted + lane, box_count);
+    after = look_up(p, wanted + 32 + lane, box_count);
   }
 };
 
-// Fills a stage with a block: a lane a box, first all of the keys, then as many of the values.
-template <typename S>
-__device__ __forceinline__ void load_block(const MmaParameters& p, const Cursor& at, Pages& pages, uint32_t stage,
-                                           uint32_t full, int lane) {
+// Visits the boxes of block i of those taken, a lane each: first all of the keys, then as many of the values.
+template <typename S, typename Visit>
+__device__ __forceinline__ void each_box(const MmaParameters& p, const Cursor& at, int i, Pages& pages, int lane,
+                                         const Visit& visit) {
   const int head = p.row_blocks == 1 ? at.head : at.head / p.row_blocks;
   const bool paged = p.block_table != nullptr;
-  const int first_key = at.block * S::block_keys, first_box = at.block << p.box_shift;
-  const int of_keys = S::panels << p.box_shift, box_bytes = p.box_rows * 128;
-  if (paged) pages.reach(p, at, first_box, lane);
-  if (lane == 0) {
-    const int some = (min(at.length - first_key, S::block_keys) + p.box_rows - 1) / p.box_rows;
-    ptx::mbarrier_arrive_expect_tx(full, 2 * S::panels * some * box_bytes);
-  }
-  __syncwarp();
+  const int first_key = at.block * S::block_keys, of_keys = p.box_panels << p.box_shift;
+  if (paged) pages.reach(p, at, i << p.box_shift, lane);
 #pragma unroll 1
   for (int index = lane; index - lane < 2 * of_keys; index += 32) {
     const bool values = index >= of_keys;
-    const int box = index & ((1 << p.box_shift) - 1), panel = (index >> p.box_shift) % S::panels;
+    const int box = index & ((1 << p.box_shift) - 1), panel = (index - (values ? of_keys : 0)) >> p.box_shift;
     const int key = first_key + box * p.box_rows;
     int page = at.sequence, slot = key;
     if (paged) {
-      page = __shfl_sync(kAllLanes, pages.mine, (first_box + box) % 32);
+      page = __shfl_sync(kAllLanes, pages.mine, ((i << p.box_shift) + box) % 32);
       slot = key % p.page_size;
     }
     if (index < 2 * of_keys && key < at.length) {
-      ptx::tma_load_4d(stage + (values ? S::tile_bytes : 0) + panel * S::panel_bytes + box * box_bytes,
-                         values ? &p.v_map : &p.k_map, full, panel * 64, slot, head, page, p.policy);
+      visit(values, box * S::panels + panel, panel * 64, slot, head, page);
     }
   }
+}
+
+// Fills a stage with block i of those taken.
+template <typename S>
+__device__ __forceinline__ void load_block(const MmaParameters& p, const Cursor& at, int i, Pages& pages,
+                                           uint32_t stage, uint32_t full, int lane) {
+  const int panel_bytes = p.box_rows * 128;
+  if (lane == 0) {
+    const int keys = min(at.length - at.block * S::block_keys, S::block_keys);
+    const int boxes = (keys + p.box_rows - 1) / p.box_rows;
+    ptx::mbarrier_arrive_expect_tx(full, 2 * S::panels * boxes * panel_bytes);
+  }
+  __syncwarp();
+  each_box<S>(p, at, i, pages, lane, [&](bool values, int place, int column, int slot, int head, int page) {
+    ptx::tma_load_5d(stage + (values ? S::tile_bytes : 0) + place * panel_bytes, values ? &p.v_map : &p.k_map, full,
+                     column, slot, 0, head, page, p.policy);
+  });
+}
+
+// Asks L2 for it.
+template <typename S>
+__device__ __forceinline__ void prefetch_block(const MmaParameters& p, const Cursor& at, int i, Pages& pages,
+                                               int lane) {
+  each_box<S>(p, at, i, pages, lane, [&](bool values, int, int column, int slot, int head, int page) {
+    ptx::tma_prefetch_5d(values ? &p.v_map : &p.k_map, column, slot, 0, head, page, p.policy);
+  });
+}
+
+// Where a warp's keys lie in a stage: box after box, in each panel after panel.
+template <typename S>
+__device__ __forceinline__ int tile_in_stage(const MmaParameters& p, int warp) {
+  const int key = warp * kTileKeys, box = key / p.box_rows;
+  return box * S::panels * p.box_rows * 128 + (key - box * p.box_rows) * 128;
+}
+
+// A warp's keys and values, which begin `offset` bytes into the ring, `left` of them (and more) within the length.
+template <typename S, typename W>
+__device__ __forceinline__ void compute_tile(W& worker, uint8_t* ring, int offset, int panel_bytes, int left,
+                                             int lane) {
+  if (left <= 0) return;
+  if (left < kTileKeys) {  // a weight of 0 would not hide a NaN in what lies behind the length
+    uint8_t* const values = ring + offset + S::tile_bytes;
+#pragma unroll 1
+    for (int chunk = lane; chunk < (kTileKeys - left) * S::panels * 8; chunk += 32) {
+      const int row = left + chunk / (S::panels * 8), place = chunk % (S::panels * 8);
+      *reinterpret_cast<uint4*>(values + place / 8 * panel_bytes + row * 128 + place % 8 * 16) =
+          make_uint4(0u, 0u, 0u, 0u);
+    }
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+  }
+  const uint32_t keys = ptx::shared_address(ring) + offset;
+  worker.tile(keys, keys + S::tile_bytes, panel_bytes, left);
 }
 #endif
 
@@ -93,7 +145,8 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   using S = TmaShape<HeadDim, Warps, Stages>;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   float* const merge = reinterpret_cast<float*>(shared_memory + S::ring_bytes + query_bytes(HeadDim));
-  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, p.rows, HeadDim));
+  const int slots = merge_slots(Warps, p.rows);
+  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(slots, p.rows, HeadDim));
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(merge_stats + Warps * kRows);
   int* const list_room = reinterpret_cast<int*>(barriers + 2 * Stages);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
@@ -115,6 +168,27 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   }
   __syncthreads();
   ptx::griddepcontrol_launch_dependents();
+  if (p.prefetch > 0) {
+    const bool few = p.batch <= kFewSequences;
+    Lists guess{};
+    if (warp == Warps || !few) guess = make_lists<Warps + 1, S::block_keys>(p, list_room, warp, lane);
+    const Cut cut(guess.total * p.unit_heads, gridDim.x);
+    const int start = cut.start(blockIdx.x), count = min(cut.start(blockIdx.x + 1) - start, p.prefetch);
+    if (warp == Warps && count > 0) {
+      Cursor at = cursor_at<S::block_keys>(p, guess, start);
+      Pages pages;
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        prefetch_block<S>(p, at, at.block, pages, lane);
+        advance<S::block_keys>(p, guess, at);
+      }
+    }
+    if (few) {
+      __syncwarp();
+    } else {
+      __syncthreads();  // the lists' room is used again
+    }
+  }
   ptx::griddepcontrol_wait();
 
   const Lists lists = make_lists<Warps + 1, S::block_keys>(p, list_room, warp, lane);
@@ -129,32 +203,20 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
         ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
-        load_block<S>(p, at, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
+        load_block<S>(p, at, at.block, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
         advance<S::block_keys>(p, lists, at);
         if (++stage == Stages) stage = 0, phase ^= 1;
       }
     } else {
       Worker<T, HeadDim, Warps> worker(p, lists, cut, shared_memory + S::ring_bytes, merge, merge_stats, warp, lane);
+      const int panel_bytes = p.box_rows * 128, in_stage = tile_in_stage<S>(p, warp);
       bool fresh = true;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
         if (fresh) worker.begin(at, blockIdx.x);
-        const int key = at.block * S::block_keys + warp * kTileKeys, left = at.length - key;
-        const uint32_t keys = stage * S::stage_bytes + warp * kTileKeys * 128, values = keys + S::tile_bytes;
+        const int left = at.length - at.block * S::block_keys - warp * kTileKeys;
         ptx::mbarrier_wait(full + stage * 8, phase);
-        if (left > 0) {
-          if (left < kTileKeys) {  // a weight of 0 would not hide a NaN in what lies behind the length
-#pragma unroll 1
-            for (int chunk = lane; chunk < (kTileKeys - left) * S::panels * 8; chunk += 32) {
-              const int row = left + chunk / (S::panels * 8), place = chunk % (S::panels * 8);
-              *reinterpret_cast<uint4*>(shared_memory + values + place / 8 * S::panel_bytes + row * 128 +
-                                        place % 8 * 16) = make_uint4(0u, 0u, 0u, 0u);
-            }
-            ptx::fence_proxy_async_shared();
-            __syncwarp();
-          }
-          worker.tile(ring + keys, ring + values, S::panel_bytes, left);
-        }
+        compute_tile<S>(worker, shared_memory, stage * S::stage_bytes + in_stage, panel_bytes, left, lane);
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
         if (++stage == Stages) stage = 0, phase ^= 1;

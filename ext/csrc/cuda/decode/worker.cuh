@@ -1,4 +1,5 @@
-// Decode on tensor cores (mma.sync), the keys of all sequences split evenly over the device: what its two kernels share.
+// Decode on tensor cores (mma.sync): what its kernels share. But for that of cluster.cuh, with a cut and a merge of its
+// own, the keys of all sequences are split evenly over the device.
 //
 //   rows        The group of query heads that share a kv head, times seq_q: at most 16 of them are one tile of rows, so
 //               that each byte of the cache is read once. More are further row blocks, which read it again.
@@ -37,10 +38,21 @@ constexpr int kMergePad = 8;       // floats behind a row: the rows of a warp's 
 
 // Wide heads leave no registers for the queries; they are one tile in shared memory.
 __host__ __device__ constexpr bool shares_queries(int head_dim) { return head_dim >= 128; }
-__host__ __device__ constexpr int query_bytes(int head_dim) { return shares_queries(head_dim) ? kRows * head_dim * 2 : 0; }
+__host__ __device__ constexpr int query_bytes(int head_dim) {
+  return shares_queries(head_dim) ? kRows * head_dim * 2 : 0;
+}
 
 // Floats of the merge buffer, and integers of the lists.
-__host__ __device__ constexpr int merge_floats(int warps, int rows, int head_dim) { return warps * rows * (head_dim + kMergePad); }
+__host__ __device__ constexpr int merge_floats(int slots, int rows, int head_dim) {
+  return slots * rows * (head_dim + kMergePad);
+}
+
+// Warps whose sums lie there at once. With 5 to 8 rows the second half of the warps adds to the first before: so two
+// thread blocks fit on a multiprocessor.
+__host__ __device__ constexpr int merge_slots(int warps, int rows) {
+  return rows > 4 && rows <= 8 ? warps / 2 : warps;
+}
+
 __host__ __device__ constexpr int list_integers(int warps, int batch) {
   return batch <= kFewSequences ? warps * 2 * (kFewSequences + 1) : warps + 2 * batch + 1;
 }
@@ -296,39 +308,34 @@ __device__ __forceinline__ float part_weight(float maximum, float common) {
   return maximum == -INFINITY ? 0.0f : ptx::ex2(maximum - common);
 }
 
-// What one warp computes with: the queries of a unit, the sums over the keys so far, and where its result goes.
+// What one warp computes with: the queries of a unit and the sums over the keys so far.
 template <typename T, int HeadDim, int Warps>
-struct Worker {
+struct Rows {
   static constexpr int block_keys = Warps * kTileKeys;
   static constexpr int pitch = HeadDim + kMergePad;
   static constexpr int columns = HeadDim / 32;
 
   const MmaParameters& p;
-  const Lists& lists;
-  const Cut& cut;
   uint8_t* shared_q;    // a tile, 1024-byte aligned, where shares_queries
-  float* merge;         // (Warps, p.rows, pitch)
-  float2* merge_stats;  // (Warps, kRows)
+  float* merge;         // (slots, p.rows, pitch)
+  float2* merge_stats;  // (slots, kRows)
   int warp, lane;
 
   uint32_t q[shares_queries(HeadDim) ? 1 : HeadDim / 16][4];
   Softmax<T, HeadDim> state;
   int behind[2];  // keys at the end that the queries of rows g and g + 8 do not see
   int row_count, head, row_block;
-  int first, parts;      // ranges of the cut that hold the unit
-  bool first_is_second;  // the first of them holds another unit before this one
-  int mine;              // slot of the part that is being computed
-  int merges = 0;
 
-  __device__ __forceinline__ Worker(const MmaParameters& p_, const Lists& lists_, const Cut& cut_, uint8_t* queries,
-                                    float* merge_, float2* stats_, int warp_, int lane_)
-      : p(p_), lists(lists_), cut(cut_), shared_q(queries), merge(merge_), merge_stats(stats_), warp(warp_), lane(lane_) {}
+  __device__ __forceinline__ Rows(const MmaParameters& p_, uint8_t* queries, float* merge_, float2* stats_, int warp_,
+                                  int lane_)
+      : p(p_), shared_q(queries), merge(merge_), merge_stats(stats_), warp(warp_), lane(lane_) {}
 
-  __device__ __forceinline__ void begin(const Cursor& at, int range) {
-    head = p.row_blocks == 1 ? at.head : at.head / p.row_blocks;
-    row_block = at.head - head * p.row_blocks;
+  // Of a kv head and row block, for which the state is cleared.
+  __device__ __forceinline__ void load_queries(int sequence_index, int unit_head) {
+    head = p.row_blocks == 1 ? unit_head : unit_head / p.row_blocks;
+    row_block = unit_head - head * p.row_blocks;
     row_count = min(p.group_rows - row_block * kRows, kRows);
-    const T* const sequence = static_cast<const T*>(p.q) + at.sequence * p.q_stride.batch;
+    const T* const sequence = static_cast<const T*>(p.q) + sequence_index * p.q_stride.batch;
     const auto query_of = [&](int row) { return p.seq_q == 1 ? 0 : row % p.seq_q; };
     const auto row_at = [&](int in_block) {
       const int row = row_block * kRows + in_block, query = query_of(row);
@@ -362,11 +369,6 @@ struct Worker {
       }
     }
     state.clear();
-    const int start = lists.before[at.sequence] * p.unit_heads + at.head * at.blocks;
-    first = cut.range_of(start);
-    parts = cut.range_of(start + at.blocks - 1) - first + 1;
-    first_is_second = parts > 1 && start > cut.start(first);
-    mine = 2 * range + (range == first && first_is_second ? 1 : 0);
   }
 
   // A lane's chunk of 8 columns of a row, in the first 64 columns.
@@ -419,23 +421,94 @@ struct Worker {
     }
   }
 
-  // The end of the unit's blocks in the range.
-  __device__ __forceinline__ void finish(const Cursor& at) {
-    if (merges++ > 0) ptx::bar_sync(1, Warps * 32);  // the last merge has been read
+  // The largest score of a row, scaled, in units of log2.
+  __device__ __forceinline__ float top(int h) const {
+    return state.maximum[h] == -INFINITY ? -INFINITY : state.maximum[h] * p.scale_log2;
+  }
+
+  // The warp's sums, under these largest scores, for the others to read.
+  __device__ __forceinline__ void store_sums(int slot, const float (&tops)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 1);
       state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 2);
       const int row = lane / 4 + 8 * h;
       if (row < row_count) {
-        float* const to = merge + (warp * p.rows + row) * pitch + lane % 4 * 2;
+        float* const to = merge + (slot * p.rows + row) * pitch + lane % 4 * 2;
 #pragma unroll
         for (int j = 0; j < HeadDim / 8; ++j) {
           *reinterpret_cast<float2*>(to + 8 * j) = make_float2(state.o[j][2 * h], state.o[j][2 * h + 1]);
         }
-        const float scaled = state.maximum[h] == -INFINITY ? -INFINITY : state.maximum[h] * p.scale_log2;
-        if (lane % 4 == 0) merge_stats[warp * kRows + row] = make_float2(scaled, state.sum[h]);
+        if (lane % 4 == 0) merge_stats[slot * kRows + row] = make_float2(tops[h], state.sum[h]);
       }
+    }
+  }
+
+  // Adds what another warp stored. Each lane reads what the same lane of the other wrote.
+  __device__ __forceinline__ void add_sums(int slot, float (&tops)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane / 4 + 8 * h;
+      if (row < row_count) {
+        const float2 stats = merge_stats[slot * kRows + row];
+        const float* const from = merge + (slot * p.rows + row) * pitch + lane % 4 * 2;
+        const float common = fmaxf(tops[h], stats.x);
+        const float own = part_weight(tops[h], common), other = part_weight(stats.x, common);
+        state.sum[h] = state.sum[h] * own + (lane % 4 == 0 ? stats.y * other : 0.0f);
+        tops[h] = common;
+#pragma unroll
+        for (int j = 0; j < HeadDim / 8; ++j) {
+          const float2 part = *reinterpret_cast<const float2*>(from + 8 * j);
+          state.o[j][2 * h] = state.o[j][2 * h] * own + part.x * other;
+          state.o[j][2 * h + 1] = state.o[j][2 * h + 1] * own + part.y * other;
+        }
+      }
+    }
+    __syncwarp();
+  }
+};
+
+// One whose units lie anywhere in the cut.
+template <typename T, int HeadDim, int Warps>
+struct Worker : Rows<T, HeadDim, Warps> {
+  using Base = Rows<T, HeadDim, Warps>;
+  using Base::columns, Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
+  using Base::head, Base::row_block, Base::row_count;
+
+  const Lists& lists;
+  const Cut& cut;
+  int first, parts;      // ranges of the cut that hold the unit
+  bool first_is_second;  // the first of them holds another unit before this one
+  int mine;              // slot of the part that is being computed
+  int merges = 0;
+
+  __device__ __forceinline__ Worker(const MmaParameters& parameters, const Lists& lists_, const Cut& cut_,
+                                    uint8_t* queries, float* merge_at, float2* stats_at, int warp_, int lane_)
+      : Base(parameters, queries, merge_at, stats_at, warp_, lane_), lists(lists_), cut(cut_) {}
+
+  __device__ __forceinline__ void begin(const Cursor& at, int range) {
+    Base::load_queries(at.sequence, at.head);
+    const int start = lists.before[at.sequence] * p.unit_heads + at.head * at.blocks;
+    first = cut.range_of(start);
+    parts = cut.range_of(start + at.blocks - 1) - first + 1;
+    first_is_second = parts > 1 && start > cut.start(first);
+    mine = 2 * range + (range == first && first_is_second ? 1 : 0);
+  }
+
+  // The end of the unit's blocks in the range.
+  __device__ __forceinline__ void finish(const Cursor& at) {
+    if (merges++ > 0) ptx::bar_sync(1, Warps * 32);  // the last merge has been read
+    const int slots = merge_slots(Warps, p.rows);
+    float tops[2] = {Base::top(0), Base::top(1)};
+    if (slots < Warps) {
+      if (warp >= slots) Base::store_sums(warp - slots, tops);
+      ptx::bar_sync(1, Warps * 32);
+      if (warp < slots) {
+        Base::add_sums(warp, tops);
+        Base::store_sums(warp, tops);
+      }
+    } else {
+      Base::store_sums(warp, tops);
     }
     ptx::bar_sync(1, Warps * 32);
 
@@ -449,12 +522,14 @@ struct Worker {
       float common = -INFINITY;
 #pragma unroll
       for (int w = 0; w < Warps; ++w) {
+        if (w >= slots) break;
         stats[w] = merge_stats[w * kRows + row];
         common = fmaxf(common, stats[w].x);
       }
       float total = 0.0f, value[columns] = {};
 #pragma unroll
       for (int w = 0; w < Warps; ++w) {
+        if (w >= slots) break;
         const float weight = part_weight(stats[w].x, common);
         float part[columns];
         load_columns(part, merge + (w * p.rows + row) * pitch + lane * columns);

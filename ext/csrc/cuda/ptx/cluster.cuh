@@ -38,4 +38,15 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
   return remote;
 }
 
+// Ordinary stores to another block of the cluster, at an address of mapa.
+__device__ __forceinline__ void st_cluster(uint32_t remote, float4 value) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "f"(value.x), "f"(value.y),
+               "f"(value.z), "f"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ void st_cluster(uint32_t remote, float2 value) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(remote), "f"(value.x), "f"(value.y) : "memory");
+}
+
 }  // namespace cuda_llm_ops::ptx

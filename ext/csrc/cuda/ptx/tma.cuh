@@ -49,6 +49,23 @@ __device__ __forceinline__ void tma_load_4d(uint32_t shared, const CUtensorMap* 
       : "memory");
 }
 
+__device__ __forceinline__ void tma_load_5d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y,
+                                            int z, int w, int v, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "l"(policy)
+      : "memory");
+}
+
+// Fetches a box into L2 and nowhere else: a hint, as bulk_prefetch below.
+__device__ __forceinline__ void tma_prefetch_5d(const CUtensorMap* map, int x, int y, int z, int w, int v,
+                                                uint64_t policy) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.L2::cache_hint [%0, {%1, %2, %3, %4, %5}], %6;" ::"l"(map),
+               "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "l"(policy)
+               : "memory");
+}
+
 // Multicast: the box lands, and its bytes count, at the same shared memory offsets in every block of `mask`.
 __device__ __forceinline__ void tma_load_3d_multicast(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x,
                                                       int y, int z, uint16_t mask, uint64_t policy) {

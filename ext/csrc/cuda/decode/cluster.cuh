@@ -1,0 +1,237 @@
+// Decode with TMA and clusters (Hopper), for little to read: a unit is a cluster's, whose thread blocks take its blocks
+// of keys in turn and add their parts through each other's shared memory. No counter, no part in global memory, and
+// which blocks a thread block takes does not depend on the length.
+//
+//   ring        as in tma.cuh: one producer warp, full[stage], empty[stage].
+//   early       While the grid before it ends, the producer asks L2 for its first blocks of keys, as far as the length
+//               and the pages that it finds go: a guess, since that grid may still write them. After
+//               griddepcontrol.wait it loads the blocks of a contiguous cache at once; the length, read again, says
+//               what of it counts. Pages are looked up again before. The next grid may begin when this one has asked
+//               for its last block: not before, or the two would share the bandwidth from the start.
+//   parts       Each thread block merges its warps' sums in the ring, when nothing lands there any more, and sends each
+//               column to the thread block of the cluster whose share of the unit's rows and columns it lies in. The
+//               cluster's barrier is passed twice: all have begun, at the start; all have sent, before the shares are
+//               added.
+#pragma once
+
+#include "../ptx/cluster.cuh"
+#include "tma.cuh"
+
+// A test may make the guess of a length wrong.
+#ifndef CUDA_LLM_OPS_DECODE_GUESS
+#define CUDA_LLM_OPS_DECODE_GUESS(found) (found)
+#endif
+
+namespace cuda_llm_ops::cuda::decode {
+
+template <int HeadDim, int Warps, int Stages>
+struct ClusterShape : TmaShape<HeadDim, Warps, Stages> {
+  using Tma = TmaShape<HeadDim, Warps, Stages>;
+  static constexpr int stats_bytes = kMaxCluster * kRows * 8;
+  static_assert(merge_floats(Warps, kRows, HeadDim) * 4 + Warps * kRows * 8 <= Tma::ring_bytes);
+
+  // Whole shares of four columns may be a little more than the rows.
+  static constexpr int shared_bytes(int rows, int) {
+    return Tma::ring_bytes + kRows * HeadDim * 2 + stats_bytes + 2 * Stages * 8 + rows * HeadDim * 4 + kMaxCluster * 16;
+  }
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <typename T, int HeadDim, int Warps>
+struct ClusterWorker : Rows<T, HeadDim, Warps> {
+  using Base = Rows<T, HeadDim, Warps>;
+  using Base::Base;
+  using Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
+  using Base::head, Base::row_block, Base::row_count;
+
+  // Columns of all rows that each thread block of the cluster adds.
+  __device__ __forceinline__ int share(int ranks) const {
+    const int fours = row_count * (HeadDim / 4);
+    return static_cast<int>(static_cast<unsigned>(fours + ranks - 1) / static_cast<unsigned>(ranks)) * 4;
+  }
+
+  // What the warps have of a row: the largest score, the sum of the weights, and the factor of each warp's sums.
+  __device__ __forceinline__ float2 row_stats(int row, float (&factor)[Warps]) const {
+    float2 stats[Warps];
+    float common = -INFINITY, total = 0.0f;
+#pragma unroll
+    for (int w = 0; w < Warps; ++w) {
+      stats[w] = merge_stats[w * kRows + row];
+      common = fmaxf(common, stats[w].x);
+    }
+#pragma unroll
+    for (int w = 0; w < Warps; ++w) {
+      factor[w] = part_weight(stats[w].x, common);
+      total += factor[w] * stats[w].y;
+    }
+    return make_float2(common, total);
+  }
+
+  // Sends the thread block's part to those who add it: columns to `received` (ranks, share), largest scores and sums of
+  // the rows to `received_stats` (ranks, kRows), of each.
+  __device__ __forceinline__ void send(float* received, float2* received_stats, int rank, int ranks) {
+    const int thread = warp * 32 + lane, columns = share(ranks);
+    float factor[Warps];
+#pragma unroll 1
+    for (int index = thread; index < row_count * (HeadDim / 4); index += Warps * 32) {
+      const int row = index / (HeadDim / 4), column = index % (HeadDim / 4) * 4;
+      row_stats(row, factor);
+      float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+      for (int w = 0; w < Warps; ++w) {
+        const float4 part = *reinterpret_cast<const float4*>(merge + (w * p.rows + row) * pitch + column);
+        value.x += factor[w] * part.x, value.y += factor[w] * part.y;
+        value.z += factor[w] * part.z, value.w += factor[w] * part.w;
+      }
+      const int owner = index * 4 / columns, place = index * 4 - owner * columns;
+      float* const to = received + rank * columns + place;
+      if (owner == rank) {
+        *reinterpret_cast<float4*>(to) = value;
+      } else {
+        ptx::st_cluster(ptx::mapa(ptx::shared_address(to), owner), value);
+      }
+    }
+#pragma unroll 1
+    for (int index = thread; index < row_count * ranks; index += Warps * 32) {
+      const int owner = index / row_count, row = index - owner * row_count;
+      const float2 stats = row_stats(row, factor);
+      float2* const to = received_stats + rank * kRows + row;
+      if (owner == rank) {
+        *to = stats;
+      } else {
+        ptx::st_cluster(ptx::mapa(ptx::shared_address(to), owner), stats);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void add(int sequence, const float* received, const float2* received_stats, int rank,
+                                      int ranks) const {
+    const int columns = share(ranks), first = rank * columns, count = min(columns, row_count * HeadDim - first);
+    T* const out = static_cast<T*>(p.out) +
+                   (static_cast<int64_t>(sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) * p.head_dim;
+#pragma unroll 1
+    for (int mine = warp * 32 + lane; mine < count; mine += Warps * 32) {
+      const int row = (first + mine) / HeadDim, column = (first + mine) % HeadDim;
+      float2 stats[kMaxCluster];
+      float part[kMaxCluster], common = -INFINITY, total = 0.0f, value = 0.0f;
+#pragma unroll
+      for (int r = 0; r < kMaxCluster; ++r) {
+        stats[r] = r < ranks ? received_stats[r * kRows + row] : make_float2(-INFINITY, 0.0f);
+        part[r] = r < ranks ? received[r * columns + mine] : 0.0f;
+      }
+#pragma unroll
+      for (int r = 0; r < kMaxCluster; ++r) common = fmaxf(common, stats[r].x);
+#pragma unroll
+      for (int r = 0; r < kMaxCluster; ++r) {
+        const float weight = part_weight(stats[r].x, common);
+        total += weight * stats[r].y;
+        value += weight * part[r];
+      }
+      if (column < p.head_dim) out[row * p.head_dim + column] = from_float<T>(total == 0.0f ? 0.0f : value / total);
+    }
+  }
+};
+#endif
+
+template <typename T, int HeadDim, int Warps, int Stages>
+__global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
+    cluster_decode(const __grid_constant__ MmaParameters p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using S = ClusterShape<HeadDim, Warps, Stages>;
+  extern __shared__ __align__(1024) uint8_t shared_memory[];
+  uint8_t* const queries = shared_memory + S::ring_bytes;
+  float2* const received_stats = reinterpret_cast<float2*>(queries + kRows * HeadDim * 2);
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(received_stats + kMaxCluster * kRows);
+  float* const received = reinterpret_cast<float*>(barriers + 2 * Stages);
+  const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const uint32_t ring = ptx::shared_address(shared_memory);
+  const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8;
+  const int ranks = static_cast<int>(ptx::cluster_nctarank()), rank = static_cast<int>(ptx::cluster_ctarank());
+  const int unit = static_cast<int>(blockIdx.x / static_cast<unsigned>(ranks));
+  const int sequence = p.batch == 1 ? 0 : unit / p.unit_heads, unit_head = unit - sequence * p.unit_heads;
+  const auto count_of = [&](int length) {  // of the blocks that this thread block takes
+    const int blocks = blocks_of<S::block_keys>(length);
+    if (blocks <= rank) return 0;
+    return static_cast<int>(static_cast<unsigned>(blocks - rank + ranks - 1) / static_cast<unsigned>(ranks));
+  };
+
+  if (warp == Warps) {
+    if (lane == 0) {
+      ptx::prefetch_tensormap(&p.k_map);
+      ptx::prefetch_tensormap(&p.v_map);
+#pragma unroll
+      for (int s = 0; s < Stages; ++s) {
+        ptx::mbarrier_init(full + s * 8, 1);
+        ptx::mbarrier_init(empty + s * 8, Warps);
+      }
+      ptx::fence_mbarrier_init();
+    }
+    __syncwarp();
+  }
+  __syncthreads();
+  ptx::barrier_cluster_arrive_relaxed();
+  ptx::barrier_cluster_wait();  // all have begun
+
+  float* const merge = reinterpret_cast<float*>(shared_memory);
+  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, kRows, HeadDim));
+  ClusterWorker<T, HeadDim, Warps> worker(p, queries, merge, merge_stats, warp, lane);
+  if (warp == Warps) {
+    Pages pages;
+    pages.first = rank, pages.step = ranks;
+    const auto taken = [&](int i, int length) { return Cursor{sequence, unit_head, rank + i * ranks, 0, length}; };
+    const int found = min(CUDA_LLM_OPS_DECODE_GUESS(length_of(p, sequence)), p.capacity), guess = count_of(found);
+    Pages guessed = pages;
+#pragma unroll 1
+    for (int i = 0; i < min(guess, p.prefetch); ++i) prefetch_block<S>(p, taken(i, found), i, guessed, lane);
+    ptx::griddepcontrol_wait();
+
+    int issued = 0, stage = 0;
+    uint32_t phase = 0;
+    const auto load = [&](const Cursor& at) {
+      ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
+      load_block<S>(p, at, issued, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
+      if (++stage == Stages) stage = 0, phase ^= 1;
+      ++issued;
+    };
+    const int early = p.block_table == nullptr ? min(guess, Stages) : 0;
+#pragma unroll 1
+    while (issued < early) load(taken(issued, (rank + issued * ranks + 1) * S::block_keys));
+    const int length = length_of(p, sequence), count = count_of(length);
+#pragma unroll 1
+    while (issued < count) load(taken(issued, length));
+    ptx::griddepcontrol_launch_dependents();
+#pragma unroll 1
+    for (int s = count; s < early; ++s) ptx::mbarrier_wait(full + s * 8, 0);  // loaded for nothing
+    __syncwarp();
+  } else {
+    ptx::griddepcontrol_wait();
+    const int length = length_of(p, sequence), count = count_of(length);
+    worker.load_queries(sequence, unit_head);
+    const int panel_bytes = p.box_rows * 128, in_stage = tile_in_stage<S>(p, warp);
+    int stage = 0;
+    uint32_t phase = 0;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const int left = length - (rank + i * ranks) * S::block_keys - warp * kTileKeys;
+      ptx::mbarrier_wait(full + stage * 8, phase);
+      compute_tile<S>(worker, shared_memory, stage * S::stage_bytes + in_stage, panel_bytes, left, lane);
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
+      if (++stage == Stages) stage = 0, phase ^= 1;
+    }
+  }
+  __syncthreads();  // nothing lands in the ring any more, and nobody reads it
+  if (warp < Warps) {
+    const float tops[2] = {worker.top(0), worker.top(1)};
+    worker.store_sums(warp, tops);
+  }
+  __syncthreads();
+  if (warp < Warps) worker.send(received, received_stats, rank, ranks);
+  __syncthreads();
+  ptx::barrier_cluster_arrive();
+  ptx::barrier_cluster_wait();  // all have sent
+  if (warp < Warps) worker.add(sequence, received, received_stats, rank, ranks);
+#endif
+}
+
+}  // namespace cuda_llm_ops::cuda::decode
