@@ -39,9 +39,9 @@ def target(case: Mapping[str, Any]) -> str:
 
 
 def rival(case: Mapping[str, Any]) -> str:
-    """The rival; for what is limited by itself, what that is, in brackets."""
+    """The rival, a function without its module; for what is limited by itself, what that is, in brackets."""
     aspect = case.get("aspect")
-    return str(case["rival"] or (f"({aspect})" if aspect else "-"))
+    return str(case["rival"] or (f"({aspect})" if aspect else "-")).rpartition(".")[2]
 
 
 def candidate(case: Mapping[str, Any]) -> str:
