@@ -4,6 +4,5 @@
 namespace cuda_llm_ops::cuda {
 
 template const KernelInstance (&aligned_instances<__nv_bfloat16, true>())[2][kAlignedConfigs];
-template const KernelInstance (&stream_instances<__nv_bfloat16, true>())[2];
 
 }  // namespace cuda_llm_ops::cuda

@@ -4,6 +4,5 @@
 namespace cuda_llm_ops::cuda {
 
 template const KernelInstance (&aligned_instances<__half, false>())[2][kAlignedConfigs];
-template const KernelInstance (&stream_instances<__half, false>())[2];
 
 }  // namespace cuda_llm_ops::cuda

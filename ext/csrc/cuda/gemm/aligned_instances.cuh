@@ -1,4 +1,4 @@
-// The definitions of aligned_instances() and stream_instances(), for the files that instantiate it.
+// The definition of aligned_instances(), for the files that instantiate it.
 #pragma once
 
 #include "kernels.cuh"
@@ -25,13 +25,5 @@ const KernelInstance (&aligned_instances())[2][kAlignedConfigs] {
 }
 
 #undef CUDA_LLM_OPS_ALIGNED_ROW
-
-template <typename T, bool AKMajor>
-const KernelInstance (&stream_instances())[2] {
-  static const KernelInstance instances[2] = {
-      make_instance<MmaLarge>(mma_stream_kernel<T, MmaLarge, AKMajor, false>, MmaLarge::RingBytes),
-      make_instance<MmaLarge>(mma_stream_kernel<T, MmaLarge, AKMajor, true>, MmaLarge::RingBytes)};
-  return instances;
-}
 
 }  // namespace cuda_llm_ops::cuda

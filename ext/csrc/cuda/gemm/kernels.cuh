@@ -3,7 +3,6 @@
 
 #include "mma_aligned.cuh"
 #include "mma_shifted.cuh"
-#include "mma_stream.cuh"
 #include "simt.cuh"
 
 namespace cuda_llm_ops::cuda {
@@ -26,7 +25,6 @@ using MmaMedium = MmaConfig<64, 64, 64, 2, 2, 1, 4, 3>;
 using MmaSmall = MmaConfig<64, 32, 128, 1, 1, 4, 4, 2>;
 using MmaSkinny = MmaConfig<16, 32, 128, 1, 1, 4, 8, 2>;
 constexpr int kAlignedConfigs = 6;
-constexpr int kLargeConfig = 0;  // the one that mma_stream_kernel has as well
 
 using ShiftedLarge = ShiftedConfig<128, 2, 4, 2>;
 using ShiftedSmall = ShiftedConfig<64, 2, 2, 4>;
@@ -37,18 +35,14 @@ using SimtSmall = SimtConfig<1, 3>;
 constexpr int kSimtConfigs = 2;
 
 template <typename Config, typename Kernel>
-KernelInstance make_instance(Kernel* kernel, int shared_bytes = Config::SharedBytes) {
+KernelInstance make_instance(Kernel* kernel) {
   return {reinterpret_cast<const void*>(kernel), Config::TileM,   Config::TileN,
-          Config::TileK,                         Config::Threads, shared_bytes};
+          Config::TileK,                         Config::Threads, Config::SharedBytes};
 }
 
 // instances[b's layout: 1 if K-major][config], for one element type and one layout of a.
 template <typename T, bool AKMajor>
 const KernelInstance (&aligned_instances())[2][kAlignedConfigs];
-
-// instances[b's layout]: MmaLarge by blocks that stay.
-template <typename T, bool AKMajor>
-const KernelInstance (&stream_instances())[2];
 
 // instances[a's layout][b's layout][config].
 template <typename T>

@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Config::Threads, Config::BlocksPerSm)
   const int warp_n = warp / Config::WarpsM % Config::WarpsN;
   const int warp_k = warp / (Config::WarpsM * Config::WarpsN);
 
-  const TilePosition position = tile_position(problem.tiles_m, problem.tiles_n, static_cast<int>(blockIdx.x));
+  const TilePosition position = tile_position(problem.tiles_m, problem.tiles_n);
   const int row0 = position.m * Config::TileM;
   const int column0 = position.n * Config::TileN;
 

@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(Config::Threads, Config::BlocksPerSm)
   const int warp_m = thread / 32 % Config::WarpsM;
   const int warp_n = thread / 32 / Config::WarpsM;
 
-  const TilePosition position = tile_position(problem.tiles_m, problem.tiles_n, static_cast<int>(blockIdx.x));
+  const TilePosition position = tile_position(problem.tiles_m, problem.tiles_n);
   const int row0 = position.m * Config::TileM;
   const int column0 = position.n * Config::TileN;
   ShiftedLoader<Config::TileM, Config::TileK, Config::Threads, AKMajor> load_a(

@@ -64,36 +64,20 @@ int cheapest(const TileCost (&costs)[Count], const DeviceFacts& device, const Ge
   return best;
 }
 
-// `most_blocks` > 0: no more than so many, which take several tiles each.
 cudaError_t launch(const KernelInstance& instance, GemmProblem& problem, int batch, void** parameters,
-                   cudaStream_t stream, int most_blocks = 0) {
+                   cudaStream_t stream) {
   problem.tiles_m = (problem.m + instance.tile_m - 1) / instance.tile_m;
   problem.tiles_n = (problem.n + instance.tile_n - 1) / instance.tile_n;
   if (const cudaError_t error = allow_dynamic_shared(instance.function, instance.shared_bytes); error != cudaSuccess) {
     return error;
   }
-  problem.tiles = batch * problem.tiles_m * problem.tiles_n;
-  const int blocks = most_blocks > 0 ? std::min(problem.tiles, most_blocks) : problem.tiles;
-  return cudaLaunchKernel(instance.function, dim3(static_cast<unsigned>(blocks)), dim3(instance.threads), parameters,
-                          instance.shared_bytes, stream);
+  const dim3 grid(static_cast<unsigned>(batch) * problem.tiles_m * problem.tiles_n);
+  return cudaLaunchKernel(instance.function, grid, dim3(instance.threads), parameters, instance.shared_bytes, stream);
 }
 
 template <typename T>
 const KernelInstance* aligned_row(bool a_k_major, bool b_k_major) {
   return a_k_major ? aligned_instances<T, true>()[b_k_major] : aligned_instances<T, false>()[b_k_major];
-}
-
-template <typename T>
-const KernelInstance& stream_instance(bool a_k_major, bool b_k_major) {
-  return a_k_major ? stream_instances<T, true>()[b_k_major] : stream_instances<T, false>()[b_k_major];
-}
-
-// Whether mma_stream_kernel takes the product, and its blocks, one a multiprocessor, have more than one tile each.
-bool streams(const GemmProblem& problem, int batch, int multiprocessors) {
-  const bool whole = problem.m % MmaLarge::TileM == 0 && problem.n % MmaLarge::TileN == 0 &&
-                     problem.k % MmaLarge::TileK == 0 && problem.k >= MmaLarge::Stages * MmaLarge::TileK;
-  const int64_t tiles = static_cast<int64_t>(batch) * (problem.m / MmaLarge::TileM) * (problem.n / MmaLarge::TileN);
-  return whole && problem.c == nullptr && problem.out_vector && tiles > multiprocessors;
 }
 
 const char* describe(cudaError_t error) {
@@ -160,11 +144,6 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config
     const int chosen = config >= 0 ? config : cheapest(kAlignedCosts, device, arguments);
     const KernelInstance* const row =
         half ? aligned_row<__half>(a.k_major, b.k_major) : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);
-    if (chosen == kLargeConfig && config < 0 && streams(problem, arguments.batch, device.multiprocessors)) {
-      const KernelInstance& stay = half ? stream_instance<__half>(a.k_major, b.k_major)
-                                        : stream_instance<__nv_bfloat16>(a.k_major, b.k_major);
-      return describe(launch(stay, problem, arguments.batch, parameters, stream, device.multiprocessors));
-    }
     return describe(launch(row[chosen], problem, arguments.batch, parameters, stream));
   }
   const int chosen = config >= 0 ? config : cheapest(kShiftedCosts, device, arguments);
@@ -186,12 +165,6 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
           for (int i = 0; i < kAlignedConfigs; ++i) {
             name("mma_aligned", row[i], std::string(type) + (a ? " a:k" : " a:m") + (b ? " b:k" : " b:n"));
           }
-        }
-      }
-      for (const bool a : {false, true}) {
-        for (const bool b : {false, true}) {
-          name("mma_stream", stream_instance<__half>(a, b),
-               std::string(type) + (a ? " a:k" : " a:m") + (b ? " b:k" : " b:n"));
         }
       }
       for (const bool a : {false, true}) {
@@ -221,9 +194,6 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
       for (const bool b : {false, true}) {
         for (int i = 0; i < kAlignedConfigs; ++i) append(aligned_row<T>(a, b)[i]);
       }
-    }
-    for (const bool a : {false, true}) {
-      for (const bool b : {false, true}) append(stream_instance<T>(a, b));
     }
     for (const bool a : {false, true}) {
       for (const bool b : {false, true}) {

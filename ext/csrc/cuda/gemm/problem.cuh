@@ -18,7 +18,6 @@ struct GemmProblem {
   const char* b_end;
   int m, n, k;
   int tiles_m, tiles_n;
-  int tiles;  // tiles_m tiles_n batch, for kernels whose blocks take several
   int64_t a_batch, a_leading;
   int64_t b_batch, b_leading;
   int64_t c_batch, c_m, c_n;
@@ -31,11 +30,12 @@ struct TilePosition {
   int batch, m, n;  // in tiles
 };
 
-// Tiles are numbered along one dimension (a grid's others end at 65535). Within a batch, bands of `kBand` tile rows are
-// walked column by column, so that the blocks that run at one time share rows of a and columns of b in L2.
-__device__ __forceinline__ TilePosition tile_position(int tiles_m, int tiles_n, int linear) {
+// Blocks are numbered along one grid dimension (the others end at 65535). Within a batch, bands of `kBand` tile rows
+// are walked column by column, so that the blocks that run at one time share rows of a and columns of b in L2.
+__device__ __forceinline__ TilePosition tile_position(int tiles_m, int tiles_n) {
   constexpr int kBand = 8;
   const int tiles = tiles_m * tiles_n;
+  const int linear = static_cast<int>(blockIdx.x);
   TilePosition position;
   position.batch = linear / tiles;
   const int rest = linear - position.batch * tiles;

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(Config::Threads, Config::BlocksPerSm)
   const int thread_m = thread / 128 * 8 + thread % 32 / 8 + thread / 32 % 2 * 4;
   const int thread_n = thread / 64 % 2 * 8 + thread % 8;
 
-  const TilePosition position = tile_position(problem.tiles_m, problem.tiles_n, static_cast<int>(blockIdx.x));
+  const TilePosition position = tile_position(problem.tiles_m, problem.tiles_n);
   const int row0 = position.m * Config::Tile;
   const int column0 = position.n * Config::Tile;
   SimtLoader<Config> load_a(static_cast<const float*>(problem.a) + position.batch * problem.a_batch, strides.a_m,
