@@ -114,15 +114,13 @@ def _attention(
                 if seen.start >= seen.stop:  # no query of the block sees a key
                     out[some, :, block] = 0.0
                     continue
-            logits = queries[some, :, block].double() @ k64[:, :, seen].mT
-            logits *= problem.scaling
+            # The scores are the largest thing in memory, and passes over them are what takes time: scaled queries, and
+            # softmax by one kernel.
+            logits = (queries[some, :, block].double() * problem.scaling) @ k64[:, :, seen].mT
             if problem.causal or problem.banded:
                 visible = problem.visible(at, torch.arange(seen.start, seen.stop, device=device))
                 logits.masked_fill_(~visible, float("-inf"))
-            # Softmax in place, divided out at the end: the block is the largest thing in memory.
-            logits -= logits.amax(-1, keepdim=True)
-            weights = logits.exp_()
-            out[some, :, block] = (weights @ v64[:, :, seen]) / weights.sum(-1, keepdim=True)
+            out[some, :, block] = logits.softmax(-1) @ v64[:, :, seen]
             if problem.banded:  # a query that sees no key gives zeros
                 out[some, :, block].masked_fill_(~visible.any(-1)[:, None], 0.0)
     return out.reshape(q.shape)
@@ -149,13 +147,11 @@ def _decode(
     for b in range(problem.batch):
         for head in range(0, problem.key_heads, step):
             some = slice(head, head + step)
-            logits = queries[b, some].double() @ keys_of(k_cache, block_table, b, some).double().mT
-            logits *= problem.scaling
+            scaled = queries[b, some].double() * problem.scaling
+            logits = scaled @ keys_of(k_cache, block_table, b, some).double().mT
             if hidden is not None:
                 logits.masked_fill_(hidden, float("-inf"))
-            logits -= logits.amax(-1, keepdim=True)
-            weights = logits.exp_()
-            out[b, some] = (weights @ keys_of(v_cache, block_table, b, some).double()) / weights.sum(-1, keepdim=True)
+            out[b, some] = logits.softmax(-1) @ keys_of(v_cache, block_table, b, some).double()
     return out.reshape(q.shape)
 
 
