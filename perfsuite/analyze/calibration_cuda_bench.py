@@ -37,7 +37,7 @@ MOST_SAMPLES = 4000
 """Values of the axis; what the time does not allow is skipped."""
 STARTING_SECONDS = 20.0
 """What the child may take beside its measurements."""
-COMPARE_SECONDS = 60.0
+COMPARE_SECONDS = 10.0
 
 
 def installed() -> bool:
@@ -65,7 +65,11 @@ def run_cuda_bench(plan: Plan, output: TextIO, seconds: float) -> None:
             said = (done.stderr or done.stdout).strip().splitlines()[-3:]
             print(f"cuda-bench ended with exit code {done.returncode}: {' / '.join(said)}", file=sys.stderr)
             return
-        reference, candidate = split(json.loads(results.read_text()))
+        try:
+            reference, candidate = split(json.loads(results.read_text()))
+        except ValueError as error:
+            print(f"cuda-bench left a file that cannot be read: {error}", file=sys.stderr)
+            return
         states = [state for benchmark in reference["benchmarks"] for state in benchmark["states"]]
         each = (time.monotonic() - begun) / max(1, len(states))
         for name, root in (("rival.json", reference), ("candidate.json", candidate)):
@@ -126,7 +130,11 @@ def _renumbered(state: dict[str, Any], old: int, new: int) -> dict[str, Any]:
 def compare(module: str, folder: Path) -> dict[int, str]:
     """The status (SAME, SLOW, FAST, AMBG, ????) that one of NVBench's scripts gives each pair, by its number."""
     line = [sys.executable, "-m", module, "--no-color", str(folder / "rival.json"), str(folder / "candidate.json")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=COMPARE_SECONDS)
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=COMPARE_SECONDS)
+    except subprocess.TimeoutExpired:
+        print(f"{module} took more than {COMPARE_SECONDS:g} s", file=sys.stderr)
+        return {}
     found = statuses(done.stdout)
     if not found:
         said = (done.stderr or done.stdout).strip().splitlines()[-3:]

@@ -19,6 +19,7 @@ from typing import Any
 from perfsuite.cli.errors import UsageError
 from perfsuite.history.commits import HistoryError
 from perfsuite.verdict.noise import Noise
+from perfsuite.verdict.outcome import EXIT_MET, EXIT_UNDECIDED
 
 HELP = "two commits side by side: what got slower; exit 1 on a regression"
 EXAMPLE = """example:
@@ -125,7 +126,8 @@ def _run(arguments: argparse.Namespace) -> int:
             _same_card(given, cases)
         return cases
 
-    with ended_by_sigterm() as told:
+    early: list[str] = []
+    with sigterm_as_interrupt():
         pairs = ab.compare(
             measure,
             slower=arguments.slower,
@@ -133,34 +135,34 @@ def _run(arguments: argparse.Namespace) -> int:
             most_pairs=arguments.pairs,
             noise_of=noise,
             given=given,
+            interrupted=lambda: early.append("ended early: what was not decided until then is undecided"),
         )
-    if told:
-        print("ended early by SIGTERM: what was not decided until then is undecided", flush=True)
+    print("\n".join(early), end="\n" if early else "")
     print("\n".join(ab.lines(pairs)))
     if arguments.markdown is not None:
         title = f"{arguments.head} against {arguments.base}"
         arguments.markdown.write_text(ab.markdown(pairs, title), encoding="utf-8")
-    return ab.exit_code(pairs)
+    code = ab.exit_code(pairs)
+    # An end before anything was compared is no success.
+    return EXIT_UNDECIDED if early and code == EXIT_MET else code
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[list[int]]:
-    """Make SIGTERM, which CI sends where the time is up, end the measuring as Ctrl-C does; gives the signals that came.
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Make SIGTERM, which CI sends where the time is up, a KeyboardInterrupt, as Ctrl-C is.
 
     Left alone outside the main thread, where Python allows no handler.
     """
-    came: list[int] = []
 
-    def end(number: int, frame: object) -> None:
-        came.append(number)
+    def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield came
+        yield
         return
-    before = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield came
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,35 +65,52 @@ def compare(
     most_pairs: int,
     noise_of: Callable[[float], Noise],
     given: Iterable[Case] = (),
+    interrupted: Callable[[], None] | None = None,
 ) -> list[Pair]:
     """Measure pairs of processes until each case is decided, or `most_pairs` are spent; worst first.
 
     slower: the part by which a case may get slower. alpha: probability that any verdict of the run is wrong.
-    given: cases of the base from a record, where there is no build of it to measure. A KeyboardInterrupt ends the
-    measuring: what was decided until then stands, and the rest is undecided.
+    given: cases of the base from a record, where there is no build of it to measure.
+    interrupted: called where a KeyboardInterrupt ends the measuring; what was decided until then stands, and the rest
+    is undecided. Without it the interrupt goes through.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     given = list(given)
     _take(pairs, BASE, given)
-    sides = (HEAD,) if given else (BASE, HEAD)
-    with contextlib.suppress(KeyboardInterrupt):
-        for number in range(most_pairs):
-            open_tests = sorted({pair.test for pair in pairs.values() if pair.verdict is None and _concerns_both(pair)})
-            for side in sides if number % 2 == 0 else reversed(sides):
-                _take(pairs, side, measure(side, open_tests if number >= FIRST_PAIRS else ()))
-            look = number + 2 - min(FIRST_PAIRS, most_pairs)
-            if look < 1:
-                continue
-            for pair in pairs.values():
-                if pair.verdict is None:
-                    _decide(pair, slower, spent_at(look, alpha / len(pairs)), noise_of)
-            if not any(pair.verdict is None and _concerns_both(pair) for pair in pairs.values()):
-                break
+    try:
+        _measure_until_decided(pairs, measure, (HEAD,) if given else (BASE, HEAD), slower, alpha, most_pairs, noise_of)
+    except KeyboardInterrupt:
+        if interrupted is None:
+            raise
+        interrupted()
     for pair in pairs.values():
         pair.verdict = pair.verdict or Verdict.UNDECIDED
     worst = (Verdict.WRONG, Verdict.MISSED, Verdict.UNDECIDED, Verdict.MET)
     speed = {pair.name: pair.estimate.speed if pair.estimate else 1.0 for pair in pairs.values()}
     return sorted(pairs.values(), key=lambda pair: (worst.index(pair.verdict or Verdict.MET), speed[pair.name]))
+
+
+def _measure_until_decided(
+    pairs: dict[tuple[str, str], Pair],
+    measure: Measure,
+    sides: Sequence[str],
+    slower: float,
+    alpha: float,
+    most_pairs: int,
+    noise_of: Callable[[float], Noise],
+) -> None:
+    for number in range(most_pairs):
+        open_tests = sorted({pair.test for pair in pairs.values() if pair.verdict is None and _concerns_both(pair)})
+        for side in sides if number % 2 == 0 else reversed(sides):
+            _take(pairs, side, measure(side, open_tests if number >= FIRST_PAIRS else ()))
+        look = number + 2 - min(FIRST_PAIRS, most_pairs)
+        if look < 1:
+            continue
+        for pair in pairs.values():
+            if pair.verdict is None:
+                _decide(pair, slower, spent_at(look, alpha / len(pairs)), noise_of)
+        if not any(pair.verdict is None and _concerns_both(pair) for pair in pairs.values()):
+            break
 
 
 def exit_code(pairs: Sequence[Pair]) -> int:

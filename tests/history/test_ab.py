@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perfsuite.cli.ab import ended_by_sigterm
+from perfsuite.cli.ab import sigterm_as_interrupt
 from perfsuite.history import ab
 from perfsuite.history.processes import Process, difference, process_of, t_quantile
 from perfsuite.verdict.noise import Noise
@@ -82,8 +82,9 @@ def test_what_was_decided_before_an_interrupt_stands(calls: int, decided: bool) 
         done.append(side)
         return inner(side, tests)
 
-    pairs = {pair.name: pair for pair in compare(measure)}
-    assert len(pairs) == 20
+    told: list[str] = []
+    pairs = {pair.name: pair for pair in compare(measure, interrupted=lambda: told.append("early"))}
+    assert (len(pairs), told) == (20, ["early"])
     missed = [name for name, pair in pairs.items() if pair.verdict is Verdict.MISSED]
     assert missed == (["kernels.gemm 7 vs library"] if decided else [])
     if decided:
@@ -94,11 +95,18 @@ def test_what_was_decided_before_an_interrupt_stands(calls: int, decided: bool) 
         assert all("1/2 processes, before the first look" in pair.sentence for pair in pairs.values())
 
 
-def test_sigterm_ends_the_measuring_and_is_told() -> None:
+def test_an_interrupt_goes_through_where_nobody_keeps_what_was_decided() -> None:
+    def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(measure)
+
+
+def test_sigterm_is_an_interrupt() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with ended_by_sigterm() as came, pytest.raises(KeyboardInterrupt):
+    with sigterm_as_interrupt(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
-    assert came == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -259,3 +267,20 @@ def test_another_cards_record_is_no_base(
     code, out, _ = perfsuite("ab", "same.jsonl")
     assert code == 20  # one noise-free process of a made-up base does not decide it
     assert "1/6 processes" in out
+
+
+def test_an_end_before_anything_was_compared_is_no_success(
+    repository: Repository, perfsuite: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perfsuite.history import builds, runs
+
+    def run(*_: object) -> list[dict[str, Any]]:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the signal was lost")
+
+    monkeypatch.setattr(builds, "build", lambda *_: Path("nowhere"))
+    monkeypatch.setattr(runs.Runner, "run", run)
+    monkeypatch.chdir(repository.path)
+    code, out, _ = perfsuite("ab", "HEAD", "HEAD")
+    assert code == 20
+    assert "ended early: what was not decided until then is undecided" in out

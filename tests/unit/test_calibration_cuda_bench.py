@@ -112,6 +112,28 @@ def test_a_child_that_fails_is_told_of_and_writes_no_row(
     assert "cuda-bench ended with exit code" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("left", ["{", json.dumps({"benchmarks": [{"states": [{"name": "x", "summaries": [1]}]}]})])
+def test_a_file_that_cannot_be_read_is_told_of_and_writes_no_row(
+    left: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "child"
+    child.write_text(f"#!/bin/sh\ncat > \"$4\" <<'END'\n{left}\nEND\n")
+    child.chmod(0o755)
+    monkeypatch.setattr(bench.sys, "executable", str(child))
+    rows = io.StringIO()
+    bench.run_cuda_bench(plan(), rows, 0.1)
+    assert rows.getvalue() == ""
+    assert "cuda-bench left a file that cannot be read" in capsys.readouterr().err
+
+
+def test_a_comparison_that_does_not_end_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "COMPARE_SECONDS", 0.01)
+    assert bench.compare("cuda.bench.scripts.nvbench_compare", tmp_path) == {}
+    assert "took more than 0.01 s" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(
     any(find_spec(name) is None for name in ("colorama", "jsondiff", "tabulate")) or not bench.installed(),
     reason="cuda-bench, whose compare scripts these are, is not installed",
