@@ -14,6 +14,7 @@ from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.comparison import Comparison, Remeasure
 from perfsuite.failures import Stop, failures, guarded, name_of
+from perfsuite.oracle.effort import Examined, timed_calls_judged
 from perfsuite.oracle.library_use import shared_kernels, shared_operators
 from perfsuite.oracle.surroundings import Surroundings, handicaps, replaced
 from perfsuite.problems.base import Problem
@@ -25,12 +26,10 @@ from perfsuite.verdict.outcome import Reason, Verdict
 from perfsuite.verdict.policy import regression_target, undecided
 from perfsuite.verdict.timing import Timed, Timing
 
-TIMED_CALLS_CHECKED = 3
-"""Calls of the timed region whose outputs the oracle judges."""
-DEAR_FLOPS = 1e11
-"""FLOPs beyond which it judges one: the right answer of such a case takes many times as long as the case."""
 TIMED_CALLS_LOOKED_AT = 16
-"""Further ones whose outputs are held against the library's."""
+"""Timed calls whose outputs are held against the library's, besides those that the oracle judges."""
+
+_examined = Examined()
 
 OpenClock = Callable[[Sides, Settings], Clock]
 
@@ -69,10 +68,11 @@ def _through(
     case.warnings += [f"the rival is not at its best: {handicap}" for handicap in handicaps()]
     try:
         case.untouched(surroundings)
-        if correctness is not False:
+        timed = against is not None or case.target is not None
+        if correctness is not False and not (timed and correctness is True and case.examined_before()):
             case.check(correctness if isinstance(correctness, str) else None)
         case.untouched(surroundings)
-        if against is None and case.target is None:
+        if not timed:
             return case.result(Verdict.MET, Reason.CHECKED, case.checked_sentence(correctness is not False))
         compared = case.time(open_clock, remeasure)
         case.untouched(surroundings)
@@ -179,6 +179,13 @@ class _Case:
 
     # -- oracle ------------------------------------------------------------------------------------------------------
 
+    def examined_before(self) -> bool:
+        """Whether this process has found the candidate right at this problem, against whatever rival it was timed.
+
+        Its timed calls are judged by the error of each rival in any case.
+        """
+        return _examined.has(self.candidate, self.problem, self.settings.distribution)
+
     def check(self, library: str | None) -> None:
         """Judge the candidate's answer; stops the case where it is wrong."""
         from perfsuite.oracle import examine
@@ -194,6 +201,8 @@ class _Case:
                 distribution=self.settings.distribution,
             )
         self._judged(judgement)
+        if library is None:
+            _examined.note(self.candidate, self.problem, self.settings.distribution)
 
     def _judged(self, judgement: Any) -> None:
         for field in ("candidate_error", "rival_error"):
@@ -234,6 +243,8 @@ class _Case:
         # Before the host's time is measured: the calls for that could make good what the timed ones left out.
         with self._a_check():
             self._check_timed(clock)
+        if "candidate_error" not in self.facts and self.examined_before():  # nothing timed was left to be judged
+            self.check(None)
         self._host(clock)
         self._floor(clock)
         return self._verdict(timed)
@@ -292,8 +303,7 @@ class _Case:
         from perfsuite.oracle import check
 
         allowed: tuple[float | None, float | None] = (None, None)
-        dear = (self.problem.flops or 0.0) > DEAR_FLOPS
-        for call in clock.timed_calls(1 if dear else TIMED_CALLS_CHECKED):
+        for call in clock.timed_calls(timed_calls_judged(self.problem)):
             if call.inputs_changed:
                 said = "the candidate wrote into its inputs while it was timed"
                 raise Stop(Verdict.WRONG, Reason.INPUTS_CHANGED, said)

@@ -29,13 +29,15 @@ def check(
     *,
     rival: Callable[..., Any] | None = None,
     distribution: str = "normal",
+    whole: bool = True,
 ) -> Judgement:
     """Judge `candidate_output`, the result of the candidate on `inputs`, which were drawn from `distribution`.
 
     rival_output: the library's result on the same inputs; made here with `rival`, or with the problem's own library,
     where it is not given. Its error against the float64 reference sets the tolerance: in the Frobenius norm, in the
     worst row and at the worst element, the candidate may err at most twice as much, plus one unit in the last place at
-    the output's scale. Raises ReferenceUnavailableError where a custom problem has no float64 answer,
+    the output's scale. whole: every element on a GPU, or rows drawn at random where the right answer is dear; on a CPU
+    always the latter. Raises ReferenceUnavailableError where a custom problem has no float64 answer,
     LibraryWrongError where the library's result is not the right one at all.
     """
     import torch
@@ -48,7 +50,8 @@ def check(
         if fault is not None:
             return fault
         ours, theirs = list(tensors_in(candidate_output)), list(tensors_in(rival_output))
-        rows = rows_to_check(problem, ours[0].device.type)
+        rows = rows_to_check(problem, ours[0].device.type, whole=whole)
+        rows = None if rows is None else rows.to(ours[0].device)
         right = list(tensors_in(cached_reference(problem, inputs, rows=rows)))
         if [exact.shape[:-2] for exact in right] != [answer.shape[:-2] for answer in theirs]:
             shapes = [tuple(exact.shape) for exact in right], [tuple(answer.shape) for answer in theirs]
@@ -56,7 +59,7 @@ def check(
         judgement = wrong(Reason.BAD_SHAPE, "the candidate returns no tensor")
         for place, (one, exact, other) in enumerate(zip(ours, right, theirs, strict=True)):
             if rows is not None:
-                one, other = (t.index_select(-2, rows.to(t.device)) for t in (one, other))
+                one, other = (t.index_select(-2, rows) for t in (one, other))
             found = measure(one, exact, other, poison=POISON_HALF)
             require_plausible(found, distribution)
             allowed = limits(found)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.check import check, library_of
+from perfsuite.oracle.effort import on_adversarial_values
 from perfsuite.oracle.form import check_form, check_kind
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.memory import arrive_late, poison_free_memory
@@ -32,8 +33,6 @@ LIBRARY_REPEATS = 64
 REPEATS_SECONDS = 0.5
 # Where careless kernels fail that do well on ordinary values: without the row's maximum, or with sums that stagnate.
 ADVERSARIAL = ("dominant", "constant-rows")
-# FLOPs of the largest case that is examined on those as well: beyond it, one examination is dear enough.
-ADVERSARIAL_FLOPS = {"cuda": 2e11, "cpu": 1e9}
 
 
 def examine(
@@ -66,7 +65,7 @@ def examine(
             return replace(found, sentence=f"at the sizes {other.name}, which nobody listed: {found.sentence}")
     if not (judgement.ok and adversarial and distribution in ("normal", "uniform")):
         return judgement
-    if isinstance(problem, Custom) or (problem.flops or 0.0) > ADVERSARIAL_FLOPS[generator.device.type]:
+    if not on_adversarial_values(problem, generator.device.type):
         return judgement
     for harder in ADVERSARIAL:
         found = _examine(problem, candidate, generator, rival, harder, deterministic)
@@ -113,7 +112,7 @@ def _examine(
         fault = check_form(seen, expected, kept) or check_form(again, expected, kept)
         if fault is not None:
             return fault
-        judgement = check(problem, kept, seen, expected, rival=rival, distribution=distribution)
+        judgement = check(problem, kept, seen, expected, rival=rival, distribution=distribution, whole=False)
         if judgement.ok and isinstance(problem, Custom):
             other = problem.inputs(generator, distribution=distribution).call(rival or library_of(problem))
             check_answer_depends(problem, reference(problem, kept), expected, other)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.oracle.effort import DEAR_FLOPS
 from perfsuite.oracle.tensors import map_tensors, tensors_in
 from perfsuite.problems import Attention, Custom, Decode, Gemm
 from perfsuite.problems.base import Inputs, Problem
@@ -16,10 +17,10 @@ from perfsuite.problems.base import Inputs, Problem
 if TYPE_CHECKING:
     import torch
 
-# Bytes of the largest temporary, and the FLOPs on a CPU beyond which only some rows are computed: about a second of
-# two cores' float64.
+# Bytes of the largest temporary, and the FLOPs beyond which only some rows are computed: on a CPU about a second of two
+# cores' float64.
 BLOCK_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
-CPU_FLOPS = 4e10
+MOST_FLOPS = {"cuda": DEAR_FLOPS, "cpu": 4e10}
 FEWEST_ROWS = 16
 
 
@@ -45,18 +46,19 @@ def reference(problem: Problem, inputs: Inputs, *, rows: torch.Tensor | None = N
     raise TypeError(f"problem is a {type(problem).__name__}; the oracle knows Gemm, Attention, Decode and Custom")
 
 
-def rows_to_check(problem: Problem, device: str) -> torch.Tensor | None:
-    """Which rows of the result are computed and compared: None for all, or indices of some on a CPU.
+def rows_to_check(problem: Problem, device: str, *, whole: bool = False) -> torch.Tensor | None:
+    """Which rows of the result are computed and compared: None for all, or indices of some.
 
-    Beyond CPU_FLOPS, as many rows as that many FLOPs allow are drawn afresh at every call (so that no candidate can
-    know them), the first and the last always among them.
+    Beyond MOST_FLOPS, as many rows as that many FLOPs allow are drawn afresh at every call (so that no candidate can
+    know them), the first and the last always among them. whole: all of them on a GPU, however long it takes.
     """
     import torch
 
-    if device != "cpu" or not isinstance(problem, Gemm | Attention) or problem.flops <= CPU_FLOPS:
+    most = MOST_FLOPS[device]
+    if (whole and device != "cpu") or not isinstance(problem, Gemm | Attention) or problem.flops <= most:
         return None
     total = problem.m if isinstance(problem, Gemm) else problem.seq_q
-    count = max(FEWEST_ROWS, int(total * CPU_FLOPS / problem.flops))
+    count = max(FEWEST_ROWS, int(total * most / problem.flops))
     if count >= total:
         return None
     secret = torch.Generator().manual_seed(secrets.randbits(63))

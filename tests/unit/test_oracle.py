@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfsuite.oracle import Judgement, LibraryWrongError, ReferenceUnavailableError, check, examine, reference
+from perfsuite.oracle.effort import Examined, on_adversarial_values, timed_calls_judged
 from perfsuite.oracle.measures import measure
+from perfsuite.oracle.memory import POISON_HALF
+from perfsuite.oracle.reference import rows_to_check
 from perfsuite.oracle.yardstick import require_plausible
-from perfsuite.problems import DISTRIBUTIONS, Attention, Custom, Gemm, Inputs
+from perfsuite.problems import DISTRIBUTIONS, Attention, Custom, Decode, Gemm, Inputs
 from perfsuite.verdict.outcome import Reason
 
 torch = pytest.importorskip("torch")
@@ -103,7 +106,7 @@ def test_the_reference_does_not_depend_on_its_blocks(monkeypatch):
 
 
 def test_a_case_too_large_for_a_cpu_is_checked_in_rows_drawn_at_random(monkeypatch):
-    monkeypatch.setitem(reference.__globals__, "CPU_FLOPS", 1e6)
+    monkeypatch.setitem(reference.__globals__["MOST_FLOPS"], "cpu", 1e6)
     for problem, candidate in (
         (Gemm(512, 64, 64), sums_in_blocks),
         (Attention(1, 2, 512, 16, causal=True), online_attention),
@@ -117,6 +120,36 @@ def test_a_case_too_large_for_a_cpu_is_checked_in_rows_drawn_at_random(monkeypat
             return out
 
         assert not judge(problem, half_of_it).ok
+
+
+def test_only_what_is_dear_is_examined_in_part(monkeypatch):
+    """On a GPU: rows of the calls around the timed ones; these whole, but fewer of them."""
+    small, large, long = Gemm(512, 512, 512), Gemm(8192, 8192, 8192), Decode(64, 32, 32768, 128, kv_heads=8)
+    assert rows_to_check(small, "cuda") is None
+    assert rows_to_check(large, "cuda", whole=True) is None
+    rows = rows_to_check(large, "cuda")
+    assert len(rows) == 8192 * 1e11 // large.flops
+    assert {0, 8191} <= set(rows.tolist())
+    assert [timed_calls_judged(one) for one in (small, large, long)] == [3, 1, 1]
+    assert [on_adversarial_values(one, "cuda") for one in (small, large, long)] == [True, False, False]
+    # The same on a CPU, with a card's rule: what is judged in part before it is timed is judged whole when it is.
+    monkeypatch.setitem(reference.__globals__["MOST_FLOPS"], "cuda", 1e6)
+    in_part = rows_to_check(Gemm(512, 64, 64), "cuda")
+    assert 16 <= len(in_part) < 512
+
+
+def test_a_candidate_is_examined_once_at_a_problem():
+    found = Examined()
+    found.note(online_attention, Gemm(8, 8, 8), "normal")
+    assert found.has(online_attention, Gemm(8, 8, 8), "normal")
+    for others in ((online_attention, Gemm(8, 8, 9), "normal"), (online_attention, Gemm(8, 8, 8), "tiny")):
+        assert not found.has(*others)
+    assert not found.has(sums_in_blocks, Gemm(8, 8, 8), "normal")
+    # Neither a function that is gone, nor one that cannot be referred to weakly, is taken for another.
+    found.note(lambda: None, "here")
+    assert not found.has(lambda: None, "here")
+    found.note(7, "here")
+    assert not found.has(7, "here")
 
 
 # -- the tolerance ---------------------------------------------------------------------------------------------------
@@ -218,6 +251,34 @@ def test_one_wrong_row_is_caught_though_it_is_small():
     judgement = judge(problem, quantised)
     assert judgement.reason is Reason.INACCURATE
     assert judgement.candidate_worst_row > 100 * judgement.candidate_error
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int32])
+@pytest.mark.parametrize("shape", [(7, 5), (64, 96), (3, 4, 200), (), (1,)])
+def test_what_is_finite_is_measured_the_short_way_to_the_same_figures(dtype, shape, monkeypatch):
+    right = torch.randn(shape, generator=seeded(), dtype=torch.float64) * 40
+    noise = torch.randn(shape, generator=seeded(1), dtype=torch.float64)
+    candidate, library = (right + noise).to(dtype), (right - noise / 2).to(dtype)
+    short = measure(candidate, right, library, poison=POISON_HALF)
+    monkeypatch.setitem(
+        measure.__globals__, "_finite_block", lambda *block: measure.__globals__["_block"](*block, poison=None)
+    )
+    monkeypatch.setitem(measure.__globals__, "_largest", lambda dtype: -1.0)  # never the short way
+    long = measure(candidate, right, library, poison=POISON_HALF)
+    for name, value in vars(long).items():
+        assert math.isclose(getattr(short, name), value, rel_tol=1e-12), name
+
+
+@pytest.mark.parametrize("where", ["candidate", "library", "right"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e5])
+def test_one_element_that_is_not_finite_is_counted(where, value):
+    right = torch.ones(40, 50, dtype=torch.float64)
+    candidate, library = right.half(), right.half()
+    {"candidate": candidate, "library": library, "right": right}[where][3, 4] = value  # 1e5 is infinite in float16
+    found = measure(candidate, right, library)
+    assert math.isfinite(found.frobenius)
+    # Where the candidate has what the library has, or what is right, it is not at fault.
+    assert found.stray == (1 if where == "candidate" else 0)
 
 
 def test_errors_are_measured_relative_to_the_reference():

@@ -1,0 +1,62 @@
+"""How much of a case is judged: all of it in the calls that are timed, less around them where the right answer is dear.
+
+The float64 answer of a large case takes many times as long as the case itself.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from perfsuite.problems import Custom
+from perfsuite.problems.base import Problem
+
+DEAR_FLOPS = 1e11
+DEAR_BYTES = 5e8
+"""Beyond either, on a GPU, one timed call is judged instead of TIMED_CALLS, and the calls before them in some rows."""
+TIMED_CALLS = 3
+"""Calls of the timed region whose outputs are judged, every element of them."""
+# FLOPs of the largest case that is examined on adversarial values as well.
+ADVERSARIAL_FLOPS = {"cuda": 2e11, "cpu": 1e9}
+
+
+def dear(problem: Problem) -> bool:
+    """Whether the right answer takes long on a GPU; not known, and so False, of a custom problem that does not say."""
+    return (problem.flops or 0.0) > DEAR_FLOPS or (problem.bytes or 0.0) > DEAR_BYTES
+
+
+def timed_calls_judged(problem: Problem) -> int:
+    """How many timed calls of a case are judged."""
+    return 1 if dear(problem) else TIMED_CALLS
+
+
+def on_adversarial_values(problem: Problem, device: str) -> bool:
+    """Whether a case is small enough to be examined on adversarial values too; no custom problem is."""
+    if isinstance(problem, Custom) or (problem.flops or 0.0) > ADVERSARIAL_FLOPS[device]:
+        return False
+    return device != "cuda" or (problem.bytes or 0.0) <= DEAR_BYTES
+
+
+class Examined:
+    """Which candidates were found right before they were timed, at which problems: once in a process is enough.
+
+    By identity of the function, which is not kept alive; what cannot be referred to weakly is examined every time.
+    """
+
+    def __init__(self) -> None:
+        self._found: weakref.WeakKeyDictionary[Callable[..., Any], set[object]] = weakref.WeakKeyDictionary()
+
+    def note(self, candidate: Callable[..., Any], *where: object) -> None:
+        """Keep that `candidate` was found right; `where` is hashable: the problem, and how its inputs were drawn."""
+        try:
+            self._found.setdefault(candidate, set()).add(where)
+        except TypeError:
+            return
+
+    def has(self, candidate: Callable[..., Any], *where: object) -> bool:
+        """Whether it was noted."""
+        try:
+            return where in self._found.get(candidate, ())
+        except TypeError:
+            return False
