@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from perfsuite.case_checks import CaseChecks
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.comparison import Comparison, Remeasure
-from perfsuite.failures import Stop, failures, guarded, name_of
-from perfsuite.oracle.effort import Examined, timed_calls_judged
-from perfsuite.oracle.library_use import shared_kernels, shared_operators
-from perfsuite.oracle.surroundings import Surroundings, handicaps, replaced
+from perfsuite.failures import Stop, failures, name_of
+from perfsuite.oracle.surroundings import Surroundings, handicaps
 from perfsuite.problems.base import Problem
 from perfsuite.settings import Settings
 from perfsuite.verdict import sentence as words
@@ -25,11 +23,6 @@ from perfsuite.verdict.noise import Noise, noise_for
 from perfsuite.verdict.outcome import Reason, Verdict
 from perfsuite.verdict.policy import regression_target, undecided
 from perfsuite.verdict.timing import Timed, Timing
-
-TIMED_CALLS_LOOKED_AT = 16
-"""Timed calls whose outputs are held against the library's, besides those that the oracle judges."""
-
-_examined = Examined()
 
 OpenClock = Callable[[Sides, Settings], Clock]
 
@@ -90,139 +83,8 @@ def _through(
         surroundings.restore()
 
 
-class _Case:
-    """What is known of the case so far."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        candidate: Callable[..., Any],
-        against: str | Callable[..., Any] | None,
-        settings: Settings,
-    ) -> None:
-        import torch
-
-        self.problem, self.candidate, self.settings = problem, candidate, settings
-        self.target: float | None = None
-        self.against = against if against is not None else problem.default_rival
-        self.rival_name = name_of(self.against) if self.against is not None else None
-        self.generator = torch.Generator(device=settings.device).manual_seed(settings.seed)
-        self.facts: dict[str, Any] = {}
-        self.warnings: list[str] = []
-        self.checking = 0.0
-        """Seconds of the host spent on checks."""
-
-    @contextmanager
-    def _a_check(self) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.checking += time.perf_counter() - start
-
-    def _first_call_apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, the host's time of whose first call is no check: it compiles or plans, and comes once anyway."""
-        called = False
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal called
-            if called:
-                return function(*args, **kwargs)
-            called, start = True, time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.checking -= time.perf_counter() - start
-
-        return call
-
-    def inputs(self) -> Any:
-        return self.problem.inputs(self.generator, distribution=self.settings.distribution)
-
-    def rival(self, against: str | Callable[..., Any] | None) -> Callable[..., Any]:
-        if against is None:
-            raise Stop(
-                Verdict.UNDECIDED,
-                Reason.NO_RIVAL,
-                f"nothing to compare {self.problem.name} with: the {self.problem.family} family has no rival of its "
-                "own, so name one (against=...)",
-            )
-        return self.problem.rival(against) if isinstance(against, str) else against
-
-    def untouched(self, surroundings: Surroundings) -> None:
-        """Stop the case where something replaced what it is judged by, or set the rival back."""
-        with self._a_check():
-            gone, changes = replaced(), surroundings.changes()
-        if gone:
-            raise Stop(
-                Verdict.WRONG, Reason.TAMPERED, f"functions that the judgement rests on are replaced: {', '.join(gone)}"
-            )
-        if changes:
-            raise Stop(
-                Verdict.WRONG, Reason.TAMPERED, f"the candidate changed what both sides share: {', '.join(changes)}"
-            )
-
-    def told(self, compared: Comparison) -> Comparison:
-        """The comparison, with a word where the candidate is the rival under another name."""
-        if callable(self.against) or compared.speed is None or compared.clock == "fake":
-            return compared
-        try:
-            with self._a_check():
-                sides = self.candidate, self.rival(self.against), self.inputs()
-                names = shared_operators(*sides)
-                if not names and compared.clock == "graph":
-                    names = shared_kernels(*sides)
-        except Exception:  # a call that bears no listener, or no memory for one more: the verdict stands without a note
-            return compared
-        note = f"the candidate runs what {self.rival_name} runs: {', '.join(names)}"
-        return replace(compared, warnings=(*compared.warnings, note)) if names else compared
-
-    # -- oracle ------------------------------------------------------------------------------------------------------
-
-    def examined_before(self) -> bool:
-        """Whether this process has found the candidate right at this problem, against whatever rival it was timed.
-
-        Its timed calls are judged by the error of each rival in any case.
-        """
-        return _examined.has(self.candidate, self.problem, self.settings.distribution)
-
-    def check(self, library: str | None) -> None:
-        """Judge the candidate's answer; stops the case where it is wrong."""
-        from perfsuite.oracle import examine
-
-        against = library or self.against
-        with failures(), self._a_check():
-            rival = None if against is None else guarded("rival", self.rival(against))
-            judgement = examine(
-                self.problem,
-                self._first_call_apart(guarded("candidate", self.candidate)),
-                self.generator,
-                rival=None if rival is None else self._first_call_apart(rival),
-                distribution=self.settings.distribution,
-            )
-        self._judged(judgement)
-        if library is None:
-            _examined.note(self.candidate, self.problem, self.settings.distribution)
-
-    def _judged(self, judgement: Any) -> None:
-        for field in ("candidate_error", "rival_error"):
-            value = getattr(judgement, field)
-            if value is not None:
-                self.facts[field] = max(value, self.facts.get(field) or 0.0)
-        if judgement.limit is not None:
-            self.facts["error_limit"] = judgement.limit
-        if not judgement.ok:
-            raise Stop(Verdict.WRONG, judgement.reason, judgement.sentence)
-
-    def checked_sentence(self, checked: bool) -> str:
-        error, limit = self.facts.get("candidate_error"), self.facts.get("error_limit")
-        if not checked:
-            return "neither checked nor timed"
-        if error is None or limit is None:
-            return "right"
-        return f"right: relative error {error:.2g}, at most {limit:.2g} allowed; not timed"
-
-    # -- clock and verdict -------------------------------------------------------------------------------------------
+class _Case(CaseChecks):
+    """Its timing and its verdict."""
 
     def time(self, open_clock: OpenClock, remeasure: Remeasure | None) -> Comparison:
         """Time both sides and decide."""
@@ -241,8 +103,8 @@ class _Case:
         timed = timing.run()
         self._keep(clock, timed)
         # Before the host's time is measured: the calls for that could make good what the timed ones left out.
-        with self._a_check():
-            self._check_timed(clock)
+        with self.a_check():
+            self.check_timed(clock)
         if "candidate_error" not in self.facts and self.examined_before():  # nothing timed was left to be judged
             self.check(None)
         self._host(clock)
@@ -297,52 +159,6 @@ class _Case:
         seconds = self.facts.get("candidate_seconds")
         if mine is not None and seconds is not None:
             self.facts["bound"] = "host" if mine > seconds else "device"
-
-    def _check_timed(self, clock: Clock) -> None:
-        """Judge outputs of calls that were timed, on inputs that were not there when the candidate was captured."""
-        from perfsuite.oracle import check
-
-        allowed: tuple[float | None, float | None] = (None, None)
-        for call in clock.timed_calls(timed_calls_judged(self.problem)):
-            if call.inputs_changed:
-                said = "the candidate wrote into its inputs while it was timed"
-                raise Stop(Verdict.WRONG, Reason.INPUTS_CHANGED, said)
-            judgement = check(
-                self.problem,
-                call.inputs,
-                call.candidate_output,
-                call.rival_output,
-                rival=self.rival(self.against),
-                distribution=self.settings.distribution,
-            )
-            self._judged(
-                judgement
-                if judgement.ok
-                else replace(judgement, sentence=f"in a timed call, on new inputs: {judgement.sentence}")
-            )
-            allowed = (judgement.limit, judgement.rival_error)
-        self._look_at_more(clock, *allowed)
-
-    def _look_at_more(self, clock: Clock, limit: float | None, rival_error: float | None) -> None:
-        """Hold the results of many more timed calls against the library's: work may be left out in some calls only."""
-        from torch import Tensor
-
-        from perfsuite.oracle.agreement import apart, furthest_allowed
-
-        def look(mine: Any, rivals: Any) -> tuple[Any, int] | None:
-            if not (isinstance(mine, Tensor) and isinstance(rivals, Tensor)):
-                return None  # of several results the limits are not known one by one
-            return apart(mine, rivals), rivals.numel()
-
-        if limit is None or rival_error is None:
-            return
-        looks = [found for found in clock.look_at_more(TIMED_CALLS_LOOKED_AT, look) if found is not None]
-        far = [off for found, size in looks if not (off := float(found)) <= furthest_allowed(limit, rival_error, size)]
-        if far:
-            said = (
-                f"{len(far)} of {len(looks)} timed calls gave something else than the library gave: {max(far):.2g} off"
-            )
-            raise Stop(Verdict.WRONG, Reason.INACCURATE, said)
 
     def _floor(self, clock: Clock) -> None:
         seconds = self.facts.get("candidate_seconds")
