@@ -20,7 +20,7 @@ ORDER = (
     {"oracle"},
     {"clock"},
     {"verdict"},
-    {"comparison", "case", "failures", "isolate"},
+    {"comparison", "case", "case_checks", "failures", "isolate"},
     {"record"},
     {"report"},
     {"history"},
