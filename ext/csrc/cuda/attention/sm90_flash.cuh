@@ -361,6 +361,9 @@ struct Consumer {
       ptx::wgmma_wait_group<0>();
       ptx::wgmma_fence_operand(s);
       release_k(count);
+      // Not before a product has used the fragments: an arrival does not wait for what ldmatrix still has to read, and
+      // the next tile's queries, which TMA then writes, were seen in it.
+      if constexpr (C::q_registers) release_q();
       mask(s, first, first_row);
       take_block<T, !C::summed>(a, s, state, rescale, p.scale_log2);
     }
@@ -451,12 +454,11 @@ struct Consumer {
         for (int i = 0; i < d / 16; ++i) {
           ptx::ldmatrix_x4(q_fragments[i], from + i / 4 * 8192 + ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16);
         }
-        release_q();
       }
       if constexpr (C::split_keys) {
         if (blocks > group) {
           attend(blocks - 1 - group, count + group, first_row);
-        } else if constexpr (!C::q_registers) {
+        } else {
           release_q();
         }
         count += tile_blocks;
@@ -467,7 +469,7 @@ struct Consumer {
           attend(blocks - 1, count, first_row);
           count += blocks;
           store(tile, first_row);
-        } else if constexpr (!C::q_registers) {
+        } else {
           release_q();
         }
       }
