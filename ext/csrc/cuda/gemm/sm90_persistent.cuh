@@ -68,11 +68,11 @@ __host__ __device__ constexpr int panel_column(int part, int width) {
 }
 
 // Writes a warpgroup's accumulators: 64 * m64s rows from `row`, tile_n columns from `column`. `Panels` of shared memory
-// in turn.
+// in turn, from tile to tile as within one: `buffer` is the next, and TMA may still be reading the one before it.
 template <typename Tile, int Panels, bool Swap>
 __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::registers], const KernelArguments& arguments,
-                                           const CUtensorMap* out_map, uint32_t panels, int barrier, int row,
-                                           int column, int batch) {
+                                           const CUtensorMap* out_map, uint32_t panels, int& buffer, int barrier,
+                                           int row, int column, int batch) {
   using T = typename Tile::T;
   const int thread = threadIdx.x % 128;
   const int warp = thread / 32, lane = thread % 32;
@@ -85,7 +85,6 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
     }
   }
 
-  int buffer = 0;
   const auto begin_panel = [&] {
     if (thread == 0) ptx::bulk_wait_group_read<Panels - 1>();
     ptx::bar_sync(barrier, 128);
@@ -276,6 +275,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       }
     };
     Position at;
+    int buffer = 0;
     for (int tile = first; tile < arguments.tiles; tile += step) {
       const TileCoordinates where(arguments, tile);
       float d[Tile::m64s][Tile::registers];
@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       const int m = (where.m * arguments.cluster_m + my_m) * Tile::m + warpgroup * Tile::rows;
       const int n = (where.n * arguments.cluster_n + my_n) * Tile::n;
       store_tile<Tile, panels_each, Swap>(d, arguments, &out_map, panels + warpgroup * panels_each * panel_bytes,
-                                    1 + warpgroup, m, n, where.batch);
+                                          buffer, 1 + warpgroup, m, n, where.batch);
     }
     if (threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
   }
