@@ -160,15 +160,25 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   q_description.box[1] = static_cast<uint32_t>((kernel.q_mn_major ? kernel.tile_k : kernel.tile_n) / plan.cluster_m);
   q_description.box[2] = 1;
 
+  // What a tile has beyond its operand is not loaded: TMA would fill it with zeros, and takes its time for that. It holds
+  // anything then, which ends in elements of the product that nobody stores.
+  KernelArguments arguments;
+  const auto clip = [&](const Operand& operand, bool mn_major, int tile, int sharers, TensorMapArguments& map) {
+    if (mn_major || sharers > 1 || operand.mn >= tile) return;
+    map.box[1] = static_cast<uint32_t>(operand.mn);
+    arguments.clipped_bytes += (tile - static_cast<int>(operand.mn)) * kernel.tile_k * 2;
+  };
+  clip(p, kernel.p_mn_major, kernel.tile_m, plan.cluster_n, p_description);
+  clip(q, kernel.q_mn_major, kernel.tile_n, plan.cluster_m, q_description);
+
   // An operand that only one row or column of tiles reads need not be fetched into L2 in larger pieces than asked for:
   // worth 2 to 6 % where 256 bytes of a line are asked for at once, a loss where 128 are (docs/ladder-gemm-hopper.md).
-  p_description.promote = q.mn > kernel.tile_n || kernel.tile_k < 128;
-  q_description.promote = p.mn > kernel.tile_m || kernel.tile_k < 128;
+  p_description.promote = q.mn > kernel.tile_n * plan.cluster_n || kernel.tile_k < 128;
+  q_description.promote = p.mn > kernel.tile_m * plan.cluster_m || kernel.tile_k < 128;
   CUtensorMap p_map, q_map, out_map{};
   if (const char* refused = encode_tensor_map(&p_map, p_description)) return refused;
   if (const char* refused = encode_tensor_map(&q_map, q_description)) return refused;
 
-  KernelArguments arguments;
   arguments.rows = static_cast<int>(p.mn);
   arguments.columns = static_cast<int>(q.mn);
   arguments.k_blocks = static_cast<int>(ceil_div(g.k, kernel.tile_k));
@@ -203,8 +213,8 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
     const int bytes = element_bytes(g.out_type);
     arguments.vector_store = reinterpret_cast<uintptr_t>(g.out) % 16 == 0 && static_cast<int64_t>(g.n) * bytes % 16 == 0;
     grid = tiles * plan.split;
-    if (fetches_ahead(g, kernel)) fetch_ahead(arguments, kernel, operand_b(g));
   }
+  if (fetches_ahead(g, plan)) fetch_ahead(arguments, kernel, operand_b(g));
   const int in_flight = kernel.persistent ? static_cast<int>(grid / cluster)
                                           : std::max(1, sms * kernel.blocks_per_sm / plan.split);
   arguments.group = raster_group(arguments.tiles_m, in_flight, kernel.tile_m * plan.cluster_m,

@@ -46,6 +46,10 @@ Kernel split_kernel(const char* name) {
       persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " mk"), \
       persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " mm")
 
+// For weights stored n x k, with few rows.
+#define CUDA_LLM_OPS_PERSISTENT_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
+  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " kk")
+
 // D transposed, for b stored k x n: as Q its last panel of a tile_n that is no multiple of 64 would be loaded whole.
 #define CUDA_LLM_OPS_SWAPPED(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
   persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, true, BLOCKS>("swapped " #M "x" #N "x" #K "/" #STAGES " mk")
@@ -78,6 +82,9 @@ KernelList persistent_list() {
       CUDA_LLM_OPS_PERSISTENT(T, 128, 64, 64, 8, 2, 1),
       CUDA_LLM_OPS_PERSISTENT(T, 64, 128, 64, 4, 1, 2),
       CUDA_LLM_OPS_PERSISTENT(T, 64, 64, 64, 5, 1, 2),
+      CUDA_LLM_OPS_PERSISTENT_KK(T, 64, 128, 64, 8, 1, 1),
+      CUDA_LLM_OPS_PERSISTENT_KK(T, 64, 112, 64, 9, 1, 1),
+      CUDA_LLM_OPS_PERSISTENT_KK(T, 64, 96, 128, 5, 1, 1),
       CUDA_LLM_OPS_SWAPPED(T, 128, 144, 64, 5, 2, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
@@ -98,6 +105,7 @@ KernelList split_list() {
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 224, 64, 6, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 96, 64, 5, 1, 2),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 64, 64, 14, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 64, 128, 7, 1, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }

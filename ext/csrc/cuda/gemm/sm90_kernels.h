@@ -26,12 +26,14 @@ struct KernelArguments {
   const void* prefetch_p = nullptr;
   const void* prefetch_q = nullptr;
   uint32_t prefetch_p_bytes = 0, prefetch_q_bytes = 0;
-  // Split kernels: of the operand that is read once (`ahead_q`: Q, else P) `ahead_blocks` k blocks of a block's tile are
-  // fetched into L2 before the grid may start. Its memory, the bytes from line to line and of a line, the lines.
+  // Of the operand that is read once (`ahead_q`: Q, as always in persistent kernels, else P) `ahead_blocks` k blocks of a
+  // block's (first) tile are fetched into L2 before the grid may start. Its memory, the bytes from line to line and of a
+  // line, the lines.
   const void* ahead = nullptr;
   int64_t ahead_stride = 0, ahead_line_bytes = 0;
   int ahead_lines = 0, ahead_blocks = 0, ahead_q = 0;
   int late_blocks = -1;  // the next grid may start when every block has so many k blocks left to load; -1: at once
+  int clipped_bytes = 0;  // of a stage, that no load brings: rows of a tile beyond an operand's
   int p_batched = 0, q_batched = 0;  // 0: one operand for all of the batch
   int out_float = 0;               // 1: out and c are float32, 0: they are of the input type
   int tma_store = 0;               // persistent kernels: beta is 0 and out can be described to TMA

@@ -99,16 +99,16 @@ __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t sh
   }
 }
 
-// Fetches into L2 what a block loads first of the operand that is read once: `Extent` rows (columns) from mn, k blocks from
+// Fetches into L2 what a block loads first of the operand that is read once: `extent` rows (columns) from mn, k blocks from
 // `block` on. By the load path, which is idle then: TMA would take as long as for loads.
-template <int Extent, int TileK, int MnMajor>
-__device__ __forceinline__ void fetch_ahead(const KernelArguments& arguments, int mn, int block, int thread,
+template <int TileK, int MnMajor>
+__device__ __forceinline__ void fetch_ahead(const KernelArguments& arguments, int mn, int extent, int block, int thread,
                                             int threads) {
   const int blocks = min(arguments.ahead_blocks, arguments.k_blocks - block);
   const int first_line = MnMajor ? block * TileK : mn;
   const int64_t first = int64_t{2} * (MnMajor ? mn : block * TileK);  // byte of a line
-  const int lines = min(MnMajor ? blocks * TileK : Extent, arguments.ahead_lines - first_line);
-  const int64_t bytes = min(int64_t{2} * (MnMajor ? Extent : blocks * TileK), arguments.ahead_line_bytes - first);
+  const int lines = min(MnMajor ? blocks * TileK : extent, arguments.ahead_lines - first_line);
+  const int64_t bytes = min(int64_t{2} * (MnMajor ? extent : blocks * TileK), arguments.ahead_line_bytes - first);
   const uint8_t* const from = static_cast<const uint8_t*>(arguments.ahead) + first_line * arguments.ahead_stride + first;
   const int pieces = static_cast<int>((bytes + 127) / 128);
   for (int i = thread; i < lines * pieces; i += threads) {

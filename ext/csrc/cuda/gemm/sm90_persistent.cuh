@@ -13,8 +13,11 @@
 //   barriers        full[s]: 1 arrival + bytes, of this producer and of those that share with it.  empty[s]: 4 warps x
 //                   W x (blocks that read what this producer loads): consumers arrive at all that load for them
 //   epilogue        64 x 128-byte panels: registers -> stmatrix (swizzled) -> TMA store, two panels in turn, so that
-//                   one is read by TMA while the next is written. With c, or where TMA cannot describe out, the threads
-//                   store from float32 panels.
+//                   one is read by TMA while the next is written, over the tiles' borders. With c, or where TMA cannot
+//                   describe out, the threads store from float32 panels.
+//
+// The next grid starts early (griddepcontrol.cuh): at once; or, where Q is read once, when the last loads of this one are
+// under way, and then it fetches its first k blocks into L2, as in sm90_split.cuh.
 #pragma once
 
 #include "../ptx/setmaxnreg.cuh"
@@ -68,11 +71,11 @@ __host__ __device__ constexpr int panel_column(int part, int width) {
 }
 
 // Writes a warpgroup's accumulators: 64 * m64s rows from `row`, tile_n columns from `column`. `Panels` of shared memory
-// in turn.
+// in turn, from tile to tile as within one: `buffer` is the next, and TMA may still be reading the one before it.
 template <typename Tile, int Panels, bool Swap>
 __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::registers], const KernelArguments& arguments,
-                                           const CUtensorMap* out_map, uint32_t panels, int barrier, int row,
-                                           int column, int batch) {
+                                           const CUtensorMap* out_map, uint32_t panels, int& buffer, int barrier,
+                                           int row, int column, int batch) {
   using T = typename Tile::T;
   const int thread = threadIdx.x % 128;
   const int warp = thread / 32, lane = thread % 32;
@@ -85,7 +88,6 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
     }
   }
 
-  int buffer = 0;
   const auto begin_panel = [&] {
     if (thread == 0) ptx::bulk_wait_group_read<Panels - 1>();
     ptx::bar_sync(barrier, 128);
@@ -223,7 +225,15 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
     ptx::barrier_cluster_arrive_relaxed();
     ptx::barrier_cluster_wait();
   }
-  ptx::griddepcontrol_launch_dependents();
+  if (arguments.ahead_blocks > 0 && warp < Tile::warpgroups * 4) {
+    const TileCoordinates where(arguments, first);
+    const int part = Tile::n / arguments.cluster_m;  // of a tile that the blocks of a column share
+    const int n = (where.n * arguments.cluster_n + my_n) * Tile::n + my_m * part;
+    fetch_ahead<Tile::k, Tile::q_mn_major>(arguments, n, part, 0, threadIdx.x, Tile::warpgroups * 128);
+  }
+  // The k block of its last tile at which the producer lets the next grid start; negative: at once.
+  const int late_block = arguments.late_blocks < 0 ? -1 : arguments.k_blocks - 1 - arguments.late_blocks;
+  if (late_block < 0) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
 
   if (warp >= Tile::warpgroups * 4) {
@@ -244,10 +254,12 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
         const int m = (where.m * arguments.cluster_m + my_m) * Tile::m;
         const int n = (where.n * arguments.cluster_n + my_n) * Tile::n;
         const int p_batch = arguments.p_batched ? where.batch : 0, q_batch = arguments.q_batched ? where.batch : 0;
+        const bool last = tile + step >= arguments.tiles;
         for (int block = 0; block < arguments.k_blocks; ++block) {
+          if (last && block == late_block) ptx::griddepcontrol_launch_dependents();
           const uint32_t stage = stages + at.stage * Tile::stage_bytes;
           ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
-          ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
+          ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes - arguments.clipped_bytes);
           load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
                                                            p_batch, p_share);
           load_operand<Tile::q_extent, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
@@ -276,6 +288,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       }
     };
     Position at;
+    int buffer = 0;
     for (int tile = first; tile < arguments.tiles; tile += step) {
       const TileCoordinates where(arguments, tile);
       float d[Tile::m64s][Tile::registers];
@@ -295,7 +308,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       const int m = (where.m * arguments.cluster_m + my_m) * Tile::m + warpgroup * Tile::rows;
       const int n = (where.n * arguments.cluster_n + my_n) * Tile::n;
       store_tile<Tile, panels_each, Swap>(d, arguments, &out_map, panels + warpgroup * panels_each * panel_bytes,
-                                    1 + warpgroup, m, n, where.batch);
+                                          buffer, 1 + warpgroup, m, n, where.batch);
     }
     if (threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
   }

@@ -37,13 +37,22 @@ bool fits(const GemmArguments& arguments, const Kernel& kernel) {
   return kernel.p_mn_major == a && kernel.q_mn_major == b;
 }
 
-const Measured* find_measured(const GemmArguments& arguments) {
+const Measured* find_measured(const GemmArguments& arguments, int m) {
   if (arguments.batch != 1) return nullptr;
   const auto row = std::find_if(std::begin(measured), std::end(measured), [&](const Measured& entry) {
-    return entry.m == arguments.m && entry.n == arguments.n && entry.k == arguments.k &&
+    return entry.m == m && entry.n == arguments.n && entry.k == arguments.k &&
            entry.a_mn_major == a_mn_major(arguments) && entry.b_mn_major == b_mn_major(arguments);
   });
   return row == std::end(measured) ? nullptr : row;
+}
+
+// Of few rows some numbers are measured. What lies between goes as the next: the weights take the time.
+const Measured* find_measured(const GemmArguments& arguments) {
+  if (const Measured* row = find_measured(arguments, arguments.m)) return row;
+  for (const int m : {4, 16, 32, 64, 128}) {
+    if (m > arguments.m) return find_measured(arguments, m);
+  }
+  return nullptr;
 }
 
 bool is_plan(const Measured& row, const Plan& plan) {
@@ -95,12 +104,13 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments) {
   return plans;
 }
 
-bool fetches_ahead(const GemmArguments& arguments, const Kernel& kernel) {
+bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
   constexpr int64_t least_bytes = 32 << 20, most_bytes = 256 << 20;  // measured from 34 to 235 MB of weights
-  const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m;
+  const Kernel& kernel = *plan.kernel;
+  if (kernel.persistent && kernel.swap) return false;
+  const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m * plan.cluster_m;
   const int64_t bytes = int64_t{2} * arguments.n * arguments.k;
-  return !kernel.persistent && arguments.batch == 1 && arguments.m <= rows_a_tile && bytes >= least_bytes &&
-         bytes <= most_bytes;
+  return arguments.batch == 1 && arguments.m <= rows_a_tile && bytes >= least_bytes && bytes <= most_bytes;
 }
 
 // A k block of a block costs what the slowest of four needs: the tensor cores (n / 2 cycles for m64 x n x k16) and the
@@ -147,12 +157,14 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double bytes = 2.0 * shape.batch * (static_cast<double>(shape.rows) + shape.columns) * shape.k +
                        out_bytes * shape.batch * shape.rows * shape.columns;
   const double in_flight = std::min(blocks / sms, resident) * kernel.shared_bytes;
-  // 32 rows in tiles of 64 took 20 to 30 % longer than 64 rows did.
+  // 32 rows in tiles of 64 took 20 to 30 % longer than 64 rows did, where all rows of a tile were loaded. Where they are
+  // not, they take as long, and the lower of two tiles is still the better choice.
   const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m;
-  const double too_high = rows_a_tile >= 2 * std::max(arguments.m, 8) ? 1.1 : 1.0;
+  const bool loads_all = kernel.swap ? kernel.q_mn_major : kernel.p_mn_major;
+  const double too_high = rows_a_tile >= 2 * std::max(arguments.m, 8) ? (loads_all ? 1.1 : 1.03) : 1.0;
   const double memory = too_high * bytes / (memory_bytes_a_microsecond * std::min(1.0, in_flight / saturating_bytes));
   // Measured for up to 64 rows; with more, arithmetic takes the time.
-  const double ahead = arguments.m <= 64 && fetches_ahead(arguments, kernel) ? gain_of_fetching_ahead : 0.0;
+  const double ahead = arguments.m <= 64 && fetches_ahead(arguments, plan) ? gain_of_fetching_ahead : 0.0;
   const double outside = kernel.persistent ? persistent_outside : split_outside - ahead;
   return outside + std::max(waves * resident * (loop + after), memory + after);
 }

@@ -27,7 +27,7 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments);
 
 // Whether the kernel reads b once and that takes long enough for the next grid to begin with fetching what it reads first
 // (sm90_split.cuh).
-bool fetches_ahead(const GemmArguments& arguments, const Kernel& kernel);
+bool fetches_ahead(const GemmArguments& arguments, const Plan& plan);
 
 // The cost model: microseconds, for a card of `sms` multiprocessors.
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms);

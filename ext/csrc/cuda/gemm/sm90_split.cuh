@@ -159,9 +159,9 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
   if (arguments.ahead_blocks > 0 && warp < Tile::warpgroups * 4) {
     constexpr int threads = Tile::warpgroups * 128;
     if (arguments.ahead_q) {
-      fetch_ahead<Tile::n, Tile::k, Tile::q_mn_major>(arguments, n, first_block, threadIdx.x, threads);
+      fetch_ahead<Tile::k, Tile::q_mn_major>(arguments, n, Tile::n, first_block, threadIdx.x, threads);
     } else {
-      fetch_ahead<Tile::m, Tile::k, Tile::p_mn_major>(arguments, m, first_block, threadIdx.x, threads);
+      fetch_ahead<Tile::k, Tile::p_mn_major>(arguments, m, Tile::m, first_block, threadIdx.x, threads);
     }
   }
   // The first block of which the producer lets the next grid start; none, or one before the first: at once.
@@ -177,7 +177,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
         if (block == late_block) ptx::griddepcontrol_launch_dependents();
         const uint32_t stage = stages + at.stage * Tile::stage_bytes;
         ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
-        ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes);
+        ptx::mbarrier_arrive_expect_tx(full + at.stage * 8, Tile::stage_bytes - arguments.clipped_bytes);
         load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
                                                          p_batch, Share());
         load_operand<Tile::q_extent, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
