@@ -38,13 +38,13 @@ struct Copier {
     uint32_t k_count = 0, v_count = 0, q_parity = 1;
     const auto load_k = [&](int row, int head, int batch) {
       const uint32_t stage = ring_stage<C::stages>(k_count), parity = ring_parity<C::stages>(k_count) ^ 1;
-      load(p.k_rows, p.seq_kv, shared.k + stage * C::kv_bytes, shared.k_full(stage), shared.k_empty(stage), parity,
+      load(p.k_rows, p.seq_kv, shared.k + stage * C::k_bytes, shared.k_full(stage), shared.k_empty(stage), parity,
            C::block_n, row, head, batch);
       ++k_count;
     };
     const auto load_v = [&](int row, int head, int batch) {
       const uint32_t stage = ring_stage<C::stages>(v_count), parity = ring_parity<C::stages>(v_count) ^ 1;
-      load(p.v_rows, p.seq_kv, shared.v + stage * C::kv_bytes, shared.v_full(stage), shared.v_empty(stage), parity,
+      load(p.v_rows, p.seq_kv, shared.v + stage * C::v_bytes, shared.v_full(stage), shared.v_empty(stage), parity,
            C::block_n, row, head, batch);
       ++v_count;
     };

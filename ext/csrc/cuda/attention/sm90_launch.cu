@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "../decode/counters.h"
 #include "../tensor_map.h"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
@@ -30,6 +31,14 @@ TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, in
   return map;
 }
 
+Rows rows_of(const void* pointer, const AttentionArguments& a, int seq, int heads, const HeadStrides& stride) {
+  int64_t last = a.head_dim;  // elements; a negative stride leads away from the end
+  if (a.batch > 1) last += std::max<int64_t>(0, (a.batch - 1) * stride.batch);
+  if (heads > 1) last += std::max<int64_t>(0, (heads - 1) * stride.head);
+  if (seq > 1) last += std::max<int64_t>(0, (seq - 1) * stride.seq);
+  return {pointer, stride.batch, stride.head, stride.seq, reinterpret_cast<uint64_t>(pointer) + last * 2};
+}
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 const char* launch_clusters(const attention::Kernel& kernel, int cluster, dim3 blocks, void** arguments,
@@ -52,6 +61,40 @@ const char* launch_clusters(const attention::Kernel& kernel, int cluster, dim3 b
   return cudaGetErrorString(error);
 }
 
+// Which tiles are packed together, and which counters count them: a counter for each tile where there are enough.
+const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan, const AttentionArguments& a,
+                         cudaStream_t stream) {
+  const int64_t m_tiles = ceil_div(a.seq_q, instance.block_m), group = a.heads / a.kv_heads;
+  const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, blocks = ceil_div(a.seq_kv, instance.block_n);
+  const int64_t visits = plan.schedule == Schedule::linear ? m_tiles : ceil_div(m_tiles, 2);  // of the grid, to a head
+  const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
+  const int64_t section = std::min(kv_heads, ceil_div(heads, group));
+  const int64_t units = 2 * blocks * (instance.block_n / 16);  // of a head
+  w.workspace = a.workspace;
+  w.kv_heads = static_cast<int32_t>(kv_heads);
+  w.blocks = static_cast<int32_t>(blocks);
+  w.section = static_cast<int32_t>(section);
+  w.section_tickets = static_cast<uint32_t>(section * units);
+  w.tickets = static_cast<uint32_t>(kv_heads * units);
+  constexpr int64_t most = decode::kCounters - packing_counters;
+  int64_t used;
+  if (kv_heads <= most) {
+    w.counter_heads = 1;
+    while (kv_heads * ceil_div(2 * blocks, int64_t{1} << w.counter_shift) > most) ++w.counter_shift;
+    w.head_counters = static_cast<int32_t>(ceil_div(2 * blocks, int64_t{1} << w.counter_shift));
+    used = kv_heads * w.head_counters;
+  } else {
+    w.counter_heads = w.section;
+    used = ceil_div(kv_heads, section);
+  }
+  if (used > most || kv_heads * units > INT32_MAX) return "too many heads for the attention kernel of packed tiles";
+  w.used_counters = static_cast<int32_t>(packing_counters + used);
+  cudaError_t error = cudaSuccess;
+  w.counters = decode::counters_for(stream, &error);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  return w.counters == nullptr ? "no counters left for the attention kernel of packed tiles" : nullptr;
+}
+
 }  // namespace
 
 Plan plan(const Instance& instance, const AttentionArguments& a, int multiprocessors) {
@@ -60,7 +103,7 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   const int64_t tiles = m_tiles * batch_heads;
   const int64_t blocks = std::min<int64_t>(multiprocessors / instance.cluster, tiles);  // or clusters
   const int64_t all_keys = ceil_div(a.seq_kv, instance.block_n);
-  const bool misaligned = !instance.copied && alignment(a) < 32;
+  const bool misaligned = !instance.copied && !instance.packed && alignment(a) < 32;
   const int warpgroups = instance.split_keys ? 1 : instance.block_m / instance.cluster / 64;
   const double block_cost =
       (a.causal ? instance.cost.causal : instance.cost.full) * (misaligned ? instance.cost.misaligned : 1.0) *
@@ -125,10 +168,14 @@ bool describable(const AttentionArguments& a) {
 
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {
   Parameters p{};
-  if (instance.copied) {
-    p.q_rows = {a.q, a.q_stride.batch, a.q_stride.head, a.q_stride.seq};
-    p.k_rows = {a.k, a.k_stride.batch, a.k_stride.head, a.k_stride.seq};
-    p.v_rows = {a.v, a.v_stride.batch, a.v_stride.head, a.v_stride.seq};
+  if (instance.copied || instance.packed) {
+    p.q_rows = rows_of(a.q, a, a.seq_q, a.heads, a.q_stride);
+    p.k_rows = rows_of(a.k, a, a.seq_kv, a.kv_heads, a.k_stride);
+    p.v_rows = rows_of(a.v, a, a.seq_kv, a.kv_heads, a.v_stride);
+    if (instance.packed) {
+      const char* error = plan_packing(p.packing, instance, plan, a, stream);
+      if (error != nullptr) return error;
+    }
   } else {
     const int kv_rows = instance.block_n / instance.cluster;
     const struct {
