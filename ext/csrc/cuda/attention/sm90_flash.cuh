@@ -373,6 +373,7 @@ struct Consumer {
   // The query, of this warpgroup's 64, whose scores are in this thread's registers: the first or second of its rows.
   __device__ __forceinline__ int row(int h) const {
     const int warp = threadIdx.x % 128 / 32;
+    if constexpr (C::packed) return lane / 4 * 8 + warp * 2 + h;  // packed_row() of the same place
     return warp * 16 + lane / 4 + h * 8;
   }
 
@@ -380,10 +381,10 @@ struct Consumer {
   __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row) const {
     const int unmasked = p.causal ? min(p.seq_kv, first_row + 1) : p.seq_kv;
     if ((j + 1) * n > unmasked) {
-      const int first_key = j * n + lane % 4 * 2;
+      const int first_key = j * n + lane % 4 * (C::packed ? 16 : 2);
       const int limit0 = p.causal ? min(p.seq_kv, first_row + row(0) + 1) : p.seq_kv;
       const int limit1 = p.causal ? min(p.seq_kv, first_row + row(1) + 1) : p.seq_kv;
-      mask_scores(s, limit0 - first_key, limit1 - first_key);
+      mask_scores<C::packed>(s, limit0 - first_key, limit1 - first_key);
     }
   }
 
@@ -412,10 +413,10 @@ struct Consumer {
     }
     if (j >= 0) {
       advance(a, b, j, count, first_row);
-      if constexpr (!C::q_registers) release_q();
+      if constexpr (!C::q_registers && !C::packed) release_q();
       end(b, count + step);
     } else {
-      if constexpr (!C::q_registers) release_q();
+      if constexpr (!C::q_registers && !C::packed) release_q();
       end(a, count);
     }
   }
@@ -485,8 +486,7 @@ struct Consumer {
       if constexpr (C::packed) {
         if (q_count == 0) {
           // The first queries: no packer could have them sooner.
-          const int at = threadIdx.x % 128 / 32 * 16;
-          pack_queries<C>(p, own_queries() + at * (C::k_chunks * 16), tile.batch, tile.head, first_row + at, lane);
+          pack_first<C>(p, own_queries(), tile, first_row, threadIdx.x % 128 / 32, lane);
           ptx::fence_proxy_async_shared();
           ptx::bar_sync(queries_barrier + group, 128);
         } else {
@@ -575,7 +575,7 @@ struct Consumer {
   __device__ __forceinline__ void store(const Tile& tile, int first_row) {
     T* const head = static_cast<T*>(p.out) + tile.batch * p.out_batch + tile.head * p.out_head;
     if constexpr (C::packed) {
-      store_joined(head, first_row);
+      store_run(head, first_row);
     } else if constexpr (C::copied) {
       store_rows(head, first_row);
     } else {
@@ -612,18 +612,22 @@ struct Consumer {
     }
   }
 
-  // Rows of any alignment, in words of two elements where the row's alignment puts them: where it begins in the middle of
-  // a word, each lane joins its second element and the next lane's first.
-  __device__ __forceinline__ void store_joined(T* head, int first_row) {
+  // Rows of any alignment, which follow one another: they are put together where this warpgroup's queries were, and one
+  // bulk copy brings the whole chunks of 16 bytes among them to global memory. Where a row begins in the middle of a word
+  // of shared memory, each lane joins its second element and the next lane's first.
+  __device__ __forceinline__ void store_run(T* head, int first_row) {
     const int quad = lane % 4, next = lane / 4 * 4 + (quad + 1) % 4;
+    const uint64_t start = reinterpret_cast<uint64_t>(head + first_row * p.out_seq);
+    const uint32_t image = own_queries() + start % 16;
+    const int pitch = p.head_dim * 2;
+    ptx::bar_sync(queries_barrier + group, 128);  // nobody reads queries any more
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float factor = row_factor(h);
-      const int at = first_row + row(h);
-      uint16_t* const to = reinterpret_cast<uint16_t*>(head + at * p.out_seq);
-      const bool inside = at < p.seq_q, odd = reinterpret_cast<uint64_t>(to) & 2;
+      const uint32_t to = image + row(h) * pitch;
+      const bool odd = to & 2;
       uint32_t mine = pack(T{}, o[2 * h] * factor, o[2 * h + 1] * factor);
-      if (inside && odd && quad == 0) to[0] = static_cast<uint16_t>(mine);
+      if (odd && quad == 0) store_shared_16(to, mine);
 #pragma unroll
       for (int g = 0; g < d / 8; ++g) {
         uint32_t later = 0;  // of the next group
@@ -631,14 +635,37 @@ struct Consumer {
         const uint32_t beside = __shfl_sync(0xffffffffu, quad == 0 ? later : mine, next);
         const uint32_t word = odd ? __funnelshift_r(mine, beside, 16) : mine;
         const int column = 8 * g + 2 * quad + odd;
-        if (inside && column + 1 < p.head_dim) {
-          *reinterpret_cast<uint32_t*>(to + column) = word;
-        } else if (inside && column < p.head_dim) {
-          to[column] = static_cast<uint16_t>(word);
+        if (column + 1 < p.head_dim) {
+          store_shared(to + column * 2, word);
+        } else if (column < p.head_dim) {
+          store_shared_16(to + column * 2, word);
         }
         mine = later;
       }
     }
+    ptx::fence_proxy_async_shared();
+    ptx::bar_sync(queries_barrier + group, 128);
+    const uint64_t end = start + static_cast<uint64_t>(min(64, p.seq_q - first_row) * pitch);
+    const uint64_t whole = (start + 15) & ~uint64_t{15}, whole_end = end & ~uint64_t{15};
+    if (threadIdx.x % 128 == 0) {
+      if (whole < whole_end) {
+        ptx::bulk_store(reinterpret_cast<void*>(whole), image + static_cast<uint32_t>(whole - start),
+                        static_cast<uint32_t>(whole_end - whole));
+        ptx::bulk_commit_group();
+        ptx::bulk_wait_group_read<0>();
+      }
+    } else if (threadIdx.x % 128 / 32 == 1) {
+      // The ends: the elements before the first whole chunk, and after the last.
+      const uint64_t at = lane < 8 ? start + lane * 2 : whole_end + (lane - 8) * 2;
+      if (lane < 8 ? at < min(whole, end) : lane < 16 && whole <= whole_end && at < end) {
+        *reinterpret_cast<uint16_t*>(at) = load_shared_16(image + static_cast<uint32_t>(at - start));
+      }
+    }
+    __syncwarp();
+    release_q();
+  }
+  static __device__ __forceinline__ void store_shared_16(uint32_t address, uint32_t value) {
+    *static_cast<uint16_t*>(__cvta_shared_to_generic(address)) = static_cast<uint16_t>(value);
   }
 
   // Rows of any alignment: 64 columns at a time through this warp's shared memory, then elements side by side.

@@ -34,7 +34,9 @@ struct Packing {
   int32_t used_counters;
   int32_t kv_heads, blocks;            // of all the batch; blocks of keys of each
   int32_t section;                     // kv heads whose tiles are packed together
-  uint32_t section_tickets, tickets;   // of a section, of all: 16 rows each
+  uint32_t section_tickets, tickets;   // of a section, of all
+  uint32_t tile_tickets;               // of a tile of K or V
+  int32_t ticket_groups;               // of eight rows, in a ticket
   int32_t counter_heads;               // heads that one counter counts; if 1, ..
   int32_t counter_shift;               // .. each counts 2^shift tiles ..
   int32_t head_counters;               // .. and a head has so many

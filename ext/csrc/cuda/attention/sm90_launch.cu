@@ -69,7 +69,9 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t visits = plan.schedule == Schedule::linear ? m_tiles : ceil_div(m_tiles, 2);  // of the grid, to a head
   const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
-  const int64_t units = 2 * blocks * (instance.block_n / 16);  // of a head
+  w.ticket_groups = 8;
+  w.tile_tickets = static_cast<uint32_t>(instance.block_n / 8 / w.ticket_groups);
+  const int64_t units = 2 * blocks * w.tile_tickets;  // of a head
   w.workspace = a.workspace;
   w.kv_heads = static_cast<int32_t>(kv_heads);
   w.blocks = static_cast<int32_t>(blocks);
