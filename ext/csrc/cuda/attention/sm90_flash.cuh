@@ -31,8 +31,7 @@ enum : unsigned {
   q_registers = 4,  // the queries are multiplied from registers, and their shared memory is free at once
   paired = 8,       // two blocks of a cluster take neighbouring tiles and load half of each K and V for both
   summed = 32,      // V has a column of ones more: the product sums the weights
-  copied = 16,      // the producer warps copy rows at a multiple of 4 bytes, which TMA cannot read
-  packed = 64,      // tiles come from a workspace that the producer warps fill (sm90_pack.cuh)
+  packed = 16,      // tiles come from a workspace that the producer warps fill (sm90_pack.cuh)
 };
 
 // Compile-time shape of a kernel.
@@ -42,7 +41,7 @@ struct Config {
   static constexpr int head_dim = HeadDim, block_n = BlockN, consumers = Consumers, stages = Stages;
   static constexpr bool ping_pong = Ways & flash::ping_pong, split_keys = Ways & flash::split_keys;
   static constexpr bool q_registers = Ways & flash::q_registers;
-  static constexpr bool copied = Ways & flash::copied, summed = Ways & flash::summed, packed = Ways & flash::packed;
+  static constexpr bool summed = Ways & flash::summed, packed = Ways & flash::packed;
   static constexpr int v_columns = HeadDim + (summed ? 8 : 0);
   static constexpr int ones_bytes = summed ? 16 * 128 : 0;  // a panel of 16 rows
   static constexpr int cluster = Ways & flash::paired ? 2 : 1;
@@ -50,10 +49,11 @@ struct Config {
   static constexpr int block_m = split_keys ? 64 : 64 * Consumers;
   static constexpr int q_tiles = split_keys ? 1 : Consumers;
   static constexpr int threads = Consumers * 128 + 128;
+  static constexpr bool packed_tight = HeadDim / 2 + BlockN > 180;  // registers of outputs, scores, two sets of weights
   static constexpr int producer_registers =
-      Consumers == 3 ? 32 : packed ? (HeadDim > 136 ? 72 : 56) : copied ? 72 : cluster > 1 ? 40 : 24;
+      Consumers == 3 ? 32 : packed ? (packed_tight ? 56 : 72) : cluster > 1 ? 40 : 24;
   static constexpr int consumer_registers =
-      Consumers == 3 ? 160 : packed ? (HeadDim > 136 ? 216 : 224) : copied ? 216 : cluster > 1 ? 232 : 240;
+      Consumers == 3 ? 160 : packed ? (packed_tight ? 224 : 216) : cluster > 1 ? 232 : 240;
   static constexpr int steps = (HeadDim + 15) / 16;  // of 16 columns that the scores' product takes
   // 16-byte chunks of a row in shared memory.
   static constexpr int k_chunks = packed ? 2 * steps : 8 * panels, v_chunks = packed ? HeadDim / 8 : 8 * panels;
@@ -63,12 +63,10 @@ struct Config {
   static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
   static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
-  static constexpr int staging_pitch = 66;  // elements: 33 words, so that neither rows nor columns share a bank
-  static constexpr int staging_bytes = copied ? Consumers * 64 * staging_pitch * 2 : 0;
   static constexpr int barriers = 2 * q_tiles + 4 * Stages;
   static constexpr int alignment = packed ? 128 : 1024;
-  static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) + combine_bytes +
-                                      staging_bytes + ones_bytes + 6 * raw_bytes + barriers * 8;
+  static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
+                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8;
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
@@ -76,9 +74,9 @@ struct Config {
   // fewer stages deadlock.
   static_assert(Stages >= (split_keys ? 4 : 2));
   static_assert(!summed || (HeadDim == 64 && !split_keys));
-  static_assert(!split_keys || (!ping_pong && cluster == 1 && !copied));
-  static_assert(!copied || (cluster == 1 && Consumers == 2));
-  static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed && !copied));
+  static_assert(!split_keys || (!ping_pong && cluster == 1));
+  static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
+  static_assert(!packed || BlockN % 64 == 0);
   // Of the registers at launch, a multiple of 8 a thread: setmaxnreg would wait for ever for more.
   static_assert(producer_registers + Consumers * consumer_registers <= 65536 / threads / 8 * 8 * (Consumers + 1));
 };
@@ -147,7 +145,7 @@ __device__ __forceinline__ uint32_t ring_parity(uint32_t count) { return count /
 
 template <typename C>
 struct Layout {
-  uint32_t q, k, v, ones, combine, staging, raw, barriers;
+  uint32_t q, k, v, ones, combine, raw, barriers;
 
   __device__ __forceinline__ explicit Layout(const void* memory) {
     const uint32_t base = (ptx::shared_address(memory) + (C::alignment - 1u)) & ~(C::alignment - 1u);
@@ -156,8 +154,7 @@ struct Layout {
     v = k + C::stages * C::k_bytes;
     ones = v + C::stages * C::v_bytes;
     combine = ones + C::ones_bytes;
-    staging = combine + C::combine_bytes;
-    raw = staging + C::staging_bytes;
+    raw = combine + C::combine_bytes;
     barriers = raw + 6 * C::raw_bytes;
   }
   __device__ __forceinline__ uint32_t q_full(int i) const { return barriers + i * 8; }
@@ -189,7 +186,7 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
     const int blocks = key_blocks<C::block_n>(p, min((tile.m + 1) * (C::block_m * C::cluster), p.seq_q));
     const int kv_head = tile.head / p.group;
     load_k((blocks - 1) * C::block_n, kv_head, tile.batch);
-#pragma unroll(C::copied ? 1 : C::q_tiles)
+#pragma unroll
     for (int w = 0; w < C::q_tiles; ++w) load_q(w, row + w * 64, tile.head, tile.batch);
     // Scores run one block ahead of the product with V, so K leads by one.
     for (int j = blocks - 2; j >= 0; --j) {
@@ -250,7 +247,6 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
 
-#include "sm90_copy.cuh"
 #include "sm90_pack.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
@@ -576,8 +572,6 @@ struct Consumer {
     T* const head = static_cast<T*>(p.out) + tile.batch * p.out_batch + tile.head * p.out_head;
     if constexpr (C::packed) {
       store_run(head, first_row);
-    } else if constexpr (C::copied) {
-      store_rows(head, first_row);
     } else {
       store_aligned(head, first_row);
     }
@@ -668,42 +662,6 @@ struct Consumer {
     *static_cast<uint16_t*>(__cvta_shared_to_generic(address)) = static_cast<uint16_t>(value);
   }
 
-  // Rows of any alignment: 64 columns at a time through this warp's shared memory, then elements side by side.
-  __device__ __forceinline__ void store_rows(T* head, int first_row) {
-    const uint32_t mine = shared.staging + threadIdx.x / 32 * (16 * C::staging_pitch * 2);
-    const int warp = threadIdx.x % 128 / 32;
-    const float factor[2] = {row_factor(0), row_factor(1)};
-#pragma unroll
-    for (int first = 0; first < d; first += 64) {
-      constexpr int words = C::staging_pitch / 2;
-#pragma unroll
-      for (int g = 0; g < 8 && first + 8 * g < d; ++g) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int e = (first / 8 + g) * 4 + 2 * h;
-          store_shared(mine + ((lane / 4 + 8 * h) * words + g * 4 + lane % 4) * 4,
-                       pack(T{}, o[e] * factor[h], o[e + 1] * factor[h]));
-        }
-      }
-      __syncwarp();
-#pragma unroll 4
-      for (int r = 0; r < 16; ++r) {
-        const int at = first_row + warp * 16 + r;
-        if (at < p.seq_q) {
-          T* const to = head + at * p.out_seq;
-#pragma unroll
-          for (int c = 0; c < 2 && first + 32 * c < d; ++c) {
-            const int column = first + 32 * c + lane;
-            if (column < p.head_dim) {
-              reinterpret_cast<uint16_t*>(to)[column] = load_shared_16(mine + r * (words * 4) + (32 * c + lane) * 2);
-            }
-          }
-        }
-      }
-      __syncwarp();
-    }
-  }
-
   static __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
     *static_cast<uint32_t*>(__cvta_shared_to_generic(address)) = value;
   }
@@ -734,14 +692,13 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   const Layout<C> shared(raw);
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp == 0 && ptx::elect_sync()) {
-    if constexpr (!C::copied && !C::packed) {
+    if constexpr (!C::packed) {
       ptx::prefetch_tensormap(&p.q);
       ptx::prefetch_tensormap(&p.k);
       ptx::prefetch_tensormap(&p.v);
     }
-    constexpr int writers = C::copied ? 4 : 1;
     for (int w = 0; w < C::q_tiles; ++w) {
-      ptx::mbarrier_init(shared.q_full(w), C::packed ? packers : writers);
+      ptx::mbarrier_init(shared.q_full(w), C::packed ? packers : 1);
       ptx::mbarrier_init(shared.q_empty(w), C::split_keys || C::packed ? 8 : 4);
     }
     if constexpr (C::packed) {
@@ -749,9 +706,9 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     }
     for (int s = 0; s < C::stages; ++s) {
       constexpr int readers = C::split_keys ? 4 : 4 * C::consumers * C::cluster;
-      ptx::mbarrier_init(shared.k_full(s), writers);
+      ptx::mbarrier_init(shared.k_full(s), 1);
       ptx::mbarrier_init(shared.k_empty(s), readers);
-      ptx::mbarrier_init(shared.v_full(s), writers);
+      ptx::mbarrier_init(shared.v_full(s), 1);
       ptx::mbarrier_init(shared.v_empty(s), readers);
     }
     ptx::fence_mbarrier_init();
@@ -777,8 +734,6 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
         produce_packed<C>(p, shared);
       }
       leave_counters(p.packing, threadIdx.x % 32);
-    } else if constexpr (C::copied) {
-      Copier<C>(p, shared, warp - 4 * C::consumers).run();
     } else {
       if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
     }
@@ -803,7 +758,6 @@ inline Instance instance(const char* name, Cost cost = {}) {
           C::block_m * C::cluster,
           C::block_n,
           C::cluster,
-          C::copied,
           C::packed,
           C::split_keys,
           cost,

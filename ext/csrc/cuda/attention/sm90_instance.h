@@ -17,7 +17,7 @@ enum class Schedule : int32_t {
   pairs,   // causal: a long and a short tile of one head together, all pairs of equal length
 };
 
-// A tensor that TMA cannot describe, for copying threads.
+// A tensor that TMA cannot describe.
 struct Rows {
   const void* pointer;
   int64_t batch, head, seq;  // strides in elements
@@ -44,7 +44,7 @@ struct Packing {
 
 struct Parameters {
   CUtensorMap q, k, v;                   // 4-D: head_dim, sequence, head, batch
-  Rows q_rows, k_rows, v_rows;           // instead, for a kernel that copies or packs
+  Rows q_rows, k_rows, v_rows;           // instead, for a kernel that packs
   Packing packing;
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
@@ -54,7 +54,6 @@ struct Parameters {
   int32_t section;                       // heads of a section of Schedule::snake
   Schedule schedule;
   float scale_log2;                      // scale * log2(e), above 0
-  bool wide_words;                       // copied: words of 8 bytes, else of 4
   bool causal;
 };
 
@@ -68,11 +67,10 @@ struct Cost {
 
 struct Instance {
   ScalarType type;
-  int head_dim;            // computes any multiple of 8 (if copied, any) up to this
+  int head_dim;            // computes any multiple of 8 (if packed, any) up to this
   int block_m, block_n;    // queries and keys of a tile (a cluster's, of `cluster` blocks)
   int cluster;
-  bool copied;             // for rows that TMA cannot describe
-  bool packed;             // the same, by way of a workspace
+  bool packed;             // for rows that TMA cannot describe: by way of a workspace
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
   Cost cost;
   int packed_tile_bytes;   // packed: of a tile of K and one of V

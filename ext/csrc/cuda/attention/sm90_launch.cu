@@ -12,6 +12,9 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
+// Of eight rows, in a ticket of a packing kernel: more cost less, fewer are there sooner.
+constexpr int ticket_groups = 8;
+
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
   TensorMapArguments map;
@@ -69,7 +72,7 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t visits = plan.schedule == Schedule::linear ? m_tiles : ceil_div(m_tiles, 2);  // of the grid, to a head
   const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
-  w.ticket_groups = 8;
+  w.ticket_groups = ticket_groups;
   w.tile_tickets = static_cast<uint32_t>(instance.block_n / 8 / w.ticket_groups);
   const int64_t units = 2 * blocks * w.tile_tickets;  // of a head
   w.workspace = a.workspace;
@@ -89,7 +92,7 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
     w.counter_heads = w.section;
     used = ceil_div(kv_heads, section);
   }
-  if (used > most || kv_heads * units > INT32_MAX) return "too many heads for the attention kernel of packed tiles";
+  if (used > most) return "too many heads for the attention kernel of packed tiles";
   w.used_counters = static_cast<int32_t>(packing_counters + used);
   cudaError_t error = cudaSuccess;
   w.counters = decode::counters_for(stream, &error);
@@ -105,7 +108,7 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   const int64_t tiles = m_tiles * batch_heads;
   const int64_t blocks = std::min<int64_t>(multiprocessors / instance.cluster, tiles);  // or clusters
   const int64_t all_keys = ceil_div(a.seq_kv, instance.block_n);
-  const bool misaligned = !instance.copied && !instance.packed && alignment(a) < 32;
+  const bool misaligned = !instance.packed && alignment(a) < 32;
   const int warpgroups = instance.split_keys ? 1 : instance.block_m / instance.cluster / 64;
   const double block_cost =
       (a.causal ? instance.cost.causal : instance.cost.full) * (misaligned ? instance.cost.misaligned : 1.0) *
@@ -168,16 +171,26 @@ bool describable(const AttentionArguments& a) {
          aligned(a.out, a.seq_q, a.heads, a.out_stride);
 }
 
+bool packable(const Instance& instance, const AttentionArguments& a) {
+  // The rows of the output follow one another, and tickets, counters and chunks of the workspace have numbers.
+  const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, bytes = static_cast<int64_t>(workspace_bytes(instance, a));
+  return a.out_stride.seq == a.head_dim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
+         kv_heads * ceil_div(a.seq_kv, instance.block_n) <= INT32_MAX / 64 && bytes / 16 <= INT32_MAX &&
+         kv_heads <= int64_t{4096} * (decode::kCounters - packing_counters);
+}
+
+size_t workspace_bytes(const Instance& instance, const AttentionArguments& a) {
+  return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
+}
+
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {
   Parameters p{};
-  if (instance.copied || instance.packed) {
+  if (instance.packed) {
     p.q_rows = rows_of(a.q, a, a.seq_q, a.heads, a.q_stride);
     p.k_rows = rows_of(a.k, a, a.seq_kv, a.kv_heads, a.k_stride);
     p.v_rows = rows_of(a.v, a, a.seq_kv, a.kv_heads, a.v_stride);
-    if (instance.packed) {
-      const char* error = plan_packing(p.packing, instance, plan, a, stream);
-      if (error != nullptr) return error;
-    }
+    const char* error = plan_packing(p.packing, instance, plan, a, stream);
+    if (error != nullptr) return error;
   } else {
     const int kv_rows = instance.block_n / instance.cluster;
     const struct {
@@ -207,7 +220,6 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.section = plan.section;
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;
-  p.wide_words = alignment(a) % 8 == 0;
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
