@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 
 #include "tensors.h"
 
@@ -32,6 +33,17 @@ inline float attention_scale(const char* op, std::optional<double> scale, int64_
   }
   return to_float(op, "scale", *scale);
 }
+
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+// What flash_attention wants to work in, if it wants anything: it is to live until the launch.
+inline std::optional<Tensor> flash_attention_workspace(const char* op, AttentionArguments& arguments, const Tensor& q) {
+  const auto bytes = static_cast<int64_t>(cuda::flash_attention_workspace_bytes(arguments));
+  if (bytes == 0) return std::nullopt;
+  Tensor workspace = allocate(op, "aligned copies of k and v", q, Dtype::Byte, {bytes});
+  arguments.workspace = workspace.mutable_data_ptr();
+  return workspace;
+}
+#endif
 
 inline void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
   constexpr const char* kLayout = "(batch, heads, sequence, head_dim)";

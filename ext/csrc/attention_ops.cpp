@@ -67,6 +67,8 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
       const int64_t bytes = static_cast<int64_t>(cuda::naive_attention_workspace_bytes(arguments));
       workspace = allocate(op, "score matrix", q, Dtype::Byte, {bytes});
       arguments.workspace = workspace->mutable_data_ptr();
+    } else if (kind == Attention::flash) {
+      workspace = flash_attention_workspace(op, arguments, q);
     }
     check_launch(op, kind == Attention::naive   ? cuda::naive_attention(arguments, stream)
                      : kind == Attention::tiled ? cuda::tiled_attention(arguments, stream)

@@ -67,7 +67,9 @@ template <bool cuda>
 void launch_plain(const char* op, const AttentionArguments& arguments, const Tensor& q) {
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    check_launch(op, cuda::flash_attention(arguments, current_stream(q)));
+    AttentionArguments with_workspace = arguments;
+    const std::optional<Tensor> workspace = flash_attention_workspace(op, with_workspace, q);
+    check_launch(op, cuda::flash_attention(with_workspace, current_stream(q)));
 #endif
   } else {
     cpu::flash_attention(arguments, parallel);

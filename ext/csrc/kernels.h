@@ -52,7 +52,7 @@ struct AttentionArguments {
   float scale = 1.0f;
   bool causal = false;
   ScalarType type = ScalarType::float32;
-  void* workspace = nullptr;  // naive on CUDA only: naive_attention_workspace_bytes() bytes, 256-byte aligned
+  void* workspace = nullptr;  // on CUDA, where ..attention_workspace_bytes() is not 0: so many bytes, 256-byte aligned
 };
 
 constexpr int32_t kMaxSequence = 1 << 28;  // of flash_attention_general: sums of lengths and sides stay in 31 bits
@@ -115,6 +115,7 @@ void force_gemm_plan(const std::string& name);
 size_t naive_attention_workspace_bytes(const AttentionArguments& arguments);
 const char* naive_attention(const AttentionArguments& arguments, void* stream);
 const char* tiled_attention(const AttentionArguments& arguments, void* stream);
+size_t flash_attention_workspace_bytes(const AttentionArguments& arguments);  // without it right, but slower
 const char* flash_attention(const AttentionArguments& arguments, void* stream);
 const char* flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
                                     void* stream);

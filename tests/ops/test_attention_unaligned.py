@@ -132,3 +132,53 @@ def test_the_same_each_time() -> None:
     first = cuda_llm_ops.flash_attention(q, k, v, True)
     for _ in range(20):
         assert torch.equal(cuda_llm_ops.flash_attention(q, k, v, True), first)
+
+
+# Long enough that blocks take several tiles each, of heads in several sections.
+LONG = (4, 24, 1100, 129)
+
+
+@pytest.mark.gpu
+@masks
+@pytest.mark.parametrize("head_dim", [63, 100, 127, 129, 132, 150, 191])
+def test_several_tiles_of_a_block(head_dim: int, is_causal: bool) -> None:
+    q = rows("cuda", torch.float16, (*LONG[:3], head_dim), offset=1)
+    k = rows("cuda", torch.float16, (4, 8, 1200, head_dim), offset=2)
+    check(q, k, k.flip(2), is_causal)
+
+
+@pytest.mark.gpu
+@masks
+def test_more_heads_than_counters(is_causal: bool) -> None:
+    q, k, v = (rows("cuda", torch.float16, (600, 8, 70, 65), offset=n) for n in range(3))
+    check(q, k, v, is_causal)
+
+
+@pytest.mark.gpu
+def test_launches_that_follow_one_another_in_a_graph() -> None:
+    inputs = [[rows("cuda", torch.float16, LONG, offset=n + i) for n in range(3)] for i in range(3)]
+    expected = [cuda_llm_ops.flash_attention(*x, i == 1) for i, x in enumerate(inputs)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = [cuda_llm_ops.flash_attention(*x, i == 1) for _ in range(4) for i, x in enumerate(inputs)]
+    for _ in range(5):
+        for out in found:
+            out.fill_(math.nan)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(out, expected[i % 3]) for i, out in enumerate(found))
+
+
+@pytest.mark.gpu
+def test_streams_at_once() -> None:
+    inputs = [[rows("cuda", torch.float16, LONG, offset=n + i) for n in range(3)] for i in range(3)]
+    expected = [cuda_llm_ops.flash_attention(*x) for x in inputs]
+    streams = [torch.cuda.Stream() for _ in inputs]
+    found: list[tuple[int, Tensor]] = []
+    torch.cuda.synchronize()
+    for _ in range(10):
+        for i, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                found.append((i, cuda_llm_ops.flash_attention(*inputs[i])))
+    torch.cuda.synchronize()
+    assert all(torch.equal(out, expected[i]) for i, out in found)

@@ -2,6 +2,7 @@
 // busiest block has the least to do.
 #include <cuda_runtime.h>
 
+#include "../decode/counters.h"
 #include "../device.h"
 #include "sm90.h"
 #include "sm90_instances.h"
@@ -14,51 +15,63 @@ using FamilyFunction = flash::Family (*)();
 
 // By head_dim, smallest first.
 constexpr FamilyFunction families[] = {
-    flash::family_64,  flash::family_64_tall, flash::family_80,  flash::family_96,
-    flash::family_112, flash::family_128,     flash::family_144, flash::family_160,
-    flash::family_192, flash::family_256,     flash::family_copied_narrow, flash::family_copied_wide,
+    flash::family_64,  flash::family_64_tall, flash::family_80,            flash::family_96,
+    flash::family_112, flash::family_128,     flash::family_144,           flash::family_160,
+    flash::family_192, flash::family_256,     flash::family_packed_narrow, flash::family_packed_wide,
+    flash::family_packed_widest,
 };
 
-// The largest head_dim whose rows are worth copying by words of 8 bytes, and of 4.
-constexpr int most_copied = 192, most_copied_narrow = 112;
-
 bool takes(const AttentionArguments& a) {
-  if (flash::describable(a)) return a.head_dim <= 256;
-  const int alignment = flash::alignment(a);
-  return alignment >= 4 && a.head_dim <= (alignment >= 8 ? most_copied : most_copied_narrow);
-}
-
-}  // namespace
-
-bool flash_attention_supported(const AttentionArguments& arguments) {
   // A negative or NaN scale would make the row's largest score its smallest weight; 0 times the -inf of a masked score
   // is NaN.
-  return (arguments.type == ScalarType::float16 || arguments.type == ScalarType::bfloat16) &&
-         arguments.scale > 0.0f && takes(arguments) && current_device_or_none().capability == 90;
+  return (a.type == ScalarType::float16 || a.type == ScalarType::bfloat16) && a.scale > 0.0f && a.head_dim <= 256 &&
+         current_device_or_none().capability == 90;
 }
 
-const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
+struct Choice {
+  const flash::Instance* instance = nullptr;
+  flash::Plan plan{};
+};
+
+Choice choose(const AttentionArguments& a) {
   const int multiprocessors = current_device_or_none().multiprocessors;
-  const bool copied = !flash::describable(arguments);
-  const flash::Instance* best = nullptr;
-  flash::Plan best_plan{};
+  const bool packed = !flash::describable(a);
+  Choice best;
   for (const FamilyFunction function : families) {
     const flash::Family family = function();
     for (int i = 0; i < family.count; ++i) {
       const flash::Instance& instance = family.instances[i];
-      if (instance.type != arguments.type || instance.copied != copied || instance.head_dim < arguments.head_dim ||
-          (best != nullptr && instance.head_dim > best->head_dim)) {
+      if (instance.type != a.type || instance.packed != packed || instance.head_dim < a.head_dim ||
+          (best.instance != nullptr && instance.head_dim > best.instance->head_dim) ||
+          (packed && !flash::packable(instance, a))) {
         continue;
       }
-      const flash::Plan candidate = flash::plan(instance, arguments, multiprocessors);
-      if (best == nullptr || candidate.cost < best_plan.cost) {
-        best = &instance;
-        best_plan = candidate;
-      }
+      const flash::Plan candidate = flash::plan(instance, a, multiprocessors);
+      if (best.instance == nullptr || candidate.cost < best.plan.cost) best = {&instance, candidate};
     }
   }
-  if (best == nullptr) return "no Hopper attention kernel for this head_dim and alignment";
-  return flash::launch(*best, best_plan, arguments, stream);
+  return best;
+}
+
+}  // namespace
+
+size_t flash_attention_workspace_bytes(const AttentionArguments& arguments) {
+  if (!takes(arguments) || flash::describable(arguments)) return 0;
+  const Choice choice = choose(arguments);
+  return choice.instance == nullptr ? 0 : flash::workspace_bytes(*choice.instance, arguments);
+}
+
+bool flash_attention_supported(const AttentionArguments& arguments, cudaStream_t stream) {
+  if (!takes(arguments)) return false;
+  if (flash::describable(arguments)) return true;
+  cudaError_t error = cudaSuccess;
+  return arguments.workspace != nullptr && decode::counters_for(stream, &error) != nullptr;
+}
+
+const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
+  const Choice choice = choose(arguments);
+  if (choice.instance == nullptr) return "no Hopper attention kernel for this head_dim and alignment";
+  return flash::launch(*choice.instance, choice.plan, arguments, stream);
 }
 
 void attention_attributes(std::vector<KernelAttributes>& into) {

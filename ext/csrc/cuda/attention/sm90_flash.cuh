@@ -31,7 +31,7 @@ enum : unsigned {
   q_registers = 4,  // the queries are multiplied from registers, and their shared memory is free at once
   paired = 8,       // two blocks of a cluster take neighbouring tiles and load half of each K and V for both
   summed = 32,      // V has a column of ones more: the product sums the weights
-  copied = 16,      // the producer warps copy rows at a multiple of 4 bytes, which TMA cannot read
+  packed = 16,      // tiles come from a workspace that the producer warps fill (sm90_pack.cuh)
 };
 
 // Compile-time shape of a kernel.
@@ -41,7 +41,7 @@ struct Config {
   static constexpr int head_dim = HeadDim, block_n = BlockN, consumers = Consumers, stages = Stages;
   static constexpr bool ping_pong = Ways & flash::ping_pong, split_keys = Ways & flash::split_keys;
   static constexpr bool q_registers = Ways & flash::q_registers;
-  static constexpr bool copied = Ways & flash::copied, summed = Ways & flash::summed;
+  static constexpr bool summed = Ways & flash::summed, packed = Ways & flash::packed;
   static constexpr int v_columns = HeadDim + (summed ? 8 : 0);
   static constexpr int ones_bytes = summed ? 16 * 128 : 0;  // a panel of 16 rows
   static constexpr int cluster = Ways & flash::paired ? 2 : 1;
@@ -49,29 +49,41 @@ struct Config {
   static constexpr int block_m = split_keys ? 64 : 64 * Consumers;
   static constexpr int q_tiles = split_keys ? 1 : Consumers;
   static constexpr int threads = Consumers * 128 + 128;
-  static constexpr int producer_registers = Consumers == 3 ? 32 : copied ? 72 : cluster > 1 ? 40 : 24;
-  static constexpr int consumer_registers = Consumers == 3 ? 160 : copied ? 216 : cluster > 1 ? 232 : 240;
-  static constexpr int q_bytes = panels * 64 * 128;       // one warpgroup's
-  static constexpr int kv_bytes = panels * BlockN * 128;  // one stage of K or V
+  static constexpr bool packed_tight = HeadDim / 2 + BlockN > 180;  // registers of outputs, scores, two sets of weights
+  static constexpr int producer_registers =
+      Consumers == 3 ? 32 : packed ? (packed_tight ? 56 : 72) : cluster > 1 ? 40 : 24;
+  static constexpr int consumer_registers =
+      Consumers == 3 ? 160 : packed ? (packed_tight ? 224 : 216) : cluster > 1 ? 232 : 240;
+  static constexpr int steps = (HeadDim + 15) / 16;  // of 16 columns that the scores' product takes
+  // 16-byte chunks of a row in shared memory.
+  static constexpr int k_chunks = packed ? 2 * steps : 8 * panels, v_chunks = packed ? HeadDim / 8 : 8 * panels;
+  static constexpr int q_slots = packed && HeadDim < 256 ? 2 : 1;  // tiles of queries
+  static constexpr int q_bytes = k_chunks * 64 * 16;               // one warpgroup's
+  static constexpr int k_bytes = k_chunks * BlockN * 16, v_bytes = v_chunks * BlockN * 16;  // one stage
+  static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
+  static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
-  static constexpr int staging_pitch = 66;  // elements: 33 words, so that neither rows nor columns share a bank
-  static constexpr int staging_bytes = copied ? Consumers * 64 * staging_pitch * 2 : 0;
   static constexpr int barriers = 2 * q_tiles + 4 * Stages;
-  static constexpr int shared_bytes =
-      1024 + q_tiles * q_bytes + 2 * Stages * kv_bytes + combine_bytes + staging_bytes + ones_bytes + barriers * 8;
-  static_assert(HeadDim % 16 == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
+  static constexpr int alignment = packed ? 128 : 1024;
+  static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
+                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8;
+  static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
   // A warpgroup waits for the K of its next block but one before it lets go of a V: when it takes every other block,
   // fewer stages deadlock.
   static_assert(Stages >= (split_keys ? 4 : 2));
   static_assert(!summed || (HeadDim == 64 && !split_keys));
-  static_assert(!split_keys || (!ping_pong && cluster == 1 && !copied));
-  static_assert(!copied || (cluster == 1 && Consumers == 2));
+  static_assert(!split_keys || (!ping_pong && cluster == 1));
+  static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
+  static_assert(!packed || BlockN % 64 == 0);
+  // Of the registers at launch, a multiple of 8 a thread: setmaxnreg would wait for ever for more.
+  static_assert(producer_registers + Consumers * consumer_registers <= 65536 / threads / 8 * 8 * (Consumers + 1));
 };
 
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups, and the hand-over when keys are split.
 constexpr uint32_t turn_barrier = 1, combine_full_barrier = 6, combine_empty_barrier = 7;
+constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
 
 struct Tile {
   int m, head, batch;
@@ -133,17 +145,17 @@ __device__ __forceinline__ uint32_t ring_parity(uint32_t count) { return count /
 
 template <typename C>
 struct Layout {
-  uint32_t q, k, v, ones, combine, staging, barriers;
+  uint32_t q, k, v, ones, combine, raw, barriers;
 
-  __device__ __forceinline__ explicit Layout(const void* raw) {
-    const uint32_t base = (ptx::shared_address(raw) + 1023u) & ~1023u;
+  __device__ __forceinline__ explicit Layout(const void* memory) {
+    const uint32_t base = (ptx::shared_address(memory) + (C::alignment - 1u)) & ~(C::alignment - 1u);
     q = base;
-    k = q + C::q_tiles * C::q_bytes;
-    v = k + C::stages * C::kv_bytes;
-    ones = v + C::stages * C::kv_bytes;
+    k = q + C::q_slots * C::q_tiles * C::q_bytes;
+    v = k + C::stages * C::k_bytes;
+    ones = v + C::stages * C::v_bytes;
     combine = ones + C::ones_bytes;
-    staging = combine + C::combine_bytes;
-    barriers = staging + C::staging_bytes;
+    raw = combine + C::combine_bytes;
+    barriers = raw + 6 * C::raw_bytes;
   }
   __device__ __forceinline__ uint32_t q_full(int i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t q_empty(int i) const { return barriers + (C::q_tiles + i) * 8; }
@@ -174,7 +186,7 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
     const int blocks = key_blocks<C::block_n>(p, min((tile.m + 1) * (C::block_m * C::cluster), p.seq_q));
     const int kv_head = tile.head / p.group;
     load_k((blocks - 1) * C::block_n, kv_head, tile.batch);
-#pragma unroll(C::copied ? 1 : C::q_tiles)
+#pragma unroll
     for (int w = 0; w < C::q_tiles; ++w) load_q(w, row + w * 64, tile.head, tile.batch);
     // Scores run one block ahead of the product with V, so K leads by one.
     for (int j = blocks - 2; j >= 0; --j) {
@@ -197,7 +209,7 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
     } else {
       ptx::mbarrier_wait_cluster(empty, parity);
     }
-    ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
+    ptx::mbarrier_arrive_expect_tx(full, C::k_bytes);
 #pragma unroll
     for (int panel = 0; panel < C::panels; ++panel) {
       const uint32_t to = tile + panel * (C::block_n * 128) + share * 128;
@@ -210,13 +222,13 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
   };
   const auto load_k = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(k_count), parity = ring_parity<C::stages>(k_count) ^ 1;
-    load_kv(&p.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row, head,
+    load_kv(&p.k, shared.k + stage * C::k_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row, head,
             batch);
     ++k_count;
   };
   const auto load_v = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(v_count), parity = ring_parity<C::stages>(v_count) ^ 1;
-    load_kv(&p.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row, head,
+    load_kv(&p.v, shared.v + stage * C::v_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row, head,
             batch);
     ++v_count;
   };
@@ -235,7 +247,7 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
 
-#include "sm90_copy.cuh"
+#include "sm90_pack.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
@@ -244,7 +256,7 @@ template <typename C>
 struct Consumer {
   using T = typename C::T;
   using Weights = uint32_t[C::block_n / 16][4];  // packed to 16 bits: A fragments of 16 keys each
-  static constexpr int n = C::block_n, d = C::head_dim;
+  static constexpr int n = C::block_n, d = C::head_dim, steps = C::steps;
   static constexpr int step = C::split_keys ? 2 : 1;  // from a block to this warpgroup's next
 
   const Parameters& p;
@@ -253,7 +265,8 @@ struct Consumer {
   const int lane;
   float o[C::v_columns / 2];
   RowState state;
-  uint32_t q_fragments[C::q_registers ? d / 16 : 1][4];  // of this warpgroup's queries
+  uint32_t q_fragments[C::q_registers ? steps : 1][4];  // of this warpgroup's queries
+  uint32_t q_count = 0;  // tiles of queries before this one
 
   __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, int warp_group)
       : p(parameters), shared(layout), group(warp_group), lane(threadIdx.x % 32) {}
@@ -275,11 +288,28 @@ struct Consumer {
     ptx::mbarrier_wait(shared.k_full(ring_stage<C::stages>(count)), ring_parity<C::stages>(count));
   }
 
+  static constexpr uint64_t swizzled = uint64_t{3} << 62;  // of a descriptor: 0 for core matrices without swizzle
+
+  // Of Q or K: in panels, or packed.
+  static __device__ __forceinline__ uint64_t descriptor_of_rows(uint32_t tile) {
+    if constexpr (C::packed) return ptx::matrix_descriptor(tile, 128, C::k_chunks * 128) & ~swizzled;
+    return ptx::k_major_descriptor(tile);
+  }
+
+  __device__ __forceinline__ uint32_t own_queries() const {
+    const uint32_t slot = C::q_slots == 1 ? 0 : q_count % C::q_slots;
+    return shared.q + (slot * C::q_tiles + (C::split_keys ? 0 : group)) * C::q_bytes;
+  }
+  // Packed queries have a barrier for each slot, others one for each warpgroup.
+  __device__ __forceinline__ uint32_t q_barrier() const {
+    return C::packed ? q_count % C::q_slots : C::split_keys ? 0 : group;
+  }
+
   // s = q k^T of the ring's K tile `count`, which has arrived; one committed group.
   __device__ __forceinline__ void issue_scores(float (&s)[n / 2], uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
-    const uint64_t q = ptx::k_major_descriptor(shared.q + (C::split_keys ? 0 : group) * C::q_bytes);
-    const uint64_t k = ptx::k_major_descriptor(shared.k + stage * C::kv_bytes);
+    const uint64_t q = descriptor_of_rows(own_queries());
+    const uint64_t k = descriptor_of_rows(shared.k + stage * C::k_bytes);
     wait_turn();
     ptx::wgmma_fence_operand(s);
     if constexpr (C::q_registers) {
@@ -288,9 +318,11 @@ struct Consumer {
     }
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < d / 16; ++i) {
+    for (int i = 0; i < steps; ++i) {
       const int panel = i / 4, within = i % 4 * 2;
-      if constexpr (C::q_registers) {
+      if constexpr (C::packed) {
+        ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + i * 16, k + i * 16, i != 0);
+      } else if constexpr (C::q_registers) {
         ptx::Wgmma<n>::template rs<T, 0>(s, q_fragments[i], k + panel * (n * 8) + within, i != 0);
       } else {
         ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + panel * 512 + within, k + panel * (n * 8) + within, i != 0);
@@ -303,10 +335,11 @@ struct Consumer {
   __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
     ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
-    const uint32_t tile = shared.v + stage * C::kv_bytes;
+    const uint32_t tile = shared.v + stage * C::v_bytes;
     // With a column of ones, the next panel is that of the ones, of every 16 rows the same.
-    const uint64_t v = ptx::matrix_descriptor(tile, C::summed ? shared.ones - tile : n * 128, 1024);
-    constexpr uint64_t next = C::summed ? 128 - (uint64_t{128} << 16) : 128;
+    const uint64_t v = C::packed ? ptx::matrix_descriptor(tile, C::v_chunks * 128, 128) & ~swizzled
+                                 : ptx::matrix_descriptor(tile, C::summed ? shared.ones - tile : n * 128, 1024);
+    constexpr uint64_t next = C::packed ? C::v_chunks * 16 : C::summed ? 128 - (uint64_t{128} << 16) : 128;
     ptx::wgmma_fence_operand(o);
 #pragma unroll
     for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(weights[i]);
@@ -336,6 +369,7 @@ struct Consumer {
   // The query, of this warpgroup's 64, whose scores are in this thread's registers: the first or second of its rows.
   __device__ __forceinline__ int row(int h) const {
     const int warp = threadIdx.x % 128 / 32;
+    if constexpr (C::packed) return lane / 4 * 8 + warp * 2 + h;  // packed_row() of the same place
     return warp * 16 + lane / 4 + h * 8;
   }
 
@@ -343,10 +377,10 @@ struct Consumer {
   __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row) const {
     const int unmasked = p.causal ? min(p.seq_kv, first_row + 1) : p.seq_kv;
     if ((j + 1) * n > unmasked) {
-      const int first_key = j * n + lane % 4 * 2;
+      const int first_key = j * n + lane % 4 * (C::packed ? 16 : 2);
       const int limit0 = p.causal ? min(p.seq_kv, first_row + row(0) + 1) : p.seq_kv;
       const int limit1 = p.causal ? min(p.seq_kv, first_row + row(1) + 1) : p.seq_kv;
-      mask_scores(s, limit0 - first_key, limit1 - first_key);
+      mask_scores<C::packed>(s, limit0 - first_key, limit1 - first_key);
     }
   }
 
@@ -375,10 +409,10 @@ struct Consumer {
     }
     if (j >= 0) {
       advance(a, b, j, count, first_row);
-      if constexpr (!C::q_registers) release_q();
+      if constexpr (!C::q_registers && !C::packed) release_q();
       end(b, count + step);
     } else {
-      if constexpr (!C::q_registers) release_q();
+      if constexpr (!C::q_registers && !C::packed) release_q();
       end(a, count);
     }
   }
@@ -412,7 +446,7 @@ struct Consumer {
     release_v(count);
   }
 
-  __device__ __forceinline__ void release_q() const { release(shared.q_empty(C::split_keys ? 0 : group)); }
+  __device__ __forceinline__ void release_q() const { release(shared.q_empty(q_barrier())); }
 
   // Blocks past what this warpgroup's rows see, which other warpgroups use: let them go by.
   __device__ __forceinline__ void skip(uint32_t count) const {
@@ -445,8 +479,19 @@ struct Consumer {
       state.reset();
 #pragma unroll
       for (int e = 0; e < C::v_columns / 2; ++e) o[e] = 0.0f;
-      ptx::mbarrier_wait(shared.q_full(tile_group), q_parity);
-      q_parity ^= 1;
+      if constexpr (C::packed) {
+        if (q_count == 0) {
+          // The first queries: no packer could have them sooner.
+          pack_first<C>(p, own_queries(), tile, first_row, threadIdx.x % 128 / 32, lane);
+          ptx::fence_proxy_async_shared();
+          ptx::bar_sync(queries_barrier + group, 128);
+        } else {
+          ptx::mbarrier_wait(shared.q_full(q_barrier()), q_count / C::q_slots & 1);
+        }
+      } else {
+        ptx::mbarrier_wait(shared.q_full(tile_group), q_parity);
+        q_parity ^= 1;
+      }
       if constexpr (C::q_registers) {
         const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
         const uint32_t from = shared.q + tile_group * C::q_bytes + row * 128;
@@ -473,6 +518,7 @@ struct Consumer {
           release_q();
         }
       }
+      ++q_count;
     }
   }
 
@@ -524,8 +570,8 @@ struct Consumer {
   // Normalises and writes.
   __device__ __forceinline__ void store(const Tile& tile, int first_row) {
     T* const head = static_cast<T*>(p.out) + tile.batch * p.out_batch + tile.head * p.out_head;
-    if constexpr (C::copied) {
-      store_rows(head, first_row);
+    if constexpr (C::packed) {
+      store_run(head, first_row);
     } else {
       store_aligned(head, first_row);
     }
@@ -560,40 +606,60 @@ struct Consumer {
     }
   }
 
-  // Rows of any alignment: 64 columns at a time through this warp's shared memory, then elements side by side.
-  __device__ __forceinline__ void store_rows(T* head, int first_row) {
-    const uint32_t mine = shared.staging + threadIdx.x / 32 * (16 * C::staging_pitch * 2);
-    const int warp = threadIdx.x % 128 / 32;
-    const float factor[2] = {row_factor(0), row_factor(1)};
+  // Rows of any alignment, which follow one another: they are put together where this warpgroup's queries were, and one
+  // bulk copy brings the whole chunks of 16 bytes among them to global memory. Where a row begins in the middle of a word
+  // of shared memory, each lane joins its second element and the next lane's first.
+  __device__ __forceinline__ void store_run(T* head, int first_row) {
+    const int quad = lane % 4, next = lane / 4 * 4 + (quad + 1) % 4;
+    const uint64_t start = reinterpret_cast<uint64_t>(head + first_row * p.out_seq);
+    const uint32_t image = own_queries() + start % 16;
+    const int pitch = p.head_dim * 2;
+    ptx::bar_sync(queries_barrier + group, 128);  // nobody reads queries any more
 #pragma unroll
-    for (int first = 0; first < d; first += 64) {
-      constexpr int words = C::staging_pitch / 2;
+    for (int h = 0; h < 2; ++h) {
+      const float factor = row_factor(h);
+      const uint32_t to = image + row(h) * pitch;
+      const bool odd = to & 2;
+      uint32_t mine = pack(T{}, o[2 * h] * factor, o[2 * h + 1] * factor);
+      if (odd && quad == 0) store_shared_16(to, mine);
 #pragma unroll
-      for (int g = 0; g < 8 && first + 8 * g < d; ++g) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int e = (first / 8 + g) * 4 + 2 * h;
-          store_shared(mine + ((lane / 4 + 8 * h) * words + g * 4 + lane % 4) * 4,
-                       pack(T{}, o[e] * factor[h], o[e + 1] * factor[h]));
+      for (int g = 0; g < d / 8; ++g) {
+        uint32_t later = 0;  // of the next group
+        if (g + 1 < d / 8) later = pack(T{}, o[4 * (g + 1) + 2 * h] * factor, o[4 * (g + 1) + 2 * h + 1] * factor);
+        const uint32_t beside = __shfl_sync(0xffffffffu, quad == 0 ? later : mine, next);
+        const uint32_t word = odd ? __funnelshift_r(mine, beside, 16) : mine;
+        const int column = 8 * g + 2 * quad + odd;
+        if (column + 1 < p.head_dim) {
+          store_shared(to + column * 2, word);
+        } else if (column < p.head_dim) {
+          store_shared_16(to + column * 2, word);
         }
+        mine = later;
       }
-      __syncwarp();
-#pragma unroll 4
-      for (int r = 0; r < 16; ++r) {
-        const int at = first_row + warp * 16 + r;
-        if (at < p.seq_q) {
-          T* const to = head + at * p.out_seq;
-#pragma unroll
-          for (int c = 0; c < 2 && first + 32 * c < d; ++c) {
-            const int column = first + 32 * c + lane;
-            if (column < p.head_dim) {
-              reinterpret_cast<uint16_t*>(to)[column] = load_shared_16(mine + r * (words * 4) + (32 * c + lane) * 2);
-            }
-          }
-        }
-      }
-      __syncwarp();
     }
+    ptx::fence_proxy_async_shared();
+    ptx::bar_sync(queries_barrier + group, 128);
+    const uint64_t end = start + static_cast<uint64_t>(min(64, p.seq_q - first_row) * pitch);
+    const uint64_t whole = (start + 15) & ~uint64_t{15}, whole_end = end & ~uint64_t{15};
+    if (threadIdx.x % 128 == 0) {
+      if (whole < whole_end) {
+        ptx::bulk_store(reinterpret_cast<void*>(whole), image + static_cast<uint32_t>(whole - start),
+                        static_cast<uint32_t>(whole_end - whole));
+        ptx::bulk_commit_group();
+        ptx::bulk_wait_group_read<0>();
+      }
+    } else if (threadIdx.x % 128 / 32 == 1) {
+      // The ends: the elements before the first whole chunk, and after the last.
+      const uint64_t at = lane < 8 ? start + lane * 2 : whole_end + (lane - 8) * 2;
+      if (lane < 8 ? at < min(whole, end) : lane < 16 && whole <= whole_end && at < end) {
+        *reinterpret_cast<uint16_t*>(at) = load_shared_16(image + static_cast<uint32_t>(at - start));
+      }
+    }
+    __syncwarp();
+    release_q();
+  }
+  static __device__ __forceinline__ void store_shared_16(uint32_t address, uint32_t value) {
+    *static_cast<uint16_t*>(__cvta_shared_to_generic(address)) = static_cast<uint16_t>(value);
   }
 
   static __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
@@ -626,21 +692,23 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   const Layout<C> shared(raw);
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp == 0 && ptx::elect_sync()) {
-    if constexpr (!C::copied) {
+    if constexpr (!C::packed) {
       ptx::prefetch_tensormap(&p.q);
       ptx::prefetch_tensormap(&p.k);
       ptx::prefetch_tensormap(&p.v);
     }
-    constexpr int writers = C::copied ? 4 : 1;
     for (int w = 0; w < C::q_tiles; ++w) {
-      ptx::mbarrier_init(shared.q_full(w), writers);
-      ptx::mbarrier_init(shared.q_empty(w), C::split_keys ? 8 : 4);
+      ptx::mbarrier_init(shared.q_full(w), C::packed ? packers : 1);
+      ptx::mbarrier_init(shared.q_empty(w), C::split_keys || C::packed ? 8 : 4);
+    }
+    if constexpr (C::packed) {
+      for (int k = 0; k < packers; ++k) ptx::mbarrier_arrive(shared.q_full(0));  // those of the first tile
     }
     for (int s = 0; s < C::stages; ++s) {
       constexpr int readers = C::split_keys ? 4 : 4 * C::consumers * C::cluster;
-      ptx::mbarrier_init(shared.k_full(s), writers);
+      ptx::mbarrier_init(shared.k_full(s), 1);
       ptx::mbarrier_init(shared.k_empty(s), readers);
-      ptx::mbarrier_init(shared.v_full(s), writers);
+      ptx::mbarrier_init(shared.v_full(s), 1);
       ptx::mbarrier_init(shared.v_empty(s), readers);
     }
     ptx::fence_mbarrier_init();
@@ -658,8 +726,14 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   }
   if (warp >= 4 * C::consumers) {
     ptx::setmaxnreg_dec<C::producer_registers>();
-    if constexpr (C::copied) {
-      Copier<C>(p, shared, warp - 4 * C::consumers).run();
+    if constexpr (C::packed) {
+      const int packer = warp - 4 * C::consumers - 1;
+      if (packer >= 0) {
+        Packer<C>(p, shared, packer).run();
+      } else if (ptx::elect_sync()) {
+        produce_packed<C>(p, shared);
+      }
+      leave_counters(p.packing, threadIdx.x % 32);
     } else {
       if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
     }
@@ -684,9 +758,10 @@ inline Instance instance(const char* name, Cost cost = {}) {
           C::block_m * C::cluster,
           C::block_n,
           C::cluster,
-          C::copied,
+          C::packed,
           C::split_keys,
           cost,
+          C::packed ? C::k_bytes + C::v_bytes : 0,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
 }
 

@@ -17,15 +17,35 @@ enum class Schedule : int32_t {
   pairs,   // causal: a long and a short tile of one head together, all pairs of equal length
 };
 
-// A tensor that TMA cannot describe, for copying threads.
+// A tensor that TMA cannot describe.
 struct Rows {
   const void* pointer;
   int64_t batch, head, seq;  // strides in elements
+  uint64_t end;              // address after the last element
+};
+
+// How a kernel of packed tiles works (sm90_pack.cuh). Its counters: first the next ticket, then the warps that are done,
+// then those of the tiles.
+constexpr int packing_counters = 2;
+
+struct Packing {
+  void* workspace;                     // the tiles of K and V of every head
+  uint32_t* counters;                  // zeros
+  int32_t used_counters;
+  int32_t kv_heads, blocks;            // of all the batch; blocks of keys of each
+  int32_t section;                     // kv heads whose tiles are packed together
+  uint32_t section_tickets, tickets;   // of a section, of all
+  uint32_t tile_tickets;               // of a tile of K or V
+  int32_t ticket_groups;               // of eight rows, in a ticket
+  int32_t counter_heads;               // heads that one counter counts; if 1, ..
+  int32_t counter_shift;               // .. each counts 2^shift tiles ..
+  int32_t head_counters;               // .. and a head has so many
 };
 
 struct Parameters {
   CUtensorMap q, k, v;                   // 4-D: head_dim, sequence, head, batch
-  Rows q_rows, k_rows, v_rows;           // instead, for a kernel that copies
+  Rows q_rows, k_rows, v_rows;           // instead, for a kernel that packs
+  Packing packing;
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
   int32_t seq_q, seq_kv, head_dim;
@@ -34,7 +54,6 @@ struct Parameters {
   int32_t section;                       // heads of a section of Schedule::snake
   Schedule schedule;
   float scale_log2;                      // scale * log2(e), above 0
-  bool wide_words;                       // copied: words of 8 bytes, else of 4
   bool causal;
 };
 
@@ -48,12 +67,13 @@ struct Cost {
 
 struct Instance {
   ScalarType type;
-  int head_dim;            // computes any multiple of 8 (if copied, any) up to this
+  int head_dim;            // computes any multiple of 8 (if packed, any) up to this
   int block_m, block_n;    // queries and keys of a tile (a cluster's, of `cluster` blocks)
   int cluster;
-  bool copied;             // for rows that TMA cannot describe
+  bool packed;             // for rows that TMA cannot describe: by way of a workspace
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
   Cost cost;
+  int packed_tile_bytes;   // packed: of a tile of K and one of V
   attention::Kernel kernel;
 };
 

@@ -1,4 +1,4 @@
-// The compiled Hopper flash kernels, a file for each head_dim, smallest head_dim first; and those that copy.
+// The compiled Hopper flash kernels, a file for each head_dim, smallest head_dim first; and those that pack.
 #pragma once
 
 #include "sm90_instance.h"
@@ -15,7 +15,8 @@ Family family_144();
 Family family_160();
 Family family_192();
 Family family_256();
-Family family_copied_narrow();
-Family family_copied_wide();
+Family family_packed_narrow();
+Family family_packed_wide();
+Family family_packed_widest();
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "../decode/counters.h"
 #include "../tensor_map.h"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
@@ -10,6 +11,9 @@ namespace {
 
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
+
+// Of eight rows, in a ticket of a packing kernel: more cost less, fewer are there sooner.
+constexpr int ticket_groups = 8;
 
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
@@ -28,6 +32,14 @@ TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, in
   map.box[1] = static_cast<uint32_t>(box_rows);
   map.box[2] = map.box[3] = 1;
   return map;
+}
+
+Rows rows_of(const void* pointer, const AttentionArguments& a, int seq, int heads, const HeadStrides& stride) {
+  int64_t last = a.head_dim;  // elements; a negative stride leads away from the end
+  if (a.batch > 1) last += std::max<int64_t>(0, (a.batch - 1) * stride.batch);
+  if (heads > 1) last += std::max<int64_t>(0, (heads - 1) * stride.head);
+  if (seq > 1) last += std::max<int64_t>(0, (seq - 1) * stride.seq);
+  return {pointer, stride.batch, stride.head, stride.seq, reinterpret_cast<uint64_t>(pointer) + last * 2};
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -52,6 +64,42 @@ const char* launch_clusters(const attention::Kernel& kernel, int cluster, dim3 b
   return cudaGetErrorString(error);
 }
 
+// Which tiles are packed together, and which counters count them: a counter for each tile where there are enough.
+const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan, const AttentionArguments& a,
+                         cudaStream_t stream) {
+  const int64_t m_tiles = ceil_div(a.seq_q, instance.block_m), group = a.heads / a.kv_heads;
+  const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, blocks = ceil_div(a.seq_kv, instance.block_n);
+  const int64_t visits = plan.schedule == Schedule::linear ? m_tiles : ceil_div(m_tiles, 2);  // of the grid, to a head
+  const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
+  const int64_t section = std::min(kv_heads, ceil_div(heads, group));
+  w.ticket_groups = ticket_groups;
+  w.tile_tickets = static_cast<uint32_t>(instance.block_n / 8 / w.ticket_groups);
+  const int64_t units = 2 * blocks * w.tile_tickets;  // of a head
+  w.workspace = a.workspace;
+  w.kv_heads = static_cast<int32_t>(kv_heads);
+  w.blocks = static_cast<int32_t>(blocks);
+  w.section = static_cast<int32_t>(section);
+  w.section_tickets = static_cast<uint32_t>(section * units);
+  w.tickets = static_cast<uint32_t>(kv_heads * units);
+  constexpr int64_t most = decode::kCounters - packing_counters;
+  int64_t used;
+  if (kv_heads <= most) {
+    w.counter_heads = 1;
+    while (kv_heads * ceil_div(2 * blocks, int64_t{1} << w.counter_shift) > most) ++w.counter_shift;
+    w.head_counters = static_cast<int32_t>(ceil_div(2 * blocks, int64_t{1} << w.counter_shift));
+    used = kv_heads * w.head_counters;
+  } else {
+    w.counter_heads = w.section;
+    used = ceil_div(kv_heads, section);
+  }
+  if (used > most) return "too many heads for the attention kernel of packed tiles";
+  w.used_counters = static_cast<int32_t>(packing_counters + used);
+  cudaError_t error = cudaSuccess;
+  w.counters = decode::counters_for(stream, &error);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  return w.counters == nullptr ? "no counters left for the attention kernel of packed tiles" : nullptr;
+}
+
 }  // namespace
 
 Plan plan(const Instance& instance, const AttentionArguments& a, int multiprocessors) {
@@ -60,7 +108,7 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   const int64_t tiles = m_tiles * batch_heads;
   const int64_t blocks = std::min<int64_t>(multiprocessors / instance.cluster, tiles);  // or clusters
   const int64_t all_keys = ceil_div(a.seq_kv, instance.block_n);
-  const bool misaligned = !instance.copied && alignment(a) < 32;
+  const bool misaligned = !instance.packed && alignment(a) < 32;
   const int warpgroups = instance.split_keys ? 1 : instance.block_m / instance.cluster / 64;
   const double block_cost =
       (a.causal ? instance.cost.causal : instance.cost.full) * (misaligned ? instance.cost.misaligned : 1.0) *
@@ -123,12 +171,26 @@ bool describable(const AttentionArguments& a) {
          aligned(a.out, a.seq_q, a.heads, a.out_stride);
 }
 
+bool packable(const Instance& instance, const AttentionArguments& a) {
+  // The rows of the output follow one another, and tickets, counters and chunks of the workspace have numbers.
+  const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, bytes = static_cast<int64_t>(workspace_bytes(instance, a));
+  return a.out_stride.seq == a.head_dim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
+         kv_heads * ceil_div(a.seq_kv, instance.block_n) <= INT32_MAX / 64 && bytes / 16 <= INT32_MAX &&
+         kv_heads <= int64_t{4096} * (decode::kCounters - packing_counters);
+}
+
+size_t workspace_bytes(const Instance& instance, const AttentionArguments& a) {
+  return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
+}
+
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {
   Parameters p{};
-  if (instance.copied) {
-    p.q_rows = {a.q, a.q_stride.batch, a.q_stride.head, a.q_stride.seq};
-    p.k_rows = {a.k, a.k_stride.batch, a.k_stride.head, a.k_stride.seq};
-    p.v_rows = {a.v, a.v_stride.batch, a.v_stride.head, a.v_stride.seq};
+  if (instance.packed) {
+    p.q_rows = rows_of(a.q, a, a.seq_q, a.heads, a.q_stride);
+    p.k_rows = rows_of(a.k, a, a.seq_kv, a.kv_heads, a.k_stride);
+    p.v_rows = rows_of(a.v, a, a.seq_kv, a.kv_heads, a.v_stride);
+    const char* error = plan_packing(p.packing, instance, plan, a, stream);
+    if (error != nullptr) return error;
   } else {
     const int kv_rows = instance.block_n / instance.cluster;
     const struct {
@@ -158,7 +220,6 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.section = plan.section;
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;
-  p.wide_words = alignment(a) % 8 == 0;
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));

@@ -22,6 +22,10 @@ int alignment(const AttentionArguments& arguments);
 // Whether TMA can describe the inputs, and 16-byte stores the output.
 bool describable(const AttentionArguments& arguments);
 
+// Whether a packing instance can compute these arguments, given counters; and what it works in.
+bool packable(const Instance& instance, const AttentionArguments& arguments);
+size_t workspace_bytes(const Instance& instance, const AttentionArguments& arguments);
+
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& arguments,
                    cudaStream_t stream);
 

@@ -50,12 +50,13 @@ __device__ __forceinline__ uint32_t pack(__nv_bfloat16, float low, float high) {
 // What to subtract from s c. A row that has seen only -inf: any finite shift gives the 0 that each of its weights is.
 __device__ __forceinline__ float shift_of(float maximum) { return maximum == minus_infinity ? 0.0f : maximum; }
 
-// -inf where the column is at or past the row's limit (limits relative to this thread's first column).
-template <int N>
+// -inf where the column is at or past the row's limit (limits relative to this thread's first column). Packed: the
+// columns of 64 are keys in another order (packed_row() of sm90_pack.cuh).
+template <bool Packed = false, int N>
 __device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit1) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const int column = 8 * (i / 4) + i % 2;
+    const int column = Packed ? i / 32 * 64 + i / 4 % 8 + i % 2 * 8 : 8 * (i / 4) + i % 2;
     if (column >= (i % 4 < 2 ? limit0 : limit1)) s[i] = minus_infinity;
   }
 }

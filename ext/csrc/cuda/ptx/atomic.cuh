@@ -1,4 +1,4 @@
-// atom: read-modify-write of global memory that also orders memory around it. PTX ISA, "atom".
+// atom, red: read-modify-write of global memory that also orders memory around it. PTX ISA, "atom", "red".
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,24 @@ __device__ __forceinline__ uint32_t atomic_add_acq_rel(uint32_t* global, uint32_
   uint32_t old;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(old) : "l"(global), "r"(value) : "memory");
   return old;
+}
+
+// Adds without returning: release as above. PTX ISA, "red".
+__device__ __forceinline__ void red_release_add(uint32_t* global, uint32_t value) {
+  asm volatile("red.add.release.gpu.global.u32 [%0], %1;" ::"l"(global), "r"(value) : "memory");
+}
+
+// Waits until a counter has reached `value`, and sees what was written before it did.
+__device__ __forceinline__ void wait_for_count(const uint32_t* global, uint32_t value) {
+  for (uint32_t tries = 0;; ++tries) {
+    uint32_t count;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(global) : "memory");
+    if (count >= value) return;
+#ifdef CUDA_LLM_OPS_BOUNDED_WAITS
+    if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) CUDA_LLM_OPS_GIVE_UP(count, value);
+#endif
+    __nanosleep(40);
+  }
 }
 
 }  // namespace cuda_llm_ops::ptx

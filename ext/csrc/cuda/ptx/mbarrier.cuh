@@ -96,12 +96,17 @@ __device__ __forceinline__ bool mbarrier_try_wait_cluster(uint32_t barrier, uint
   return done != 0;
 }
 
+// What a wait that lasts too long does; a test may have it say where it was.
+#if defined(CUDA_LLM_OPS_BOUNDED_WAITS) && !defined(CUDA_LLM_OPS_GIVE_UP)
+#define CUDA_LLM_OPS_GIVE_UP(barrier, parity) __trap()
+#endif
+
 // Blocks until the phase completes. With CUDA_LLM_OPS_BOUNDED_WAITS it traps instead of hanging: a protocol error then
 // costs a failed launch, not a stuck device.
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
 #ifdef CUDA_LLM_OPS_BOUNDED_WAITS
   for (uint32_t tries = 0; !mbarrier_try_wait(barrier, parity); ++tries) {
-    if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) __trap();
+    if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) CUDA_LLM_OPS_GIVE_UP(barrier, parity);
   }
 #else
   while (!mbarrier_try_wait(barrier, parity)) {
@@ -112,7 +117,7 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
 __device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
 #ifdef CUDA_LLM_OPS_BOUNDED_WAITS
   for (uint32_t tries = 0; !mbarrier_try_wait_cluster(barrier, parity); ++tries) {
-    if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) __trap();
+    if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) CUDA_LLM_OPS_GIVE_UP(barrier, parity);
   }
 #else
   while (!mbarrier_try_wait_cluster(barrier, parity)) {

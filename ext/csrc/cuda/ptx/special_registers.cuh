@@ -17,4 +17,10 @@ __device__ __forceinline__ int fresh_ctaid_x() {
   return value;
 }
 
+// The same value; the compiler cannot know that it is.
+__device__ __forceinline__ int opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 }  // namespace cuda_llm_ops::ptx

@@ -1,0 +1,469 @@
+// Rows that TMA cannot read (it wants multiples of 16 bytes, also within a row), brought to where one bulk copy can read
+// them, by the kernel that uses them.
+//
+//   packers    three warps beside the producing one. They take 16 rows of K or V at a time, by a ticket, in the order in
+//              which tiles are wanted; the raw 16-byte chunks of eight rows come by cp.async, are shifted to their place
+//              and go to a workspace in global memory that holds tiles as shared memory will (below). A counter for each
+//              tile (or a few) says how many of its rows are there. The queries of their block's next tile they put
+//              into shared memory themselves.
+//   producer   one thread waits for a tile's counter, and brings the tile by one bulk copy
+//   consumers  shift the queries of their block's first tile
+//
+// Tiles are core matrices of 8 rows by 16 bytes, without swizzle: [8 rows][chunk][row].
+//
+// Who holds a ticket waits for nothing but its own copies, and the packers of a block take every ticket up to what its
+// own tile needs without waiting for anybody: whatever blocks are resident, they go on. Past that, packers stay within
+// what their block's next tile needs, so that the workspace is still in L2 when it is read.
+// Included by sm90_flash.cuh, whose Layout and walk() it needs.
+#pragma once
+
+#include <cstdint>
+
+#include "../ptx/atomic.cuh"
+#include "../ptx/cp_async.cuh"
+#include "../ptx/fence.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/special_registers.cuh"
+#include "../ptx/tma.cuh"
+
+namespace cuda_llm_ops::cuda::sm90::flash {
+
+constexpr int packers = 3;  // warps
+
+constexpr int ticket_counter = 0, done_counter = 1, first_tile_counter = packing_counters;
+
+// Where the rows of a tile are counted, and how many units of 16 rows make it complete.
+template <typename C>
+__device__ __forceinline__ uint32_t tile_counter(const Packing& w, int kv_head, int block, bool values) {
+  if (w.counter_heads > 1) return first_tile_counter + kv_head / w.counter_heads;
+  return first_tile_counter + kv_head * w.head_counters + ((2 * block + values) >> w.counter_shift);
+}
+template <typename C>
+__device__ __forceinline__ uint32_t complete_count(const Packing& w, int kv_head, int block, bool values) {
+  if (w.counter_heads > 1) {
+    const int first = kv_head / w.counter_heads * w.counter_heads;
+    return min(w.counter_heads, w.kv_heads - first) * 2 * w.blocks * w.tile_tickets;
+  }
+  const int first = (2 * block + values) >> w.counter_shift << w.counter_shift;
+  return min(1 << w.counter_shift, 2 * w.blocks - first) * w.tile_tickets;
+}
+
+// A tile's place in the workspace, in chunks of 16 bytes.
+template <typename C>
+__device__ __forceinline__ uint32_t packed_tile(const Packing& w, int kv_head, int block, bool values) {
+  return (kv_head * w.blocks + block) * ((C::k_bytes + C::v_bytes) / 16) + (values ? C::k_bytes / 16 : 0);
+}
+
+// One thread's work: whole tiles of K and V from the workspace.
+template <typename C>
+__device__ __forceinline__ void produce_packed(const Parameters& p, const Layout<C>& shared) {
+  uint32_t k_count = 0, v_count = 0;
+  const auto load = [&](uint32_t tile, uint32_t full, uint32_t empty, uint32_t parity, uint32_t bytes, int row,
+                        int head, int batch, bool values) {
+    const Packing& w = p.packing;
+    const int kv_head = batch * (p.heads / p.group) + head, block = row / C::block_n;
+    const uint32_t* const counter = w.counters + tile_counter<C>(w, kv_head, block, values);
+    const uint32_t complete = complete_count<C>(w, kv_head, block, values);
+    ptx::wait_for_count(counter, w.tickets == 0 ? 0 : complete);
+    ptx::fence_proxy_async_global();
+    ptx::mbarrier_wait(empty, parity);
+    ptx::mbarrier_arrive_expect_tx(full, bytes);
+    const uint64_t from = uint64_t{16} * packed_tile<C>(w, kv_head, block, values);
+    ptx::bulk_load(tile, static_cast<const unsigned char*>(w.workspace) + from, bytes, full);
+  };
+  const auto load_k = [&](int row, int head, int batch) {
+    const uint32_t stage = ring_stage<C::stages>(k_count), parity = ring_parity<C::stages>(k_count) ^ 1;
+    load(shared.k + stage * C::k_bytes, shared.k_full(stage), shared.k_empty(stage), parity, C::k_bytes, row, head,
+         batch, false);
+    ++k_count;
+  };
+  const auto load_v = [&](int row, int head, int batch) {
+    const uint32_t stage = ring_stage<C::stages>(v_count), parity = ring_parity<C::stages>(v_count) ^ 1;
+    load(shared.v + stage * C::v_bytes, shared.v_full(stage), shared.v_empty(stage), parity, C::v_bytes, row, head,
+         batch, true);
+    ++v_count;
+  };
+  walk<C>(p, [](int, int, int, int) {}, load_k, load_v);
+}
+
+// The row, of 64, at a place of a packed tile. Rows eight apart are equally far from a multiple of 16 bytes, whatever
+// their pitch: a warp shifts eight such rows by one distance, and they become neighbours. Keys may come in any order, if
+// V's do in the same; masks and outputs know it.
+__host__ __device__ constexpr int packed_row(int place) { return place % 8 * 8 + place / 8; }
+
+// What the 64 rows at hand are.
+struct Source {
+  uint64_t from;  // the first of eight rows that are eight apart
+  int64_t pitch;  // of rows, bytes
+  uint64_t end;   // of the tensor
+  int valid;      // so many rows from there on are there
+};
+
+// Eight rows, a warp's work at a time: the four lanes of a row have a quarter of its chunks each.
+template <typename C>
+struct EightRows {
+  static constexpr int quarter = (C::k_chunks + 3) / 4;  // chunks
+  const int lane;
+
+  __device__ __forceinline__ int row() const { return lane % 8; }
+  __device__ __forceinline__ int first_chunk() const { return lane / 8 * quarter; }
+
+  // chunk(k): this lane's k-th chunk as it lies in memory from a multiple of 16 bytes on; `offset` bytes of the first are
+  // not the row's. `to`: the tile's core matrices of these rows.
+  template <int Unroll, typename Chunk>
+  __device__ __forceinline__ void shift(const Chunk& chunk, uint32_t offset, int head_dim, int chunks,
+                                        unsigned char* to) const {
+    const uint32_t bits = (offset & 2) * 8;
+    unsigned char* const mine = to + first_chunk() * 128 + row() * 16;
+    switch (offset / 4) {
+      case 0: shift_words<0, Unroll>(chunk, bits, head_dim, chunks, mine); break;
+      case 1: shift_words<1, Unroll>(chunk, bits, head_dim, chunks, mine); break;
+      case 2: shift_words<2, Unroll>(chunk, bits, head_dim, chunks, mine); break;
+      default: shift_words<3, Unroll>(chunk, bits, head_dim, chunks, mine); break;
+    }
+  }
+
+  template <int Words, int Unroll, typename Chunk>
+  __device__ __forceinline__ void shift_words(const Chunk& chunk, uint32_t bits, int head_dim, int chunks,
+                                              unsigned char* mine) const {
+    uint4 low = chunk(0);
+#pragma unroll Unroll
+    for (int k = 0; k < quarter; ++k) {
+      const uint4 high = chunk(k + 1);
+      const uint32_t z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+      uint32_t x[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[j] = __funnelshift_r(z[j + Words], z[j + Words + 1], bits);
+      // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
+      const int left = head_dim - (first_chunk() + k) * 8;  // elements
+      if (left < 8) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[j] &= left <= 2 * j ? 0u : left == 2 * j + 1 ? 0xffffu : 0xffffffffu;
+      }
+      if (first_chunk() + k < chunks) *reinterpret_cast<uint4*>(mine + k * 128) = make_uint4(x[0], x[1], x[2], x[3]);
+      low = high;
+    }
+  }
+
+  // From global memory at once, for warps with registers to spare.
+  __device__ __forceinline__ void load(uint4 (&z)[quarter + 1], const Source& source, int head_dim) const {
+    const uint64_t from = source.from + static_cast<uint64_t>(row() * 8 * source.pitch), row_end = from + head_dim * 2;
+    const uint64_t first = (from & ~uint64_t{15}) + first_chunk() * 16;
+    const bool valid = row() * 8 < source.valid;
+#pragma unroll
+    for (int k = 0; k <= quarter; ++k) {
+      const uint64_t at = first + k * 16;
+      uint4 x = make_uint4(0, 0, 0, 0);
+      if (valid && at < row_end) {
+        if (at + 16 <= source.end) {
+          x = __ldg(reinterpret_cast<const uint4*>(at));
+        } else {
+          uint32_t element[8];
+#pragma unroll
+          for (int e = 0; e < 8; ++e) {
+            element[e] = at + 2 * e < source.end ? *reinterpret_cast<const uint16_t*>(at + 2 * e) : 0;
+          }
+          x = make_uint4(element[0] | element[1] << 16, element[2] | element[3] << 16, element[4] | element[5] << 16,
+                         element[6] | element[7] << 16);
+        }
+      }
+      z[k] = x;
+    }
+  }
+};
+
+__device__ __forceinline__ uint64_t address_of(const Rows& source, int batch, int head, int64_t row) {
+  return reinterpret_cast<uint64_t>(source.pointer) +
+         static_cast<uint64_t>((batch * source.batch + head * source.head + row * source.seq) * 2);
+}
+
+__device__ __forceinline__ unsigned char* generic_of_shared(uint32_t shared) {
+  return static_cast<unsigned char*>(__cvta_shared_to_generic(shared));
+}
+
+// A ticket: some of the groups of eight rows of 64 rows of K or V.
+struct Ticket {
+  Source source;     // the first group's; the next group's rows are one further
+  uint32_t to;       // its place, in chunks of the workspace
+  uint32_t counter;  // the tile's
+  bool values;
+};
+
+template <typename C>
+__device__ __forceinline__ Ticket read_ticket(const Parameters& p, uint32_t ticket) {
+  const Packing& w = p.packing;
+  const uint32_t section = ticket / w.section_tickets;
+  uint32_t rest = ticket - section * w.section_tickets;
+  const uint32_t first = section * w.section, heads = min(w.section, w.kv_heads - first);
+  const uint32_t half_step = heads * w.tile_tickets;
+  const uint32_t half = rest / half_step;
+  rest -= half * half_step;
+  const uint32_t head = rest / w.tile_tickets, groups = (rest - head * w.tile_tickets) * w.ticket_groups;
+  const bool values = half % 2;
+  const int kv_head = first + head, block = w.blocks - 1 - half / 2, batch = kv_head / (p.heads / p.group);
+  const int row = block * C::block_n + groups / 8 * 64 + groups % 8;
+  const Rows& rows = values ? p.v_rows : p.k_rows;
+  Ticket t;
+  t.values = values;
+  t.source.from = address_of(rows, batch, kv_head - batch * (p.heads / p.group), row);
+  t.source.pitch = rows.seq * 2;
+  t.source.end = rows.end;
+  t.source.valid = p.seq_kv - row;
+  t.to = packed_tile<C>(w, kv_head, block, values) + groups * (8 * (values ? C::v_chunks : C::k_chunks));
+  t.counter = tile_counter<C>(w, kv_head, block, values);
+  return t;
+}
+
+// After a ticket's rows are written.
+__device__ __forceinline__ void announce(const Packing& w, uint32_t counter, int lane) {
+  ptx::fence_proxy_async_global();
+  __syncwarp();
+  if (lane == 0) ptx::red_release_add(w.counters + counter, 1);
+}
+
+__device__ __forceinline__ uint32_t claim_ticket(const Packing& w, int lane) {
+  return lane == 0 ? atomicAdd(w.counters + ticket_counter, 1u) : 0;
+}
+
+// The tickets up to which a tile needs all.
+template <typename C>
+__device__ __forceinline__ uint32_t tickets_of(const Parameters& p, const Tile& tile) {
+  const Packing& w = p.packing;
+  const uint32_t section = (tile.batch * (p.heads / p.group) + tile.head / p.group) / w.section;
+  return min(w.tickets, (section + 1) * w.section_tickets);
+}
+
+// A consumer warp's work before its first tile: a quarter of its warpgroup's queries, and what nobody else has begun of
+// the keys and values that the tile needs.
+template <typename C>
+__device__ __forceinline__ void pack_first(const Parameters& p, uint32_t queries, const Tile& tile, int first_row,
+                                           int warp, int lane) {
+  using Rows8 = EightRows<C>;
+  const Rows8 rows{lane};
+  const uint32_t needed = tickets_of<C>(p, tile);
+  uint32_t taken = needed > 0 ? claim_ticket(p.packing, lane) : 0;
+  {
+    uint4 z[2][Rows8::quarter + 1];
+    Source source[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + warp * 2 + h;
+      source[h] = {address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row};
+      rows.load(z[h], source[h], p.head_dim);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      rows.template shift<16>([&](int k) { return z[h][k]; }, static_cast<uint32_t>(source[h].from) % 16, p.head_dim, C::k_chunks,
+                 generic_of_shared(queries + (warp * 2 + h) * (C::k_chunks * 128)));
+    }
+  }
+  bool claimed = needed > 0;
+  while (claimed) {
+    const uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
+    claimed = ticket + 1 < needed;
+    if (claimed) taken = claim_ticket(p.packing, lane);
+    if (ticket >= p.packing.tickets) break;
+    Ticket t = read_ticket<C>(p, ticket);
+    const int chunks = t.values ? C::v_chunks : C::k_chunks;
+#pragma unroll 1
+    for (int g = 0; g < p.packing.ticket_groups; g += 2) {
+      uint4 z[2][Rows8::quarter + 1];
+      uint32_t offset[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        rows.load(z[h], t.source, p.head_dim);
+        offset[h] = static_cast<uint32_t>(t.source.from) % 16;
+        t.source.from += static_cast<uint64_t>(t.source.pitch);
+        --t.source.valid;
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        rows.template shift<16>([&](int k) { return z[h][k]; }, offset[h], p.head_dim, chunks,
+                   static_cast<unsigned char*>(p.packing.workspace) + t.to * uint64_t{16});
+        t.to += 8 * chunks;
+      }
+    }
+    announce(p.packing, t.counter, lane);
+  }
+}
+
+template <typename C>
+struct Packer {
+  static constexpr int q_groups = C::block_m / 8;
+
+  const Parameters& p;
+  const Layout<C>& shared;
+  const int lane;
+  const uint32_t raw;
+  int i = 0;                   // the walk through this block's tiles
+  int count = -1;              // tiles before this one
+  bool more = true;            // whether there is a tile i - 1, whose queries are the next to be packed
+  uint32_t now = 0, soon = 0;  // the tickets that the tile before it needs, and that it needs
+  uint32_t position = 0;       // all tickets before are taken
+  uint32_t taken;              // in lane 0 the next ticket, if claimed
+  bool claimed;
+
+  __device__ __forceinline__ Packer(const Parameters& parameters, const Layout<C>& layout, int packer)
+      : p(parameters), shared(layout), lane(threadIdx.x % 32), raw(layout.raw + packer * 2 * C::raw_bytes) {}
+
+  __device__ __forceinline__ void run() {
+    claimed = p.packing.tickets > 0;
+    if (claimed) taken = claim_ticket(p.packing, lane);
+    next_tile();  // its queries are the consumers' work
+    for (;;) {
+      next_tile();
+      pack_tickets();
+      if (!more) return;
+      pack_tile_queries();
+    }
+  }
+
+  __device__ __forceinline__ void next_tile() {
+    Tile tile;
+    do {
+      tile = tile_at<C::cluster>(p, i++);
+    } while (tile.valid && tile.m < 0);
+    more = tile.valid;
+    ++count;
+    now = soon;
+    soon = more ? tickets_of<C>(p, tile) : p.packing.tickets;
+  }
+
+  __device__ __forceinline__ bool queries_free() const {
+    const uint32_t use = count / C::q_slots;
+    return __all_sync(0xffffffffu, ptx::mbarrier_test_wait(shared.q_empty(count % C::q_slots), use & 1 ^ 1));
+  }
+
+  // The next tile's queries, into shared memory that is free.
+  __device__ __forceinline__ void pack_tile_queries() {
+    const Tile tile = tile_at<C::cluster>(p, ptx::opaque(i) - 1);
+    const int slot = count % C::q_slots, first_row = tile.m * C::block_m;
+    const int warp = ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1);  // of the packers
+    const uint64_t start = address_of(p.q_rows, tile.batch, tile.head, first_row);
+    const auto source = [&](int group) {
+      const int row = group / 8 * 64 + group % 8;
+      return Source{start + static_cast<uint64_t>(row * p.q_rows.seq * 2), p.q_rows.seq * 2, p.q_rows.end,
+                    p.seq_q - first_row - row};
+    };
+    uint32_t buffer = raw;
+    fetch(source(warp), buffer);
+    for (int group = warp; group < q_groups; group += packers) {
+      const uint32_t offset = static_cast<uint32_t>(source(group).from) % 16;
+      if (group + packers < q_groups) {
+        fetch(source(group + packers), other(buffer));
+        ptx::cp_async_wait_group<1>();
+      } else {
+        ptx::cp_async_wait_group<0>();
+      }
+      __syncwarp();
+      const uint32_t to = shared.q + (slot * C::q_tiles + group / 8) * C::q_bytes + group % 8 * (C::k_chunks * 128);
+      pack(buffer, offset, C::k_chunks, generic_of_shared(to));
+      buffer = other(buffer);
+    }
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(shared.q_full(slot));
+  }
+
+  // Tickets until the next tile's queries can be packed; where there is no next tile, all that are left.
+  __device__ __forceinline__ void pack_tickets() {
+    uint64_t from = 0;
+    uint32_t to = 0, arriving_to = 0;  // 16-byte chunks of the workspace
+    int valid = 0, groups = 0;         // groups of the ticket that are left
+    // A tile's counter * 32 (while a ticket's last group does not arrive 0), + 16 for V, + how far its rows are past a
+    // multiple of 16.
+    uint32_t about = 0, arriving_about = 0;
+    bool busy = false;
+    for (uint32_t buffer = raw;; buffer = other(buffer)) {
+      bool one = groups > 0;
+      if (one) {
+        from += static_cast<uint64_t>((about & 16 ? p.v_rows.seq : p.k_rows.seq) * 2);
+        to += 8 * (about & 16 ? C::v_chunks : C::k_chunks);
+        --valid;
+        --groups;
+      } else {
+        const bool wait = more && position >= now && (position >= soon || queries_free());
+        if (claimed || (!wait && position < p.packing.tickets)) {
+          if (!claimed) taken = claim_ticket(p.packing, lane);
+          const uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
+          claimed = false;
+          position = ticket + 1;
+          if (ticket < p.packing.tickets) {
+            claimed = position < now;
+            if (claimed) taken = claim_ticket(p.packing, lane);
+            one = true;
+            groups = p.packing.ticket_groups - 1;
+            const Ticket t = read_ticket<C>(p, ticket);
+            from = t.source.from;
+            to = t.to;
+            valid = t.source.valid;
+            about = t.counter * 32 + t.values * 16;
+          }
+        }
+      }
+      const bool values = about & 16;
+      if (one) fetch({from, (values ? p.v_rows.seq : p.k_rows.seq) * 2, values ? p.v_rows.end : p.k_rows.end, valid}, buffer);
+      if (busy) {
+        if (one) {
+          ptx::cp_async_wait_group<1>();
+        } else {
+          ptx::cp_async_wait_group<0>();
+        }
+        __syncwarp();
+        pack(other(buffer), arriving_about % 16, arriving_about & 16 ? C::v_chunks : C::k_chunks,
+             static_cast<unsigned char*>(p.packing.workspace) + arriving_to * uint64_t{16});
+        if (arriving_about >= 32) announce(p.packing, arriving_about / 32, lane);
+      } else if (!one) {
+        if (more ? position >= now && queries_free() : position >= p.packing.tickets) return;
+        __nanosleep(100);
+      }
+      busy = one;
+      arriving_to = to;
+      arriving_about = (groups > 0 ? about & 16 : about) + static_cast<uint32_t>(from) % 16;
+    }
+  }
+
+  __device__ __forceinline__ uint32_t other(uint32_t buffer) const { return 2 * raw + C::raw_bytes - buffer; }
+
+  // Starts the copy of eight rows' raw chunks; of rows that there are not, zeros.
+  __device__ __forceinline__ void fetch(const Source& source, uint32_t buffer) const {
+    const int row = lane / 4;
+    const uint32_t offset = static_cast<uint32_t>(source.from) % 16;
+    const int bytes = offset + p.head_dim * 2;
+    const uint64_t at = source.from - offset + static_cast<uint64_t>(row * 8 * source.pitch) + lane % 4 * 16;
+    const uint32_t to = buffer + row * C::raw_pitch + lane % 4 * 16;
+    // What the tensor has of it: its last chunk may reach past its end.
+    const int there = row * 8 < source.valid ? static_cast<int>(min(source.end - at, uint64_t{4096})) : 0;
+#pragma unroll
+    for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
+      if ((lane % 4 + 4 * k) * 16 < bytes) {
+        ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), max(min(there - k * 64, 16), 0));
+      }
+    }
+    ptx::cp_async_commit_group();
+  }
+
+  // Shifts what has arrived to its place. Then the buffer may be overwritten.
+  __device__ __forceinline__ void pack(uint32_t buffer, uint32_t offset, int chunks, unsigned char* to) const {
+    const EightRows<C> rows{lane};
+    const uint32_t from = buffer + rows.row() * C::raw_pitch + rows.first_chunk() * 16;
+    const auto chunk = [&](int k) {
+      if (rows.first_chunk() + k >= C::raw_chunks) return make_uint4(0, 0, 0, 0);
+      return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 16));
+    };
+    rows.template shift<1>(chunk, offset, p.head_dim, chunks, to);
+    __syncwarp();
+  }
+};
+
+// The last of all warps that use the counters sets them back.
+__device__ __forceinline__ void leave_counters(const Packing& w, int lane) {
+  uint32_t last = 0;
+  __syncwarp();
+  if (lane == 0) last = ptx::atomic_add_acq_rel(w.counters + done_counter, 1) == gridDim.x * (packers + 1) - 1;
+  if (__shfl_sync(0xffffffffu, last, 0)) {
+    for (int at = lane; at < w.used_counters; at += 32) w.counters[at] = 0;
+  }
+}
+
+}  // namespace cuda_llm_ops::cuda::sm90::flash
