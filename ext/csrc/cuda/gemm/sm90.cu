@@ -172,9 +172,11 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   clip(q, kernel.q_mn_major, kernel.tile_n, plan.cluster_m, q_description);
 
   // An operand that only one row or column of tiles reads need not be fetched into L2 in larger pieces than asked for:
-  // worth 2 to 6 % where 256 bytes of a line are asked for at once, a loss where 128 are (docs/ladder-gemm-hopper.md).
-  p_description.promote = q.mn > kernel.tile_n * plan.cluster_n || kernel.tile_k < 128;
-  q_description.promote = p.mn > kernel.tile_m * plan.cluster_m || kernel.tile_k < 128;
+  // worth 1 to 6 % where 256 bytes of a line are asked for at once, or where the grid fetches ahead; else a loss
+  // (docs/ladder-gemm-hopper.md).
+  const bool small_pieces = kernel.tile_k >= 128 || fetches_ahead(g, plan);
+  p_description.promote = q.mn > kernel.tile_n * plan.cluster_n || !small_pieces;
+  q_description.promote = p.mn > kernel.tile_m * plan.cluster_m || !small_pieces;
   CUtensorMap p_map, q_map, out_map{};
   if (const char* refused = encode_tensor_map(&p_map, p_description)) return refused;
   if (const char* refused = encode_tensor_map(&q_map, q_description)) return refused;

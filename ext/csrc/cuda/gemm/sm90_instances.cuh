@@ -102,9 +102,7 @@ KernelList split_list() {
       CUDA_LLM_OPS_SPLIT(T, 128, 96, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 128, 128, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 64, 256, 64, 5, 1, 1),
-      CUDA_LLM_OPS_SPLIT_KK(T, 64, 224, 64, 6, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 96, 64, 5, 1, 2),
-      CUDA_LLM_OPS_SPLIT_KK(T, 64, 64, 64, 14, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 64, 128, 7, 1, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};

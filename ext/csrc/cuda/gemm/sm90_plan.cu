@@ -46,11 +46,14 @@ const Measured* find_measured(const GemmArguments& arguments, int m) {
   return row == std::end(measured) ? nullptr : row;
 }
 
-// Of few rows some numbers are measured. What lies between goes as the next: the weights take the time.
+// Of few rows some numbers are measured. What lies between goes as the next, where one tile holds all rows: the weights
+// take the time then.
 const Measured* find_measured(const GemmArguments& arguments) {
   if (const Measured* row = find_measured(arguments, arguments.m)) return row;
   for (const int m : {4, 16, 32, 64, 128}) {
-    if (m > arguments.m) return find_measured(arguments, m);
+    if (m < arguments.m) continue;
+    const Measured* const row = find_measured(arguments, m);
+    return row != nullptr && (row->family == Family::skinny ? row->tile_n : row->tile_m) >= arguments.m ? row : nullptr;
   }
   return nullptr;
 }
@@ -125,6 +128,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   constexpr double shared_bytes_a_cycle = 128.0, l2_bytes_a_cycle = 7360.0;  // a multiprocessor's; the card's
   constexpr double memory_bytes_a_microsecond = 3.86e6, saturating_bytes = 57000.0;  // in flight on a multiprocessor
   constexpr double persistent_outside = 1.65, split_outside = 1.61, gain_of_fetching_ahead = 1.3;  // microseconds
+  constexpr double cost_of_rows_beyond = 0.3;  // of a tile, with all of its rows
   constexpr double epilogue_a_panel = 0.17, exchange_a_panel = 0.33;                 // of 64 x 64; a block of the split
   const Kernel& kernel = *plan.kernel;
   const Shape shape = shape_of(arguments, kernel);
@@ -162,11 +166,15 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m;
   const bool loads_all = kernel.swap ? kernel.q_mn_major : kernel.p_mn_major;
   const double too_high = rows_a_tile >= 2 * std::max(arguments.m, 8) ? (loads_all ? 1.1 : 1.03) : 1.0;
+  // Rows that the last of several tiles has beyond `a` are loaded as zeros, which takes longer than loading rows.
+  const int a_tiles = ceil_div(arguments.m, rows_a_tile);
+  const double beyond = loads_all || a_tiles == 1 ? 0.0 : a_tiles - static_cast<double>(arguments.m) / rows_a_tile;
+  const double ragged = 1.0 + cost_of_rows_beyond * beyond / (waves > 1.0 ? a_tiles : 1);
   const double memory = too_high * bytes / (memory_bytes_a_microsecond * std::min(1.0, in_flight / saturating_bytes));
   // Measured for up to 64 rows; with more, arithmetic takes the time.
   const double ahead = arguments.m <= 64 && fetches_ahead(arguments, plan) ? gain_of_fetching_ahead : 0.0;
   const double outside = kernel.persistent ? persistent_outside : split_outside - ahead;
-  return outside + std::max(waves * resident * (loop + after), memory + after);
+  return outside + std::max(waves * resident * (ragged * loop + after), ragged * memory + after);
 }
 
 Plan choose_plan(const GemmArguments& arguments, int sms) {
