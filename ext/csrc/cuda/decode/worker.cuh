@@ -571,7 +571,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups> {
         for (int row = warp; row < row_count; row += 2 * Warps) add_parts<2, 6>(row, out);
       } else {
 #pragma unroll 1
-        for (int row = warp; row < row_count; row += Warps) add_parts<1, columns == 8 ? 3 : 9>(row, out);
+        for (int row = warp; row < row_count; row += Warps) add_parts<1, columns == 8 ? 2 : 9>(row, out);
       }
     }
   }
