@@ -324,7 +324,7 @@ void mma_attributes(std::vector<KernelAttributes>& into) {
   for (const MmaInstances* all : {&mma_float16(), &mma_bfloat16()}) {
     for (const MmaInstance& instance : *all) {
       attention::add_attributes({"flash_decode", instance.name, instance.address, instance.threads(),
-                                 instance.shared_bytes(kRows, 32)},
+                                 instance.shared_bytes(kRows / instance.groups, 32)},  // two groups: 8 rows at most
                                 into);
     }
   }
