@@ -269,6 +269,40 @@ def test_a_call_reads_what_the_call_before_it_wrote(length: int) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("batch", [2, 40])
+@pytest.mark.parametrize(("capacity", "page_size"), [(1024, None), (24576, None), (512, 16), (2048, 64), (16384, 512)])
+def test_lengths_and_pages_that_the_call_before_writes(capacity: int, page_size: int | None, batch: int) -> None:
+    """A kernel may look at them while the one in front still runs, which here leaves others than it found."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    draw = {"device": "cuda", "generator": generator}
+    pages = 0 if page_size is None else capacity // page_size
+    shape = (batch, 1, capacity, 128) if page_size is None else (batch * pages, page_size, 1, 128)
+    k, v = (torch.randn(shape, **draw).half() for _ in range(2))
+    q = torch.randn(batch, 4, 1, 128, **draw).half()
+    # An answer over one key is its value: whole numbers come out of it as they went in.
+    key = torch.zeros(batch, 1, 1, 128, dtype=torch.float16, device="cuda")
+    one = torch.ones(batch, dtype=torch.int32, device="cuda")
+    numbers = torch.zeros(batch, 1, 1, 64, dtype=torch.int32, device="cuda")
+
+    def chain(wait: Callable[[], None]) -> Tensor:
+        found = cuda_llm_ops.flash_decode(key, key, numbers.view(torch.float16), one).view(torch.int32)[:, 0, 0]
+        wait()
+        return cuda_llm_ops.flash_decode(q, k, v, found[:, 0], None if page_size is None else found[:, 1 : 1 + pages])
+
+    chain(torch.cuda.synchronize)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = chain(lambda: None)
+    for turn in range(12):
+        lengths = torch.randint(0, capacity + 1, (batch,), **draw)
+        numbers[:, 0, 0, 0] = {3: 0, 6: capacity}.get(turn, lengths)
+        numbers[:, 0, 0, 1 : 1 + pages] = torch.randint(0, max(batch * pages, 1), (batch, pages), **draw)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, chain(torch.cuda.synchronize)), f"turn {turn}"
+
+
+@pytest.mark.gpu
 def test_streams_and_graphs_at_once_do_not_meet() -> None:
     """Calls that split their keys, on several streams and in graphs at the same time: each has an answer of its own."""
     given = [call("cuda", length=8192) for _ in range(4)]

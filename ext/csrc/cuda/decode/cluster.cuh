@@ -17,37 +17,39 @@
 #include "../ptx/cluster.cuh"
 #include "tma.cuh"
 
-// A test may make the guess of a length wrong.
-#ifndef CUDA_LLM_OPS_DECODE_GUESS
-#define CUDA_LLM_OPS_DECODE_GUESS(found) (found)
-#endif
-
 namespace cuda_llm_ops::cuda::decode {
 
 template <int HeadDim, int Warps, int Stages>
-struct ClusterShape : TmaShape<HeadDim, Warps, Stages> {
-  using Tma = TmaShape<HeadDim, Warps, Stages>;
+struct ClusterShape : TmaShape<HeadDim, Warps, Stages, 1> {
+  using Tma = TmaShape<HeadDim, Warps, Stages, 1>;
   static constexpr int stats_bytes = kMaxCluster * kRows * 8;
   static_assert(merge_floats(Warps, kRows, HeadDim) * 4 + Warps * kRows * 8 <= Tma::ring_bytes);
 
   // Whole shares of four columns may be a little more than the rows.
   static constexpr int shared_bytes(int rows, int) {
-    return Tma::ring_bytes + kRows * HeadDim * 2 + stats_bytes + 2 * Stages * 8 + rows * HeadDim * 4 + kMaxCluster * 16;
+    return Tma::ring_bytes + kRows * HeadDim * 2 + stats_bytes + (2 * Stages + 2) * 8 + rows * HeadDim * 4 + kMaxCluster * 16;
   }
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 template <typename T, int HeadDim, int Warps>
-struct ClusterWorker : Rows<T, HeadDim, Warps> {
-  using Base = Rows<T, HeadDim, Warps>;
+struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
+  using Base = Rows<T, HeadDim, Warps, 1>;
   using Base::Base;
   using Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
 
   // Columns of all rows that each thread block of the cluster adds.
-  __device__ __forceinline__ int share(int ranks) const {
-    const int fours = row_count * (HeadDim / 4);
+  static __device__ __forceinline__ int share(int rows, int ranks) {
+    const int fours = rows * (HeadDim / 4);
     return static_cast<int>(static_cast<unsigned>(fours + ranks - 1) / static_cast<unsigned>(ranks)) * 4;
+  }
+
+  // What the others send to `rank`: sums, and of each row the largest score and the sum of the weights.
+  __device__ __forceinline__ uint32_t bytes_from_others(int unit_head, int rank, int ranks) const {
+    const int rows = min(p.group_rows - unit_head % p.row_blocks * kRows, kRows), columns = share(rows, ranks);
+    const int count = max(min(columns, rows * HeadDim - rank * columns), 0);
+    return static_cast<uint32_t>((ranks - 1) * (count * 4 + rows * 8));
   }
 
   // What the warps have of a row: the largest score, the sum of the weights, and the factor of each warp's sums.
@@ -69,8 +71,8 @@ struct ClusterWorker : Rows<T, HeadDim, Warps> {
 
   // Sends the thread block's part to those who add it: columns to `received` (ranks, share), largest scores and sums of
   // the rows to `received_stats` (ranks, kRows), of each.
-  __device__ __forceinline__ void send(float* received, float2* received_stats, int rank, int ranks) {
-    const int thread = warp * 32 + lane, columns = share(ranks);
+  __device__ __forceinline__ void send(float* received, float2* received_stats, uint32_t sent, int rank, int ranks) {
+    const int thread = warp * 32 + lane, columns = share(row_count, ranks);
     float factor[Warps];
 #pragma unroll 1
     for (int index = thread; index < row_count * (HeadDim / 4); index += Warps * 32) {
@@ -88,7 +90,7 @@ struct ClusterWorker : Rows<T, HeadDim, Warps> {
       if (owner == rank) {
         *reinterpret_cast<float4*>(to) = value;
       } else {
-        ptx::st_cluster(ptx::mapa(ptx::shared_address(to), owner), value);
+        ptx::st_async(ptx::mapa(ptx::shared_address(to), owner), value, ptx::mapa(sent, owner));
       }
     }
 #pragma unroll 1
@@ -99,14 +101,14 @@ struct ClusterWorker : Rows<T, HeadDim, Warps> {
       if (owner == rank) {
         *to = stats;
       } else {
-        ptx::st_cluster(ptx::mapa(ptx::shared_address(to), owner), stats);
+        ptx::st_async(ptx::mapa(ptx::shared_address(to), owner), stats, ptx::mapa(sent, owner));
       }
     }
   }
 
   __device__ __forceinline__ void add(int sequence, const float* received, const float2* received_stats, int rank,
                                       int ranks) const {
-    const int columns = share(ranks), first = rank * columns, count = min(columns, row_count * HeadDim - first);
+    const int columns = share(row_count, ranks), first = rank * columns, count = min(columns, row_count * HeadDim - first);
     T* const out = static_cast<T*>(p.out) +
                    (static_cast<int64_t>(sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) * p.head_dim;
 #pragma unroll 1
@@ -142,10 +144,10 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   uint8_t* const queries = shared_memory + S::ring_bytes;
   float2* const received_stats = reinterpret_cast<float2*>(queries + kRows * HeadDim * 2);
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(received_stats + kMaxCluster * kRows);
-  float* const received = reinterpret_cast<float*>(barriers + 2 * Stages);
+  float* const received = reinterpret_cast<float*>(barriers + 2 * Stages + 2);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const uint32_t ring = ptx::shared_address(shared_memory);
-  const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8;
+  const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8, sent = empty + Stages * 8;
   const int ranks = static_cast<int>(ptx::cluster_nctarank()), rank = static_cast<int>(ptx::cluster_ctarank());
   const int unit = static_cast<int>(blockIdx.x / static_cast<unsigned>(ranks));
   const int sequence = p.batch == 1 ? 0 : unit / p.unit_heads, unit_head = unit - sequence * p.unit_heads;
@@ -155,6 +157,9 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
     return static_cast<int>(static_cast<unsigned>(blocks - rank + ranks - 1) / static_cast<unsigned>(ranks));
   };
 
+  float* const merge = reinterpret_cast<float*>(shared_memory);
+  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, kRows, HeadDim));
+  ClusterWorker<T, HeadDim, Warps> worker(p, queries, merge, merge_stats, warp, lane);
   if (warp == Warps) {
     if (lane == 0) {
       ptx::prefetch_tensormap(&p.k_map);
@@ -164,7 +169,9 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
         ptx::mbarrier_init(full + s * 8, 1);
         ptx::mbarrier_init(empty + s * 8, Warps);
       }
+      ptx::mbarrier_init(sent, 1);
       ptx::fence_mbarrier_init();
+      ptx::mbarrier_arrive_expect_tx(sent, worker.bytes_from_others(unit_head, rank, ranks));
     }
     __syncwarp();
   }
@@ -172,14 +179,11 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   ptx::barrier_cluster_arrive_relaxed();
   ptx::barrier_cluster_wait();  // all have begun
 
-  float* const merge = reinterpret_cast<float*>(shared_memory);
-  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, kRows, HeadDim));
-  ClusterWorker<T, HeadDim, Warps> worker(p, queries, merge, merge_stats, warp, lane);
   if (warp == Warps) {
     Pages pages;
     pages.first = rank, pages.step = ranks;
     const auto taken = [&](int i, int length) { return Cursor{sequence, unit_head, rank + i * ranks, 0, length}; };
-    const int found = min(CUDA_LLM_OPS_DECODE_GUESS(length_of(p, sequence)), p.capacity), guess = count_of(found);
+    const int found = guess_of_length(p, sequence), guess = count_of(found);
     Pages guessed = pages;
 #pragma unroll 1
     for (int i = 0; i < min(guess, p.prefetch); ++i) prefetch_block<S>(p, taken(i, found), i, guessed, lane);
@@ -226,10 +230,9 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
     worker.store_sums(warp, tops);
   }
   __syncthreads();
-  if (warp < Warps) worker.send(received, received_stats, rank, ranks);
+  if (warp < Warps) worker.send(received, received_stats, sent, rank, ranks);
   __syncthreads();
-  ptx::barrier_cluster_arrive();
-  ptx::barrier_cluster_wait();  // all have sent
+  ptx::mbarrier_wait_cluster(sent, 0);  // nobody sends to this thread block any more: it may end
   if (warp < Warps) worker.add(sequence, received, received_stats, rank, ranks);
 #endif
 }

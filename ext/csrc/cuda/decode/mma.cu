@@ -255,10 +255,10 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   tma = device.capability == 90 && tma_possible(a, a.k_stride) && tma_possible(a, a.v_stride);
 #endif
   const int rows = std::min(group_rows(a), kRows), batch = std::min(a.batch, kMaxBatch);
-  const auto narrowest = [&](MmaKind kind) {
+  const auto narrowest = [&](MmaKind kind, int groups = 1) {
     const MmaInstance* found = nullptr;
     for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
-      if (instance.kind != kind || instance.head_dim < a.head_dim ||
+      if (instance.kind != kind || instance.groups != groups || instance.head_dim < a.head_dim ||
           instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
       }
@@ -282,10 +282,14 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     plan.prefetch = 2;
     if (plan.blocks > 0 && bytes <= kClusterBytes * plan.blocks) return plan;
   }
+  const bool large = bytes >= kLargeBytes, wide = large || (small_pages && bytes >= kLargeInSmallPages);
   plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
+  if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
+      tma && !wide && two != nullptr && two->head_dim == plan.instance->head_dim) {
+    plan.instance = two;
+  }
   const int block_keys = plan.instance->warps * kTileKeys;
-  const bool large = bytes >= kLargeBytes, wide = large || (small_pages && bytes >= kLargeInSmallPages);
   const int64_t room = std::min(device.multiprocessors * (!tma || wide ? fit(*plan.instance) : 1),
                                 kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
@@ -320,7 +324,7 @@ void mma_attributes(std::vector<KernelAttributes>& into) {
   for (const MmaInstances* all : {&mma_float16(), &mma_bfloat16()}) {
     for (const MmaInstance& instance : *all) {
       attention::add_attributes({"flash_decode", instance.name, instance.address, instance.threads(),
-                                 instance.shared_bytes(kRows, 32)},
+                                 instance.shared_bytes(kRows / instance.groups, 32)},  // two groups: 8 rows at most
                                 into);
     }
   }

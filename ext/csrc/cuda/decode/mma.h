@@ -49,15 +49,16 @@ struct MmaInstance {
   const void* address;
   const char* name;
   ScalarType type;
-  int head_dim, warps;  // warps that compute
+  int head_dim, warps;  // warps that share a block of keys
+  int groups;           // of so many warps
   MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
 
   bool tma() const { return kind != MmaKind::cp_async; }  // with a warp more, which loads
-  int threads() const { return warps * 32 + (tma() ? 32 : 0); }
+  int threads() const { return groups * warps * 32 + (tma() ? 32 : 0); }
 };
 
-using MmaInstances = std::array<MmaInstance, 9>;
+using MmaInstances = std::array<MmaInstance, 10>;
 const MmaInstances& mma_float16();
 const MmaInstances& mma_bfloat16();
 

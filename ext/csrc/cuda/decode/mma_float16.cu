@@ -8,6 +8,7 @@ const MmaInstances& mma_float16() {
       tma_instance<type, 64, 4, 6>("tma d64 float16"),
       tma_instance<type, 128, 4, 3>("tma d128 float16"),
       tma_instance<type, 256, 4, 2>("tma d256 float16"),
+      tma_instance<type, 128, 4, 5, 2>("tma d128 two groups float16"),
       cluster_instance<type, 64, 4, 6>("cluster d64 float16"),
       cluster_instance<type, 128, 4, 3>("cluster d128 float16"),
       cluster_instance<type, 256, 4, 2>("cluster d256 float16"),

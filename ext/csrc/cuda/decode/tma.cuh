@@ -2,9 +2,11 @@
 //
 //   ring        stage: keys, values; each head_dim / 64 panels of block_keys rows. full[stage]: the bytes have arrived.
 //               empty[stage]: every consumer has read it.
+//   groups      Of warps that compute: one, or two that take the units of the range in turn, so that one merges and
+//               loads queries while the other keeps the ring going. turns[group]: it has read all of its unit.
 //   boxes       A copy is all columns of p.box_rows keys: the block's, or fewer where pages are smaller. (64 columns,
 //               where head_dim is not the instance's.) In a stage they follow each other, each panel after panel.
-//   early       Two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the start and the end
+//   early       With one group two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the start and the end
 //               of the other, of this grid or, since the kernel lets the next one start early (griddepcontrol), of
 //               that. While it waits for the grid before it, the producer may ask L2 for its first blocks of keys, by
 //               the lengths and pages that it finds: a guess, since that grid may still write them, and all are read
@@ -18,7 +20,7 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <int HeadDim, int Warps, int Stages>
+template <int HeadDim, int Warps, int Stages, int Groups>
 struct TmaShape {
   static constexpr int panels = HeadDim / 64;
   static constexpr int block_keys = Warps * kTileKeys;
@@ -27,9 +29,15 @@ struct TmaShape {
   static constexpr int stage_bytes = 2 * tile_bytes;
   static constexpr int ring_bytes = Stages * stage_bytes;
 
+  // Of a group's queries, and of its merge.
+  static constexpr int queries_bytes = query_bytes(HeadDim);
+  __host__ __device__ static constexpr int merge_bytes(int rows) {
+    return merge_floats(merge_slots(Warps, rows), rows, HeadDim) * 4 + Warps * kRows * 8;
+  }
+
   static constexpr int shared_bytes(int rows, int batch) {
-    return ring_bytes + query_bytes(HeadDim) + merge_floats(merge_slots(Warps, rows), rows, HeadDim) * 4 +
-           Warps * kRows * 8 + 2 * Stages * 8 + list_integers(Warps + 1, batch) * 4;
+    return ring_bytes + Groups * (queries_bytes + merge_bytes(rows)) + (2 * Stages + Groups) * 8 +
+           list_integers(Groups * Warps + 1, batch) * 4;
   }
 };
 
@@ -38,7 +46,7 @@ struct TmaShape {
 // i of those that it takes of a unit is block first + i * step of the unit.
 struct Pages {
   int first = 0, step = 1;
-  int sequence = -1, base = 0, mine = 0, after = 0;
+  int sequence = -1, base = 0, next = 0, mine = 0, after = 0;
 
   __device__ __forceinline__ int look_up(const MmaParameters& p, int taken, int box_count) const {
     const int box = ((first + (taken >> p.box_shift) * step) << p.box_shift) + (taken & ((1 << p.box_shift) - 1));
@@ -52,11 +60,12 @@ struct Pages {
     const int wanted = taken / 32 * 32;
     if (sequence == at.sequence && base == wanted) return;
     const int box_count = (at.length + p.box_rows - 1) / p.box_rows;
-    const bool known = sequence == at.sequence && wanted == base + 32;
+    const bool known = sequence == at.sequence && wanted == next;
     sequence = at.sequence;
     base = wanted;
     mine = known ? after : look_up(p, wanted + lane, box_count);
-    after = look_up(p, wanted + 32 + lane, box_count);
+    next = wanted + 32 < box_count ? wanted + 32 : 0;  // the next head begins with the same pages
+    after = look_up(p, next + lane, box_count);
   }
 };
 
@@ -138,22 +147,21 @@ __device__ __forceinline__ void compute_tile(W& worker, uint8_t* ring, int offse
 }
 #endif
 
-template <typename T, int HeadDim, int Warps, int Stages>
-__global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
+template <typename T, int HeadDim, int Warps, int Stages, int Groups>
+__global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Groups == 1 ? 2 : 1)
     tma_decode(const __grid_constant__ MmaParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using S = TmaShape<HeadDim, Warps, Stages>;
+  using S = TmaShape<HeadDim, Warps, Stages, Groups>;
+  constexpr int all_warps = Groups * Warps;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
-  float* const merge = reinterpret_cast<float*>(shared_memory + S::ring_bytes + query_bytes(HeadDim));
-  const int slots = merge_slots(Warps, p.rows);
-  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(slots, p.rows, HeadDim));
-  uint64_t* const barriers = reinterpret_cast<uint64_t*>(merge_stats + Warps * kRows);
-  int* const list_room = reinterpret_cast<int*>(barriers + 2 * Stages);
+  uint8_t* const merges = shared_memory + S::ring_bytes + Groups * S::queries_bytes;
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(merges + Groups * S::merge_bytes(p.rows));
+  int* const list_room = reinterpret_cast<int*>(barriers + 2 * Stages + Groups);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const uint32_t ring = ptx::shared_address(shared_memory);
-  const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8;
+  const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8, turns = empty + Stages * 8;
 
-  if (warp == Warps) {
+  if (warp == all_warps) {
     if (lane == 0) {
       ptx::prefetch_tensormap(&p.k_map);
       ptx::prefetch_tensormap(&p.v_map);
@@ -162,6 +170,8 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
         ptx::mbarrier_init(full + s * 8, 1);
         ptx::mbarrier_init(empty + s * 8, Warps);
       }
+#pragma unroll
+      for (int g = 0; g < Groups; ++g) ptx::mbarrier_init(turns + g * 8, Warps);
       ptx::fence_mbarrier_init();
     }
     __syncwarp();
@@ -171,10 +181,10 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   if (p.prefetch > 0) {
     const bool few = p.batch <= kFewSequences;
     Lists guess{};
-    if (warp == Warps || !few) guess = make_lists<Warps + 1, S::block_keys>(p, list_room, warp, lane);
+    if (warp == all_warps || !few) guess = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
     const Cut cut(guess.total * p.unit_heads, gridDim.x);
     const int start = cut.start(blockIdx.x), count = min(cut.start(blockIdx.x + 1) - start, p.prefetch);
-    if (warp == Warps && count > 0) {
+    if (warp == all_warps && count > 0) {
       Cursor at = cursor_at<S::block_keys>(p, guess, start);
       Pages pages;
 #pragma unroll 1
@@ -191,14 +201,14 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   }
   ptx::griddepcontrol_wait();
 
-  const Lists lists = make_lists<Warps + 1, S::block_keys>(p, list_room, warp, lane);
+  const Lists lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
   const Cut cut(lists.total * p.unit_heads, gridDim.x);
   const int start = cut.start(blockIdx.x), count = cut.start(blockIdx.x + 1) - start;
   if (count > 0) {
     Cursor at = cursor_at<S::block_keys>(p, lists, start);
     int stage = 0;
     uint32_t phase = 0;
-    if (warp == Warps) {
+    if (warp == all_warps) {
       Pages pages;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
@@ -208,25 +218,44 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
         if (++stage == Stages) stage = 0, phase ^= 1;
       }
     } else {
-      Worker<T, HeadDim, Warps> worker(p, lists, cut, shared_memory + S::ring_bytes, merge, merge_stats, warp, lane);
-      const int panel_bytes = p.box_rows * 128, in_stage = tile_in_stage<S>(p, warp);
-      bool fresh = true;
+      const int group = warp / Warps, in_block = warp - group * Warps;
+      float* const merge = reinterpret_cast<float*>(merges + group * S::merge_bytes(p.rows));
+      float2* const merge_stats =
+          reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows), p.rows, HeadDim));
+      uint8_t* const queries = shared_memory + S::ring_bytes + group * S::queries_bytes;
+      Worker<T, HeadDim, Warps, Groups> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
+      const int panel_bytes = p.box_rows * 128, in_stage = tile_in_stage<S>(p, in_block);
+      int piece = 0;
 #pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        if (fresh) worker.begin(at, blockIdx.x);
-        const int left = at.length - at.block * S::block_keys - warp * kTileKeys;
-        ptx::mbarrier_wait(full + stage * 8, phase);
-        compute_tile<S>(worker, shared_memory, stage * S::stage_bytes + in_stage, panel_bytes, left, lane);
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
-        if (++stage == Stages) stage = 0, phase ^= 1;
-        fresh = at.block == at.blocks - 1 || i == count - 1;
-        if (fresh) worker.finish(at);
+      for (int after = count; after > 0;) {
+        const int blocks = min(at.blocks - at.block, after);  // of this unit, and those behind it
+        after -= blocks;
+        if (Groups > 1 && piece % Groups != group) {
+          stage += blocks;
+          phase ^= stage / Stages & 1;
+          stage %= Stages;
+        } else {
+          worker.begin(at, blockIdx.x);
+          if (Groups > 1 && piece > 0) ptx::mbarrier_wait(turns + (1 - group) * 8, (piece - 1) / Groups & 1);
+#pragma unroll 1
+          for (int i = 0; i < blocks; ++i) {
+            const int left = at.length - (at.block + i) * S::block_keys - in_block * kTileKeys;
+            ptx::mbarrier_wait(full + stage * 8, phase);
+            compute_tile<S>(worker, shared_memory, stage * S::stage_bytes + in_stage, panel_bytes, left, lane);
+            __syncwarp();
+            if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
+            if (++stage == Stages) stage = 0, phase ^= 1;
+          }
+          if (Groups > 1 && lane == 0) ptx::mbarrier_arrive(turns + group * 8);
+          worker.finish(at);
+        }
+        ++piece;
+        at.block += blocks - 1;
         advance<S::block_keys>(p, lists, at);
       }
     }
   }
-  zero_empty<T, Warps * 32 + 32>(p, lists);
+  zero_empty<T, all_warps * 32 + 32>(p, lists);
 #endif
 }
 

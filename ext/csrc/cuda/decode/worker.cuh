@@ -33,7 +33,7 @@
 namespace cuda_llm_ops::cuda::decode {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr int kFewSequences = 32;  // each warp makes the lists of so many by itself
+constexpr int kFewSequences = 64;  // each warp makes the lists of so many by itself
 constexpr int kMergePad = 8;       // floats behind a row: the rows of a warp's store differ in bank
 
 // Wide heads leave no registers for the queries; they are one tile in shared memory.
@@ -79,6 +79,14 @@ __device__ __forceinline__ int length_of(const MmaParameters& p, int sequence) {
   return min(max(__ldcg(p.cache_lens + sequence * p.lens_stride), 0), p.capacity);
 }
 
+// What a length may be, read while the grid in front may still write it. A test may make it wrong.
+#ifndef CUDA_LLM_OPS_DECODE_GUESS
+#define CUDA_LLM_OPS_DECODE_GUESS(found) (found)
+#endif
+__device__ __forceinline__ int guess_of_length(const MmaParameters& p, int sequence) {
+  return min(max(CUDA_LLM_OPS_DECODE_GUESS(length_of(p, sequence)), 0), p.capacity);
+}
+
 // One warp's inclusive sum.
 __device__ __forceinline__ int scan_of_warp(int value, int lane) {
 #pragma unroll
@@ -94,13 +102,16 @@ template <int BlockKeys>
 __device__ __forceinline__ Lists make_few_lists(const MmaParameters& p, int* room, int warp, int lane) {
   constexpr int size = kFewSequences + 1;
   Lists lists{room + warp * 2 * size, room + warp * 2 * size + size, 0};
-  const int length = lane < p.batch ? length_of(p, lane) : 0;
-  const int blocks = blocks_of<BlockKeys>(length);
-  const int through = p.batch == 1 ? blocks : scan_of_warp(blocks, lane);
-  lists.total = __shfl_sync(kAllLanes, through, p.batch - 1);
+  const auto length_at = [&](int b) { return b < p.batch ? length_of(p, b) : 0; };
+  const int first = length_at(2 * lane), second = length_at(2 * lane + 1);
+  const int blocks = blocks_of<BlockKeys>(first), both = blocks + blocks_of<BlockKeys>(second);
+  const int through = p.batch <= 2 ? both : scan_of_warp(both, lane);
+  lists.total = __shfl_sync(kAllLanes, through, (p.batch - 1) / 2);
   __syncwarp();
-  lists.lengths[lane] = length;
-  lists.before[lane] = through - blocks;
+  lists.lengths[2 * lane] = first;
+  lists.lengths[2 * lane + 1] = second;
+  lists.before[2 * lane] = through - both;
+  lists.before[2 * lane + 1] = through - both + blocks;
   __syncwarp();
   return lists;
 }
@@ -309,7 +320,7 @@ __device__ __forceinline__ float part_weight(float maximum, float common) {
 }
 
 // What one warp computes with: the queries of a unit and the sums over the keys so far.
-template <typename T, int HeadDim, int Warps>
+template <typename T, int HeadDim, int Warps, int Groups>
 struct Rows {
   static constexpr int block_keys = Warps * kTileKeys;
   static constexpr int pitch = HeadDim + kMergePad;
@@ -329,6 +340,16 @@ struct Rows {
   __device__ __forceinline__ Rows(const MmaParameters& p_, uint8_t* queries, float* merge_, float2* stats_, int warp_,
                                   int lane_)
       : p(p_), shared_q(queries), merge(merge_), merge_stats(stats_), warp(warp_), lane(lane_) {}
+
+  // The warps that share a block of keys meet.
+  static __device__ __forceinline__ void meet() {
+    static_assert(Groups <= 2);
+    if (Groups == 1 || threadIdx.x < Warps * 32) {
+      ptx::bar_sync(1, Warps * 32);
+    } else {
+      ptx::bar_sync(2, Warps * 32);
+    }
+  }
 
   // Of a kv head and row block, for which the state is cleared.
   __device__ __forceinline__ void load_queries(int sequence_index, int unit_head) {
@@ -354,7 +375,7 @@ struct Rows {
         *reinterpret_cast<uint4*>(shared_q + chunk / 8 * (kRows * 128) + chunk_offset(row, chunk % 8)) =
             real ? *reinterpret_cast<const uint4*>(row_at(row) + chunk * 8) : make_uint4(0u, 0u, 0u, 0u);
       }
-      ptx::bar_sync(1, Warps * 32);
+      meet();
     } else {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -469,9 +490,9 @@ struct Rows {
 };
 
 // One whose units lie anywhere in the cut.
-template <typename T, int HeadDim, int Warps>
-struct Worker : Rows<T, HeadDim, Warps> {
-  using Base = Rows<T, HeadDim, Warps>;
+template <typename T, int HeadDim, int Warps, int Groups>
+struct Worker : Rows<T, HeadDim, Warps, Groups> {
+  using Base = Rows<T, HeadDim, Warps, Groups>;
   using Base::columns, Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
 
@@ -497,12 +518,12 @@ struct Worker : Rows<T, HeadDim, Warps> {
 
   // The end of the unit's blocks in the range.
   __device__ __forceinline__ void finish(const Cursor& at) {
-    if (merges++ > 0) ptx::bar_sync(1, Warps * 32);  // the last merge has been read
+    if (merges++ > 0) Base::meet();  // the last merge has been read
     const int slots = merge_slots(Warps, p.rows);
     float tops[2] = {Base::top(0), Base::top(1)};
     if (slots < Warps) {
       if (warp >= slots) Base::store_sums(warp - slots, tops);
-      ptx::bar_sync(1, Warps * 32);
+      Base::meet();
       if (warp < slots) {
         Base::add_sums(warp, tops);
         Base::store_sums(warp, tops);
@@ -510,7 +531,7 @@ struct Worker : Rows<T, HeadDim, Warps> {
     } else {
       Base::store_sums(warp, tops);
     }
-    ptx::bar_sync(1, Warps * 32);
+    Base::meet();
 
     T* const out = static_cast<T*>(p.out) +
                    (static_cast<int64_t>(at.sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) *
@@ -545,8 +566,13 @@ struct Worker : Rows<T, HeadDim, Warps> {
       }
     }
     if (parts > 1 && warp < row_count && is_last()) {
+      if (HeadDim <= 128 && row_count > Warps) {
 #pragma unroll 1
-      for (int row = warp; row < row_count; row += Warps) add_parts(row, out + row * p.head_dim);
+        for (int row = warp; row < row_count; row += 2 * Warps) add_parts<2, 6>(row, out);
+      } else {
+#pragma unroll 1
+        for (int row = warp; row < row_count; row += Warps) add_parts<1, columns == 8 ? 2 : 9>(row, out);
+      }
     }
   }
 
@@ -574,42 +600,72 @@ struct Worker : Rows<T, HeadDim, Warps> {
     return 2 * (first + part) + (part == 0 && first_is_second ? 1 : 0);
   }
 
-  __device__ __forceinline__ void add_parts(int row, T* to) {
-    constexpr int at_once = columns == 8 ? 4 : 8;  // loads in flight
-    float common = -INFINITY, total = 0.0f, value[columns] = {};
+  // Adds the parts of rows `row` and, where there is one, row + Warps. The statistics of 32 parts, and several parts,
+  // are loaded at once: each wait is a trip to L2.
+  template <int rows, int at_once>
+  __device__ __forceinline__ void add_parts(int row, T* out) {
+    float common[rows], total[rows], value[rows][columns];
+    int real_row[rows];
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      real_row[r] = min(row + r * Warps, row_count - 1);
+      common[r] = -INFINITY, total[r] = 0.0f;
+#pragma unroll
+      for (int c = 0; c < columns; ++c) value[r][c] = 0.0f;
+    }
 #pragma unroll 1
-    for (int base = 0; base < parts; base += at_once) {
-      // Largest score and sum of part base + lane; the parts themselves are on their way meanwhile.
-      const bool real = lane < at_once && base + lane < parts;
-      const float2 stats = real ? __ldcg(p.partial_stats + slot_of(base + lane) * kRows + row)
-                                : make_float2(-INFINITY, 0.0f);
-      float other[at_once][columns];
+    for (int base = 0; base < parts; base += 32) {
+      const int some = min(parts - base, 32);
+      float weight[rows];
+      float2 stats[rows];
 #pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const int part = min(base + i, parts - 1);
-        load_columns_l2(other[i], p.partial + (slot_of(part) * p.rows + row) * HeadDim + lane * columns);
+      for (int r = 0; r < rows; ++r) {
+        stats[r] = lane < some ? __ldcg(p.partial_stats + slot_of(base + lane) * kRows + real_row[r])
+                               : make_float2(-INFINITY, 0.0f);
       }
-      float top = stats.x;
+#pragma unroll 1
+      for (int i = 0; i < some; i += at_once) {
+        float other[rows][at_once][columns];
 #pragma unroll
-      for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
-      top = fmaxf(top, common);
-      const float shrink = part_weight(common, top), weight = part_weight(stats.x, top);
-      common = top;
-      total = total * shrink + weight * stats.y;
+        for (int j = 0; j < at_once; ++j) {
+          const int slot = slot_of(base + min(i + j, some - 1));
 #pragma unroll
-      for (int c = 0; c < columns; ++c) value[c] *= shrink;
+          for (int r = 0; r < rows; ++r) {
+            load_columns_l2(other[r][j], p.partial + (slot * p.rows + real_row[r]) * HeadDim + lane * columns);
+          }
+        }
+        if (i == 0) {
 #pragma unroll
-      for (int i = 0; i < at_once; ++i) {
-        const float of_part = __shfl_sync(kAllLanes, weight, i);
-        if (base + i < parts) {
+          for (int r = 0; r < rows; ++r) {
+            float top = stats[r].x;
 #pragma unroll
-          for (int c = 0; c < columns; ++c) value[c] += of_part * other[i][c];
+            for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
+            top = fmaxf(top, common[r]);
+            const float shrink = part_weight(common[r], top);
+            weight[r] = part_weight(stats[r].x, top);
+            common[r] = top;
+            total[r] = total[r] * shrink + weight[r] * stats[r].y;
+#pragma unroll
+            for (int c = 0; c < columns; ++c) value[r][c] *= shrink;
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) {
+#pragma unroll
+          for (int r = 0; r < rows; ++r) {
+            const float of_part = __shfl_sync(kAllLanes, weight[r], i + j);  // 0 of those behind the last
+#pragma unroll
+            for (int c = 0; c < columns; ++c) value[r][c] += i + j < some ? of_part * other[r][j][c] : 0.0f;
+          }
         }
       }
     }
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(kAllLanes, total, step);
-    write(to, value, total);
+    for (int r = 0; r < rows; ++r) {
+#pragma unroll
+      for (int step = 16; step > 0; step /= 2) total[r] += __shfl_xor_sync(kAllLanes, total[r], step);
+      if (row + r * Warps < row_count) write(out + (row + r * Warps) * p.head_dim, value[r], total[r]);
+    }
   }
 };
 
