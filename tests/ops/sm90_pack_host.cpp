@@ -86,6 +86,8 @@ void mbarrier_arrive_expect_tx(uint32_t, uint32_t) {}
 void mbarrier_wait(uint32_t, uint32_t) {}
 bool mbarrier_test_wait(uint32_t, uint32_t) { return true; }
 void bulk_load(uint32_t, const void*, uint32_t, uint32_t) {}
+void bulk_load_multicast(uint32_t, const void*, uint32_t, uint32_t, uint16_t) {}
+void mbarrier_wait_cluster(uint32_t, uint32_t) {}
 void red_release_add(uint32_t*, uint32_t) {}
 uint32_t load_acquire(const uint32_t* at) { return *at; }
 uint32_t atomic_add_acq_rel(uint32_t* at, uint32_t) { return *at; }
@@ -104,6 +106,8 @@ template <int Stages>
 uint32_t ring_stage(uint32_t) { return 0; }
 template <int Stages>
 uint32_t ring_parity(uint32_t) { return 0; }
+template <typename C>
+int cluster_rank() { return 0; }
 template <typename C>
 struct Layout {
   uint32_t raw = base;
@@ -264,6 +268,32 @@ extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int
     run(Config<160, 137, 64>{});
   } else {
     run(Config<192, 161, 64>{});
+  }
+  return faults;
+}
+
+// The bits that a walk through tiles asks for: of `heads` heads' blocks from `first` down to 0, each V after the next K.
+extern "C" int look(int count, const int* heads, const int* firsts) {
+  faults = 0;
+  Window window;
+  const auto ask = [&](int head, int block, bool values) {
+    const uint32_t bit = window.bit_of(head, block, values);
+    int found = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+      if (bit == 1u << lane && (window.head != head || window.block_of(lane) != block || (lane >= 16) != values)) {
+        fault("lane %d looks at block %d, not %d\n", lane, window.block_of(lane), block);
+      }
+      found += bit == 1u << lane;
+    }
+    if (found != 1) fault("%d lanes look at block %d\n", found, block);
+  };
+  for (int i = 0; i < count; ++i) {
+    ask(heads[i], firsts[i], false);
+    for (int j = firsts[i] - 1; j >= 0; --j) {
+      ask(heads[i], j, false);
+      ask(heads[i], j + 1, true);
+    }
+    ask(heads[i], 0, true);
   }
   return faults;
 }

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -50,3 +51,12 @@ def test_every_tile_is_packed_once(host: ctypes.CDLL, seq: int, section: int, gr
 @pytest.mark.parametrize("divisor", [1, 2, 3, 5, 7, 8, 12, 97, 1000, 4095, 4096, 4097, 65537, 10**6 + 3, 2**30, 2**31 - 1])
 def test_division(host: ctypes.CDLL, divisor: int) -> None:
     assert host.divide(ctypes.c_uint(divisor)) == 0
+
+
+def test_the_counters_looked_at_are_those_of_the_tile(host: ctypes.CDLL) -> None:
+    random = Random(1)
+    for _ in range(200):
+        count = random.randint(1, 12)
+        heads = [random.randint(0, 1) for _ in range(count)]
+        firsts = [random.randint(0, random.choice([3, 17, 60])) for _ in range(count)]
+        assert host.look(count, (ctypes.c_int * count)(*heads), (ctypes.c_int * count)(*firsts)) == 0, (heads, firsts)

@@ -54,30 +54,44 @@ __device__ __forceinline__ uint32_t packed_tile(const Packing& w, int kv_head, i
   return (kv_head * w.blocks + block) * ((C::k_bytes + C::v_bytes) / 16) + (values ? C::k_bytes / 16 : 0);
 }
 
-// One warp's work: whole tiles of K and V from the workspace. Its lanes look at the counters of sixteen blocks at once.
+// Sixteen blocks of a head whose counters the lanes of a warp have looked at.
+struct Window {
+  int head = -1, top = 0;
+  uint32_t complete = 0;  // bit l: K of block top - l, bit 16 + l: V of it
+
+  // The bit of a tile; the window moves to where it has one.
+  __device__ __forceinline__ uint32_t bit_of(int kv_head, int block, bool values) {
+    if (kv_head != head || block > top || top - block > 15) {
+      head = kv_head;
+      top = block + 1;  // the V of that block is asked for after this K
+      complete = 0;
+    }
+    return 1u << (top - block + values * 16);
+  }
+  __device__ __forceinline__ int block_of(int lane) const { return top - lane % 16; }
+};
+
+// One warp's work: whole tiles of K and V from the workspace.
 template <typename C>
 __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout<C>& shared) {
   const Packing& w = p.packing;
   const int lane = threadIdx.x % 32;
   uint32_t k_count = 0, v_count = 0;
-  uint32_t complete = 0;                     // bit l: K of block window - l, V of block window - (l - 16)
-  int window = 0, window_head = -1;
+  Window window;
   const auto load = [&](uint32_t tile, uint32_t full, uint32_t empty, uint32_t parity, uint32_t bytes, int row,
                         int head, int batch, bool values) {
     const int kv_head = batch * w.batch_heads + head, block = row / C::block_n;
-    if (kv_head != window_head || window - block > 15) {
-      window_head = kv_head;
-      window = block + 1;
-      complete = 0;
-    }
-    const uint32_t bit = 1u << (window - block + values * 16);
-    while (!(complete & bit)) {
-      const int mine = window - lane % 16;
+    const uint32_t bit = window.bit_of(kv_head, block, values);
+    for (uint32_t tries = 0; !(window.complete & bit); ++tries) {
+      const int mine = window.block_of(lane);
       const bool there = mine >= 0 && mine < w.blocks &&
                          (w.tickets == 0 || ptx::load_acquire(w.counters + tile_counter<C>(w, kv_head, mine, lane >= 16)) >=
                                                 complete_count<C>(w, kv_head, mine, lane >= 16));
-      complete = __ballot_sync(0xffffffffu, there);
-      if (!(complete & bit)) __nanosleep(20);
+      window.complete = __ballot_sync(0xffffffffu, there);
+      if (!(window.complete & bit)) __nanosleep(20);
+#ifdef CUDA_LLM_OPS_BOUNDED_WAITS
+      if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) CUDA_LLM_OPS_GIVE_UP(bit, block);
+#endif
       ptx::fence_proxy_async_global();
       __syncwarp();
     }
