@@ -82,7 +82,7 @@ struct Config {
   static_assert(Stages >= (split_keys ? 4 : 2));
   static_assert(!summed || (HeadDim == 64 && !split_keys));
   static_assert(!split_keys || (!ping_pong && cluster == 1));
-  static_assert(!packed || (Consumers == 2 && !split_keys && !q_registers && !summed));
+  static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
   // A tile's outputs leave from where its queries were while the next tile is begun.
   static_assert(!packed || (BlockN % 64 == 0 && q_slots == 2));
   // Of the registers at launch, a multiple of 8 a thread: setmaxnreg would wait for ever for more.
@@ -275,7 +275,6 @@ struct Consumer {
   RowState state;
   uint32_t q_fragments[C::q_registers ? steps : 1][4];  // of this warpgroup's queries
   uint32_t q_count = 0;  // tiles of queries before this one
-  bool stored = false;   // packed: whether the tile before this one had outputs
 
   __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, int warp_group)
       : p(parameters), shared(layout), group(warp_group), lane(threadIdx.x % 32) {}
@@ -528,10 +527,6 @@ struct Consumer {
           count += blocks;
           store(tile, first_row);
         } else {
-          if constexpr (C::packed) {
-            finish_store();
-            stored = false;
-          }
           release_q();
         }
       }
@@ -673,11 +668,10 @@ struct Consumer {
     __syncwarp();
     // The first warp's release follows when the bulk copy has read: finish_store().
     if (threadIdx.x % 128 / 32 != 0) release_q();
-    stored = true;
   }
   // Of the tile before this one, if there was one.
   __device__ __forceinline__ void finish_store() const {
-    if (stored && threadIdx.x % 128 == 0) {
+    if (q_count > 0 && threadIdx.x % 128 == 0) {
       ptx::bulk_wait_group_read<0>();
       ptx::mbarrier_arrive(shared.q_empty((q_count - 1) % C::q_slots));
     }

@@ -70,7 +70,7 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t m_tiles = ceil_div(a.seq_q, instance.block_m), group = a.heads / a.kv_heads;
   const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, blocks = ceil_div(a.seq_kv, instance.block_n);
   const int64_t visits = plan.schedule == Schedule::linear ? m_tiles : ceil_div(m_tiles, 2);  // of the grid, to a head
-  const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks / instance.cluster, visits) + 1;
+  const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
   const bool small = kv_heads * blocks * (instance.block_n / 32) <= small_rows;
   w.ticket_groups = small ? 2 : 8;

@@ -96,18 +96,10 @@ __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout
       __syncwarp();
     }
     if (lane == 0) {
-      const unsigned char* const from =
-          static_cast<const unsigned char*>(w.workspace) + uint64_t{16} * packed_tile<C>(w, kv_head, block, values);
-      if constexpr (C::cluster == 1) {
-        ptx::mbarrier_wait(empty, parity);
-        ptx::mbarrier_arrive_expect_tx(full, bytes);
-        ptx::bulk_load(tile, from, bytes, full);
-      } else {
-        const uint32_t share = cluster_rank<C>() * (bytes / C::cluster);
-        ptx::mbarrier_wait_cluster(empty, parity);
-        ptx::mbarrier_arrive_expect_tx(full, bytes);
-        ptx::bulk_load_multicast(tile + share, from + share, bytes / C::cluster, full, 3);
-      }
+      ptx::mbarrier_wait(empty, parity);
+      ptx::mbarrier_arrive_expect_tx(full, bytes);
+      const uint64_t from = uint64_t{16} * packed_tile<C>(w, kv_head, block, values);
+      ptx::bulk_load(tile, static_cast<const unsigned char*>(w.workspace) + from, bytes, full);
     }
     __syncwarp();
   };
@@ -384,7 +376,7 @@ struct Packer {
   // The next tile's queries, into shared memory that is free.
   __device__ __forceinline__ void pack_tile_queries() {
     const Tile tile = tile_at<C::cluster>(p, ptx::opaque(i) - 1);
-    const int slot = count % C::q_slots, first_row = (tile.m * C::cluster + cluster_rank<C>()) * C::block_m;
+    const int slot = count % C::q_slots, first_row = tile.m * C::block_m;
     const int warp = ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1);  // of the packers
     const uint64_t start = address_of(p.q_rows, tile.batch, tile.head, first_row);
     const auto source = [&](int group) {

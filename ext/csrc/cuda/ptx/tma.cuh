@@ -125,16 +125,6 @@ __device__ __forceinline__ void bulk_load(uint32_t shared, const void* global, u
                : "memory");
 }
 
-// Multicast: the bytes land, and count, at the same shared memory offsets in every block of `mask`.
-__device__ __forceinline__ void bulk_load_multicast(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier,
-                                                    uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::
-          "r"(shared),
-      "l"(global), "r"(bytes), "r"(barrier), "h"(mask)
-      : "memory");
-}
-
 // Fetches `bytes` into L2 and nowhere else: a hint, without completion. Since L2 is where all writes meet, it may run
 // before griddepcontrol.wait, when the data may still change. Section "cp.async.bulk.prefetch".
 __device__ __forceinline__ void bulk_prefetch(const void* global, uint32_t bytes) {
