@@ -86,8 +86,6 @@ void mbarrier_arrive_expect_tx(uint32_t, uint32_t) {}
 void mbarrier_wait(uint32_t, uint32_t) {}
 bool mbarrier_test_wait(uint32_t, uint32_t) { return true; }
 void bulk_load(uint32_t, const void*, uint32_t, uint32_t) {}
-void bulk_load_multicast(uint32_t, const void*, uint32_t, uint32_t, uint16_t) {}
-void mbarrier_wait_cluster(uint32_t, uint32_t) {}
 void red_release_add(uint32_t*, uint32_t) {}
 uint32_t load_acquire(const uint32_t* at) { return *at; }
 uint32_t atomic_add_acq_rel(uint32_t* at, uint32_t) { return *at; }
@@ -106,8 +104,6 @@ template <int Stages>
 uint32_t ring_stage(uint32_t) { return 0; }
 template <int Stages>
 uint32_t ring_parity(uint32_t) { return 0; }
-template <typename C>
-int cluster_rank() { return 0; }
 template <typename C>
 struct Layout {
   uint32_t raw = base;

@@ -48,7 +48,9 @@ def test_every_tile_is_packed_once(host: ctypes.CDLL, seq: int, section: int, gr
     assert host.pack(2, 3, seq, 129, 1, 0, section, groups, False) == 0
 
 
-@pytest.mark.parametrize("divisor", [1, 2, 3, 5, 7, 8, 12, 97, 1000, 4095, 4096, 4097, 65537, 10**6 + 3, 2**30, 2**31 - 1])
+@pytest.mark.parametrize(
+    "divisor", [1, 2, 3, 5, 7, 8, 12, 97, 1000, 4095, 4096, 4097, 65537, 10**6 + 3, 2**30, 2**31 - 1]
+)
 def test_division(host: ctypes.CDLL, divisor: int) -> None:
     assert host.divide(ctypes.c_uint(divisor)) == 0
 

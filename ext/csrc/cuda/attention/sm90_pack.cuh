@@ -82,16 +82,13 @@ __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout
                         int head, int batch, bool values) {
     const int kv_head = batch * w.batch_heads + head, block = row / C::block_n;
     const uint32_t bit = window.bit_of(kv_head, block, values);
-    for (uint32_t tries = 0; !(window.complete & bit); ++tries) {
+    while (!(window.complete & bit)) {
       const int mine = window.block_of(lane);
       const bool there = mine >= 0 && mine < w.blocks &&
                          (w.tickets == 0 || ptx::load_acquire(w.counters + tile_counter<C>(w, kv_head, mine, lane >= 16)) >=
                                                 complete_count<C>(w, kv_head, mine, lane >= 16));
       window.complete = __ballot_sync(0xffffffffu, there);
       if (!(window.complete & bit)) __nanosleep(20);
-#ifdef CUDA_LLM_OPS_BOUNDED_WAITS
-      if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) CUDA_LLM_OPS_GIVE_UP(bit, block);
-#endif
       ptx::fence_proxy_async_global();
       __syncwarp();
     }
