@@ -71,8 +71,9 @@ class _Group:
 def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
     """Two sums over the bits of each tensor, as integers on its device; nothing is waited for.
 
-    They do not change when values change places, and do when a value is overwritten by another (but for one chance in
-    2^64).
+    They do not change when values change places, and do when one is overwritten by another, or, but for a chance in
+    millions, when several are. The second sum is that of v (1 + 2 v) in the integers of the element's width, which maps
+    these one to one (R. L. Rivest, "Permutation polynomials modulo 2^w", 2001); both take four bytes of traffic a byte.
     """
     import torch
 
@@ -81,8 +82,8 @@ def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
         if 0 in tensor.stride():
             continue
         values = bits(tensor)
-        mixed = values.to(torch.int32) * 0x9E3779B - (values.to(torch.int32) >> 7)
-        sums.append(torch.stack([values.sum(dtype=torch.int64), (mixed * mixed).sum(dtype=torch.int64)]))
+        mixed = torch.addcmul(values, values, values, value=2)
+        sums.append(torch.stack([values.sum(dtype=torch.int64), mixed.sum(dtype=torch.int64)]))
     return sums
 
 
