@@ -128,7 +128,8 @@ def test_only_what_is_dear_is_examined_in_part(monkeypatch):
     assert rows_to_check(small, "cuda") is None
     assert rows_to_check(large, "cuda", whole=True) is None
     rows = rows_to_check(large, "cuda")
-    assert len(rows) == 8192 * 1e11 // large.flops
+    share = int(8192 * 1e11 / large.flops)
+    assert share - 2 <= len(rows) <= share  # the first and the last may have been drawn as well
     assert {0, 8191} <= set(rows.tolist())
     assert [timed_calls_judged(one) for one in (small, large, long)] == [3, 1, 1]
     assert [on_adversarial_values(one, "cuda") for one in (small, large, long)] == [True, False, False]
