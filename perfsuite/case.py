@@ -62,7 +62,8 @@ def _through(
     try:
         case.untouched(surroundings)
         timed = against is not None or case.target is not None
-        if correctness is not False and not (timed and correctness is True and case.examined_before()):
+        case.examined = timed and correctness is True and case.examined_before()
+        if correctness is not False and not case.examined:
             case.check(correctness if isinstance(correctness, str) else None)
         case.untouched(surroundings)
         if not timed:
@@ -105,7 +106,7 @@ class _Case(CaseChecks):
         # Before the host's time is measured: the calls for that could make good what the timed ones left out.
         with self.a_check():
             self.check_timed(clock)
-        if "candidate_error" not in self.facts and self.examined_before():  # nothing timed was left to be judged
+        if "candidate_error" not in self.facts and self.examined:  # nothing that was timed could be judged
             self.check(None)
         self._host(clock)
         self._floor(clock)

@@ -43,6 +43,8 @@ class CaseChecks:
         self.generator = torch.Generator(device=settings.device).manual_seed(settings.seed)
         self.facts: dict[str, Any] = {}
         self.warnings: list[str] = []
+        self.examined = False
+        """Whether it is taken as right until its timed calls are judged: this process has examined it before."""
         self.checking = 0.0
         """Seconds of the host spent on checks."""
 

@@ -14,7 +14,7 @@ from perfsuite.problems.base import Problem
 
 DEAR_FLOPS = 1e11
 DEAR_BYTES = 5e8
-"""Beyond either, on a GPU, one timed call is judged instead of TIMED_CALLS, and the calls before them in some rows."""
+"""Beyond either, one timed call is judged instead of TIMED_CALLS."""
 TIMED_CALLS = 3
 """Calls of the timed region whose outputs are judged, every element of them."""
 # FLOPs of the largest case that is examined on adversarial values as well.
@@ -41,22 +41,28 @@ def on_adversarial_values(problem: Problem, device: str) -> bool:
 class Examined:
     """Which candidates were found right before they were timed, at which problems: once in a process is enough.
 
-    By identity of the function, which is not kept alive; what cannot be referred to weakly is examined every time.
+    By identity of the function, whatever it says it equals. It is not kept alive; what cannot be referred to weakly is
+    examined every time, and so are custom problems, whose functions would be kept.
     """
 
     def __init__(self) -> None:
-        self._found: weakref.WeakKeyDictionary[Callable[..., Any], set[object]] = weakref.WeakKeyDictionary()
+        self._found: dict[int, tuple[weakref.ref[Callable[..., Any]], set[object]]] = {}
 
-    def note(self, candidate: Callable[..., Any], *where: object) -> None:
-        """Keep that `candidate` was found right; `where` is hashable: the problem, and how its inputs were drawn."""
-        try:
-            self._found.setdefault(candidate, set()).add(where)
-        except TypeError:
+    def note(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> None:
+        """Keep that `candidate` was found right at `problem`, on inputs from `distribution`."""
+        if isinstance(problem, Custom):
             return
+        if not self._of(candidate):
+            try:
+                self._found[id(candidate)] = weakref.ref(candidate), set()
+            except TypeError:
+                return
+        self._found[id(candidate)][1].add((problem, distribution))
 
-    def has(self, candidate: Callable[..., Any], *where: object) -> bool:
+    def has(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> bool:
         """Whether it was noted."""
-        try:
-            return where in self._found.get(candidate, ())
-        except TypeError:
-            return False
+        return not isinstance(problem, Custom) and (problem, distribution) in self._of(candidate)
+
+    def _of(self, candidate: Callable[..., Any]) -> set[object]:
+        reference, found = self._found.get(id(candidate), (None, set()))
+        return found if reference is not None and reference() is candidate else set()

@@ -73,7 +73,7 @@ def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
 
     They do not change when values change places, and do when one is overwritten by another, or, but for a chance in
     millions, when several are. The second sum is that of v (1 + 2 v) in the integers of the element's width, which maps
-    these one to one (R. L. Rivest, "Permutation polynomials modulo 2^w", 2001); both take four bytes of traffic a byte.
+    these one to one (R. L. Rivest, "Permutation polynomials modulo 2^w", 2001).
     """
     import torch
 
@@ -82,6 +82,8 @@ def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
         if 0 in tensor.stride():
             continue
         values = bits(tensor)
+        if values.element_size() == 1:  # too few for two sums to tell several values from several others
+            values = values.to(torch.int16)
         mixed = torch.addcmul(values, values, values, value=2)
         sums.append(torch.stack([values.sum(dtype=torch.int64), mixed.sum(dtype=torch.int64)]))
     return sums

@@ -133,10 +133,8 @@ def test_only_what_is_dear_is_examined_in_part(monkeypatch):
     assert {0, 8191} <= set(rows.tolist())
     assert [timed_calls_judged(one) for one in (small, large, long)] == [3, 1, 1]
     assert [on_adversarial_values(one, "cuda") for one in (small, large, long)] == [True, False, False]
-    # The same on a CPU, with a card's rule: what is judged in part before it is timed is judged whole when it is.
     monkeypatch.setitem(reference.__globals__["MOST_FLOPS"], "cuda", 1e6)
-    in_part = rows_to_check(Gemm(512, 64, 64), "cuda")
-    assert 16 <= len(in_part) < 512
+    assert 16 <= len(rows_to_check(Gemm(512, 64, 64), "cuda")) < 512
 
 
 def test_a_candidate_is_examined_once_at_a_problem():
@@ -146,11 +144,24 @@ def test_a_candidate_is_examined_once_at_a_problem():
     for others in ((online_attention, Gemm(8, 8, 9), "normal"), (online_attention, Gemm(8, 8, 8), "tiny")):
         assert not found.has(*others)
     assert not found.has(sums_in_blocks, Gemm(8, 8, 8), "normal")
-    # Neither a function that is gone, nor one that cannot be referred to weakly, is taken for another.
-    found.note(lambda: None, "here")
-    assert not found.has(lambda: None, "here")
-    found.note(7, "here")
-    assert not found.has(7, "here")
+    # Nobody is taken for a function that is gone, or for one that it says it equals; and a number is never kept.
+    found.note(lambda: None, Gemm(8, 8, 8), "normal")
+    assert not found.has(lambda: None, Gemm(8, 8, 8), "normal")
+    found.note(7, Gemm(8, 8, 8), "normal")
+    assert not found.has(7, Gemm(8, 8, 8), "normal")
+
+    class Alike:
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return hash(sums_in_blocks)
+
+        def __call__(self, a, b):
+            return a
+
+    found.note(sums_in_blocks, Gemm(8, 8, 8), "normal")
+    assert not found.has(Alike(), Gemm(8, 8, 8), "normal")
 
 
 # -- the tolerance ---------------------------------------------------------------------------------------------------
