@@ -187,7 +187,7 @@ class CaseChecks:
 
         from perfsuite.oracle.agreement import apart, furthest_allowed
 
-        def look(mine: Any, rivals: Any) -> tuple[Any, int] | None:
+        def look(mine: Any, rivals: Any) -> tuple[float, int] | None:
             if not (isinstance(mine, Tensor) and isinstance(rivals, Tensor)):
                 return None  # of several results the limits are not known one by one
             return apart(mine, rivals), rivals.numel()
@@ -195,7 +195,7 @@ class CaseChecks:
         if limit is None or rival_error is None:
             return
         looks = [found for found in clock.look_at_more(TIMED_CALLS_LOOKED_AT, look) if found is not None]
-        far = [off for found, size in looks if not (off := float(found)) <= furthest_allowed(limit, rival_error, size)]
+        far = [off for off, size in looks if not off <= furthest_allowed(limit, rival_error, size)]
         if far:
             said = (
                 f"{len(far)} of {len(looks)} timed calls gave something else than the library gave: {max(far):.2g} off"

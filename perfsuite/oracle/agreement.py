@@ -21,24 +21,42 @@ FAR = 0.5
 """What is called apart where elements are few: another result altogether."""
 
 
-def apart(mine: Any, rivals: Any) -> torch.Tensor:
+def apart(mine: Any, rivals: Any) -> float:
     """How far two results are apart, relative to the second, in the Frobenius norm: the largest of all their tensors.
 
-    A scalar on their device, for which nothing is waited; infinite where one is finite or NaN and the other is not.
+    Infinite where one is finite or NaN and the other is not. Waits for their device.
     """
+    pairs = zip(tensors_in(mine), tensors_in(rivals), strict=True)
+    comparable = [(one, other) for one, other in pairs if other.is_floating_point() and one.shape == other.shape]
+    return max((_share(one, other) for one, other in comparable), default=0.0)
+
+
+def _share(one: torch.Tensor, other: torch.Tensor) -> float:
     import torch
 
-    found = [torch.zeros((), device=one.device) for one in tensors_in(rivals)][:1]
-    for one, other in zip(tensors_in(mine), tensors_in(rivals), strict=True):
-        if not other.is_floating_point() or one.shape != other.shape:
-            continue
+    if other.element_size() == 1:  # no arithmetic in 8 bits
+        one, other = one.float(), other.float()
+    # In the results' own dtype: of numbers that are near each other the difference is exact there, and of others it is
+    # off by a rounding. A finite norm says that every element is finite.
+    wide = torch.promote_types(other.dtype, torch.float32)
+    difference, size = _norms(one - other, other, wide)
+    if not (math.isfinite(difference) and math.isfinite(size)):
         alike = (one == other) | (one.isnan() & other.isnan())
         both = one.isfinite() & other.isfinite()
-        difference = torch.where(both, one.float() - other.float(), 0.0)
-        size = torch.linalg.vector_norm(torch.where(other.isfinite(), other.float(), 0.0))
-        share = torch.linalg.vector_norm(difference) / size.clamp(min=torch.finfo(torch.float32).tiny)
-        found.append(torch.where((alike | both).all(), share, torch.inf))
-    return torch.stack(found).max() if found else torch.zeros(())
+        if not bool((alike | both).all()):
+            return math.inf
+        mine, rivals = (torch.where(both, values.double(), 0.0) for values in (one, other))
+        difference, size = _norms(mine - rivals, rivals, torch.float64)
+    return difference / max(size, torch.finfo(torch.float32).tiny)
+
+
+def _norms(difference: torch.Tensor, values: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
+    """Both norms, summed in `dtype`, by one transfer."""
+    import torch
+
+    norms = [torch.linalg.vector_norm(each, dtype=dtype) for each in (difference, values)]
+    one, other = torch.stack(norms).tolist()
+    return one, other
 
 
 def furthest_allowed(limit: float, rival_error: float, elements: int) -> float:

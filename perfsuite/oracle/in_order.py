@@ -77,7 +77,7 @@ def _decode(
     right: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     last = slice(problem.key_heads - 1, problem.key_heads)
-    keys, values = (keys_of(cache, block_table, problem.batch - 1, last)[0].float() for cache in (k_cache, v_cache))
+    keys, values = (keys_of(cache, block_table, slice(-1, None), last)[0, 0].float() for cache in (k_cache, v_cache))
     logits = _running(q[-1, -1].float(), keys.mT) * problem.scaling
     if problem.seq_q > 1:
         logits.masked_fill_(~problem.visible(q.device), float("-inf"))

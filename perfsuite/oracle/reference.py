@@ -136,32 +136,33 @@ def _decode(
     cache_lens: torch.Tensor,
     block_table: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """One sequence and as many of its key heads at a time as there is room for; pages are gathered first."""
+    """As many sequences, or key heads of one sequence, at a time as there is room for; pages are gathered first."""
     import torch
 
-    group = problem.heads // problem.key_heads
+    rows = problem.heads // problem.key_heads * problem.seq_q
     # (batch, kv_heads, group and queries, head_dim): one product for all that share keys.
-    queries = q.reshape(problem.batch, problem.key_heads, group * problem.seq_q, problem.head_dim)
+    queries = q.reshape(problem.batch, problem.key_heads, rows, problem.head_dim)
     out = torch.empty(queries.shape, dtype=torch.float64, device=q.device)
-    hidden = ~problem.visible(q.device).repeat(group, 1) if problem.seq_q > 1 else None
-    room = BLOCK_BYTES[q.device.type] // (8 * problem.length * max(problem.head_dim, group * problem.seq_q))
-    step = min(problem.key_heads, max(1, room))
-    for b in range(problem.batch):
-        for head in range(0, problem.key_heads, step):
-            some = slice(head, head + step)
-            scaled = queries[b, some].double() * problem.scaling
-            logits = scaled @ keys_of(k_cache, block_table, b, some).double().mT
+    hidden = ~problem.visible(q.device).repeat(rows // problem.seq_q, 1) if problem.seq_q > 1 else None
+    room = max(1, BLOCK_BYTES[q.device.type] // (8 * problem.length * max(problem.head_dim, rows)))
+    heads = min(problem.key_heads, room)
+    sequences = max(1, room // problem.key_heads)
+    for start in range(0, problem.batch, sequences):
+        for head in range(0, problem.key_heads, heads):
+            some = slice(start, start + sequences), slice(head, head + heads)
+            logits = (queries[some].double() * problem.scaling) @ keys_of(k_cache, block_table, *some).double().mT
             if hidden is not None:
                 logits.masked_fill_(hidden, float("-inf"))
-            out[b, some] = logits.softmax(-1) @ keys_of(v_cache, block_table, b, some).double()
+            out[some] = logits.softmax(-1) @ keys_of(v_cache, block_table, *some).double()
     return out.reshape(q.shape)
 
 
-def keys_of(cache: torch.Tensor, block_table: torch.Tensor | None, sequence: int, heads: slice) -> torch.Tensor:
-    """(heads, length, head_dim): the keys, or values, of some heads of one sequence of a Decode, in order."""
+def keys_of(cache: torch.Tensor, block_table: torch.Tensor | None, sequences: slice, heads: slice) -> torch.Tensor:
+    """(sequences, heads, length, head_dim): the keys, or values, of some heads of some sequences of a Decode."""
     if block_table is None:
-        return cache[sequence, heads]
-    return cache[block_table[sequence].long(), :, heads].flatten(0, 1).transpose(0, 1)
+        return cache[sequences, heads]
+    # (sequences, pages, page, heads, head_dim)
+    return cache[block_table[sequences].long(), :, heads].flatten(1, 2).transpose(1, 2)
 
 
 def _custom(problem: Custom, inputs: Inputs) -> Any:

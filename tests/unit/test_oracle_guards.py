@@ -94,14 +94,32 @@ def test_replaced_functions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_results_are_apart_by_their_difference() -> None:
     one = torch.randn(64, 64)
-    assert float(apart(one, one)) == 0.0
-    assert float(apart(one * 1.01, one)) == pytest.approx(0.01, rel=1e-3)
-    assert float(apart(torch.full_like(one, math.nan), one)) == math.inf
+    assert apart(one, one) == 0.0
+    assert apart(one * 1.01, one) == pytest.approx(0.01, rel=1e-3)
+    assert apart(torch.full_like(one, math.nan), one) == math.inf
     planted = one.clone()
     planted[3, 5] = math.inf
-    assert float(apart(planted, planted)) == 0.0
-    assert float(apart(one, planted)) == math.inf
-    assert float(apart(torch.ones(3, dtype=torch.int32), torch.zeros(3, dtype=torch.int32))) == 0.0
+    assert apart(planted, planted) == 0.0
+    assert apart(planted + 0.01 * one, planted) == pytest.approx(0.01, rel=1e-2)
+    assert apart(one, planted) == math.inf
+    assert apart(torch.ones(3, dtype=torch.int32), torch.zeros(3, dtype=torch.int32)) == 0.0
+    assert apart((one, one * 1.5), (one, one)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float32, torch.float64])
+def test_results_of_every_dtype_are_apart_by_their_difference(dtype: torch.dtype) -> None:
+    one = torch.randn(256, 256).to(dtype)
+    other = (one.float() * 1.5).to(dtype)
+    expected = ((one.double() - other.double()).norm() / other.double().norm()).item()
+    assert apart(one, one) == 0.0
+    assert apart(one, other) == pytest.approx(expected, rel=5e-3)
+
+
+def test_finite_results_whose_difference_or_norm_is_too_large_for_their_dtype_are_compared() -> None:
+    large = torch.full((64,), 6e4, dtype=torch.float16)
+    assert apart(-large, large) == pytest.approx(2.0)
+    huge = torch.full((64,), 1e30)
+    assert apart(huge * 1.25, huge) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(("elements", "allowed"), [(1, math.inf), (64, 0.5), (4096, 4e-3)])
