@@ -8,7 +8,7 @@ where only the harness knows. A kept result is then missed, or found by a part o
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perfsuite.oracle.tensors import bits, tensors_in
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CHUNK = 256
 """Neighbouring elements of a set that change places."""
+STACKED_BYTES = 1 << 25
+"""Of small tensors that are copied side by side to be summed at once."""
 
 
 class Freshener:
@@ -78,15 +80,34 @@ def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
     import torch
 
     sums = []
-    for tensor in tensors_in(list(sets)):
-        if 0 in tensor.stride():
-            continue
-        values = bits(tensor)
+    for values in _side_by_side(bits(tensor) for tensor in tensors_in(list(sets)) if 0 not in tensor.stride()):
         if values.element_size() == 1:  # too few for two sums to tell several values from several others
             values = values.to(torch.int16)
         mixed = torch.addcmul(values, values, values, value=2)
-        sums.append(torch.stack([values.sum(dtype=torch.int64), mixed.sum(dtype=torch.int64)]))
+        places = tuple(range(1, values.dim()))
+        sums.append(torch.stack([values.sum(places, dtype=torch.int64), mixed.sum(places, dtype=torch.int64)]))
     return sums
+
+
+def _side_by_side(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """The tensors with one more axis in front: small ones of one kind stacked, in place of a kernel for each of up to a
+    thousand; large ones by themselves and where they are."""
+    import torch
+
+    alike: dict[tuple[object, ...], list[torch.Tensor]] = {}
+    for tensor in tensors:
+        size = max(1, tensor.numel() * tensor.element_size())
+        if tensor.dim() == 0:
+            tensor = tensor.view(1)
+        if size > STACKED_BYTES // 2:
+            yield tensor.unsqueeze(0)
+            continue
+        group = alike.setdefault((tensor.dtype, tensor.device, tensor.shape), [])
+        group.append(tensor)
+        if len(group) * size > STACKED_BYTES:
+            yield torch.stack(group)
+            group.clear()
+    yield from (torch.stack(group) for group in alike.values() if group)
 
 
 def same_fingerprint(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
@@ -95,7 +116,7 @@ def same_fingerprint(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor])
 
     if len(one) != len(other):
         return False
-    return not one or torch.equal(torch.stack(list(one)), torch.stack(list(other)))
+    return not one or torch.equal(torch.cat(list(one), 1), torch.cat(list(other), 1))
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:

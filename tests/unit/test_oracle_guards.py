@@ -57,12 +57,16 @@ def test_indices_are_left_in_their_place() -> None:
     Freshener([Inputs((torch.arange(4), 3))]).freshen()  # nothing to change is no error
 
 
-def test_a_fingerprint_sees_one_value_overwritten() -> None:
-    sets = drawn(Gemm(64, 64, 64))
-    marks = fingerprint(sets)
-    sets[3].args[1][5, 7] += 1
-    assert not same_fingerprint(marks, fingerprint(sets))
-    assert not same_fingerprint(marks, marks[:-1])
+@pytest.mark.parametrize("stacked", [1 << 10, 1 << 15, 1 << 25], ids=["each alone", "few at once", "all at once"])
+def test_a_fingerprint_sees_one_value_overwritten(stacked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfsuite.oracle.freshen.STACKED_BYTES", stacked)
+    for place in range(5):
+        sets = drawn(Gemm(64, 64, 64))
+        marks = fingerprint(sets)
+        assert same_fingerprint(marks, fingerprint(sets))
+        sets[place].args[1][5, 7] += 1
+        assert not same_fingerprint(marks, fingerprint(sets))
+        assert not same_fingerprint(marks, marks[:-1])
 
 
 def test_surroundings_say_what_changed_and_put_it_back() -> None:
