@@ -104,6 +104,17 @@ KernelList split_list() {
       CUDA_LLM_OPS_SPLIT(T, 64, 256, 64, 5, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 96, 64, 5, 1, 2),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 64, 128, 7, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 40, 128, 8, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 48, 128, 8, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 56, 128, 7, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 72, 128, 6, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 80, 128, 6, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 88, 128, 5, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 96, 128, 5, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 104, 128, 5, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 112, 128, 5, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 120, 128, 4, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 64, 144, 128, 4, 1, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
