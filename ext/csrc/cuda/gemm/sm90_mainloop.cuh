@@ -76,6 +76,14 @@ struct TileCoordinates {
   }
 };
 
+// Where a tile begins that by its number begins at `start`: the last one is moved back to end with its operand, since TMA
+// takes longer to fill in zeros than to load rows. What two tiles have in common is written twice, with the same bits.
+// Of an MN-major operand TMA wants a multiple of 16 bytes, and a length that is none stays as it is.
+template <int Extent, int MnMajor>
+__device__ __forceinline__ int tile_start(int start, int length) {
+  return length >= Extent && (!MnMajor || length % 8 == 0) ? min(start, length - Extent) : start;
+}
+
 // Who shares an operand's tile in the cluster: this block loads rows from `first` on, for the blocks of `mask`. Worked
 // out before the loop: one thread issues all loads, and a division a k block would be what limits it.
 struct Share {

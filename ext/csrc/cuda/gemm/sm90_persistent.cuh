@@ -205,6 +205,13 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
   const int first = blockIdx.x / cluster_size, step = gridDim.x / cluster_size;
   const int my_n = rank / arguments.cluster_m, my_m = rank - my_n * arguments.cluster_m;
 
+  const auto first_row = [&](const TileCoordinates& at) {
+    return tile_start<Tile::m, Tile::p_mn_major>((at.m * arguments.cluster_m + my_m) * Tile::m, arguments.rows);
+  };
+  const auto first_column = [&](const TileCoordinates& at) {
+    return tile_start<Tile::n, Tile::q_mn_major>((at.n * arguments.cluster_n + my_n) * Tile::n, arguments.columns);
+  };
+
   if (warp == Tile::warpgroups * 4) {
     if (ptx::elect_sync()) {
       ptx::prefetch_tensormap(&p_map);
@@ -228,7 +235,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
   if (arguments.ahead_blocks > 0 && warp < Tile::warpgroups * 4) {
     const TileCoordinates where(arguments, first);
     const int part = Tile::n / arguments.cluster_m;  // of a tile that the blocks of a column share
-    const int n = (where.n * arguments.cluster_n + my_n) * Tile::n + my_m * part;
+    const int n = first_column(where) + my_m * part;
     fetch_ahead<Tile::k, Tile::q_mn_major>(arguments, n, part, 0, threadIdx.x, Tile::warpgroups * 128);
   }
   // The k block of its last tile at which the producer lets the next grid start; negative: at once.
@@ -251,8 +258,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       Position at;
       for (int tile = first; tile < arguments.tiles; tile += step) {
         const TileCoordinates where(arguments, tile);
-        const int m = (where.m * arguments.cluster_m + my_m) * Tile::m;
-        const int n = (where.n * arguments.cluster_n + my_n) * Tile::n;
+        const int m = first_row(where), n = first_column(where);
         const int p_batch = arguments.p_batched ? where.batch : 0, q_batch = arguments.q_batched ? where.batch : 0;
         const bool last = tile + step >= arguments.tiles;
         for (int block = 0; block < arguments.k_blocks; ++block) {
@@ -305,8 +311,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       ptx::wgmma_wait_group<0>();
       release(previous);
       pin<Tile>(d);
-      const int m = (where.m * arguments.cluster_m + my_m) * Tile::m + warpgroup * Tile::rows;
-      const int n = (where.n * arguments.cluster_n + my_n) * Tile::n;
+      const int m = first_row(where) + warpgroup * Tile::rows, n = first_column(where);
       store_tile<Tile, panels_each, Swap>(d, arguments, &out_map, panels + warpgroup * panels_each * panel_bytes,
                                           buffer, 1 + warpgroup, m, n, where.batch);
     }

@@ -136,7 +136,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
   const int slice_bytes = lines * pitch * 4;
 
   const TileCoordinates where(arguments, blockIdx.x / split);
-  const int m = where.m * Tile::m, n = where.n * Tile::n;
+  const int m = tile_start<Tile::m, Tile::p_mn_major>(where.m * Tile::m, arguments.rows);
+  const int n = tile_start<Tile::n, Tile::q_mn_major>(where.n * Tile::n, arguments.columns);
   const int first_block = arguments.k_blocks * rank / split, last_block = arguments.k_blocks * (rank + 1) / split;
 
   if (warp == Tile::warpgroups * 4) {
