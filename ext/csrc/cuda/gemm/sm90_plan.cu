@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 
+#include "sm90_clusters.h"
 #include "sm90_table.h"
 
 namespace cuda_llm_ops::cuda::sm90 {
@@ -117,29 +118,36 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
 }
 
 // A k block of a block costs what the slowest of four needs: the tensor cores (n / 2 cycles for m64 x n x k16) and the
-// barriers around them; shared memory, 128 bytes a cycle, which TMA writes once and wgmma reads, 2048 + 32 n bytes an
-// instruction; the loads, which are as fast as what is in flight over their latency; and the card's L2. Around the loop
-// lies what does not overlap: launch, first loads and drain; a split's epilogue and exchange. The whole is never faster
-// than memory, which is slower with few bytes in flight. The constants are fitted to 3,300 times of plans on one NVIDIA
-// H200; for 87 products the plan that they choose takes 0.8 % longer than the quickest, on average
-// (docs/ladder-gemm-hopper.md).
+// barriers around them; shared memory, 128 bytes a cycle and a little more, which TMA writes once and wgmma reads, 2048 +
+// 32 n bytes an instruction; the loads, which are as fast as what is in flight over their latency; and the card's L2.
+// Around the loop lies what does not overlap: launch, first loads and drain, and again for every further wave of blocks
+// that take one tile each; a split's epilogue and exchange. The whole is never faster than memory, which is slower with
+// few bytes in flight, or if some multiprocessors have more to read than others; and weights that several tiles read
+// apart from each other come from memory more than once, in part. The constants are fitted to times of plans on one
+// NVIDIA H200 (docs/ladder-gemm-hopper.md).
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
-  constexpr double cycles_a_microsecond = 1514.0, barrier_cycles = 128.0, load_latency_cycles = 2590.0;
-  constexpr double shared_bytes_a_cycle = 128.0, l2_bytes_a_cycle = 7360.0;  // a multiprocessor's; the card's
-  constexpr double memory_bytes_a_microsecond = 3.86e6, saturating_bytes = 57000.0;  // in flight on a multiprocessor
-  constexpr double persistent_outside = 1.65, split_outside = 1.61, gain_of_fetching_ahead = 1.3;  // microseconds
-  constexpr double cost_of_rows_beyond = 0.3;  // of a tile, with all of its rows
-  constexpr double epilogue_a_panel = 0.17, exchange_a_panel = 0.33;                 // of 64 x 64; a block of the split
+  constexpr double cycles_a_microsecond = 1467.0, barrier_cycles = 83.0, load_latency_cycles = 2610.0;
+  constexpr double shared_bytes_a_cycle = 139.0, l2_bytes_a_cycle = 9265.0;  // a multiprocessor's; the card's
+  constexpr double memory_bytes_a_microsecond = 4.14e6, saturating_bytes = 53500.0;  // in flight on a multiprocessor
+  constexpr double share_of_128_byte_lines = 0.98;  // of that, where a k block is no more of a row
+  constexpr double cost_of_imbalance = 0.21;        // exponent
+  constexpr double read_again = 0.32;               // of weights, for each further row of tiles
+  constexpr double persistent_outside = 2.83, split_outside = 2.76, gain_of_fetching_ahead = 0.3;  // microseconds
+  constexpr double outside_a_wave = 1.52;
+  constexpr double cost_of_rows_beyond = 0.3;                           // of a tile, with all of its rows
+  constexpr double epilogue_a_panel = 0.24, exchange_a_panel = 0.214;  // of 64 x 64; a block of the split
   const Kernel& kernel = *plan.kernel;
   const Shape shape = shape_of(arguments, kernel);
-  const double tiles_m = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m) * plan.cluster_m;
+  const int rows_of_tiles = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m);
+  const double tiles_m = rows_of_tiles * plan.cluster_m;
   const double tiles_n = ceil_div(ceil_div(shape.columns, kernel.tile_n), plan.cluster_n) * plan.cluster_n;
+  const int cluster = plan.split * plan.cluster_m * plan.cluster_n;
   const double blocks = tiles_m * tiles_n * shape.batch * plan.split;
   const double k_blocks = ceil_div(ceil_div(shape.k, kernel.tile_k), plan.split);
 
   const double slots = static_cast<double>(sms) * kernel.blocks_per_sm;
   const double resident = std::min<double>(kernel.blocks_per_sm, std::ceil(blocks / sms));
-  const double waves = std::ceil(blocks / slots);
+  const double waves = std::ceil(blocks / cluster / clusters_at_once(kernel, cluster, sms));
 
   const double instructions = kernel.tile_m / 64.0 * (kernel.tile_k / 16.0);
   const int q_extent = kernel.q_mn_major ? ceil_div(kernel.tile_n, 64) * 64 : kernel.tile_n;
@@ -158,22 +166,26 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
                                          : panels * (epilogue_a_panel + (plan.split > 1 ? exchange_a_panel * plan.split : 0));
 
   const double out_bytes = arguments.out_type == ScalarType::float32 ? 4.0 : 2.0;
-  const double bytes = 2.0 * shape.batch * (static_cast<double>(shape.rows) + shape.columns) * shape.k +
+  const double weights_again = kernel.swap ? 0.0 : read_again * (rows_of_tiles - 1) * shape.columns;  // columns of Q
+  const double bytes = 2.0 * shape.batch * (static_cast<double>(shape.rows) + shape.columns + weights_again) * shape.k +
                        out_bytes * shape.batch * shape.rows * shape.columns;
   const double in_flight = std::min(blocks / sms, resident) * kernel.shared_bytes;
-  // 32 rows in tiles of 64 took 20 to 30 % longer than 64 rows did, where all rows of a tile were loaded. Where they are
-  // not, they take as long, and the lower of two tiles is still the better choice.
+  const double balance = blocks / (std::ceil(blocks / sms) * sms);
+  const double bandwidth = memory_bytes_a_microsecond * std::min(1.0, in_flight / saturating_bytes) *
+                           std::pow(balance, cost_of_imbalance) * (kernel.tile_k < 128 ? share_of_128_byte_lines : 1.0);
+  // MN-major rows that a tile has beyond `a` are loaded as zeros, which takes longer than loading rows. Others are not.
   const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m;
   const bool loads_all = kernel.swap ? kernel.q_mn_major : kernel.p_mn_major;
-  const double too_high = rows_a_tile >= 2 * std::max(arguments.m, 8) ? (loads_all ? 1.1 : 1.03) : 1.0;
-  // Rows that the last of several tiles has beyond `a` are loaded as zeros, which takes longer than loading rows.
+  const double too_high = loads_all && rows_a_tile >= 2 * std::max(arguments.m, 8) ? 1.1 : 1.0;
   const int a_tiles = ceil_div(arguments.m, rows_a_tile);
-  const double beyond = loads_all || a_tiles == 1 ? 0.0 : a_tiles - static_cast<double>(arguments.m) / rows_a_tile;
+  const double beyond = loads_all && a_tiles > 1 && arguments.m % 8 != 0
+                            ? a_tiles - static_cast<double>(arguments.m) / rows_a_tile : 0.0;
   const double ragged = 1.0 + cost_of_rows_beyond * beyond / (waves > 1.0 ? a_tiles : 1);
-  const double memory = too_high * bytes / (memory_bytes_a_microsecond * std::min(1.0, in_flight / saturating_bytes));
+  const double memory = too_high * bytes / bandwidth;
   // Measured for up to 64 rows; with more, arithmetic takes the time.
   const double ahead = arguments.m <= 64 && fetches_ahead(arguments, plan) ? gain_of_fetching_ahead : 0.0;
-  const double outside = kernel.persistent ? persistent_outside : split_outside - ahead;
+  const double outside = kernel.persistent ? persistent_outside
+                                           : split_outside - ahead + outside_a_wave * (waves - 1.0);
   return outside + std::max(waves * resident * (ragged * loop + after), ragged * memory + after);
 }
 
