@@ -19,16 +19,34 @@ struct Kernel {
   int shared;          // bytes of dynamic shared memory a block asks for
 };
 
-// Launches `blocks` blocks. `arguments` as cudaLaunchKernel takes them.
-inline const char* launch(const Kernel& kernel, dim3 blocks, int threads, void** arguments, cudaStream_t stream) {
+// Launches `blocks` blocks, in clusters of `cluster`. `arguments` as cudaLaunchKernel takes them. early: the kernel may
+// begin before the one before it in the stream has ended, for which it waits itself (griddepcontrol.cuh).
+inline const char* launch(const Kernel& kernel, dim3 blocks, int threads, void** arguments, cudaStream_t stream,
+                          bool early = false, int cluster = 1) {
   cudaError_t error = cudaSuccess;
   // More than 48 KB must be asked for, per kernel and device; asking again costs less than remembering safely.
   if (kernel.shared > 48 * 1024) {
     error = cudaFuncSetAttribute(kernel.address, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared);
   }
   if (error == cudaSuccess) {
-    error = cudaLaunchKernel(kernel.address, blocks, dim3(static_cast<unsigned>(threads)), arguments,
-                             static_cast<size_t>(kernel.shared), stream);
+    cudaLaunchAttribute attributes[2]{};
+    unsigned count = 0;
+    if (early) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+      attributes[count].id = cudaLaunchAttributeClusterDimension;
+      attributes[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    }
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks;
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<size_t>(kernel.shared);
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = count;
+    error = cudaLaunchKernelExC(&config, kernel.address, arguments);
   }
   if (error == cudaSuccess) return nullptr;
   cudaGetLastError();  // reported here, so not to be found by whoever looks next

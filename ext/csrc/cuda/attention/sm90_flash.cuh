@@ -13,6 +13,7 @@
 #include "../ptx/barrier.cuh"
 #include "../ptx/cluster.cuh"
 #include "../ptx/fence.cuh"
+#include "../ptx/griddepcontrol.cuh"
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/setmaxnreg.cuh"
@@ -723,6 +724,11 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   } else {
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
+  }
+  if constexpr (!C::packed) {
+    // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait();
   }
   if (warp >= 4 * C::consumers) {
     ptx::setmaxnreg_dec<C::producer_registers>();

@@ -115,7 +115,7 @@ const char* flash_attention_general(const AttentionArguments& a, const Attention
   const int64_t tiles = int64_t{p.m_tiles} * p.batch_heads;
   const dim3 blocks(static_cast<unsigned>(std::min<int64_t>(current_device_or_none().multiprocessors, tiles)));
   void* arguments[] = {&p};
-  return attention::launch(instance->kernel, blocks, instance->kernel.threads, arguments, stream);
+  return attention::launch(instance->kernel, blocks, instance->kernel.threads, arguments, stream, true);
 }
 
 void general_attributes(std::vector<KernelAttributes>& into) {

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "../ptx/barrier.cuh"
+#include "../ptx/griddepcontrol.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/setmaxnreg.cuh"
 #include "../ptx/tma.cuh"
@@ -417,6 +418,9 @@ __global__ void __launch_bounds__(C::threads, 1) kernel(const __grid_constant__ 
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
+  // The next grid's blocks come in as this one's end.
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
   if (warp >= 8) {
     ptx::setmaxnreg_dec<24>();
     if (warp == 8 && ptx::elect_sync()) produce<C>(p, shared);

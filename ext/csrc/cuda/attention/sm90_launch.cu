@@ -44,26 +44,6 @@ Rows rows_of(const void* pointer, const AttentionArguments& a, int seq, int head
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-const char* launch_clusters(const attention::Kernel& kernel, int cluster, dim3 blocks, void** arguments,
-                            cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(cluster);
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = blocks;
-  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(kernel.shared);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  cudaError_t error = cudaFuncSetAttribute(kernel.address, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared);
-  if (error == cudaSuccess) error = cudaLaunchKernelExC(&config, kernel.address, arguments);
-  if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // reported here, so not to be found by whoever looks next
-  return cudaGetErrorString(error);
-}
-
 // Which tiles are packed together, and which counters count them: a counter for each tile where there are enough.
 const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan, const AttentionArguments& a,
                          cudaStream_t stream) {
@@ -223,9 +203,8 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
-  return instance.cluster == 1
-             ? attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream)
-             : launch_clusters(instance.kernel, instance.cluster, blocks, arguments, stream);
+  const bool early = !instance.packed;
+  return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early, instance.cluster);
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
