@@ -69,6 +69,13 @@ Kernel split_kernel(const char* name) {
   split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " kk"), \
       split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " mk")
 
+// The same of weights stored n x k, and of the rows of `a` any multiple of 8 in one tile.
+#define CUDA_LLM_OPS_SWAPPED_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
+  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("swapped " #M "x" #N "x" #K "/" #STAGES " kk")
+
+#define CUDA_LLM_OPS_SKINNY_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
+  split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " kk")
+
 template <typename T>
 KernelList persistent_list() {
   static const Kernel kernels[] = {
@@ -86,6 +93,10 @@ KernelList persistent_list() {
       CUDA_LLM_OPS_PERSISTENT_KK(T, 64, 112, 64, 9, 1, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 64, 96, 128, 5, 1, 1),
       CUDA_LLM_OPS_SWAPPED(T, 128, 144, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 104, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 160, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 208, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 256, 64, 4, 2, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -132,6 +143,13 @@ KernelList skinny_list() {
       CUDA_LLM_OPS_SKINNY(T, 64, 16, 128, 5, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 32, 128, 4, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 64, 128, 3, 1, 2),
+      CUDA_LLM_OPS_SKINNY_KK(T, 64, 80, 128, 6, 1, 1),
+      CUDA_LLM_OPS_SKINNY_KK(T, 64, 104, 128, 5, 1, 1),
+      CUDA_LLM_OPS_SKINNY_KK(T, 64, 128, 64, 9, 1, 1),
+      CUDA_LLM_OPS_SKINNY_KK(T, 64, 160, 64, 7, 1, 1),
+      CUDA_LLM_OPS_SKINNY_KK(T, 64, 208, 64, 6, 1, 1),
+      CUDA_LLM_OPS_SKINNY_KK(T, 64, 256, 64, 5, 1, 1),
+      CUDA_LLM_OPS_SKINNY_KK(T, 128, 160, 64, 6, 2, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }

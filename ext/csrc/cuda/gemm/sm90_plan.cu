@@ -121,26 +121,26 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
 // barriers around them; shared memory, 128 bytes a cycle and a little more, which TMA writes once and wgmma reads, 2048 +
 // 32 n bytes an instruction; the loads, which are as fast as what is in flight over their latency; and the card's L2.
 // Around the loop lies what does not overlap: launch, first loads and drain, and again for every further wave of blocks
-// that take one tile each; a split's epilogue and exchange. The whole is never faster than memory, which is slower with
+// that take one tile each; a stage, before the first product; a split's epilogue and exchange. The whole is never faster than memory, which is slower with
 // few bytes in flight, or if some multiprocessors have more to read than others; and weights that several tiles read
 // apart from each other come from memory more than once, in part. The constants are fitted to times of plans on one
 // NVIDIA H200 (docs/ladder-gemm-hopper.md).
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
-  constexpr double cycles_a_microsecond = 1467.0, barrier_cycles = 83.0, load_latency_cycles = 2610.0;
-  constexpr double shared_bytes_a_cycle = 139.0, l2_bytes_a_cycle = 9265.0;  // a multiprocessor's; the card's
-  constexpr double memory_bytes_a_microsecond = 4.14e6, saturating_bytes = 53500.0;  // in flight on a multiprocessor
-  constexpr double share_of_128_byte_lines = 0.98;  // of that, where a k block is no more of a row
-  constexpr double cost_of_imbalance = 0.21;        // exponent
-  constexpr double read_again = 0.32;               // of weights, for each further row of tiles
-  constexpr double persistent_outside = 2.83, split_outside = 2.76, gain_of_fetching_ahead = 0.3;  // microseconds
-  constexpr double outside_a_wave = 1.52;
+  constexpr double cycles_a_microsecond = 1435.0, barrier_cycles = 98.0, load_latency_cycles = 2836.0;
+  constexpr double shared_bytes_a_cycle = 134.0, l2_bytes_a_cycle = 8857.0;  // a multiprocessor's; the card's
+  constexpr double memory_bytes_a_microsecond = 4.33e6, saturating_bytes = 49000.0;  // in flight on a multiprocessor
+  constexpr double share_of_128_byte_lines = 0.972;  // of that, where a k block is no more of a row
+  constexpr double cost_of_imbalance = 0.263;       // exponent
+  constexpr double read_again = 0.326;              // of weights, for each further row of tiles
+  constexpr double persistent_outside = 2.08, split_outside = 2.39, gain_of_fetching_ahead = 0.25;  // microseconds
+  constexpr double outside_a_wave = 1.67, outside_a_stage_byte = 16.3e-6;
   constexpr double cost_of_rows_beyond = 0.3;                           // of a tile, with all of its rows
-  constexpr double epilogue_a_panel = 0.24, exchange_a_panel = 0.214;  // of 64 x 64; a block of the split
+  constexpr double epilogue_a_panel = 0.117, exchange_a_panel = 0.228;  // of 64 x 64; a block of the split
   const Kernel& kernel = *plan.kernel;
   const Shape shape = shape_of(arguments, kernel);
-  const int rows_of_tiles = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m);
-  const double tiles_m = rows_of_tiles * plan.cluster_m;
-  const double tiles_n = ceil_div(ceil_div(shape.columns, kernel.tile_n), plan.cluster_n) * plan.cluster_n;
+  const int clusters_m = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m);
+  const int clusters_n = ceil_div(ceil_div(shape.columns, kernel.tile_n), plan.cluster_n);
+  const double tiles_m = clusters_m * plan.cluster_m, tiles_n = clusters_n * plan.cluster_n;
   const int cluster = plan.split * plan.cluster_m * plan.cluster_n;
   const double blocks = tiles_m * tiles_n * shape.batch * plan.split;
   const double k_blocks = ceil_div(ceil_div(shape.k, kernel.tile_k), plan.split);
@@ -166,7 +166,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
                                          : panels * (epilogue_a_panel + (plan.split > 1 ? exchange_a_panel * plan.split : 0));
 
   const double out_bytes = arguments.out_type == ScalarType::float32 ? 4.0 : 2.0;
-  const double weights_again = kernel.swap ? 0.0 : read_again * (rows_of_tiles - 1) * shape.columns;  // columns of Q
+  const double weights_again = read_again * ((kernel.swap ? clusters_n : clusters_m) - 1.0) * arguments.n;  // rows of b
   const double bytes = 2.0 * shape.batch * (static_cast<double>(shape.rows) + shape.columns + weights_again) * shape.k +
                        out_bytes * shape.batch * shape.rows * shape.columns;
   const double in_flight = std::min(blocks / sms, resident) * kernel.shared_bytes;
@@ -186,7 +186,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double ahead = arguments.m <= 64 && fetches_ahead(arguments, plan) ? gain_of_fetching_ahead : 0.0;
   const double outside = kernel.persistent ? persistent_outside
                                            : split_outside - ahead + outside_a_wave * (waves - 1.0);
-  return outside + std::max(waves * resident * (ragged * loop + after), ragged * memory + after);
+  return outside + outside_a_stage_byte * stage + std::max(waves * resident * (ragged * loop + after), ragged * memory + after);
 }
 
 Plan choose_plan(const GemmArguments& arguments, int sms) {
