@@ -121,21 +121,22 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
 // barriers around them; shared memory, 128 bytes a cycle and a little more, which TMA writes once and wgmma reads, 2048 +
 // 32 n bytes an instruction; the loads, which are as fast as what is in flight over their latency; and the card's L2.
 // Around the loop lies what does not overlap: launch, first loads and drain, and again for every further wave of blocks
-// that take one tile each; a stage, before the first product; a split's epilogue and exchange. The whole is never faster than memory, which is slower with
-// few bytes in flight, or if some multiprocessors have more to read than others; and weights that several tiles read
-// apart from each other come from memory more than once, in part. The constants are fitted to times of plans on one
-// NVIDIA H200 (docs/ladder-gemm-hopper.md).
+// that take one tile each; a stage, before the first product; a split's epilogue and exchange. The whole is never faster
+// than memory, which is slower with few bytes in flight, or if some multiprocessors have more to read than others; and
+// weights that several tiles read apart from each other come from memory more than once, in part. The constants are
+// fitted to 14,500 times of plans on one NVIDIA H200 (docs/ladder-gemm-hopper.md, step 16).
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
-  constexpr double cycles_a_microsecond = 1435.0, barrier_cycles = 98.0, load_latency_cycles = 2836.0;
-  constexpr double shared_bytes_a_cycle = 134.0, l2_bytes_a_cycle = 8857.0;  // a multiprocessor's; the card's
-  constexpr double memory_bytes_a_microsecond = 4.33e6, saturating_bytes = 49000.0;  // in flight on a multiprocessor
-  constexpr double share_of_128_byte_lines = 0.972;  // of that, where a k block is no more of a row
-  constexpr double cost_of_imbalance = 0.263;       // exponent
-  constexpr double read_again = 0.326;              // of weights, for each further row of tiles
-  constexpr double persistent_outside = 2.08, split_outside = 2.39, gain_of_fetching_ahead = 0.25;  // microseconds
-  constexpr double outside_a_wave = 1.67, outside_a_stage_byte = 16.3e-6;
+  constexpr double cycles_a_microsecond = 1461.0, barrier_cycles = 91.0, load_latency_cycles = 2808.0;
+  constexpr double shared_bytes_a_cycle = 136.0, l2_bytes_a_cycle = 11400.0;  // a multiprocessor's; the card's
+  constexpr double cost_within_lines = 2.6;                                          // of L2, seen at one product
+  constexpr double memory_bytes_a_microsecond = 4.16e6, saturating_bytes = 53500.0;  // in flight on a multiprocessor
+  constexpr double share_of_128_byte_lines = 0.982;  // of that, where a k block is no more of a row
+  constexpr double cost_of_imbalance = 0.273, even = 0.944;  // exponent; what counts as even
+  constexpr double read_again = 0.313;                       // of weights, for each further row of tiles
+  constexpr double persistent_outside = 1.98, split_outside = 2.27, gain_of_fetching_ahead = 0.37;  // microseconds
+  constexpr double outside_a_wave = 1.76, outside_a_stage_byte = 18.3e-6;
   constexpr double cost_of_rows_beyond = 0.3;                           // of a tile, with all of its rows
-  constexpr double epilogue_a_panel = 0.117, exchange_a_panel = 0.228;  // of 64 x 64; a block of the split
+  constexpr double epilogue_a_panel = 0.086, exchange_a_panel = 0.239;  // of 64 x 64; a block of the split
   const Kernel& kernel = *plan.kernel;
   const Shape shape = shape_of(arguments, kernel);
   const int clusters_m = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m);
@@ -152,7 +153,9 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double instructions = kernel.tile_m / 64.0 * (kernel.tile_k / 16.0);
   const int q_extent = kernel.q_mn_major ? ceil_div(kernel.tile_n, 64) * 64 : kernel.tile_n;
   const double stage = 2.0 * kernel.tile_k * (kernel.tile_m + q_extent);
-  const double from_l2 = 2.0 * kernel.tile_k *
+  // Rows of k that begin within a line of 128 bytes take two lines for each.
+  const bool within_lines = arguments.k % 64 != 0 && !(kernel.p_mn_major && kernel.q_mn_major);
+  const double from_l2 = (within_lines ? cost_within_lines : 1.0) * 2.0 * kernel.tile_k *
                          (static_cast<double>(kernel.tile_m) / plan.cluster_n +
                           static_cast<double>(kernel.tile_n) / plan.cluster_m);
   const double tensor = instructions * kernel.tile_n / 2.0 + barrier_cycles;
@@ -172,7 +175,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double in_flight = std::min(blocks / sms, resident) * kernel.shared_bytes;
   const double balance = blocks / (std::ceil(blocks / sms) * sms);
   const double bandwidth = memory_bytes_a_microsecond * std::min(1.0, in_flight / saturating_bytes) *
-                           std::pow(balance, cost_of_imbalance) * (kernel.tile_k < 128 ? share_of_128_byte_lines : 1.0);
+                           std::pow(std::min(1.0, balance / even), cost_of_imbalance) * (kernel.tile_k < 128 ? share_of_128_byte_lines : 1.0);
   // MN-major rows that a tile has beyond `a` are loaded as zeros, which takes longer than loading rows. Others are not.
   const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m;
   const bool loads_all = kernel.swap ? kernel.q_mn_major : kernel.p_mn_major;
