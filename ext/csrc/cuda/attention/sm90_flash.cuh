@@ -60,6 +60,13 @@ struct Config {
   static constexpr int q_slots = packed && HeadDim < 256 ? 2 : 1;  // tiles of queries
   static constexpr int q_bytes = k_chunks * 64 * 16;               // one warpgroup's
   static constexpr int k_bytes = k_chunks * BlockN * 16, v_bytes = v_chunks * BlockN * 16;  // one stage
+  static constexpr int least_head_dim = !packed          ? 0
+                                        : HeadDim == 64  ? 1
+                                        : HeadDim == 112 ? 97
+                                        : HeadDim == 128 ? 113
+                                        : HeadDim == 136 ? 129
+                                        : HeadDim == 160 ? 137
+                                                         : HeadDim - 31;  // the instance below has those up to it
   static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
   static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
@@ -76,7 +83,8 @@ struct Config {
   static_assert(!summed || (HeadDim == 64 && !split_keys));
   static_assert(!split_keys || (!ping_pong && cluster == 1));
   static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
-  static_assert(!packed || BlockN % 64 == 0);
+  // A tile's outputs leave from where its queries were while the next tile is begun.
+  static_assert(!packed || (BlockN % 64 == 0 && q_slots == 2));
   // Of the registers at launch, a multiple of 8 a thread: setmaxnreg would wait for ever for more.
   static_assert(producer_registers + Consumers * consumer_registers <= 65536 / threads / 8 * 8 * (Consumers + 1));
 };
@@ -398,6 +406,7 @@ struct Consumer {
       // Not before a product has used the fragments: an arrival does not wait for what ldmatrix still has to read, and
       // the next tile's queries, which TMA then writes, were seen in it.
       if constexpr (C::q_registers) release_q();
+      if constexpr (C::packed) finish_store();
       mask(s, first, first_row);
       take_block<T, !C::summed>(a, s, state, rescale, p.scale_log2);
     }
@@ -465,7 +474,10 @@ struct Consumer {
     }
     for (int i = 0;; ++i) {
       const Tile tile = tile_at<C::cluster>(p, i);
-      if (!tile.valid) return;
+      if (!tile.valid) {
+        if constexpr (C::packed) finish_store();
+        return;
+      }
       if (tile.m < 0) continue;
       const int block_row = (tile.m * C::cluster + rank) * C::block_m;
       const int first_row = block_row + tile_group * 64;
@@ -619,22 +631,21 @@ struct Consumer {
     for (int h = 0; h < 2; ++h) {
       const float factor = row_factor(h);
       const uint32_t to = image + row(h) * pitch;
-      const bool odd = to & 2;
-      uint32_t mine = pack(T{}, o[2 * h] * factor, o[2 * h + 1] * factor);
-      if (odd && quad == 0) store_shared_16(to, mine);
+      const auto word = [&](int g) { return pack(T{}, o[4 * g + 2 * h] * factor, o[4 * g + 2 * h + 1] * factor); };
+      // Of all lanes of a warp the same: their rows are eight apart.
+      if (to & 2) {
+        uint32_t mine = word(0);
+        if (quad == 0) store_shared_16(to, mine);
 #pragma unroll
-      for (int g = 0; g < d / 8; ++g) {
-        uint32_t later = 0;  // of the next group
-        if (g + 1 < d / 8) later = pack(T{}, o[4 * (g + 1) + 2 * h] * factor, o[4 * (g + 1) + 2 * h + 1] * factor);
-        const uint32_t beside = __shfl_sync(0xffffffffu, quad == 0 ? later : mine, next);
-        const uint32_t word = odd ? __funnelshift_r(mine, beside, 16) : mine;
-        const int column = 8 * g + 2 * quad + odd;
-        if (column + 1 < p.head_dim) {
-          store_shared(to + column * 2, word);
-        } else if (column < p.head_dim) {
-          store_shared_16(to + column * 2, word);
+        for (int g = 0; g < d / 8; ++g) {
+          const uint32_t later = g + 1 < d / 8 ? word(g + 1 < d / 8 ? g + 1 : g) : 0;
+          const uint32_t beside = __shfl_sync(0xffffffffu, quad == 0 ? later : mine, next);
+          store_pair(to, 8 * g + 2 * quad + 1, __funnelshift_r(mine, beside, 16), 8 * g + 9 <= C::least_head_dim);
+          mine = later;
         }
-        mine = later;
+      } else {
+#pragma unroll
+        for (int g = 0; g < d / 8; ++g) store_pair(to, 8 * g + 2 * quad, word(g), 8 * g + 8 <= C::least_head_dim);
       }
     }
     ptx::fence_proxy_async_shared();
@@ -646,7 +657,6 @@ struct Consumer {
         ptx::bulk_store(reinterpret_cast<void*>(whole), image + static_cast<uint32_t>(whole - start),
                         static_cast<uint32_t>(whole_end - whole));
         ptx::bulk_commit_group();
-        ptx::bulk_wait_group_read<0>();
       }
     } else if (threadIdx.x % 128 / 32 == 1) {
       // The ends: the elements before the first whole chunk, and after the last.
@@ -656,7 +666,23 @@ struct Consumer {
       }
     }
     __syncwarp();
-    release_q();
+    // The first warp's release follows when the bulk copy has read: finish_store().
+    if (threadIdx.x % 128 / 32 != 0) release_q();
+  }
+  // Of the tile before this one, if there was one.
+  __device__ __forceinline__ void finish_store() const {
+    if (q_count > 0 && threadIdx.x % 128 == 0) {
+      ptx::bulk_wait_group_read<0>();
+      ptx::mbarrier_arrive(shared.q_empty((q_count - 1) % C::q_slots));
+    }
+  }
+  // Two elements of a row, if they are inside of it.
+  __device__ __forceinline__ void store_pair(uint32_t to, int column, uint32_t pair, bool inside) const {
+    if (inside || column + 1 < p.head_dim) {
+      store_shared(to + column * 2, pair);
+    } else if (column < p.head_dim) {
+      store_shared_16(to + column * 2, pair);
+    }
   }
   static __device__ __forceinline__ void store_shared_16(uint32_t address, uint32_t value) {
     *static_cast<uint16_t*>(__cvta_shared_to_generic(address)) = static_cast<uint16_t>(value);
@@ -730,7 +756,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       const int packer = warp - 4 * C::consumers - 1;
       if (packer >= 0) {
         Packer<C>(p, shared, packer).run();
-      } else if (ptx::elect_sync()) {
+      } else {
         produce_packed<C>(p, shared);
       }
       leave_counters(p.packing, threadIdx.x % 32);
@@ -761,6 +787,7 @@ inline Instance instance(const char* name, Cost cost = {}) {
           C::packed,
           C::split_keys,
           cost,
+          C::least_head_dim,
           C::packed ? C::k_bytes + C::v_bytes : 0,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
 }

@@ -12,8 +12,8 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
-// Of eight rows, in a ticket of a packing kernel: more cost less, fewer are there sooner.
-constexpr int ticket_groups = 8;
+// 64 rows of K or V. Problems of up to so many are packed in small tickets, which cost more and are done sooner.
+constexpr int64_t small_rows = 1024;
 
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
@@ -72,15 +72,25 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t visits = plan.schedule == Schedule::linear ? m_tiles : ceil_div(m_tiles, 2);  // of the grid, to a head
   const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
-  w.ticket_groups = ticket_groups;
-  w.tile_tickets = static_cast<uint32_t>(instance.block_n / 8 / w.ticket_groups);
-  const int64_t units = 2 * blocks * w.tile_tickets;  // of a head
+  const bool small = kv_heads * blocks * (instance.block_n / 32) <= small_rows;
+  w.ticket_groups = small ? 2 : 8;
+  w.consumers_help = small;
+  const int64_t tile_tickets = instance.block_n / 8 / w.ticket_groups, units = 2 * blocks * tile_tickets;  // of a head
+  while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;
   w.workspace = a.workspace;
   w.kv_heads = static_cast<int32_t>(kv_heads);
+  w.batch_heads = a.kv_heads;
   w.blocks = static_cast<int32_t>(blocks);
   w.section = static_cast<int32_t>(section);
+  w.last_section = static_cast<int32_t>((kv_heads - 1) / section);
   w.section_tickets = static_cast<uint32_t>(section * units);
   w.tickets = static_cast<uint32_t>(kv_heads * units);
+  w.half = static_cast<uint32_t>(section * tile_tickets);
+  w.last_half = static_cast<uint32_t>((kv_heads - w.last_section * section) * tile_tickets);
+  w.by_section = Division::by(w.section_tickets);
+  w.by_half = Division::by(w.half);
+  w.by_last_half = Division::by(w.last_half);
+  w.by_batch = Division::by(static_cast<uint32_t>(a.kv_heads));
   constexpr int64_t most = decode::kCounters - packing_counters;
   int64_t used;
   if (kv_heads <= most) {
@@ -174,7 +184,7 @@ bool describable(const AttentionArguments& a) {
 bool packable(const Instance& instance, const AttentionArguments& a) {
   // The rows of the output follow one another, and tickets, counters and chunks of the workspace have numbers.
   const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, bytes = static_cast<int64_t>(workspace_bytes(instance, a));
-  return a.out_stride.seq == a.head_dim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
+  return a.head_dim >= instance.least_head_dim && a.out_stride.seq == a.head_dim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
          kv_heads * ceil_div(a.seq_kv, instance.block_n) <= INT32_MAX / 64 && bytes / 16 <= INT32_MAX &&
          kv_heads <= int64_t{4096} * (decode::kCounters - packing_counters);
 }

@@ -42,10 +42,10 @@ template <typename C>
 __device__ __forceinline__ uint32_t complete_count(const Packing& w, int kv_head, int block, bool values) {
   if (w.counter_heads > 1) {
     const int first = kv_head / w.counter_heads * w.counter_heads;
-    return min(w.counter_heads, w.kv_heads - first) * 2 * w.blocks * w.tile_tickets;
+    return min(w.counter_heads, w.kv_heads - first) * 2 * w.blocks << w.tile_shift;
   }
   const int first = (2 * block + values) >> w.counter_shift << w.counter_shift;
-  return min(1 << w.counter_shift, 2 * w.blocks - first) * w.tile_tickets;
+  return min(1 << w.counter_shift, 2 * w.blocks - first) << w.tile_shift;
 }
 
 // A tile's place in the workspace, in chunks of 16 bytes.
@@ -54,22 +54,51 @@ __device__ __forceinline__ uint32_t packed_tile(const Packing& w, int kv_head, i
   return (kv_head * w.blocks + block) * ((C::k_bytes + C::v_bytes) / 16) + (values ? C::k_bytes / 16 : 0);
 }
 
-// One thread's work: whole tiles of K and V from the workspace.
+// Sixteen blocks of a head whose counters the lanes of a warp have looked at.
+struct Window {
+  int head = -1, top = 0;
+  uint32_t complete = 0;  // bit l: K of block top - l, bit 16 + l: V of it
+
+  // The bit of a tile; the window moves to where it has one.
+  __device__ __forceinline__ uint32_t bit_of(int kv_head, int block, bool values) {
+    if (kv_head != head || block > top || top - block > 15) {
+      head = kv_head;
+      top = block + 1;  // the V of that block is asked for after this K
+      complete = 0;
+    }
+    return 1u << (top - block + values * 16);
+  }
+  __device__ __forceinline__ int block_of(int lane) const { return top - lane % 16; }
+};
+
+// One warp's work: whole tiles of K and V from the workspace.
 template <typename C>
 __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout<C>& shared) {
+  const Packing& w = p.packing;
+  const int lane = threadIdx.x % 32;
   uint32_t k_count = 0, v_count = 0;
+  Window window;
   const auto load = [&](uint32_t tile, uint32_t full, uint32_t empty, uint32_t parity, uint32_t bytes, int row,
                         int head, int batch, bool values) {
-    const Packing& w = p.packing;
-    const int kv_head = batch * (p.heads / p.group) + head, block = row / C::block_n;
-    const uint32_t* const counter = w.counters + tile_counter<C>(w, kv_head, block, values);
-    const uint32_t complete = complete_count<C>(w, kv_head, block, values);
-    ptx::wait_for_count(counter, w.tickets == 0 ? 0 : complete);
-    ptx::fence_proxy_async_global();
-    ptx::mbarrier_wait(empty, parity);
-    ptx::mbarrier_arrive_expect_tx(full, bytes);
-    const uint64_t from = uint64_t{16} * packed_tile<C>(w, kv_head, block, values);
-    ptx::bulk_load(tile, static_cast<const unsigned char*>(w.workspace) + from, bytes, full);
+    const int kv_head = batch * w.batch_heads + head, block = row / C::block_n;
+    const uint32_t bit = window.bit_of(kv_head, block, values);
+    while (!(window.complete & bit)) {
+      const int mine = window.block_of(lane);
+      const bool there = mine >= 0 && mine < w.blocks &&
+                         (w.tickets == 0 || ptx::load_acquire(w.counters + tile_counter<C>(w, kv_head, mine, lane >= 16)) >=
+                                                complete_count<C>(w, kv_head, mine, lane >= 16));
+      window.complete = __ballot_sync(0xffffffffu, there);
+      if (!(window.complete & bit)) __nanosleep(20);
+      ptx::fence_proxy_async_global();
+      __syncwarp();
+    }
+    if (lane == 0) {
+      ptx::mbarrier_wait(empty, parity);
+      ptx::mbarrier_arrive_expect_tx(full, bytes);
+      const uint64_t from = uint64_t{16} * packed_tile<C>(w, kv_head, block, values);
+      ptx::bulk_load(tile, static_cast<const unsigned char*>(w.workspace) + from, bytes, full);
+    }
+    __syncwarp();
   };
   const auto load_k = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(k_count), parity = ring_parity<C::stages>(k_count) ^ 1;
@@ -99,76 +128,99 @@ struct Source {
   int valid;      // so many rows from there on are there
 };
 
-// Eight rows, a warp's work at a time: the four lanes of a row have a quarter of its chunks each.
+// Eight rows, a warp's work at a time: a lane has every fourth chunk of a row.
 template <typename C>
 struct EightRows {
-  static constexpr int quarter = (C::k_chunks + 3) / 4;  // chunks
+  static constexpr int steps = (C::k_chunks + 3) / 4;
+  static constexpr int whole_steps = C::least_head_dim / 32;  // of chunks that are inside of every row
   const int lane;
 
   __device__ __forceinline__ int row() const { return lane % 8; }
-  __device__ __forceinline__ int first_chunk() const { return lane / 8 * quarter; }
+  __device__ __forceinline__ int first_chunk() const { return lane / 8; }
 
-  // chunk(k): this lane's k-th chunk as it lies in memory from a multiple of 16 bytes on; `offset` bytes of the first are
-  // not the row's. `to`: the tile's core matrices of these rows.
-  template <int Unroll, typename Chunk>
-  __device__ __forceinline__ void shift(const Chunk& chunk, uint32_t offset, int head_dim, int chunks,
+  // low(k), high(k): this lane's k-th chunk as it lies in memory from a multiple of 16 bytes on, and the next; `offset`
+  // bytes of a row's first are not the row's. `to`: the tile's core matrices of these rows.
+  template <typename Low, typename High>
+  __device__ __forceinline__ void shift(const Low& low, const High& high, uint32_t offset, int head_dim, int chunks,
                                         unsigned char* to) const {
     const uint32_t bits = (offset & 2) * 8;
-    unsigned char* const mine = to + first_chunk() * 128 + row() * 16;
+    unsigned char* const mine = to + lane * 16;
     switch (offset / 4) {
-      case 0: shift_words<0, Unroll>(chunk, bits, head_dim, chunks, mine); break;
-      case 1: shift_words<1, Unroll>(chunk, bits, head_dim, chunks, mine); break;
-      case 2: shift_words<2, Unroll>(chunk, bits, head_dim, chunks, mine); break;
-      default: shift_words<3, Unroll>(chunk, bits, head_dim, chunks, mine); break;
+      case 0: shift_words<0>(low, high, bits, head_dim, chunks, mine); break;
+      case 1: shift_words<1>(low, high, bits, head_dim, chunks, mine); break;
+      case 2: shift_words<2>(low, high, bits, head_dim, chunks, mine); break;
+      default: shift_words<3>(low, high, bits, head_dim, chunks, mine); break;
     }
   }
 
-  template <int Words, int Unroll, typename Chunk>
-  __device__ __forceinline__ void shift_words(const Chunk& chunk, uint32_t bits, int head_dim, int chunks,
+  template <int Words, typename Low, typename High>
+  __device__ __forceinline__ void shift_words(const Low& low, const High& high, uint32_t bits, int head_dim, int chunks,
                                               unsigned char* mine) const {
-    uint4 low = chunk(0);
-#pragma unroll Unroll
-    for (int k = 0; k < quarter; ++k) {
-      const uint4 high = chunk(k + 1);
-      const uint32_t z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      const int chunk = first_chunk() + 4 * k;
+      if (k >= whole_steps && chunk >= chunks) break;
+      const uint4 l = low(k), h = high(k);
+      const uint32_t z[8] = {l.x, l.y, l.z, l.w, h.x, h.y, h.z, h.w};
       uint32_t x[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) x[j] = __funnelshift_r(z[j + Words], z[j + Words + 1], bits);
-      // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
-      const int left = head_dim - (first_chunk() + k) * 8;  // elements
-      if (left < 8) {
+      if (k >= whole_steps) {
+        // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
+        const int left = head_dim - chunk * 8;  // elements
 #pragma unroll
         for (int j = 0; j < 4; ++j) x[j] &= left <= 2 * j ? 0u : left == 2 * j + 1 ? 0xffffu : 0xffffffffu;
       }
-      if (first_chunk() + k < chunks) *reinterpret_cast<uint4*>(mine + k * 128) = make_uint4(x[0], x[1], x[2], x[3]);
-      low = high;
+      *reinterpret_cast<uint4*>(mine + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
     }
   }
 
   // From global memory at once, for warps with registers to spare.
-  __device__ __forceinline__ void load(uint4 (&z)[quarter + 1], const Source& source, int head_dim) const {
-    const uint64_t from = source.from + static_cast<uint64_t>(row() * 8 * source.pitch), row_end = from + head_dim * 2;
+  struct Loaded {
+    uint4 low[steps], high[steps];
+  };
+  __device__ __forceinline__ void load(Loaded& z, const Source& source, int head_dim) const {
+    const uint64_t from = source.from + static_cast<uint64_t>(row() * 8 * source.pitch);
     const uint64_t first = (from & ~uint64_t{15}) + first_chunk() * 16;
     const bool valid = row() * 8 < source.valid;
+    if (__all_sync(0xffffffffu, valid && first + (64 * steps + 16) <= source.end)) {
 #pragma unroll
-    for (int k = 0; k <= quarter; ++k) {
-      const uint64_t at = first + k * 16;
-      uint4 x = make_uint4(0, 0, 0, 0);
-      if (valid && at < row_end) {
-        if (at + 16 <= source.end) {
-          x = __ldg(reinterpret_cast<const uint4*>(at));
-        } else {
-          uint32_t element[8];
-#pragma unroll
-          for (int e = 0; e < 8; ++e) {
-            element[e] = at + 2 * e < source.end ? *reinterpret_cast<const uint16_t*>(at + 2 * e) : 0;
-          }
-          x = make_uint4(element[0] | element[1] << 16, element[2] | element[3] << 16, element[4] | element[5] << 16,
-                         element[6] | element[7] << 16);
-        }
+      for (int k = 0; k < steps; ++k) {
+        z.low[k] = __ldg(reinterpret_cast<const uint4*>(first + k * 64));
+        z.high[k] = __ldg(reinterpret_cast<const uint4*>(first + k * 64 + 16));
       }
-      z[k] = x;
+    } else {
+      const uint64_t row_end = from + head_dim * 2;
+#pragma unroll
+      for (int k = 0; k < steps; ++k) {
+        const uint64_t at = first + k * 64;
+        z.low[k] = load_chunk(at, valid && at < row_end, source.end);
+        z.high[k] = load_chunk(at + 16, valid && at + 16 < row_end, source.end);
+      }
     }
+  }
+  static __device__ __forceinline__ uint4 load_chunk(uint64_t at, bool wanted, uint64_t end) {
+    uint4 x = make_uint4(0, 0, 0, 0);
+    if (wanted) {
+      if (at + 16 <= end) {
+        x = __ldg(reinterpret_cast<const uint4*>(at));
+      } else {
+        uint32_t word[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const uint64_t here = at + 4 * j;
+          word[j] = here + 4 <= end ? *reinterpret_cast<const uint32_t*>(here)
+                    : here < end    ? *reinterpret_cast<const uint16_t*>(here)
+                                    : 0;
+        }
+        x = make_uint4(word[0], word[1], word[2], word[3]);
+      }
+    }
+    return x;
+  }
+  __device__ __forceinline__ void shift(const Loaded& z, uint32_t offset, int head_dim, int chunks,
+                                        unsigned char* to) const {
+    shift([&](int k) { return z.low[k]; }, [&](int k) { return z.high[k]; }, offset, head_dim, chunks, to);
   }
 };
 
@@ -192,20 +244,20 @@ struct Ticket {
 template <typename C>
 __device__ __forceinline__ Ticket read_ticket(const Parameters& p, uint32_t ticket) {
   const Packing& w = p.packing;
-  const uint32_t section = ticket / w.section_tickets;
+  const uint32_t section = w.by_section.divide(ticket);
   uint32_t rest = ticket - section * w.section_tickets;
-  const uint32_t first = section * w.section, heads = min(w.section, w.kv_heads - first);
-  const uint32_t half_step = heads * w.tile_tickets;
-  const uint32_t half = rest / half_step;
-  rest -= half * half_step;
-  const uint32_t head = rest / w.tile_tickets, groups = (rest - head * w.tile_tickets) * w.ticket_groups;
+  const bool last = section == w.last_section;
+  const uint32_t half = (last ? w.by_last_half : w.by_half).divide(rest);  // half a block of all heads: K or V
+  rest -= half * (last ? w.last_half : w.half);
+  const uint32_t head = rest >> w.tile_shift, groups = (rest - (head << w.tile_shift)) * w.ticket_groups;
   const bool values = half % 2;
-  const int kv_head = first + head, block = w.blocks - 1 - half / 2, batch = kv_head / (p.heads / p.group);
+  const int kv_head = section * w.section + head, block = w.blocks - 1 - half / 2;
+  const int batch = w.by_batch.divide(kv_head), in_batch = kv_head - batch * w.batch_heads;
   const int row = block * C::block_n + groups / 8 * 64 + groups % 8;
   const Rows& rows = values ? p.v_rows : p.k_rows;
   Ticket t;
   t.values = values;
-  t.source.from = address_of(rows, batch, kv_head - batch * (p.heads / p.group), row);
+  t.source.from = address_of(rows, batch, in_batch, row);
   t.source.pitch = rows.seq * 2;
   t.source.end = rows.end;
   t.source.valid = p.seq_kv - row;
@@ -229,61 +281,45 @@ __device__ __forceinline__ uint32_t claim_ticket(const Packing& w, int lane) {
 template <typename C>
 __device__ __forceinline__ uint32_t tickets_of(const Parameters& p, const Tile& tile) {
   const Packing& w = p.packing;
-  const uint32_t section = (tile.batch * (p.heads / p.group) + tile.head / p.group) / w.section;
+  const uint32_t section = (tile.batch * w.batch_heads + tile.head / p.group) / w.section;
   return min(w.tickets, (section + 1) * w.section_tickets);
 }
 
-// A consumer warp's work before its first tile: a quarter of its warpgroup's queries, and what nobody else has begun of
-// the keys and values that the tile needs.
+// A consumer warp's work before its first tile: a quarter of its warpgroup's queries, and one ticket (of two groups) where
+// the problem is so small that its beginning is most of it.
 template <typename C>
 __device__ __forceinline__ void pack_first(const Parameters& p, uint32_t queries, const Tile& tile, int first_row,
                                            int warp, int lane) {
-  using Rows8 = EightRows<C>;
-  const Rows8 rows{lane};
-  const uint32_t needed = tickets_of<C>(p, tile);
-  uint32_t taken = needed > 0 ? claim_ticket(p.packing, lane) : 0;
-  {
-    uint4 z[2][Rows8::quarter + 1];
-    Source source[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = first_row + warp * 2 + h;
-      source[h] = {address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row};
-      rows.load(z[h], source[h], p.head_dim);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      rows.template shift<16>([&](int k) { return z[h][k]; }, static_cast<uint32_t>(source[h].from) % 16, p.head_dim, C::k_chunks,
-                 generic_of_shared(queries + (warp * 2 + h) * (C::k_chunks * 128)));
-    }
-  }
-  bool claimed = needed > 0;
-  while (claimed) {
-    const uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
-    claimed = ticket + 1 < needed;
-    if (claimed) taken = claim_ticket(p.packing, lane);
-    if (ticket >= p.packing.tickets) break;
-    Ticket t = read_ticket<C>(p, ticket);
-    const int chunks = t.values ? C::v_chunks : C::k_chunks;
+  const EightRows<C> rows{lane};
+  const Packing& w = p.packing;
+  const uint32_t taken = w.consumers_help ? claim_ticket(w, lane) : 0;
+  const int row = first_row + warp * 2;
+  Source source = {address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row};
+  unsigned char* to = generic_of_shared(queries + warp * 2 * (C::k_chunks * 128));
+  int chunks = C::k_chunks;
+  uint32_t counter = 0;
 #pragma unroll 1
-    for (int g = 0; g < p.packing.ticket_groups; g += 2) {
-      uint4 z[2][Rows8::quarter + 1];
-      uint32_t offset[2];
+  for (bool again = w.consumers_help;; again = false) {
+    typename EightRows<C>::Loaded z[2];
+    uint32_t offset[2];
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        rows.load(z[h], t.source, p.head_dim);
-        offset[h] = static_cast<uint32_t>(t.source.from) % 16;
-        t.source.from += static_cast<uint64_t>(t.source.pitch);
-        --t.source.valid;
-      }
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        rows.template shift<16>([&](int k) { return z[h][k]; }, offset[h], p.head_dim, chunks,
-                   static_cast<unsigned char*>(p.packing.workspace) + t.to * uint64_t{16});
-        t.to += 8 * chunks;
-      }
+    for (int h = 0; h < 2; ++h) {
+      rows.load(z[h], source, p.head_dim);
+      offset[h] = static_cast<uint32_t>(source.from) % 16;
+      source.from += static_cast<uint64_t>(source.pitch);
+      --source.valid;
     }
-    announce(p.packing, t.counter, lane);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], p.head_dim, chunks, to + h * (128 * chunks));
+    if (counter != 0) announce(w, counter, lane);
+    if (!again) return;
+    const uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
+    if (ticket >= w.tickets) return;
+    const Ticket t = read_ticket<C>(p, ticket);
+    source = t.source;
+    to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
+    chunks = t.values ? C::v_chunks : C::k_chunks;
+    counter = t.counter;
   }
 }
 
@@ -434,10 +470,19 @@ struct Packer {
     const uint32_t to = buffer + row * C::raw_pitch + lane % 4 * 16;
     // What the tensor has of it: its last chunk may reach past its end.
     const int there = row * 8 < source.valid ? static_cast<int>(min(source.end - at, uint64_t{4096})) : 0;
+    if (__all_sync(0xffffffffu, there >= C::raw_chunks * 16)) {
 #pragma unroll
-    for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
-      if ((lane % 4 + 4 * k) * 16 < bytes) {
-        ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), max(min(there - k * 64, 16), 0));
+      for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
+        if (k < EightRows<C>::whole_steps || (lane % 4 + 4 * k) * 16 < bytes) {
+          ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64));
+        }
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
+        if ((lane % 4 + 4 * k) * 16 < bytes) {
+          ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), max(min(there - k * 64, 16), 0));
+        }
       }
     }
     ptx::cp_async_commit_group();
@@ -447,11 +492,9 @@ struct Packer {
   __device__ __forceinline__ void pack(uint32_t buffer, uint32_t offset, int chunks, unsigned char* to) const {
     const EightRows<C> rows{lane};
     const uint32_t from = buffer + rows.row() * C::raw_pitch + rows.first_chunk() * 16;
-    const auto chunk = [&](int k) {
-      if (rows.first_chunk() + k >= C::raw_chunks) return make_uint4(0, 0, 0, 0);
-      return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 16));
-    };
-    rows.template shift<1>(chunk, offset, p.head_dim, chunks, to);
+    const auto low = [&](int k) { return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 64)); };
+    const auto high = [&](int k) { return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 64 + 16)); };
+    rows.shift(low, high, offset, p.head_dim, chunks, to);
     __syncwarp();
   }
 };
