@@ -86,6 +86,7 @@ void mbarrier_arrive_expect_tx(uint32_t, uint32_t) {}
 void mbarrier_wait(uint32_t, uint32_t) {}
 bool mbarrier_test_wait(uint32_t, uint32_t) { return true; }
 void bulk_load(uint32_t, const void*, uint32_t, uint32_t) {}
+void prefetch_l2(const void*) {}
 void red_release_add(uint32_t*, uint32_t) {}
 uint32_t load_acquire(const uint32_t* at) { return *at; }
 uint32_t atomic_add_acq_rel(uint32_t* at, uint32_t) { return *at; }
@@ -157,7 +158,7 @@ struct Tensor {
 };
 
 template <typename C>
-void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, int groups, bool direct) {
+void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, bool direct) {
   const Tensor k(1, batch, heads, seq, head_dim, offset, pad), v(2, batch, heads, seq, head_dim, (offset + 3) % 8, pad);
   Parameters p{};
   p.k_rows = k.rows;
@@ -170,8 +171,8 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
   w.blocks = (seq + C::block_n - 1) / C::block_n;
   w.section = section;
   w.last_section = (w.kv_heads - 1) / section;
-  w.ticket_groups = groups;
-  const int tile_tickets = C::block_n / 8 / groups;
+  w.first_tickets = 2;
+  const int tile_tickets = C::block_n / 64;
   while (1 << w.tile_shift < tile_tickets) ++w.tile_shift;
   w.section_tickets = static_cast<uint32_t>(section * 2 * w.blocks * tile_tickets);
   w.tickets = static_cast<uint32_t>(w.kv_heads * 2 * w.blocks * tile_tickets);
@@ -190,19 +191,26 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
   const Layout<C> shared;
   for (uint32_t ticket = 0; ticket < w.tickets; ++ticket) {
     Ticket t = read_ticket<C>(p, ticket);
-    ++announced[t.counter];
+    announced[t.counter] += 8;
     tensor_begin = t.values ? v.begin : k.begin;
     tensor_end = t.source.end;
     const int chunks = t.values ? C::v_chunks : C::k_chunks;
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < 8; ++g) {
       auto* const to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
       const uint32_t distance = static_cast<uint32_t>(t.source.from) % 16;
       if (direct) {
+        // As the consumers do it, of whom each warp has two groups.
         of_all_lanes([&](int lane) {
           const EightRows<C> rows{lane};
+          const Tile tile{};
+          const Beginner<C> beginner{p, tile, ticket / 2 * 2, 0, static_cast<int>(ticket % 2), 0, g / 2, lane};
+          auto work = beginner.work_at(0);
+          if (work.counter != t.counter) fault("%d tickets of another tile\n", 1);
+          work.source.from += g % 2 * work.source.pitch;
+          work.source.valid -= g % 2;
           typename EightRows<C>::Loaded z;
-          rows.load(z, t.source, head_dim);
-          if (!voting) rows.shift(z, distance, head_dim, chunks, to);
+          rows.load(z, work.source, head_dim);
+          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, head_dim, work.chunks, work.to + g % 2 * (128 * work.chunks));
         });
       } else {
         std::memset(memory, 0xEE, sizeof(memory));
@@ -224,7 +232,7 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
     for (int block = 0; block < w.blocks; ++block) {
       for (int values = 0; values < 2; ++values) {
         const int count = announced[tile_counter<C>(w, kv_head, block, values)];
-        if (count != static_cast<int>(complete_count<C>(w, kv_head, block, values))) fault("%d tickets of a tile\n", count);
+        if (count != static_cast<int>(complete_count<C>(w, kv_head, block, values))) fault("%d groups of a tile\n", count);
         const auto* const tile = reinterpret_cast<const unsigned char*>(workspace.data()) +
                                  uint64_t{16} * packed_tile<C>(w, kv_head, block, values);
         const int chunks = values ? C::v_chunks : C::k_chunks;
@@ -245,10 +253,10 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
 }  // namespace
 
 // How much is wrong with rows of head_dim elements, `pad` more apart, that begin `offset` elements past 16 bytes.
-extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, int groups, bool direct) {
+extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, bool direct) {
   faults = 0;
   const auto run = [&](auto config) {
-    check<decltype(config)>(batch, heads, seq, head_dim, offset, pad, section, groups, direct);
+    check<decltype(config)>(batch, heads, seq, head_dim, offset, pad, section, direct);
   };
   if (head_dim <= 64) {
     run(Config<64, 1, 128>{});

@@ -38,14 +38,13 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.mark.parametrize("head_dim", [1, 2, 7, 33, 64, 65, 95, 98, 100, 112, 113, 127, 128, *range(129, 137), 159, 191])
 def test_every_element_gets_to_its_place(host: ctypes.CDLL, head_dim: int) -> None:
     for offset, pad, direct in itertools.product(range(8), [0, 1, 4], [False, True]):
-        assert host.pack(1, 2, 200, head_dim, offset, pad, 2, 8, direct) == 0, (offset, pad, direct)
+        assert host.pack(1, 2, 200, head_dim, offset, pad, 2, direct) == 0, (offset, pad, direct)
 
 
-@pytest.mark.parametrize("groups", [2, 4, 8])
 @pytest.mark.parametrize("section", [1, 2, 3, 5, 6])
 @pytest.mark.parametrize("seq", [1, 70, 385])
-def test_every_tile_is_packed_once(host: ctypes.CDLL, seq: int, section: int, groups: int) -> None:
-    assert host.pack(2, 3, seq, 129, 1, 0, section, groups, False) == 0
+def test_every_tile_is_packed_once(host: ctypes.CDLL, seq: int, section: int) -> None:
+    assert host.pack(2, 3, seq, 129, 1, 0, section, False) == 0
 
 
 @pytest.mark.parametrize(

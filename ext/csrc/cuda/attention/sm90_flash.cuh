@@ -73,7 +73,7 @@ struct Config {
   static constexpr int barriers = 2 * q_tiles + 4 * Stages;
   static constexpr int alignment = packed ? 128 : 1024;
   static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
-                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8;
+                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 + (packed ? 8 : 0);
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
@@ -92,6 +92,7 @@ struct Config {
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups, and the hand-over when keys are split.
 constexpr uint32_t turn_barrier = 1, combine_full_barrier = 6, combine_empty_barrier = 7;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
+constexpr uint32_t begun_barrier = 10;   // the consumers have packed what they began with
 
 struct Tile {
   int m, head, batch;
@@ -171,6 +172,7 @@ struct Layout {
   __device__ __forceinline__ uint32_t k_empty(int s) const { return k_full(s) + C::stages * 8; }
   __device__ __forceinline__ uint32_t v_full(int s) const { return k_full(s) + 2 * C::stages * 8; }
   __device__ __forceinline__ uint32_t v_empty(int s) const { return k_full(s) + 3 * C::stages * 8; }
+  __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
 };
 
 // The block's place in its cluster.
@@ -472,6 +474,7 @@ struct Consumer {
     if constexpr (C::ping_pong) {
       if (group == C::consumers - 1) ptx::bar_arrive(turn_barrier, 256);
     }
+    if constexpr (C::packed) begin();
     for (int i = 0;; ++i) {
       const Tile tile = tile_at<C::cluster>(p, i);
       if (!tile.valid) {
@@ -492,14 +495,7 @@ struct Consumer {
 #pragma unroll
       for (int e = 0; e < C::v_columns / 2; ++e) o[e] = 0.0f;
       if constexpr (C::packed) {
-        if (q_count == 0) {
-          // The first queries: no packer could have them sooner.
-          pack_first<C>(p, own_queries(), tile, first_row, threadIdx.x % 128 / 32, lane);
-          ptx::fence_proxy_async_shared();
-          ptx::bar_sync(queries_barrier + group, 128);
-        } else {
-          ptx::mbarrier_wait(shared.q_full(q_barrier()), q_count / C::q_slots & 1);
-        }
+        if (q_count > 0) ptx::mbarrier_wait(shared.q_full(q_barrier()), q_count / C::q_slots & 1);
       } else {
         ptx::mbarrier_wait(shared.q_full(tile_group), q_parity);
         q_parity ^= 1;
@@ -532,6 +528,18 @@ struct Consumer {
       }
       ++q_count;
     }
+  }
+
+  // Packs what the first tiles of all blocks need soonest, and its own first queries: no packer could have them sooner.
+  __device__ __forceinline__ void begin() {
+    const Tile tile = tile_at<C::cluster>(p, 0);
+    const uint32_t first_ticket = __float_as_uint(load_shared(shared.first_ticket()));
+    const Beginner<C> beginner{p,     tile,  first_ticket, own_queries(), group, tile.m * C::block_m + group * 64,
+                               static_cast<int>(threadIdx.x % 128 / 32), lane};
+    beginner.run();
+    ptx::fence_proxy_async_shared();
+    ptx::bar_sync(queries_barrier + group, 128);
+    ptx::bar_arrive(begun_barrier, 32 + 128 * C::consumers);
   }
 
   // Warpgroup 1 hands its state and outputs to warpgroup 0 through shared memory (register-major: no bank conflicts).
@@ -739,6 +747,11 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     }
     ptx::fence_mbarrier_init();
   }
+  if constexpr (C::packed) {
+    if (threadIdx.x == 128 * C::consumers) {
+      *static_cast<uint32_t*>(__cvta_shared_to_generic(shared.first_ticket())) = claim_first_tickets(p.packing);
+    }
+  }
   if constexpr (C::summed) {
     const uint32_t ones = pack(typename C::T{}, 1.0f, 1.0f);
     for (uint32_t i = threadIdx.x; i < C::ones_bytes / 4; i += C::threads) Consumer<C>::store_shared(shared.ones + 4 * i, ones);
@@ -758,6 +771,8 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
         Packer<C>(p, shared, packer).run();
       } else {
         produce_packed<C>(p, shared);
+        // Their additions to counters come before these are set back.
+        ptx::bar_sync(begun_barrier, 32 + 128 * C::consumers);
       }
       leave_counters(p.packing, threadIdx.x % 32);
     } else {

@@ -12,8 +12,8 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
-// 64 rows of K or V. Problems of up to so many are packed in small tickets, which cost more and are done sooner.
-constexpr int64_t small_rows = 1024;
+// Tickets that a thread block's consumers pack at most before they begin.
+constexpr int64_t most_first_tickets = 4;
 
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
@@ -72,10 +72,8 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t visits = plan.schedule == Schedule::linear ? m_tiles : ceil_div(m_tiles, 2);  // of the grid, to a head
   const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
-  const bool small = kv_heads * blocks * (instance.block_n / 32) <= small_rows;
-  w.ticket_groups = small ? 2 : 8;
-  w.consumers_help = small;
-  const int64_t tile_tickets = instance.block_n / 8 / w.ticket_groups, units = 2 * blocks * tile_tickets;  // of a head
+  const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
+  w.first_tickets = static_cast<int32_t>(std::min(most_first_tickets, ceil_div(section * units, int64_t{2} * plan.blocks) * 2));
   while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;
   w.workspace = a.workspace;
   w.kv_heads = static_cast<int32_t>(kv_heads);

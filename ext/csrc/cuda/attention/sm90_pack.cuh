@@ -32,7 +32,7 @@ constexpr int packers = 3;  // warps
 
 constexpr int ticket_counter = 0, done_counter = 1, first_tile_counter = packing_counters;
 
-// Where the rows of a tile are counted, and how many units of 16 rows make it complete.
+// Where the rows of a tile are counted, and how many groups of eight rows make it complete.
 template <typename C>
 __device__ __forceinline__ uint32_t tile_counter(const Packing& w, int kv_head, int block, bool values) {
   if (w.counter_heads > 1) return first_tile_counter + kv_head / w.counter_heads;
@@ -42,10 +42,10 @@ template <typename C>
 __device__ __forceinline__ uint32_t complete_count(const Packing& w, int kv_head, int block, bool values) {
   if (w.counter_heads > 1) {
     const int first = kv_head / w.counter_heads * w.counter_heads;
-    return min(w.counter_heads, w.kv_heads - first) * 2 * w.blocks << w.tile_shift;
+    return min(w.counter_heads, w.kv_heads - first) * 2 * w.blocks * (C::block_n / 8);
   }
   const int first = (2 * block + values) >> w.counter_shift << w.counter_shift;
-  return min(1 << w.counter_shift, 2 * w.blocks - first) << w.tile_shift;
+  return min(1 << w.counter_shift, 2 * w.blocks - first) * (C::block_n / 8);
 }
 
 // A tile's place in the workspace, in chunks of 16 bytes.
@@ -82,13 +82,16 @@ __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout
                         int head, int batch, bool values) {
     const int kv_head = batch * w.batch_heads + head, block = row / C::block_n;
     const uint32_t bit = window.bit_of(kv_head, block, values);
-    while (!(window.complete & bit)) {
+    for (uint32_t tries = 0; !(window.complete & bit); ++tries) {
       const int mine = window.block_of(lane);
       const bool there = mine >= 0 && mine < w.blocks &&
                          (w.tickets == 0 || ptx::load_acquire(w.counters + tile_counter<C>(w, kv_head, mine, lane >= 16)) >=
                                                 complete_count<C>(w, kv_head, mine, lane >= 16));
       window.complete = __ballot_sync(0xffffffffu, there);
       if (!(window.complete & bit)) __nanosleep(20);
+#ifdef CUDA_LLM_OPS_BOUNDED_WAITS
+      if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) CUDA_LLM_OPS_GIVE_UP(static_cast<uint32_t>(kv_head), 2 * block + values);
+#endif
       ptx::fence_proxy_async_global();
       __syncwarp();
     }
@@ -233,7 +236,7 @@ __device__ __forceinline__ unsigned char* generic_of_shared(uint32_t shared) {
   return static_cast<unsigned char*>(__cvta_shared_to_generic(shared));
 }
 
-// A ticket: some of the groups of eight rows of 64 rows of K or V.
+// A ticket: 64 rows of K or V, eight groups of rows that are eight apart.
 struct Ticket {
   Source source;     // the first group's; the next group's rows are one further
   uint32_t to;       // its place, in chunks of the workspace
@@ -249,11 +252,11 @@ __device__ __forceinline__ Ticket read_ticket(const Parameters& p, uint32_t tick
   const bool last = section == w.last_section;
   const uint32_t half = (last ? w.by_last_half : w.by_half).divide(rest);  // half a block of all heads: K or V
   rest -= half * (last ? w.last_half : w.half);
-  const uint32_t head = rest >> w.tile_shift, groups = (rest - (head << w.tile_shift)) * w.ticket_groups;
+  const uint32_t head = rest >> w.tile_shift, rows_before = (rest - (head << w.tile_shift)) * 64;
   const bool values = half % 2;
   const int kv_head = section * w.section + head, block = w.blocks - 1 - half / 2;
   const int batch = w.by_batch.divide(kv_head), in_batch = kv_head - batch * w.batch_heads;
-  const int row = block * C::block_n + groups / 8 * 64 + groups % 8;
+  const int row = block * C::block_n + rows_before;
   const Rows& rows = values ? p.v_rows : p.k_rows;
   Ticket t;
   t.values = values;
@@ -261,16 +264,16 @@ __device__ __forceinline__ Ticket read_ticket(const Parameters& p, uint32_t tick
   t.source.pitch = rows.seq * 2;
   t.source.end = rows.end;
   t.source.valid = p.seq_kv - row;
-  t.to = packed_tile<C>(w, kv_head, block, values) + groups * (8 * (values ? C::v_chunks : C::k_chunks));
+  t.to = packed_tile<C>(w, kv_head, block, values) + rows_before * (values ? C::v_chunks : C::k_chunks);
   t.counter = tile_counter<C>(w, kv_head, block, values);
   return t;
 }
 
-// After a ticket's rows are written.
-__device__ __forceinline__ void announce(const Packing& w, uint32_t counter, int lane) {
+// After so many groups of a tile are written.
+__device__ __forceinline__ void announce(const Packing& w, uint32_t counter, uint32_t groups, int lane) {
   ptx::fence_proxy_async_global();
   __syncwarp();
-  if (lane == 0) ptx::red_release_add(w.counters + counter, 1);
+  if (lane == 0) ptx::red_release_add(w.counters + counter, groups);
 }
 
 __device__ __forceinline__ uint32_t claim_ticket(const Packing& w, int lane) {
@@ -285,43 +288,90 @@ __device__ __forceinline__ uint32_t tickets_of(const Parameters& p, const Tile& 
   return min(w.tickets, (section + 1) * w.section_tickets);
 }
 
-// A consumer warp's work before its first tile: a quarter of its warpgroup's queries, and one ticket (of two groups) where
-// the problem is so small that its beginning is most of it.
-template <typename C>
-__device__ __forceinline__ void pack_first(const Parameters& p, uint32_t queries, const Tile& tile, int first_row,
-                                           int warp, int lane) {
-  const EightRows<C> rows{lane};
-  const Packing& w = p.packing;
-  const uint32_t taken = w.consumers_help ? claim_ticket(w, lane) : 0;
-  const int row = first_row + warp * 2;
-  Source source = {address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row};
-  unsigned char* to = generic_of_shared(queries + warp * 2 * (C::k_chunks * 128));
-  int chunks = C::k_chunks;
-  uint32_t counter = 0;
-#pragma unroll 1
-  for (bool again = w.consumers_help;; again = false) {
-    typename EightRows<C>::Loaded z[2];
-    uint32_t offset[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      rows.load(z[h], source, p.head_dim);
-      offset[h] = static_cast<uint32_t>(source.from) % 16;
-      source.from += static_cast<uint64_t>(source.pitch);
-      --source.valid;
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], p.head_dim, chunks, to + h * (128 * chunks));
-    if (counter != 0) announce(w, counter, lane);
-    if (!again) return;
-    const uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
-    if (ticket >= w.tickets) return;
-    const Ticket t = read_ticket<C>(p, ticket);
-    source = t.source;
-    to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
-    chunks = t.values ? C::v_chunks : C::k_chunks;
-    counter = t.counter;
-  }
+// A thread block's tickets for its consumers to begin with: one addition for all of them.
+__device__ __forceinline__ uint32_t claim_first_tickets(const Packing& w) {
+  return w.tickets > 0 ? atomicAdd(w.counters + ticket_counter, static_cast<uint32_t>(w.first_tickets)) : 0;
 }
+
+// A consumer warp's work before its first tile: two groups of rows at a time, of the tickets from `first_ticket` on those
+// that its warpgroup shares, then a quarter of its warpgroup's queries from `first_row` on.
+template <typename C>
+struct Beginner {
+  const Parameters& p;
+  const Tile& tile;
+  const uint32_t first_ticket, queries;
+  const int group, first_row, warp, lane;  // warpgroup; the warp within it
+
+  struct Work {
+    Source source;  // the first group's; the second's rows are one further
+    unsigned char* to;
+    uint32_t counter;  // of K's or V's tile; of queries 0
+    int chunks;
+  };
+
+  // Groups of a ticket, at step `i`; after the last of these, of the queries.
+  __device__ __forceinline__ Work work_at(int i) const {
+    const Packing& w = p.packing;
+    const uint32_t ticket = first_ticket + 2 * i + group;
+    Work work;
+    if (2 * i < w.first_tickets && ticket < w.tickets) {
+      const Ticket t = read_ticket<C>(p, ticket);
+      work.source = t.source;
+      work.source.from += static_cast<uint64_t>(2 * warp * t.source.pitch);
+      work.source.valid -= 2 * warp;
+      work.chunks = t.values ? C::v_chunks : C::k_chunks;
+      work.to = static_cast<unsigned char*>(w.workspace) + (t.to + 2 * warp * 8 * work.chunks) * uint64_t{16};
+      work.counter = t.counter;
+    } else {
+      const int row = first_row + warp * 2;
+      work.source = {address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row};
+      work.chunks = C::k_chunks;
+      work.to = generic_of_shared(queries + warp * 2 * (C::k_chunks * 128));
+      work.counter = 0;
+    }
+    return work;
+  }
+
+  // Its rows' lines, into L2.
+  __device__ __forceinline__ void prefetch(const Source& source) const {
+    const int row = lane % 8 * 8 + lane / 8 % 2;
+    if (row >= source.valid) return;
+    const uint64_t from = source.from + static_cast<uint64_t>(row * source.pitch);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      ptx::prefetch_l2(reinterpret_cast<const void*>(from + min(lane / 16 * 128 + k * 256, p.head_dim * 2 - 1)));
+    }
+  }
+
+  __device__ __forceinline__ void run() const {
+    const EightRows<C> rows{lane};
+    Work work = work_at(0);
+#pragma unroll 1
+    for (int i = 1;; ++i) {
+      const bool last = work.counter == 0;
+      if (last && !tile.valid) return;
+      typename EightRows<C>::Loaded z[2];
+      uint32_t offset[2];
+      Source source = work.source;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        rows.load(z[h], source, p.head_dim);
+        offset[h] = static_cast<uint32_t>(source.from) % 16;
+        source.from += static_cast<uint64_t>(source.pitch);
+        --source.valid;
+      }
+      const Work now = work;
+      if (!last) {
+        work = work_at(i);
+        if (work.counter != 0 || tile.valid) prefetch(work.source);
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], p.head_dim, now.chunks, now.to + h * (128 * now.chunks));
+      if (last) return;
+      announce(p.packing, now.counter, 2, lane);
+    }
+  }
+};
 
 template <typename C>
 struct Packer {
@@ -428,12 +478,13 @@ struct Packer {
             claimed = position < now;
             if (claimed) taken = claim_ticket(p.packing, lane);
             one = true;
-            groups = p.packing.ticket_groups - 1;
+            groups = 7;
             const Ticket t = read_ticket<C>(p, ticket);
             from = t.source.from;
             to = t.to;
             valid = t.source.valid;
             about = t.counter * 32 + t.values * 16;
+            prefetch(t.source);
           }
         }
       }
@@ -448,7 +499,7 @@ struct Packer {
         __syncwarp();
         pack(other(buffer), arriving_about % 16, arriving_about & 16 ? C::v_chunks : C::k_chunks,
              static_cast<unsigned char*>(p.packing.workspace) + arriving_to * uint64_t{16});
-        if (arriving_about >= 32) announce(p.packing, arriving_about / 32, lane);
+        if (arriving_about >= 32) announce(p.packing, arriving_about / 32, 8, lane);
       } else if (!one) {
         if (more ? position >= now && queries_free() : position >= p.packing.tickets) return;
         __nanosleep(100);
@@ -460,6 +511,19 @@ struct Packer {
   }
 
   __device__ __forceinline__ uint32_t other(uint32_t buffer) const { return 2 * raw + C::raw_bytes - buffer; }
+
+  // The lines of 64 rows, into L2: the copies that follow one another wait for it alone.
+  __device__ __forceinline__ void prefetch(const Source& source) const {
+#pragma unroll
+    for (int row = lane; row < lane + 64; row += 32) {
+      if (row >= source.valid) continue;
+      const uint64_t from = source.from + static_cast<uint64_t>(row * source.pitch);
+#pragma unroll
+      for (int at = 0; at < C::v_chunks * 16; at += 128) {
+        ptx::prefetch_l2(reinterpret_cast<const void*>(from + min(at, p.head_dim * 2 - 1)));
+      }
+    }
+  }
 
   // Starts the copy of eight rows' raw chunks; of rows that there are not, zeros.
   __device__ __forceinline__ void fetch(const Source& source, uint32_t buffer) const {
