@@ -201,7 +201,7 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
       if (direct) {
         // As the consumers do it, of whom each warp has two groups.
         of_all_lanes([&](int lane) {
-          const EightRows<C> rows{lane};
+          const EightRows<C> rows(lane, head_dim);
           const Tile tile{};
           const Beginner<C> beginner{p, tile, ticket / 2 * 2, 0, static_cast<int>(ticket % 2), 0, g / 2, lane};
           auto work = beginner.work_at(0);
@@ -210,13 +210,16 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
           work.source.valid -= g % 2;
           typename EightRows<C>::Loaded z;
           rows.load(z, work.source, head_dim);
-          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, head_dim, work.chunks, work.to + g % 2 * (128 * work.chunks));
+          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, work.chunks, work.to + g % 2 * (128 * work.chunks));
         });
       } else {
         std::memset(memory, 0xEE, sizeof(memory));
         of_all_lanes([&](int lane) {
           threadIdx.x = static_cast<unsigned>(lane);
-          Packer<C>(p, shared, 0).fetch(t.source, base);
+          const Packer<C> packer(p, shared, 0);
+          // As a ticket is fetched, and as queries are.
+          const bool inside = (seq + head_dim) % 2 ? packer.inside(t.source, 8 - g) : packer.inside(t.source, 1);
+          packer.fetch(packer.place_in(t.source), inside, t.source.end, t.source.valid, base);
         });
         for (unsigned lane = 0; lane < 32; ++lane) {
           threadIdx.x = lane;

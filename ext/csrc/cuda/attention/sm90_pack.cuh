@@ -137,6 +137,18 @@ struct EightRows {
   static constexpr int steps = (C::k_chunks + 3) / 4;
   static constexpr int whole_steps = C::least_head_dim / 32;  // of chunks that are inside of every row
   const int lane;
+  // Of the steps past these: what is past the row's end is another row's; zeros in its stead, also because 0 times NaN
+  // is NaN.
+  uint32_t mask[steps - whole_steps][4];
+
+  __device__ __forceinline__ EightRows(int warp_lane, int head_dim) : lane(warp_lane) {
+#pragma unroll
+    for (int k = 0; k < steps - whole_steps; ++k) {
+      const int left = head_dim - (first_chunk() + 4 * (whole_steps + k)) * 8;  // elements
+#pragma unroll
+      for (int j = 0; j < 4; ++j) mask[k][j] = left <= 2 * j ? 0u : left == 2 * j + 1 ? 0xffffu : 0xffffffffu;
+    }
+  }
 
   __device__ __forceinline__ int row() const { return lane % 8; }
   __device__ __forceinline__ int first_chunk() const { return lane / 8; }
@@ -144,20 +156,19 @@ struct EightRows {
   // low(k), high(k): this lane's k-th chunk as it lies in memory from a multiple of 16 bytes on, and the next; `offset`
   // bytes of a row's first are not the row's. `to`: the tile's core matrices of these rows.
   template <typename Low, typename High>
-  __device__ __forceinline__ void shift(const Low& low, const High& high, uint32_t offset, int head_dim, int chunks,
-                                        unsigned char* to) const {
+  __device__ __forceinline__ void shift(const Low& low, const High& high, uint32_t offset, int chunks, unsigned char* to) const {
     const uint32_t bits = (offset & 2) * 8;
     unsigned char* const mine = to + lane * 16;
     switch (offset / 4) {
-      case 0: shift_words<0>(low, high, bits, head_dim, chunks, mine); break;
-      case 1: shift_words<1>(low, high, bits, head_dim, chunks, mine); break;
-      case 2: shift_words<2>(low, high, bits, head_dim, chunks, mine); break;
-      default: shift_words<3>(low, high, bits, head_dim, chunks, mine); break;
+      case 0: shift_words<0>(low, high, bits, chunks, mine); break;
+      case 1: shift_words<1>(low, high, bits, chunks, mine); break;
+      case 2: shift_words<2>(low, high, bits, chunks, mine); break;
+      default: shift_words<3>(low, high, bits, chunks, mine); break;
     }
   }
 
   template <int Words, typename Low, typename High>
-  __device__ __forceinline__ void shift_words(const Low& low, const High& high, uint32_t bits, int head_dim, int chunks,
+  __device__ __forceinline__ void shift_words(const Low& low, const High& high, uint32_t bits, int chunks,
                                               unsigned char* mine) const {
 #pragma unroll
     for (int k = 0; k < steps; ++k) {
@@ -169,10 +180,8 @@ struct EightRows {
 #pragma unroll
       for (int j = 0; j < 4; ++j) x[j] = __funnelshift_r(z[j + Words], z[j + Words + 1], bits);
       if (k >= whole_steps) {
-        // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
-        const int left = head_dim - chunk * 8;  // elements
 #pragma unroll
-        for (int j = 0; j < 4; ++j) x[j] &= left <= 2 * j ? 0u : left == 2 * j + 1 ? 0xffffu : 0xffffffffu;
+        for (int j = 0; j < 4; ++j) x[j] &= mask[k >= whole_steps ? k - whole_steps : 0][j];
       }
       *reinterpret_cast<uint4*>(mine + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
     }
@@ -221,9 +230,8 @@ struct EightRows {
     }
     return x;
   }
-  __device__ __forceinline__ void shift(const Loaded& z, uint32_t offset, int head_dim, int chunks,
-                                        unsigned char* to) const {
-    shift([&](int k) { return z.low[k]; }, [&](int k) { return z.high[k]; }, offset, head_dim, chunks, to);
+  __device__ __forceinline__ void shift(const Loaded& z, uint32_t offset, int chunks, unsigned char* to) const {
+    shift([&](int k) { return z.low[k]; }, [&](int k) { return z.high[k]; }, offset, chunks, to);
   }
 };
 
@@ -344,7 +352,7 @@ struct Beginner {
   }
 
   __device__ __forceinline__ void run() const {
-    const EightRows<C> rows{lane};
+    const EightRows<C> rows(lane, p.head_dim);
     Work work = work_at(0);
 #pragma unroll 1
     for (int i = 1;; ++i) {
@@ -366,7 +374,7 @@ struct Beginner {
         if (work.counter != 0 || tile.valid) prefetch(work.source);
       }
 #pragma unroll
-      for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], p.head_dim, now.chunks, now.to + h * (128 * now.chunks));
+      for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], now.chunks, now.to + h * (128 * now.chunks));
       if (last) return;
       announce(p.packing, now.counter, 2, lane);
     }
@@ -380,6 +388,7 @@ struct Packer {
   const Parameters& p;
   const Layout<C>& shared;
   const int lane;
+  const EightRows<C> rows;
   const uint32_t raw;
   int i = 0;                   // the walk through this block's tiles
   int count = -1;              // tiles before this one
@@ -390,7 +399,7 @@ struct Packer {
   bool claimed;
 
   __device__ __forceinline__ Packer(const Parameters& parameters, const Layout<C>& layout, int packer)
-      : p(parameters), shared(layout), lane(threadIdx.x % 32), raw(layout.raw + packer * 2 * C::raw_bytes) {}
+      : p(parameters), shared(layout), lane(threadIdx.x % 32), rows(lane, p.head_dim), raw(layout.raw + packer * 2 * C::raw_bytes) {}
 
   __device__ __forceinline__ void run() {
     claimed = p.packing.tickets > 0;
@@ -415,9 +424,10 @@ struct Packer {
     soon = more ? tickets_of<C>(p, tile) : p.packing.tickets;
   }
 
+  // Of the use of that slot before this tile's.
+  __device__ __forceinline__ uint32_t queries_parity() const { return count / C::q_slots & 1 ^ 1; }
   __device__ __forceinline__ bool queries_free() const {
-    const uint32_t use = count / C::q_slots;
-    return __all_sync(0xffffffffu, ptx::mbarrier_test_wait(shared.q_empty(count % C::q_slots), use & 1 ^ 1));
+    return __all_sync(0xffffffffu, ptx::mbarrier_test_wait(shared.q_empty(count % C::q_slots), queries_parity()));
   }
 
   // The next tile's queries, into shared memory that is free.
@@ -431,12 +441,16 @@ struct Packer {
       return Source{start + static_cast<uint64_t>(row * p.q_rows.seq * 2), p.q_rows.seq * 2, p.q_rows.end,
                     p.seq_q - first_row - row};
     };
+    const auto start_copy = [&](int group, uint32_t buffer) {
+      const Source from = source(group);
+      fetch(place_in(from), inside(from, 1), from.end, from.valid, buffer);
+    };
     uint32_t buffer = raw;
-    fetch(source(warp), buffer);
+    start_copy(warp, buffer);
     for (int group = warp; group < q_groups; group += packers) {
       const uint32_t offset = static_cast<uint32_t>(source(group).from) % 16;
       if (group + packers < q_groups) {
-        fetch(source(group + packers), other(buffer));
+        start_copy(group + packers, other(buffer));
         ptx::cp_async_wait_group<1>();
       } else {
         ptx::cp_async_wait_group<0>();
@@ -453,9 +467,10 @@ struct Packer {
 
   // Tickets until the next tile's queries can be packed; where there is no next tile, all that are left.
   __device__ __forceinline__ void pack_tickets() {
-    uint64_t from = 0;
+    uint64_t place = 0;                // of this lane, in the group of the ticket at hand
     uint32_t to = 0, arriving_to = 0;  // 16-byte chunks of the workspace
     int valid = 0, groups = 0;         // groups of the ticket that are left
+    bool whole = false;                // no row of it needs to be looked at
     // A tile's counter * 32 (while a ticket's last group does not arrive 0), + 16 for V, + how far its rows are past a
     // multiple of 16.
     uint32_t about = 0, arriving_about = 0;
@@ -463,7 +478,7 @@ struct Packer {
     for (uint32_t buffer = raw;; buffer = other(buffer)) {
       bool one = groups > 0;
       if (one) {
-        from += static_cast<uint64_t>((about & 16 ? p.v_rows.seq : p.k_rows.seq) * 2);
+        place += static_cast<uint64_t>((about & 16 ? p.v_rows.seq : p.k_rows.seq) * 2);
         to += 8 * (about & 16 ? C::v_chunks : C::k_chunks);
         --valid;
         --groups;
@@ -480,7 +495,8 @@ struct Packer {
             one = true;
             groups = 7;
             const Ticket t = read_ticket<C>(p, ticket);
-            from = t.source.from;
+            place = place_in(t.source);
+            whole = inside(t.source, 8);
             to = t.to;
             valid = t.source.valid;
             about = t.counter * 32 + t.values * 16;
@@ -488,8 +504,7 @@ struct Packer {
           }
         }
       }
-      const bool values = about & 16;
-      if (one) fetch({from, (values ? p.v_rows.seq : p.k_rows.seq) * 2, values ? p.v_rows.end : p.k_rows.end, valid}, buffer);
+      if (one) fetch(place, whole, about & 16 ? p.v_rows.end : p.k_rows.end, valid, buffer);
       if (busy) {
         if (one) {
           ptx::cp_async_wait_group<1>();
@@ -501,12 +516,14 @@ struct Packer {
              static_cast<unsigned char*>(p.packing.workspace) + arriving_to * uint64_t{16});
         if (arriving_about >= 32) announce(p.packing, arriving_about / 32, 8, lane);
       } else if (!one) {
-        if (more ? position >= now && queries_free() : position >= p.packing.tickets) return;
-        __nanosleep(100);
+        // Nothing is left to take, now at least.
+        if (more) ptx::mbarrier_wait(shared.q_empty(count % C::q_slots), queries_parity());
+        __syncwarp();
+        return;
       }
       busy = one;
       arriving_to = to;
-      arriving_about = (groups > 0 ? about & 16 : about) + static_cast<uint32_t>(from) % 16;
+      arriving_about = (groups > 0 ? about & 16 : about) + static_cast<uint32_t>(place) % 16;
     }
   }
 
@@ -525,16 +542,22 @@ struct Packer {
     }
   }
 
+  // Where this lane's chunks of a group begin, before it is rounded down to a multiple of 16.
+  __device__ __forceinline__ uint64_t place_in(const Source& source) const {
+    return source.from + static_cast<uint64_t>(lane / 4 * 8 * source.pitch) + lane % 4 * 16;
+  }
+  // Whether the copies of so many groups, each one row further, stay inside of the tensor and of rows that there are.
+  __device__ __forceinline__ bool inside(const Source& source, int groups) const {
+    const uint64_t last = source.from + static_cast<uint64_t>((55 + groups) * source.pitch);
+    return source.valid >= 55 + groups + 1 && max(source.from, last) + C::raw_chunks * 16 <= source.end;
+  }
+
   // Starts the copy of eight rows' raw chunks; of rows that there are not, zeros.
-  __device__ __forceinline__ void fetch(const Source& source, uint32_t buffer) const {
-    const int row = lane / 4;
-    const uint32_t offset = static_cast<uint32_t>(source.from) % 16;
-    const int bytes = offset + p.head_dim * 2;
-    const uint64_t at = source.from - offset + static_cast<uint64_t>(row * 8 * source.pitch) + lane % 4 * 16;
-    const uint32_t to = buffer + row * C::raw_pitch + lane % 4 * 16;
-    // What the tensor has of it: its last chunk may reach past its end.
-    const int there = row * 8 < source.valid ? static_cast<int>(min(source.end - at, uint64_t{4096})) : 0;
-    if (__all_sync(0xffffffffu, there >= C::raw_chunks * 16)) {
+  __device__ __forceinline__ void fetch(uint64_t place, bool whole, uint64_t end, int valid, uint32_t buffer) const {
+    const int bytes = static_cast<uint32_t>(place) % 16 + p.head_dim * 2;
+    const uint64_t at = place & ~uint64_t{15};
+    const uint32_t to = buffer + lane / 4 * C::raw_pitch + lane % 4 * 16;
+    if (whole) {
 #pragma unroll
       for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
         if (k < EightRows<C>::whole_steps || (lane % 4 + 4 * k) * 16 < bytes) {
@@ -542,11 +565,11 @@ struct Packer {
         }
       }
     } else {
-#pragma unroll
-      for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
-        if ((lane % 4 + 4 * k) * 16 < bytes) {
-          ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), max(min(there - k * 64, 16), 0));
-        }
+      // What the tensor has of it: its last chunk may reach past its end.
+      const int there = lane / 4 * 8 < valid && at < end ? static_cast<int>(min(end - at, uint64_t{4096})) : 0;
+#pragma unroll 1
+      for (int k = 0; (lane % 4 + 4 * k) * 16 < bytes; ++k) {
+        ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), max(min(there - k * 64, 16), 0));
       }
     }
     ptx::cp_async_commit_group();
@@ -554,11 +577,10 @@ struct Packer {
 
   // Shifts what has arrived to its place. Then the buffer may be overwritten.
   __device__ __forceinline__ void pack(uint32_t buffer, uint32_t offset, int chunks, unsigned char* to) const {
-    const EightRows<C> rows{lane};
     const uint32_t from = buffer + rows.row() * C::raw_pitch + rows.first_chunk() * 16;
     const auto low = [&](int k) { return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 64)); };
     const auto high = [&](int k) { return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 64 + 16)); };
-    rows.shift(low, high, offset, p.head_dim, chunks, to);
+    rows.shift(low, high, offset, chunks, to);
     __syncwarp();
   }
 };
