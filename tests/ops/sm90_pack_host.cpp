@@ -39,6 +39,9 @@ void* __cvta_shared_to_generic(uint32_t shared) { return memory + (shared - base
 uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t bits) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> bits);
 }
+uint32_t __funnelshift_lc(uint32_t low, uint32_t high, uint32_t bits) {
+  return bits >= 32 ? low : static_cast<uint32_t>((uint64_t{high} << 32 | low) << bits >> 32);
+}
 uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 template <typename T>
 T min(T a, T b) { return b < a ? b : a; }
@@ -201,16 +204,14 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
       if (direct) {
         // As the consumers do it, of whom each warp has two groups.
         of_all_lanes([&](int lane) {
-          const EightRows<C> rows(lane, head_dim);
+          const EightRows<C> rows{lane, head_dim};
           const Tile tile{};
-          const Beginner<C> beginner{p, tile, ticket / 2 * 2, 0, static_cast<int>(ticket % 2), 0, g / 2, lane};
-          auto work = beginner.work_at(0);
+          const Beginner<C> beginner{p, tile, 0, 0, 0, 0, 0, lane};
+          const auto work = beginner.of_ticket(ticket, g);
           if (work.counter != t.counter) fault("%d tickets of another tile\n", 1);
-          work.source.from += g % 2 * work.source.pitch;
-          work.source.valid -= g % 2;
           typename EightRows<C>::Loaded z;
-          rows.load(z, work.source, head_dim);
-          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, work.chunks, work.to + g % 2 * (128 * work.chunks));
+          rows.load(z, work.source);
+          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, work.chunks, work.to);
         });
       } else {
         std::memset(memory, 0xEE, sizeof(memory));
@@ -219,7 +220,7 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
           const Packer<C> packer(p, shared, 0);
           // As a ticket is fetched, and as queries are.
           const bool inside = (seq + head_dim) % 2 ? packer.inside(t.source, 8 - g) : packer.inside(t.source, 1);
-          packer.fetch(packer.place_in(t.source), inside, t.source.end, t.source.valid, base);
+          packer.fetch(packer.place_in(t.source), t.source.end, inside ? packer.whole : min(t.source.valid, 64), base);
         });
         for (unsigned lane = 0; lane < 32; ++lane) {
           threadIdx.x = lane;

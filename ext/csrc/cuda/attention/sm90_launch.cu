@@ -12,8 +12,8 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
-// Tickets that a thread block's consumers pack at most before they begin.
-constexpr int64_t most_first_tickets = 4;
+// A problem of up to so many tickets a thread block has its consumers pack more of them before they begin.
+constexpr int64_t small_tickets = 4;
 
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
@@ -44,6 +44,12 @@ Rows rows_of(const void* pointer, const AttentionArguments& a, int seq, int head
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Of a packing instance's workspace: the tiles, and counters behind them.
+size_t tile_bytes(const Instance& instance, const AttentionArguments& a) {
+  return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
+}
+constexpr size_t counter_bytes = decode::kCounters * sizeof(uint32_t);
+
 const char* launch_clusters(const attention::Kernel& kernel, int cluster, dim3 blocks, void** arguments,
                             cudaStream_t stream) {
   cudaLaunchAttribute attribute{};
@@ -73,7 +79,7 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
   const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
-  w.first_tickets = static_cast<int32_t>(std::min(most_first_tickets, ceil_div(section * units, int64_t{2} * plan.blocks) * 2));
+  w.first_tickets = kv_heads * units <= small_tickets * plan.blocks ? 4 : 2;
   while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;
   w.workspace = a.workspace;
   w.kv_heads = static_cast<int32_t>(kv_heads);
@@ -104,8 +110,12 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   w.used_counters = static_cast<int32_t>(packing_counters + used);
   cudaError_t error = cudaSuccess;
   w.counters = decode::counters_for(stream, &error);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
-  return w.counters == nullptr ? "no counters left for the attention kernel of packed tiles" : nullptr;
+  if (error == cudaSuccess && w.counters == nullptr) {
+    // There is a set for each of some hundred captures and streams: after those, counters behind the tiles, set to zero.
+    w.counters = reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(a.workspace) + tile_bytes(instance, a));
+    error = cudaMemsetAsync(w.counters, 0, counter_bytes, stream);
+  }
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
 }  // namespace
@@ -188,7 +198,7 @@ bool packable(const Instance& instance, const AttentionArguments& a) {
 }
 
 size_t workspace_bytes(const Instance& instance, const AttentionArguments& a) {
-  return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
+  return tile_bytes(instance, a) + counter_bytes;
 }
 
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {

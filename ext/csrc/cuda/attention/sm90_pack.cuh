@@ -136,19 +136,7 @@ template <typename C>
 struct EightRows {
   static constexpr int steps = (C::k_chunks + 3) / 4;
   static constexpr int whole_steps = C::least_head_dim / 32;  // of chunks that are inside of every row
-  const int lane;
-  // Of the steps past these: what is past the row's end is another row's; zeros in its stead, also because 0 times NaN
-  // is NaN.
-  uint32_t mask[steps - whole_steps][4];
-
-  __device__ __forceinline__ EightRows(int warp_lane, int head_dim) : lane(warp_lane) {
-#pragma unroll
-    for (int k = 0; k < steps - whole_steps; ++k) {
-      const int left = head_dim - (first_chunk() + 4 * (whole_steps + k)) * 8;  // elements
-#pragma unroll
-      for (int j = 0; j < 4; ++j) mask[k][j] = left <= 2 * j ? 0u : left == 2 * j + 1 ? 0xffffu : 0xffffffffu;
-    }
-  }
+  const int lane, head_dim;
 
   __device__ __forceinline__ int row() const { return lane % 8; }
   __device__ __forceinline__ int first_chunk() const { return lane / 8; }
@@ -180,8 +168,10 @@ struct EightRows {
 #pragma unroll
       for (int j = 0; j < 4; ++j) x[j] = __funnelshift_r(z[j + Words], z[j + Words + 1], bits);
       if (k >= whole_steps) {
+        // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
+        const int left = (head_dim - chunk * 8) * 16;  // bits
 #pragma unroll
-        for (int j = 0; j < 4; ++j) x[j] &= mask[k >= whole_steps ? k - whole_steps : 0][j];
+        for (int j = 0; j < 4; ++j) x[j] &= __funnelshift_lc(~0u, 0, max(left - 32 * j, 0));
       }
       *reinterpret_cast<uint4*>(mine + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
     }
@@ -191,11 +181,11 @@ struct EightRows {
   struct Loaded {
     uint4 low[steps], high[steps];
   };
-  __device__ __forceinline__ void load(Loaded& z, const Source& source, int head_dim) const {
+  __device__ __forceinline__ void load(Loaded& z, const Source& source) const {
     const uint64_t from = source.from + static_cast<uint64_t>(row() * 8 * source.pitch);
     const uint64_t first = (from & ~uint64_t{15}) + first_chunk() * 16;
     const bool valid = row() * 8 < source.valid;
-    if (__all_sync(0xffffffffu, valid && first + (64 * steps + 16) <= source.end)) {
+    if (__builtin_expect(__all_sync(0xffffffffu, valid && first + (64 * steps + 16) <= source.end), true)) {
 #pragma unroll
       for (int k = 0; k < steps; ++k) {
         z.low[k] = __ldg(reinterpret_cast<const uint4*>(first + k * 64));
@@ -301,8 +291,8 @@ __device__ __forceinline__ uint32_t claim_first_tickets(const Packing& w) {
   return w.tickets > 0 ? atomicAdd(w.counters + ticket_counter, static_cast<uint32_t>(w.first_tickets)) : 0;
 }
 
-// A consumer warp's work before its first tile: two groups of rows at a time, of the tickets from `first_ticket` on those
-// that its warpgroup shares, then a quarter of its warpgroup's queries from `first_row` on.
+// What a consumer warp packs before its first tile, two groups of rows at a time: two warps of a warpgroup its queries from
+// `first_row` on, the two others a ticket; then, for a small problem, all four another ticket.
 template <typename C>
 struct Beginner {
   const Parameters& p;
@@ -314,30 +304,26 @@ struct Beginner {
     Source source;  // the first group's; the second's rows are one further
     unsigned char* to;
     uint32_t counter;  // of K's or V's tile; of queries 0
-    int chunks;
+    int chunks;        // 0: there is nothing to do
   };
 
-  // Groups of a ticket, at step `i`; after the last of these, of the queries.
-  __device__ __forceinline__ Work work_at(int i) const {
+  // From this group of the 64 rows on.
+  __device__ __forceinline__ Work of_queries(int begin) const {
+    const int row = first_row + begin;
+    return {{address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row},
+            generic_of_shared(queries + begin * (C::k_chunks * 128)),
+            0,
+            tile.valid ? C::k_chunks : 0};
+  }
+  __device__ __forceinline__ Work of_ticket(uint32_t ticket, int begin) const {
     const Packing& w = p.packing;
-    const uint32_t ticket = first_ticket + 2 * i + group;
-    Work work;
-    if (2 * i < w.first_tickets && ticket < w.tickets) {
-      const Ticket t = read_ticket<C>(p, ticket);
-      work.source = t.source;
-      work.source.from += static_cast<uint64_t>(2 * warp * t.source.pitch);
-      work.source.valid -= 2 * warp;
-      work.chunks = t.values ? C::v_chunks : C::k_chunks;
-      work.to = static_cast<unsigned char*>(w.workspace) + (t.to + 2 * warp * 8 * work.chunks) * uint64_t{16};
-      work.counter = t.counter;
-    } else {
-      const int row = first_row + warp * 2;
-      work.source = {address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row};
-      work.chunks = C::k_chunks;
-      work.to = generic_of_shared(queries + warp * 2 * (C::k_chunks * 128));
-      work.counter = 0;
-    }
-    return work;
+    const Ticket t = read_ticket<C>(p, ticket);
+    const int chunks = t.values ? C::v_chunks : C::k_chunks;
+    return {{t.source.from + static_cast<uint64_t>(begin * t.source.pitch), t.source.pitch, t.source.end,
+             t.source.valid - begin},
+            static_cast<unsigned char*>(w.workspace) + (t.to + begin * 8 * chunks) * uint64_t{16},
+            t.counter,
+            ticket < w.tickets ? chunks : 0};
   }
 
   // Its rows' lines, into L2.
@@ -352,31 +338,36 @@ struct Beginner {
   }
 
   __device__ __forceinline__ void run() const {
-    const EightRows<C> rows(lane, p.head_dim);
-    Work work = work_at(0);
+    const EightRows<C> rows{lane, p.head_dim};
+    const int steps = p.packing.first_tickets > 2 ? 3 : 2;
+    Work work = warp < 2 ? of_queries(warp * 4) : of_ticket(first_ticket + group, warp * 4 - 8);
 #pragma unroll 1
-    for (int i = 1;; ++i) {
-      const bool last = work.counter == 0;
-      if (last && !tile.valid) return;
+    for (int i = 0; i < steps; ++i) {
       typename EightRows<C>::Loaded z[2];
       uint32_t offset[2];
       Source source = work.source;
+      if (work.chunks > 0) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        rows.load(z[h], source, p.head_dim);
-        offset[h] = static_cast<uint32_t>(source.from) % 16;
-        source.from += static_cast<uint64_t>(source.pitch);
-        --source.valid;
+        for (int h = 0; h < 2; ++h) {
+          rows.load(z[h], source);
+          offset[h] = static_cast<uint32_t>(source.from) % 16;
+          source.from += static_cast<uint64_t>(source.pitch);
+          --source.valid;
+        }
       }
       const Work now = work;
-      if (!last) {
-        work = work_at(i);
-        if (work.counter != 0 || tile.valid) prefetch(work.source);
+      if (i == 0) {
+        work.source = source;
+        work.to += 2 * 128 * work.chunks;
+      } else if (i + 1 < steps) {
+        work = of_ticket(first_ticket + 2 + group, warp * 2);
       }
+      if (work.chunks > 0 && i + 1 < steps) prefetch(work.source);
+      if (now.chunks > 0) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], now.chunks, now.to + h * (128 * now.chunks));
-      if (last) return;
-      announce(p.packing, now.counter, 2, lane);
+        for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], now.chunks, now.to + h * (128 * now.chunks));
+        if (now.counter != 0 && i > 0) announce(p.packing, now.counter, i == 1 ? 4 : 2, lane);
+      }
     }
   }
 };
@@ -384,44 +375,44 @@ struct Beginner {
 template <typename C>
 struct Packer {
   static constexpr int q_groups = C::block_m / 8;
+  static constexpr int whole = 256;
+  static constexpr uint32_t none = ~0u;
 
   const Parameters& p;
   const Layout<C>& shared;
   const int lane;
-  const EightRows<C> rows;
   const uint32_t raw;
-  int i = 0;                   // the walk through this block's tiles
+  int i = 0;                   // the walk through this block's tiles: the queries of tile i - 1 are the next; 0 at its end
   int count = -1;              // tiles before this one
-  bool more = true;            // whether there is a tile i - 1, whose queries are the next to be packed
-  uint32_t now = 0, soon = 0;  // the tickets that the tile before it needs, and that it needs
+  uint32_t limit = 0;          // the tickets that it needs; all, where there is none
   uint32_t position = 0;       // all tickets before are taken
-  uint32_t taken;              // in lane 0 the next ticket, if claimed
-  bool claimed;
+  uint32_t taken = none;       // in lane 0 the next ticket, if there is one
 
   __device__ __forceinline__ Packer(const Parameters& parameters, const Layout<C>& layout, int packer)
-      : p(parameters), shared(layout), lane(threadIdx.x % 32), rows(lane, p.head_dim), raw(layout.raw + packer * 2 * C::raw_bytes) {}
-
-  __device__ __forceinline__ void run() {
-    claimed = p.packing.tickets > 0;
-    if (claimed) taken = claim_ticket(p.packing, lane);
-    next_tile();  // its queries are the consumers' work
-    for (;;) {
-      next_tile();
-      pack_tickets();
-      if (!more) return;
-      pack_tile_queries();
-    }
-  }
+      : p(parameters), shared(layout), lane(threadIdx.x % 32), raw(layout.raw + packer * 2 * C::raw_bytes) {}
 
   __device__ __forceinline__ void next_tile() {
     Tile tile;
     do {
       tile = tile_at<C::cluster>(p, i++);
     } while (tile.valid && tile.m < 0);
-    more = tile.valid;
     ++count;
-    now = soon;
-    soon = more ? tickets_of<C>(p, tile) : p.packing.tickets;
+    limit = tile.valid ? tickets_of<C>(p, tile) : p.packing.tickets;
+    if (!tile.valid) i = 0;
+    if (tile.valid && count > 0) prefetch_queries(tile);
+  }
+
+  // This warp's rows of queries, which are wanted soon after there is room for them, into L2.
+  __device__ __forceinline__ void prefetch_queries(const Tile& tile) const {
+    const int warp = ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1), first_row = tile.m * C::block_m;
+    const uint64_t start = address_of(p.q_rows, tile.batch, tile.head, first_row);
+#pragma unroll 1
+    for (int group = warp; group < q_groups; group += packers) {
+      const int row = group / 8 * 64 + group % 8 + lane / 4 * 8;
+      if (first_row + row >= p.seq_q) continue;
+      const uint64_t from = start + static_cast<uint64_t>(row * p.q_rows.seq * 2);
+      ptx::prefetch_l2(reinterpret_cast<const void*>(from + min(lane % 4 * 128, p.head_dim * 2 - 1)));
+    }
   }
 
   // Of the use of that slot before this tile's.
@@ -435,20 +426,19 @@ struct Packer {
     const Tile tile = tile_at<C::cluster>(p, ptx::opaque(i) - 1);
     const int slot = count % C::q_slots, first_row = tile.m * C::block_m;
     const int warp = ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1);  // of the packers
-    const uint64_t start = address_of(p.q_rows, tile.batch, tile.head, first_row);
-    const auto source = [&](int group) {
-      const int row = group / 8 * 64 + group % 8;
-      return Source{start + static_cast<uint64_t>(row * p.q_rows.seq * 2), p.q_rows.seq * 2, p.q_rows.end,
-                    p.seq_q - first_row - row};
-    };
+    const Source rows{address_of(p.q_rows, tile.batch, tile.head, first_row), p.q_rows.seq * 2, p.q_rows.end,
+                      p.seq_q - first_row};
+    const uint64_t place = place_in(rows);
+    const bool all_whole = inside(rows, C::block_m - 56);
+    const auto row_of = [](int group) { return group / 8 * 64 + group % 8; };
     const auto start_copy = [&](int group, uint32_t buffer) {
-      const Source from = source(group);
-      fetch(place_in(from), inside(from, 1), from.end, from.valid, buffer);
+      fetch(place + static_cast<uint64_t>(row_of(group) * (p.q_rows.seq * 2)), p.q_rows.end,
+            all_whole ? whole : min(p.seq_q - first_row - row_of(group), 64), buffer);
     };
     uint32_t buffer = raw;
     start_copy(warp, buffer);
     for (int group = warp; group < q_groups; group += packers) {
-      const uint32_t offset = static_cast<uint32_t>(source(group).from) % 16;
+      const uint32_t offset = static_cast<uint32_t>(place + row_of(group) * (p.q_rows.seq * 2)) % 16;
       if (group + packers < q_groups) {
         start_copy(group + packers, other(buffer));
         ptx::cp_async_wait_group<1>();
@@ -465,46 +455,47 @@ struct Packer {
     if (lane == 0) ptx::mbarrier_arrive(shared.q_full(slot));
   }
 
-  // Tickets until the next tile's queries can be packed; where there is no next tile, all that are left.
-  __device__ __forceinline__ void pack_tickets() {
+  // Queries as soon as there is room for them, for consumers may wait for them; else tickets up to what these queries'
+  // tile needs; at the end all that are left.
+  __device__ __forceinline__ void run() {
+    if (p.packing.tickets > 0) taken = claim_ticket(p.packing, lane);
+    next_tile();  // its queries are the consumers' work
+    if (i > 0) next_tile();
     uint64_t place = 0;                // of this lane, in the group of the ticket at hand
     uint32_t to = 0, arriving_to = 0;  // 16-byte chunks of the workspace
-    int valid = 0, groups = 0;         // groups of the ticket that are left
-    bool whole = false;                // no row of it needs to be looked at
-    // A tile's counter * 32 (while a ticket's last group does not arrive 0), + 16 for V, + how far its rows are past a
-    // multiple of 16.
+    int groups = 0;                    // of the ticket, that are left
+    // Of the ticket: its valid rows * 2^20 (`whole` if none needs to be looked at), its tile's counter * 32, + 16 for V. Of
+    // what arrives: the same without rows, without the counter if it is not a ticket's last group, and how far its rows
+    // are past a multiple of 16.
     uint32_t about = 0, arriving_about = 0;
     bool busy = false;
     for (uint32_t buffer = raw;; buffer = other(buffer)) {
-      bool one = groups > 0;
+      const bool queries = i > 0 && queries_free();
+      bool one = !queries && groups > 0;
       if (one) {
         place += static_cast<uint64_t>((about & 16 ? p.v_rows.seq : p.k_rows.seq) * 2);
         to += 8 * (about & 16 ? C::v_chunks : C::k_chunks);
-        --valid;
         --groups;
-      } else {
-        const bool wait = more && position >= now && (position >= soon || queries_free());
-        if (claimed || (!wait && position < p.packing.tickets)) {
-          if (!claimed) taken = claim_ticket(p.packing, lane);
-          const uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
-          claimed = false;
-          position = ticket + 1;
-          if (ticket < p.packing.tickets) {
-            claimed = position < now;
-            if (claimed) taken = claim_ticket(p.packing, lane);
-            one = true;
-            groups = 7;
-            const Ticket t = read_ticket<C>(p, ticket);
-            place = place_in(t.source);
-            whole = inside(t.source, 8);
-            to = t.to;
-            valid = t.source.valid;
-            about = t.counter * 32 + t.values * 16;
-            prefetch(t.source);
-          }
+      } else if (!queries) {
+        uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
+        if (ticket == none && position < limit) {
+          ticket = __shfl_sync(0xffffffffu, claim_ticket(p.packing, lane), 0);
+        }
+        taken = none;
+        if (ticket != none) position = ticket + 1;
+        if (ticket < p.packing.tickets) {
+          if (position < limit) taken = claim_ticket(p.packing, lane);
+          one = true;
+          groups = 7;
+          const Ticket t = read_ticket<C>(p, ticket);
+          place = place_in(t.source);
+          to = t.to;
+          const uint32_t valid = inside(t.source, 8) ? whole : max(min(t.source.valid, 64), 0);
+          about = valid << 20 | t.counter * 32 | t.values * 16;
+          prefetch(t.source);
         }
       }
-      if (one) fetch(place, whole, about & 16 ? p.v_rows.end : p.k_rows.end, valid, buffer);
+      if (one) fetch(place, about & 16 ? p.v_rows.end : p.k_rows.end, (about >> 20) - (7 - groups), buffer);
       if (busy) {
         if (one) {
           ptx::cp_async_wait_group<1>();
@@ -515,15 +506,18 @@ struct Packer {
         pack(other(buffer), arriving_about % 16, arriving_about & 16 ? C::v_chunks : C::k_chunks,
              static_cast<unsigned char*>(p.packing.workspace) + arriving_to * uint64_t{16});
         if (arriving_about >= 32) announce(p.packing, arriving_about / 32, 8, lane);
+      } else if (queries) {
+        pack_tile_queries();
+        next_tile();
       } else if (!one) {
         // Nothing is left to take, now at least.
-        if (more) ptx::mbarrier_wait(shared.q_empty(count % C::q_slots), queries_parity());
+        if (i == 0) return;
+        ptx::mbarrier_wait(shared.q_empty(count % C::q_slots), queries_parity());
         __syncwarp();
-        return;
       }
       busy = one;
       arriving_to = to;
-      arriving_about = (groups > 0 ? about & 16 : about) + static_cast<uint32_t>(place) % 16;
+      arriving_about = (about & (groups > 0 ? 16 : 0xfffff)) + static_cast<uint32_t>(place) % 16;
     }
   }
 
@@ -553,11 +547,11 @@ struct Packer {
   }
 
   // Starts the copy of eight rows' raw chunks; of rows that there are not, zeros.
-  __device__ __forceinline__ void fetch(uint64_t place, bool whole, uint64_t end, int valid, uint32_t buffer) const {
+  __device__ __forceinline__ void fetch(uint64_t place, uint64_t end, int valid, uint32_t buffer) const {
     const int bytes = static_cast<uint32_t>(place) % 16 + p.head_dim * 2;
     const uint64_t at = place & ~uint64_t{15};
     const uint32_t to = buffer + lane / 4 * C::raw_pitch + lane % 4 * 16;
-    if (whole) {
+    if (valid > 64) {
 #pragma unroll
       for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
         if (k < EightRows<C>::whole_steps || (lane % 4 + 4 * k) * 16 < bytes) {
@@ -577,6 +571,7 @@ struct Packer {
 
   // Shifts what has arrived to its place. Then the buffer may be overwritten.
   __device__ __forceinline__ void pack(uint32_t buffer, uint32_t offset, int chunks, unsigned char* to) const {
+    const EightRows<C> rows{lane, p.head_dim};
     const uint32_t from = buffer + rows.row() * C::raw_pitch + rows.first_chunk() * 16;
     const auto low = [&](int k) { return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 64)); };
     const auto high = [&](int k) { return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 64 + 16)); };
