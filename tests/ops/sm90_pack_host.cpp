@@ -102,7 +102,7 @@ struct Tile {
   int m, head, batch;
   bool valid;
 };
-template <int Cluster>
+template <int Cluster, bool Multiply>
 Tile tile_at(const Parameters&, int) { return {}; }
 template <int Stages>
 uint32_t ring_stage(uint32_t) { return 0; }

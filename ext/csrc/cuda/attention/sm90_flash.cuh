@@ -99,15 +99,15 @@ struct Tile {
   bool valid;
 };
 
-// The i-th tile of this block, or of its cluster: then of twice the rows.
-template <int Cluster>
+// The i-th tile of this block, or of its cluster: then of twice the rows. Multiply: p has the reciprocals.
+template <int Cluster, bool Multiply = false>
 __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   const int blocks = gridDim.x / Cluster, block = blockIdx.x / Cluster;
   int m, batch_head;
   bool valid;
   if (p.schedule == Schedule::linear) {
     const int index = i * blocks + block;
-    batch_head = index / p.m_tiles;
+    batch_head = Multiply ? p.by_visits.divide(index) : index / p.m_tiles;
     m = index - batch_head * p.m_tiles;
     valid = batch_head < p.batch_heads;
   } else if (p.schedule == Schedule::snake) {
@@ -125,7 +125,7 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   } else {
     const int pairs = (p.m_tiles + 1) / 2;
     const int index = i / 2 * blocks + block;
-    batch_head = index / pairs;
+    batch_head = Multiply ? p.by_visits.divide(index) : index / pairs;
     const int from_last = index - batch_head * pairs;
     m = i % 2 == 0 ? p.m_tiles - 1 - from_last : from_last;
     valid = batch_head < p.batch_heads;
@@ -134,7 +134,7 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   }
   Tile tile;
   tile.m = m;
-  tile.batch = batch_head / p.heads;
+  tile.batch = Multiply ? p.by_heads.divide(batch_head) : batch_head / p.heads;
   tile.head = batch_head - tile.batch * p.heads;
   tile.valid = valid;
   return tile;
@@ -189,7 +189,7 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
                                      const LoadV& load_v) {
   const int rank = cluster_rank<C>();
   for (int i = 0;; ++i) {
-    const Tile tile = tile_at<C::cluster>(p, i);
+    const Tile tile = tile_at<C::cluster, C::packed>(p, i);
     if (!tile.valid) return;
     if (tile.m < 0) continue;
     const int row = (tile.m * C::cluster + rank) * C::block_m;
@@ -476,7 +476,7 @@ struct Consumer {
     }
     if constexpr (C::packed) begin();
     for (int i = 0;; ++i) {
-      const Tile tile = tile_at<C::cluster>(p, i);
+      const Tile tile = tile_at<C::cluster, C::packed>(p, i);
       if (!tile.valid) {
         if constexpr (C::packed) finish_store();
         return;
@@ -532,7 +532,7 @@ struct Consumer {
 
   // Packs what the first tiles of all blocks need soonest, and its own first queries: no packer could have them sooner.
   __device__ __forceinline__ void begin() {
-    const Tile tile = tile_at<C::cluster>(p, 0);
+    const Tile tile = tile_at<C::cluster, C::packed>(p, 0);
     const uint32_t first_ticket = __float_as_uint(load_shared(shared.first_ticket()));
     const Beginner<C> beginner{p,     tile,  first_ticket, own_queries(), group, tile.m * C::block_m + group * 64,
                                static_cast<int>(threadIdx.x % 128 / 32), lane};

@@ -69,6 +69,7 @@ struct Parameters {
   int32_t seq_q, seq_kv, head_dim;
   int32_t heads, group;                  // query heads; query heads of one kv head
   int32_t m_tiles, batch_heads;          // query tiles of a head; heads of all the batch
+  Division by_heads, by_visits;          // packed: visits are the grid's to a head, m_tiles or as many pairs
   int32_t section;                       // heads of a section of Schedule::snake
   Schedule schedule;
   float scale_log2;                      // scale * log2(e), above 0

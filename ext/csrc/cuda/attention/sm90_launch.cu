@@ -235,6 +235,8 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.group = a.heads / a.kv_heads;
   p.m_tiles = static_cast<int32_t>(ceil_div(a.seq_q, instance.block_m));
   p.batch_heads = a.batch * a.heads;
+  p.by_heads = Division::by(static_cast<uint32_t>(a.heads));
+  p.by_visits = Division::by(static_cast<uint32_t>(plan.schedule == Schedule::pairs ? (p.m_tiles + 1) / 2 : p.m_tiles));
   p.section = plan.section;
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;

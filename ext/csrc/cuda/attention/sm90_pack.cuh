@@ -384,7 +384,7 @@ struct Packer {
   const uint32_t raw;
   int i = 0;                   // the walk through this block's tiles: the queries of tile i - 1 are the next; 0 at its end
   int count = -1;              // tiles before this one
-  uint32_t limit = 0;          // the tickets that it needs; all, where there is none
+  uint32_t now = 0, limit = 0; // the tickets that the tile before it needs, and that it needs; all, where there is none
   uint32_t position = 0;       // all tickets before are taken
   uint32_t taken = none;       // in lane 0 the next ticket, if there is one
 
@@ -394,9 +394,10 @@ struct Packer {
   __device__ __forceinline__ void next_tile() {
     Tile tile;
     do {
-      tile = tile_at<C::cluster>(p, i++);
+      tile = tile_at<C::cluster, true>(p, i++);
     } while (tile.valid && tile.m < 0);
     ++count;
+    now = limit;
     limit = tile.valid ? tickets_of<C>(p, tile) : p.packing.tickets;
     if (!tile.valid) i = 0;
     if (tile.valid && count > 0) prefetch_queries(tile);
@@ -421,9 +422,11 @@ struct Packer {
     return __all_sync(0xffffffffu, ptx::mbarrier_test_wait(shared.q_empty(count % C::q_slots), queries_parity()));
   }
 
+  __device__ __forceinline__ bool queries_next() const { return i > 0 && position >= now && queries_free(); }
+
   // The next tile's queries, into shared memory that is free.
   __device__ __forceinline__ void pack_tile_queries() {
-    const Tile tile = tile_at<C::cluster>(p, ptx::opaque(i) - 1);
+    const Tile tile = tile_at<C::cluster, true>(p, ptx::opaque(i) - 1);
     const int slot = count % C::q_slots, first_row = tile.m * C::block_m;
     const int warp = ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1);  // of the packers
     const Source rows{address_of(p.q_rows, tile.batch, tile.head, first_row), p.q_rows.seq * 2, p.q_rows.end,
@@ -455,8 +458,8 @@ struct Packer {
     if (lane == 0) ptx::mbarrier_arrive(shared.q_full(slot));
   }
 
-  // Queries as soon as there is room for them, for consumers may wait for them; else tickets up to what these queries'
-  // tile needs; at the end all that are left.
+  // What the tile before needs goes first. Then queries as soon as there is room for them, for consumers may wait for
+  // them; else tickets up to what these queries' tile needs; at the end all that are left.
   __device__ __forceinline__ void run() {
     if (p.packing.tickets > 0) taken = claim_ticket(p.packing, lane);
     next_tile();  // its queries are the consumers' work
@@ -470,7 +473,7 @@ struct Packer {
     uint32_t about = 0, arriving_about = 0;
     bool busy = false;
     for (uint32_t buffer = raw;; buffer = other(buffer)) {
-      const bool queries = i > 0 && queries_free();
+      const bool queries = queries_next();
       bool one = !queries && groups > 0;
       if (one) {
         place += static_cast<uint64_t>((about & 16 ? p.v_rows.seq : p.k_rows.seq) * 2);
@@ -516,6 +519,24 @@ struct Packer {
         __syncwarp();
       }
       busy = one;
+      if (one && about >> 20 > 64) {
+        // The rest of a ticket of which no row needs to be looked at: nothing but copies and shifts.
+        const bool values = about & 16;
+        const int64_t pitch = (values ? p.v_rows.seq : p.k_rows.seq) * 2;
+        const int chunks = values ? C::v_chunks : C::k_chunks;
+        uint32_t offset = static_cast<uint32_t>(place) % 16;
+        while (groups > 0 && !queries_next()) {
+          buffer = other(buffer);
+          place += static_cast<uint64_t>(pitch);
+          fetch_whole(place, buffer);
+          ptx::cp_async_wait_group<1>();
+          __syncwarp();
+          pack(other(buffer), offset, chunks, static_cast<unsigned char*>(p.packing.workspace) + to * uint64_t{16});
+          to += 8 * chunks;
+          offset = static_cast<uint32_t>(place) % 16;
+          --groups;
+        }
+      }
       arriving_to = to;
       arriving_about = (about & (groups > 0 ? 16 : 0xfffff)) + static_cast<uint32_t>(place) % 16;
     }
@@ -525,9 +546,8 @@ struct Packer {
 
   // The lines of 64 rows, into L2: the copies that follow one another wait for it alone.
   __device__ __forceinline__ void prefetch(const Source& source) const {
-#pragma unroll
-    for (int row = lane; row < lane + 64; row += 32) {
-      if (row >= source.valid) continue;
+#pragma unroll 1
+    for (int row = lane; row < min(source.valid, 64); row += 32) {
       const uint64_t from = source.from + static_cast<uint64_t>(row * source.pitch);
 #pragma unroll
       for (int at = 0; at < C::v_chunks * 16; at += 128) {
@@ -548,22 +568,30 @@ struct Packer {
 
   // Starts the copy of eight rows' raw chunks; of rows that there are not, zeros.
   __device__ __forceinline__ void fetch(uint64_t place, uint64_t end, int valid, uint32_t buffer) const {
-    const int bytes = static_cast<uint32_t>(place) % 16 + p.head_dim * 2;
-    const uint64_t at = place & ~uint64_t{15};
-    const uint32_t to = buffer + lane / 4 * C::raw_pitch + lane % 4 * 16;
     if (valid > 64) {
-#pragma unroll
-      for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
-        if (k < EightRows<C>::whole_steps || (lane % 4 + 4 * k) * 16 < bytes) {
-          ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64));
-        }
-      }
+      fetch_whole(place, buffer);
     } else {
+      const int bytes = static_cast<uint32_t>(place) % 16 + p.head_dim * 2;
+      const uint64_t at = place & ~uint64_t{15};
+      const uint32_t to = buffer + lane / 4 * C::raw_pitch + lane % 4 * 16;
       // What the tensor has of it: its last chunk may reach past its end.
       const int there = lane / 4 * 8 < valid && at < end ? static_cast<int>(min(end - at, uint64_t{4096})) : 0;
 #pragma unroll 1
       for (int k = 0; (lane % 4 + 4 * k) * 16 < bytes; ++k) {
         ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), max(min(there - k * 64, 16), 0));
+      }
+      ptx::cp_async_commit_group();
+    }
+  }
+  // All of eight rows and of their chunks are there.
+  __device__ __forceinline__ void fetch_whole(uint64_t place, uint32_t buffer) const {
+    const int bytes = static_cast<uint32_t>(place) % 16 + p.head_dim * 2;
+    const uint64_t at = place & ~uint64_t{15};
+    const uint32_t to = buffer + lane / 4 * C::raw_pitch + lane % 4 * 16;
+#pragma unroll
+    for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
+      if (k < EightRows<C>::whole_steps || (lane % 4 + 4 * k) * 16 < bytes) {
+        ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64));
       }
     }
     ptx::cp_async_commit_group();
