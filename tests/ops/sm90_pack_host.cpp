@@ -280,8 +280,8 @@ extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int
   return faults;
 }
 
-// The bits that a walk through tiles asks for: of `heads` heads' blocks from `first` down to 0, each V after the next K.
-extern "C" int look(int count, const int* heads, const int* firsts) {
+// The bits that a walk through tiles asks for: of `heads` heads' blocks from 0 to `last`, each V after the next K.
+extern "C" int look(int count, const int* heads, const int* lasts) {
   faults = 0;
   Window window;
   const auto ask = [&](int head, int block, bool values) {
@@ -296,12 +296,12 @@ extern "C" int look(int count, const int* heads, const int* firsts) {
     if (found != 1) fault("%d lanes look at block %d\n", found, block);
   };
   for (int i = 0; i < count; ++i) {
-    ask(heads[i], firsts[i], false);
-    for (int j = firsts[i] - 1; j >= 0; --j) {
+    ask(heads[i], 0, false);
+    for (int j = 1; j <= lasts[i]; ++j) {
       ask(heads[i], j, false);
-      ask(heads[i], j + 1, true);
+      ask(heads[i], j - 1, true);
     }
-    ask(heads[i], 0, true);
+    ask(heads[i], lasts[i], true);
   }
   return faults;
 }

@@ -59,5 +59,5 @@ def test_the_counters_looked_at_are_those_of_the_tile(host: ctypes.CDLL) -> None
     for _ in range(200):
         count = random.randint(1, 12)
         heads = [random.randint(0, 1) for _ in range(count)]
-        firsts = [random.randint(0, random.choice([3, 17, 60])) for _ in range(count)]
-        assert host.look(count, (ctypes.c_int * count)(*heads), (ctypes.c_int * count)(*firsts)) == 0, (heads, firsts)
+        lasts = [random.randint(0, random.choice([3, 17, 60])) for _ in range(count)]
+        assert host.look(count, (ctypes.c_int * count)(*heads), (ctypes.c_int * count)(*lasts)) == 0, (heads, lasts)

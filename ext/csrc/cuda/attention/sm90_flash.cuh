@@ -1,6 +1,7 @@
 // Flash attention forward on Hopper: a producer warp feeds K and V tiles by TMA through two rings of shared memory;
 // consumer warpgroups of 64 query rows each multiply by wgmma and keep scores, weights and outputs in registers.
-// Blocks are persistent; keys are walked from the last block to the first, so that masks come first.
+// Blocks are persistent; keys are walked from the last block to the first, so that masks come first. Packed tiles are walked
+// from the first to the last: then all tiles of a head begin with the same ones, and few are wanted at the start.
 //
 // Shared memory, tiles in panels of 64 columns (128 bytes, the span of TMA's swizzle) one after another:
 //   Q [warpgroup][panel][64 rows], K [stage][panel][BlockN rows], V the same. A head_dim between multiples of 64 wastes
@@ -195,15 +196,16 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
     const int row = (tile.m * C::cluster + rank) * C::block_m;
     const int blocks = key_blocks<C::block_n>(p, min((tile.m + 1) * (C::block_m * C::cluster), p.seq_q));
     const int kv_head = tile.head / p.group;
-    load_k((blocks - 1) * C::block_n, kv_head, tile.batch);
+    const auto row_of = [&](int j) { return (C::packed ? blocks - 1 - j : j) * C::block_n; };
+    load_k(row_of(blocks - 1), kv_head, tile.batch);
 #pragma unroll
     for (int w = 0; w < C::q_tiles; ++w) load_q(w, row + w * 64, tile.head, tile.batch);
     // Scores run one block ahead of the product with V, so K leads by one.
     for (int j = blocks - 2; j >= 0; --j) {
-      load_k(j * C::block_n, kv_head, tile.batch);
-      load_v((j + 1) * C::block_n, kv_head, tile.batch);
+      load_k(row_of(j), kv_head, tile.batch);
+      load_v(row_of(j + 1), kv_head, tile.batch);
     }
-    load_v(0, kv_head, tile.batch);
+    load_v(row_of(0), kv_head, tile.batch);
   }
 }
 
@@ -277,6 +279,7 @@ struct Consumer {
   RowState state;
   uint32_t q_fragments[C::q_registers ? steps : 1][4];  // of this warpgroup's queries
   uint32_t q_count = 0;  // tiles of queries before this one
+  int tile_last;         // packed: its number of blocks less one
 
   __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, int warp_group)
       : p(parameters), shared(layout), group(warp_group), lane(threadIdx.x % 32) {}
@@ -383,8 +386,9 @@ struct Consumer {
     return warp * 16 + lane / 4 + h * 8;
   }
 
-  // Masks block j where its end lies past what the first row sees.
+  // Masks block j where its end lies past what the first row sees. Packed: the block so far from the last.
   __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row) const {
+    if constexpr (C::packed) j = tile_last - j;
     const int unmasked = p.causal ? min(p.seq_kv, first_row + 1) : p.seq_kv;
     if ((j + 1) * n > unmasked) {
       const int first_key = j * n + lane % 4 * (C::packed ? 16 : 2);
@@ -396,6 +400,7 @@ struct Consumer {
 
   // Blocks j = first, first - step, .. >= 0 of keys, whose ring positions are count, count + step, ..
   __device__ __forceinline__ void attend(int first, uint32_t count, int first_row) {
+    if constexpr (C::packed) tile_last = first;
     Weights a, b;
     {
       float s[n / 2], rescale[2];

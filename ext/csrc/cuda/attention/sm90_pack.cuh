@@ -56,19 +56,19 @@ __device__ __forceinline__ uint32_t packed_tile(const Packing& w, int kv_head, i
 
 // Sixteen blocks of a head whose counters the lanes of a warp have looked at.
 struct Window {
-  int head = -1, top = 0;
-  uint32_t complete = 0;  // bit l: K of block top - l, bit 16 + l: V of it
+  int head = -1, base = 0;
+  uint32_t complete = 0;  // bit l: K of block base + l, bit 16 + l: V of it
 
   // The bit of a tile; the window moves to where it has one.
   __device__ __forceinline__ uint32_t bit_of(int kv_head, int block, bool values) {
-    if (kv_head != head || block > top || top - block > 15) {
+    if (kv_head != head || block < base || block - base > 15) {
       head = kv_head;
-      top = block + 1;  // the V of that block is asked for after this K
+      base = max(block - 1, 0);  // the V of that block is asked for after this K
       complete = 0;
     }
-    return 1u << (top - block + values * 16);
+    return 1u << (block - base + values * 16);
   }
-  __device__ __forceinline__ int block_of(int lane) const { return top - lane % 16; }
+  __device__ __forceinline__ int block_of(int lane) const { return base + lane % 16; }
 };
 
 // One warp's work: whole tiles of K and V from the workspace.
@@ -84,7 +84,7 @@ __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout
     const uint32_t bit = window.bit_of(kv_head, block, values);
     for (uint32_t tries = 0; !(window.complete & bit); ++tries) {
       const int mine = window.block_of(lane);
-      const bool there = mine >= 0 && mine < w.blocks &&
+      const bool there = mine < w.blocks &&
                          (w.tickets == 0 || ptx::load_acquire(w.counters + tile_counter<C>(w, kv_head, mine, lane >= 16)) >=
                                                 complete_count<C>(w, kv_head, mine, lane >= 16));
       window.complete = __ballot_sync(0xffffffffu, there);
@@ -252,7 +252,7 @@ __device__ __forceinline__ Ticket read_ticket(const Parameters& p, uint32_t tick
   rest -= half * (last ? w.last_half : w.half);
   const uint32_t head = rest >> w.tile_shift, rows_before = (rest - (head << w.tile_shift)) * 64;
   const bool values = half % 2;
-  const int kv_head = section * w.section + head, block = w.blocks - 1 - half / 2;
+  const int kv_head = section * w.section + head, block = half / 2;
   const int batch = w.by_batch.divide(kv_head), in_batch = kv_head - batch * w.batch_heads;
   const int row = block * C::block_n + rows_before;
   const Rows& rows = values ? p.v_rows : p.k_rows;
