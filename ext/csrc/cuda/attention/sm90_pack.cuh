@@ -463,7 +463,10 @@ struct Packer {
   __device__ __forceinline__ void run() {
     if (p.packing.tickets > 0) taken = claim_ticket(p.packing, lane);
     next_tile();  // its queries are the consumers' work
-    if (i > 0) next_tile();
+    if (i > 0) {
+      limit /= 2;  // half of what this tile needs comes before the second's queries
+      next_tile();
+    }
     uint64_t place = 0;                // of this lane, in the group of the ticket at hand
     uint32_t to = 0, arriving_to = 0;  // 16-byte chunks of the workspace
     int groups = 0;                    // of the ticket, that are left
@@ -525,7 +528,7 @@ struct Packer {
         const int64_t pitch = (values ? p.v_rows.seq : p.k_rows.seq) * 2;
         const int chunks = values ? C::v_chunks : C::k_chunks;
         uint32_t offset = static_cast<uint32_t>(place) % 16;
-        while (groups > 0 && !queries_next()) {
+        while (groups > 0 && (groups % 2 != 0 || !queries_next())) {
           buffer = other(buffer);
           place += static_cast<uint64_t>(pitch);
           fetch_whole(place, buffer);
