@@ -12,8 +12,8 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
-// A problem of up to so many tickets a thread block has its consumers pack more of them before they begin.
-constexpr int64_t small_tickets = 4;
+// Tickets that a thread block's consumers pack before they begin: all, if they are not more than the first of these.
+constexpr int64_t most_first_tickets = 8, usual_first_tickets = 4;
 
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
@@ -79,7 +79,8 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
   const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
-  w.first_tickets = kv_heads * units <= small_tickets * plan.blocks ? 4 : 2;
+  const int64_t all_tickets = ceil_div(kv_heads * units, int64_t{2} * plan.blocks) * 2;  // a block's share
+  w.first_tickets = static_cast<int32_t>(all_tickets <= most_first_tickets ? all_tickets : usual_first_tickets);
   while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;
   w.workspace = a.workspace;
   w.kv_heads = static_cast<int32_t>(kv_heads);

@@ -292,7 +292,7 @@ __device__ __forceinline__ uint32_t claim_first_tickets(const Packing& w) {
 }
 
 // What a consumer warp packs before its first tile, two groups of rows at a time: two warps of a warpgroup its queries from
-// `first_row` on, the two others a ticket; then, for a small problem, all four another ticket.
+// `first_row` on, the two others a ticket; then all four together more of them, where the problem is small.
 template <typename C>
 struct Beginner {
   const Parameters& p;
@@ -339,7 +339,7 @@ struct Beginner {
 
   __device__ __forceinline__ void run() const {
     const EightRows<C> rows{lane, p.head_dim};
-    const int steps = p.packing.first_tickets > 2 ? 3 : 2;
+    const int steps = 1 + p.packing.first_tickets / 2;
     Work work = warp < 2 ? of_queries(warp * 4) : of_ticket(first_ticket + group, warp * 4 - 8);
 #pragma unroll 1
     for (int i = 0; i < steps; ++i) {
@@ -360,7 +360,7 @@ struct Beginner {
         work.source = source;
         work.to += 2 * 128 * work.chunks;
       } else if (i + 1 < steps) {
-        work = of_ticket(first_ticket + 2 + group, warp * 2);
+        work = of_ticket(first_ticket + 2 * i + group, warp * 2);
       }
       if (work.chunks > 0 && i + 1 < steps) prefetch(work.source);
       if (now.chunks > 0) {
