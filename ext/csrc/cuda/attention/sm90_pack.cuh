@@ -1,19 +1,23 @@
 // Rows that TMA cannot read (it wants multiples of 16 bytes, also within a row), brought to where one bulk copy can read
 // them, by the kernel that uses them.
 //
-//   packers    three warps beside the producing one. They take 16 rows of K or V at a time, by a ticket, in the order in
+//   packers    three warps beside the producing one. They take 64 rows of K or V at a time, by a ticket, in the order in
 //              which tiles are wanted; the raw 16-byte chunks of eight rows come by cp.async, are shifted to their place
 //              and go to a workspace in global memory that holds tiles as shared memory will (below). A counter for each
 //              tile (or a few) says how many of its rows are there. The queries of their block's next tile they put
-//              into shared memory themselves.
+//              into shared memory themselves, between two groups of eight rows if need be: consumers wait for them.
 //   producer   one thread waits for a tile's counter, and brings the tile by one bulk copy
-//   consumers  shift the queries of their block's first tile
+//   consumers  begin with the queries of their block's first tile, and with some tickets that one addition took for the
+//              whole block: at the start nothing else is there for them to do
 //
 // Tiles are core matrices of 8 rows by 16 bytes, without swizzle: [8 rows][chunk][row].
 //
 // Who holds a ticket waits for nothing but its own copies, and the packers of a block take every ticket up to what its
 // own tile needs without waiting for anybody: whatever blocks are resident, they go on. Past that, packers stay within
 // what their block's next tile needs, so that the workspace is still in L2 when it is read.
+//
+// The last warp of all packers and producers sets the counters back. A block's producer is not done before its consumers
+// have packed what they began with.
 // Included by sm90_flash.cuh, whose Layout and walk() it needs.
 #pragma once
 
