@@ -44,7 +44,7 @@ const char* flash_attention(const AttentionArguments& arguments, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   if (!scale_folds(arguments.scale)) return attention::tiled(arguments, on);
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
-  if (sm90::flash_attention_supported(arguments, on)) return sm90::flash_attention(arguments, on);
+  if (sm90::flash_attention_supported(arguments)) return sm90::flash_attention(arguments, on);
 #endif
   return arguments.type == ScalarType::float32 ? attention::flash_simt(arguments, on)
                                                : attention::flash_mma(arguments, on);

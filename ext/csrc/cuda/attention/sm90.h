@@ -13,9 +13,8 @@ namespace cuda_llm_ops::cuda::sm90 {
 // What the Hopper kernel of these arguments wants to work in, 0 for nothing.
 size_t flash_attention_workspace_bytes(const AttentionArguments& arguments);
 
-// Whether the Hopper kernel computes these arguments on `stream` of the current device. Cheap: called before every
-// launch.
-bool flash_attention_supported(const AttentionArguments& arguments, cudaStream_t stream);
+// Whether the Hopper kernel computes these arguments on the current device. Cheap: called before every launch.
+bool flash_attention_supported(const AttentionArguments& arguments);
 
 // As cuda::flash_attention: enqueues on `stream`, nullptr or a static string that says what CUDA refused.
 const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream);

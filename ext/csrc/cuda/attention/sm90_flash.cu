@@ -2,7 +2,6 @@
 // busiest block has the least to do.
 #include <cuda_runtime.h>
 
-#include "../decode/counters.h"
 #include "../device.h"
 #include "sm90.h"
 #include "sm90_instances.h"
@@ -61,11 +60,8 @@ size_t flash_attention_workspace_bytes(const AttentionArguments& arguments) {
   return choice.instance == nullptr ? 0 : flash::workspace_bytes(*choice.instance, arguments);
 }
 
-bool flash_attention_supported(const AttentionArguments& arguments, cudaStream_t stream) {
-  if (!takes(arguments)) return false;
-  if (flash::describable(arguments)) return true;
-  cudaError_t error = cudaSuccess;
-  return arguments.workspace != nullptr && decode::counters_for(stream, &error) != nullptr;
+bool flash_attention_supported(const AttentionArguments& arguments) {
+  return takes(arguments) && (flash::describable(arguments) || arguments.workspace != nullptr);
 }
 
 const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {

@@ -1,6 +1,7 @@
 // Flash attention forward on Hopper: a producer warp feeds K and V tiles by TMA through two rings of shared memory;
 // consumer warpgroups of 64 query rows each multiply by wgmma and keep scores, weights and outputs in registers.
-// Blocks are persistent; keys are walked from the last block to the first, so that masks come first.
+// Blocks are persistent; keys are walked from the last block to the first, so that masks come first. Packed tiles are walked
+// from the first to the last: then all tiles of a head begin with the same ones, and few are wanted at the start.
 //
 // Shared memory, tiles in panels of 64 columns (128 bytes, the span of TMA's swizzle) one after another:
 //   Q [warpgroup][panel][64 rows], K [stage][panel][BlockN rows], V the same. A head_dim between multiples of 64 wastes
@@ -61,13 +62,20 @@ struct Config {
   static constexpr int q_slots = packed && HeadDim < 256 ? 2 : 1;  // tiles of queries
   static constexpr int q_bytes = k_chunks * 64 * 16;               // one warpgroup's
   static constexpr int k_bytes = k_chunks * BlockN * 16, v_bytes = v_chunks * BlockN * 16;  // one stage
+  static constexpr int least_head_dim = !packed          ? 0
+                                        : HeadDim == 64  ? 1
+                                        : HeadDim == 112 ? 97
+                                        : HeadDim == 128 ? 113
+                                        : HeadDim == 136 ? 129
+                                        : HeadDim == 160 ? 137
+                                                         : HeadDim - 31;  // the instance below has those up to it
   static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
   static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
   static constexpr int barriers = 2 * q_tiles + 4 * Stages;
   static constexpr int alignment = packed ? 128 : 1024;
   static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
-                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8;
+                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 + (packed ? 8 : 0);
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
@@ -77,7 +85,8 @@ struct Config {
   static_assert(!summed || (HeadDim == 64 && !split_keys));
   static_assert(!split_keys || (!ping_pong && cluster == 1));
   static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
-  static_assert(!packed || BlockN % 64 == 0);
+  // A tile's outputs leave from where its queries were while the next tile is begun.
+  static_assert(!packed || (BlockN % 64 == 0 && q_slots == 2));
   // Of the registers at launch, a multiple of 8 a thread: setmaxnreg would wait for ever for more.
   static_assert(producer_registers + Consumers * consumer_registers <= 65536 / threads / 8 * 8 * (Consumers + 1));
 };
@@ -85,21 +94,22 @@ struct Config {
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups, and the hand-over when keys are split.
 constexpr uint32_t turn_barrier = 1, combine_full_barrier = 6, combine_empty_barrier = 7;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
+constexpr uint32_t begun_barrier = 10;   // the consumers have packed what they began with
 
 struct Tile {
   int m, head, batch;
   bool valid;
 };
 
-// The i-th tile of this block, or of its cluster: then of twice the rows.
-template <int Cluster>
+// The i-th tile of this block, or of its cluster: then of twice the rows. Multiply: p has the reciprocals.
+template <int Cluster, bool Multiply = false>
 __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   const int blocks = gridDim.x / Cluster, block = blockIdx.x / Cluster;
   int m, batch_head;
   bool valid;
   if (p.schedule == Schedule::linear) {
     const int index = i * blocks + block;
-    batch_head = index / p.m_tiles;
+    batch_head = Multiply ? p.by_visits.divide(index) : index / p.m_tiles;
     m = index - batch_head * p.m_tiles;
     valid = batch_head < p.batch_heads;
   } else if (p.schedule == Schedule::snake) {
@@ -117,7 +127,7 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   } else {
     const int pairs = (p.m_tiles + 1) / 2;
     const int index = i / 2 * blocks + block;
-    batch_head = index / pairs;
+    batch_head = Multiply ? p.by_visits.divide(index) : index / pairs;
     const int from_last = index - batch_head * pairs;
     m = i % 2 == 0 ? p.m_tiles - 1 - from_last : from_last;
     valid = batch_head < p.batch_heads;
@@ -126,7 +136,7 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   }
   Tile tile;
   tile.m = m;
-  tile.batch = batch_head / p.heads;
+  tile.batch = Multiply ? p.by_heads.divide(batch_head) : batch_head / p.heads;
   tile.head = batch_head - tile.batch * p.heads;
   tile.valid = valid;
   return tile;
@@ -164,6 +174,7 @@ struct Layout {
   __device__ __forceinline__ uint32_t k_empty(int s) const { return k_full(s) + C::stages * 8; }
   __device__ __forceinline__ uint32_t v_full(int s) const { return k_full(s) + 2 * C::stages * 8; }
   __device__ __forceinline__ uint32_t v_empty(int s) const { return k_full(s) + 3 * C::stages * 8; }
+  __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
 };
 
 // The block's place in its cluster.
@@ -180,21 +191,22 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
                                      const LoadV& load_v) {
   const int rank = cluster_rank<C>();
   for (int i = 0;; ++i) {
-    const Tile tile = tile_at<C::cluster>(p, i);
+    const Tile tile = tile_at<C::cluster, C::packed>(p, i);
     if (!tile.valid) return;
     if (tile.m < 0) continue;
     const int row = (tile.m * C::cluster + rank) * C::block_m;
     const int blocks = key_blocks<C::block_n>(p, min((tile.m + 1) * (C::block_m * C::cluster), p.seq_q));
     const int kv_head = tile.head / p.group;
-    load_k((blocks - 1) * C::block_n, kv_head, tile.batch);
+    const auto row_of = [&](int j) { return (C::packed ? blocks - 1 - j : j) * C::block_n; };
+    load_k(row_of(blocks - 1), kv_head, tile.batch);
 #pragma unroll
     for (int w = 0; w < C::q_tiles; ++w) load_q(w, row + w * 64, tile.head, tile.batch);
     // Scores run one block ahead of the product with V, so K leads by one.
     for (int j = blocks - 2; j >= 0; --j) {
-      load_k(j * C::block_n, kv_head, tile.batch);
-      load_v((j + 1) * C::block_n, kv_head, tile.batch);
+      load_k(row_of(j), kv_head, tile.batch);
+      load_v(row_of(j + 1), kv_head, tile.batch);
     }
-    load_v(0, kv_head, tile.batch);
+    load_v(row_of(0), kv_head, tile.batch);
   }
 }
 
@@ -268,6 +280,7 @@ struct Consumer {
   RowState state;
   uint32_t q_fragments[C::q_registers ? steps : 1][4];  // of this warpgroup's queries
   uint32_t q_count = 0;  // tiles of queries before this one
+  int tile_last;         // packed: its number of blocks less one
 
   __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, int warp_group)
       : p(parameters), shared(layout), group(warp_group), lane(threadIdx.x % 32) {}
@@ -374,8 +387,9 @@ struct Consumer {
     return warp * 16 + lane / 4 + h * 8;
   }
 
-  // Masks block j where its end lies past what the first row sees.
+  // Masks block j where its end lies past what the first row sees. Packed: the block so far from the last.
   __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row) const {
+    if constexpr (C::packed) j = tile_last - j;
     const int unmasked = p.causal ? min(p.seq_kv, first_row + 1) : p.seq_kv;
     if ((j + 1) * n > unmasked) {
       const int first_key = j * n + lane % 4 * (C::packed ? 16 : 2);
@@ -387,6 +401,7 @@ struct Consumer {
 
   // Blocks j = first, first - step, .. >= 0 of keys, whose ring positions are count, count + step, ..
   __device__ __forceinline__ void attend(int first, uint32_t count, int first_row) {
+    if constexpr (C::packed) tile_last = first;
     Weights a, b;
     {
       float s[n / 2], rescale[2];
@@ -399,6 +414,7 @@ struct Consumer {
       // Not before a product has used the fragments: an arrival does not wait for what ldmatrix still has to read, and
       // the next tile's queries, which TMA then writes, were seen in it.
       if constexpr (C::q_registers) release_q();
+      if constexpr (C::packed) finish_store();
       mask(s, first, first_row);
       take_block<T, !C::summed>(a, s, state, rescale, p.scale_log2);
     }
@@ -464,9 +480,13 @@ struct Consumer {
     if constexpr (C::ping_pong) {
       if (group == C::consumers - 1) ptx::bar_arrive(turn_barrier, 256);
     }
+    if constexpr (C::packed) begin();
     for (int i = 0;; ++i) {
-      const Tile tile = tile_at<C::cluster>(p, i);
-      if (!tile.valid) return;
+      const Tile tile = tile_at<C::cluster, C::packed>(p, i);
+      if (!tile.valid) {
+        if constexpr (C::packed) finish_store();
+        return;
+      }
       if (tile.m < 0) continue;
       const int block_row = (tile.m * C::cluster + rank) * C::block_m;
       const int first_row = block_row + tile_group * 64;
@@ -481,14 +501,7 @@ struct Consumer {
 #pragma unroll
       for (int e = 0; e < C::v_columns / 2; ++e) o[e] = 0.0f;
       if constexpr (C::packed) {
-        if (q_count == 0) {
-          // The first queries: no packer could have them sooner.
-          pack_first<C>(p, own_queries(), tile, first_row, threadIdx.x % 128 / 32, lane);
-          ptx::fence_proxy_async_shared();
-          ptx::bar_sync(queries_barrier + group, 128);
-        } else {
-          ptx::mbarrier_wait(shared.q_full(q_barrier()), q_count / C::q_slots & 1);
-        }
+        if (q_count > 0) ptx::mbarrier_wait(shared.q_full(q_barrier()), q_count / C::q_slots & 1);
       } else {
         ptx::mbarrier_wait(shared.q_full(tile_group), q_parity);
         q_parity ^= 1;
@@ -521,6 +534,18 @@ struct Consumer {
       }
       ++q_count;
     }
+  }
+
+  // Packs what the first tiles of all blocks need soonest, and its own first queries: no packer could have them sooner.
+  __device__ __forceinline__ void begin() {
+    const Tile tile = tile_at<C::cluster, C::packed>(p, 0);
+    const uint32_t first_ticket = __float_as_uint(load_shared(shared.first_ticket()));
+    const Beginner<C> beginner{p,     tile,  first_ticket, own_queries(), group, tile.m * C::block_m + group * 64,
+                               static_cast<int>(threadIdx.x % 128 / 32), lane};
+    beginner.run();
+    ptx::fence_proxy_async_shared();
+    ptx::bar_sync(queries_barrier + group, 128);
+    ptx::bar_arrive(begun_barrier, 32 + 128 * C::consumers);
   }
 
   // Warpgroup 1 hands its state and outputs to warpgroup 0 through shared memory (register-major: no bank conflicts).
@@ -620,22 +645,21 @@ struct Consumer {
     for (int h = 0; h < 2; ++h) {
       const float factor = row_factor(h);
       const uint32_t to = image + row(h) * pitch;
-      const bool odd = to & 2;
-      uint32_t mine = pack(T{}, o[2 * h] * factor, o[2 * h + 1] * factor);
-      if (odd && quad == 0) store_shared_16(to, mine);
+      const auto word = [&](int g) { return pack(T{}, o[4 * g + 2 * h] * factor, o[4 * g + 2 * h + 1] * factor); };
+      // Of all lanes of a warp the same: their rows are eight apart.
+      if (to & 2) {
+        uint32_t mine = word(0);
+        if (quad == 0) store_shared_16(to, mine);
 #pragma unroll
-      for (int g = 0; g < d / 8; ++g) {
-        uint32_t later = 0;  // of the next group
-        if (g + 1 < d / 8) later = pack(T{}, o[4 * (g + 1) + 2 * h] * factor, o[4 * (g + 1) + 2 * h + 1] * factor);
-        const uint32_t beside = __shfl_sync(0xffffffffu, quad == 0 ? later : mine, next);
-        const uint32_t word = odd ? __funnelshift_r(mine, beside, 16) : mine;
-        const int column = 8 * g + 2 * quad + odd;
-        if (column + 1 < p.head_dim) {
-          store_shared(to + column * 2, word);
-        } else if (column < p.head_dim) {
-          store_shared_16(to + column * 2, word);
+        for (int g = 0; g < d / 8; ++g) {
+          const uint32_t later = g + 1 < d / 8 ? word(g + 1 < d / 8 ? g + 1 : g) : 0;
+          const uint32_t beside = __shfl_sync(0xffffffffu, quad == 0 ? later : mine, next);
+          store_pair(to, 8 * g + 2 * quad + 1, __funnelshift_r(mine, beside, 16), 8 * g + 9 <= C::least_head_dim);
+          mine = later;
         }
-        mine = later;
+      } else {
+#pragma unroll
+        for (int g = 0; g < d / 8; ++g) store_pair(to, 8 * g + 2 * quad, word(g), 8 * g + 8 <= C::least_head_dim);
       }
     }
     ptx::fence_proxy_async_shared();
@@ -647,7 +671,6 @@ struct Consumer {
         ptx::bulk_store(reinterpret_cast<void*>(whole), image + static_cast<uint32_t>(whole - start),
                         static_cast<uint32_t>(whole_end - whole));
         ptx::bulk_commit_group();
-        ptx::bulk_wait_group_read<0>();
       }
     } else if (threadIdx.x % 128 / 32 == 1) {
       // The ends: the elements before the first whole chunk, and after the last.
@@ -657,7 +680,23 @@ struct Consumer {
       }
     }
     __syncwarp();
-    release_q();
+    // The first warp's release follows when the bulk copy has read: finish_store().
+    if (threadIdx.x % 128 / 32 != 0) release_q();
+  }
+  // Of the tile before this one, if there was one.
+  __device__ __forceinline__ void finish_store() const {
+    if (q_count > 0 && threadIdx.x % 128 == 0) {
+      ptx::bulk_wait_group_read<0>();
+      ptx::mbarrier_arrive(shared.q_empty((q_count - 1) % C::q_slots));
+    }
+  }
+  // Two elements of a row, if they are inside of it.
+  __device__ __forceinline__ void store_pair(uint32_t to, int column, uint32_t pair, bool inside) const {
+    if (inside || column + 1 < p.head_dim) {
+      store_shared(to + column * 2, pair);
+    } else if (column < p.head_dim) {
+      store_shared_16(to + column * 2, pair);
+    }
   }
   static __device__ __forceinline__ void store_shared_16(uint32_t address, uint32_t value) {
     *static_cast<uint16_t*>(__cvta_shared_to_generic(address)) = static_cast<uint16_t>(value);
@@ -714,6 +753,11 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     }
     ptx::fence_mbarrier_init();
   }
+  if constexpr (C::packed) {
+    if (threadIdx.x == 128 * C::consumers) {
+      *static_cast<uint32_t*>(__cvta_shared_to_generic(shared.first_ticket())) = claim_first_tickets(p.packing);
+    }
+  }
   if constexpr (C::summed) {
     const uint32_t ones = pack(typename C::T{}, 1.0f, 1.0f);
     for (uint32_t i = threadIdx.x; i < C::ones_bytes / 4; i += C::threads) Consumer<C>::store_shared(shared.ones + 4 * i, ones);
@@ -736,8 +780,10 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       const int packer = warp - 4 * C::consumers - 1;
       if (packer >= 0) {
         Packer<C>(p, shared, packer).run();
-      } else if (ptx::elect_sync()) {
+      } else {
         produce_packed<C>(p, shared);
+        // Their additions to counters come before these are set back.
+        ptx::bar_sync(begun_barrier, 32 + 128 * C::consumers);
       }
       leave_counters(p.packing, threadIdx.x % 32);
     } else {
@@ -767,6 +813,7 @@ inline Instance instance(const char* name, Cost cost = {}) {
           C::packed,
           C::split_keys,
           cost,
+          C::least_head_dim,
           C::packed ? C::k_bytes + C::v_bytes : 0,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
 }

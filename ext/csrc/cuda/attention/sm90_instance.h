@@ -24,22 +24,40 @@ struct Rows {
   uint64_t end;              // address after the last element
 };
 
+// Division of numbers below 2^31 by one that the host knows: the textbook's multiplication by a reciprocal of 33 bits.
+struct Division {
+  uint32_t multiplier;
+  int32_t shift;
+
+  static Division by(uint32_t divisor) {
+    int shift = 0;
+    while ((uint64_t{1} << shift) < divisor) ++shift;
+    return {static_cast<uint32_t>((((uint64_t{1} << shift) - divisor) << 32) / divisor + 1), shift};
+  }
+#ifdef __CUDACC__
+  __device__ __forceinline__ uint32_t divide(uint32_t value) const { return (__umulhi(value, multiplier) + value) >> shift; }
+#endif
+};
+
 // How a kernel of packed tiles works (sm90_pack.cuh). Its counters: first the next ticket, then the warps that are done,
 // then those of the tiles.
 constexpr int packing_counters = 2;
 
 struct Packing {
-  void* workspace;                     // the tiles of K and V of every head
-  uint32_t* counters;                  // zeros
+  void* workspace;                    // the tiles of K and V of every head
+  uint32_t* counters;                 // zeros
   int32_t used_counters;
-  int32_t kv_heads, blocks;            // of all the batch; blocks of keys of each
-  int32_t section;                     // kv heads whose tiles are packed together
-  uint32_t section_tickets, tickets;   // of a section, of all
-  uint32_t tile_tickets;               // of a tile of K or V
-  int32_t ticket_groups;               // of eight rows, in a ticket
-  int32_t counter_heads;               // heads that one counter counts; if 1, ..
-  int32_t counter_shift;               // .. each counts 2^shift tiles ..
-  int32_t head_counters;               // .. and a head has so many
+  int32_t kv_heads, batch_heads;      // of all the batch, of one of it
+  int32_t blocks;                     // of keys of a head
+  int32_t section, last_section;      // kv heads whose tiles are packed together; the number of the last section
+  uint32_t section_tickets, tickets;  // of a section, of all
+  uint32_t half, last_half;           // tickets of one block's K, or V, of all heads of a section, of the last section
+  int32_t tile_shift;                 // log2 of the tickets of a tile of K or V
+  int32_t first_tickets;              // that a thread block's consumers take before their first tile: an even number
+  int32_t counter_heads;              // heads that one counter counts; if 1, ..
+  int32_t counter_shift;              // .. each counts 2^shift tiles ..
+  int32_t head_counters;              // .. and a head has so many
+  Division by_section, by_half, by_last_half, by_batch;
 };
 
 struct Parameters {
@@ -51,6 +69,7 @@ struct Parameters {
   int32_t seq_q, seq_kv, head_dim;
   int32_t heads, group;                  // query heads; query heads of one kv head
   int32_t m_tiles, batch_heads;          // query tiles of a head; heads of all the batch
+  Division by_heads, by_visits;          // packed: visits are the grid's to a head, m_tiles or as many pairs
   int32_t section;                       // heads of a section of Schedule::snake
   Schedule schedule;
   float scale_log2;                      // scale * log2(e), above 0
@@ -73,6 +92,7 @@ struct Instance {
   bool packed;             // for rows that TMA cannot describe: by way of a workspace
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
   Cost cost;
+  int least_head_dim;
   int packed_tile_bytes;   // packed: of a tile of K and one of V
   attention::Kernel kernel;
 };

@@ -12,8 +12,8 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
-// Of eight rows, in a ticket of a packing kernel: more cost less, fewer are there sooner.
-constexpr int ticket_groups = 8;
+// Tickets that a thread block's consumers pack before they begin: all, if they are not more than the first of these.
+constexpr int64_t most_first_tickets = 8, usual_first_tickets = 4;
 
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
@@ -44,6 +44,12 @@ Rows rows_of(const void* pointer, const AttentionArguments& a, int seq, int head
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Of a packing instance's workspace: the tiles, and counters behind them.
+size_t tile_bytes(const Instance& instance, const AttentionArguments& a) {
+  return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
+}
+constexpr size_t counter_bytes = decode::kCounters * sizeof(uint32_t);
+
 // Which tiles are packed together, and which counters count them: a counter for each tile where there are enough.
 const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan, const AttentionArguments& a,
                          cudaStream_t stream) {
@@ -52,15 +58,24 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t visits = plan.schedule == Schedule::linear ? m_tiles : ceil_div(m_tiles, 2);  // of the grid, to a head
   const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
-  w.ticket_groups = ticket_groups;
-  w.tile_tickets = static_cast<uint32_t>(instance.block_n / 8 / w.ticket_groups);
-  const int64_t units = 2 * blocks * w.tile_tickets;  // of a head
+  const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
+  const int64_t all_tickets = ceil_div(kv_heads * units, int64_t{2} * plan.blocks) * 2;  // a block's share
+  w.first_tickets = static_cast<int32_t>(all_tickets <= most_first_tickets ? all_tickets : usual_first_tickets);
+  while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;
   w.workspace = a.workspace;
   w.kv_heads = static_cast<int32_t>(kv_heads);
+  w.batch_heads = a.kv_heads;
   w.blocks = static_cast<int32_t>(blocks);
   w.section = static_cast<int32_t>(section);
+  w.last_section = static_cast<int32_t>((kv_heads - 1) / section);
   w.section_tickets = static_cast<uint32_t>(section * units);
   w.tickets = static_cast<uint32_t>(kv_heads * units);
+  w.half = static_cast<uint32_t>(section * tile_tickets);
+  w.last_half = static_cast<uint32_t>((kv_heads - w.last_section * section) * tile_tickets);
+  w.by_section = Division::by(w.section_tickets);
+  w.by_half = Division::by(w.half);
+  w.by_last_half = Division::by(w.last_half);
+  w.by_batch = Division::by(static_cast<uint32_t>(a.kv_heads));
   constexpr int64_t most = decode::kCounters - packing_counters;
   int64_t used;
   if (kv_heads <= most) {
@@ -76,8 +91,12 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   w.used_counters = static_cast<int32_t>(packing_counters + used);
   cudaError_t error = cudaSuccess;
   w.counters = decode::counters_for(stream, &error);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
-  return w.counters == nullptr ? "no counters left for the attention kernel of packed tiles" : nullptr;
+  if (error == cudaSuccess && w.counters == nullptr) {
+    // There is a set for each of some hundred captures and streams: after those, counters behind the tiles, set to zero.
+    w.counters = reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(a.workspace) + tile_bytes(instance, a));
+    error = cudaMemsetAsync(w.counters, 0, counter_bytes, stream);
+  }
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
 }  // namespace
@@ -154,13 +173,13 @@ bool describable(const AttentionArguments& a) {
 bool packable(const Instance& instance, const AttentionArguments& a) {
   // The rows of the output follow one another, and tickets, counters and chunks of the workspace have numbers.
   const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, bytes = static_cast<int64_t>(workspace_bytes(instance, a));
-  return a.out_stride.seq == a.head_dim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
+  return a.head_dim >= instance.least_head_dim && a.out_stride.seq == a.head_dim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
          kv_heads * ceil_div(a.seq_kv, instance.block_n) <= INT32_MAX / 64 && bytes / 16 <= INT32_MAX &&
          kv_heads <= int64_t{4096} * (decode::kCounters - packing_counters);
 }
 
 size_t workspace_bytes(const Instance& instance, const AttentionArguments& a) {
-  return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
+  return tile_bytes(instance, a) + counter_bytes;
 }
 
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& a, cudaStream_t stream) {
@@ -197,6 +216,8 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.group = a.heads / a.kv_heads;
   p.m_tiles = static_cast<int32_t>(ceil_div(a.seq_q, instance.block_m));
   p.batch_heads = a.batch * a.heads;
+  p.by_heads = Division::by(static_cast<uint32_t>(a.heads));
+  p.by_visits = Division::by(static_cast<uint32_t>(plan.schedule == Schedule::pairs ? (p.m_tiles + 1) / 2 : p.m_tiles));
   p.section = plan.section;
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;

@@ -17,17 +17,11 @@ __device__ __forceinline__ void red_release_add(uint32_t* global, uint32_t value
   asm volatile("red.add.release.gpu.global.u32 [%0], %1;" ::"l"(global), "r"(value) : "memory");
 }
 
-// Waits until a counter has reached `value`, and sees what was written before it did.
-__device__ __forceinline__ void wait_for_count(const uint32_t* global, uint32_t value) {
-  for (uint32_t tries = 0;; ++tries) {
-    uint32_t count;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(global) : "memory");
-    if (count >= value) return;
-#ifdef CUDA_LLM_OPS_BOUNDED_WAITS
-    if (tries > CUDA_LLM_OPS_BOUNDED_WAITS) CUDA_LLM_OPS_GIVE_UP(count, value);
-#endif
-    __nanosleep(40);
-  }
+// Who reads what such an addition made sees what was written before it.
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* global) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
+  return value;
 }
 
 }  // namespace cuda_llm_ops::ptx

@@ -1,0 +1,318 @@
+// How the Hopper attention kernel packs rows that start anywhere (sm90_pack.cuh), compiled for the host: a warp's lanes
+// one after the other, tensors and workspace in this program's memory. test_attention_pack.py puts the headers beside it.
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace {
+int faults;
+template <typename... Args>
+void fault(const char* format, Args... args) {
+  if (faults++ < 5) std::fprintf(stderr, format, args...);
+}
+struct {
+  unsigned x;
+} threadIdx, gridDim;
+
+// A vote takes two passes over the lanes: the first asks, the second gets the answer.
+bool voting, every;
+bool __all_sync(unsigned, bool mine) {
+  if (voting) every &= mine;
+  return !voting && every;
+}
+template <typename Work>
+void of_all_lanes(const Work& work) {
+  voting = every = true;
+  for (int lane = 0; lane < 32; ++lane) work(lane);
+  voting = false;
+  for (int lane = 0; lane < 32; ++lane) work(lane);
+}
+
+alignas(256) unsigned char memory[1 << 17];  // shared
+constexpr uint32_t base = 1 << 16;
+void* __cvta_shared_to_generic(uint32_t shared) { return memory + (shared - base); }
+uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t bits) {
+  return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> bits);
+}
+uint32_t __funnelshift_lc(uint32_t low, uint32_t high, uint32_t bits) {
+  return bits >= 32 ? low : static_cast<uint32_t>((uint64_t{high} << 32 | low) << bits >> 32);
+}
+uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
+template <typename T>
+T min(T a, T b) { return b < a ? b : a; }
+template <typename T>
+T max(T a, T b) { return a < b ? b : a; }
+uint32_t min(uint32_t a, int b) { return min(a, static_cast<uint32_t>(b)); }
+uint32_t min(int a, uint32_t b) { return min(static_cast<uint32_t>(a), b); }
+uint32_t __shfl_sync(unsigned, uint32_t value, int) { return value; }
+uint32_t __ballot_sync(unsigned, bool) { return 0; }
+void __syncwarp() {}
+void __nanosleep(unsigned) {}
+uint32_t atomicAdd(uint32_t* at, uint32_t value) { return *at += value; }
+
+uintptr_t tensor_begin, tensor_end;
+void reads(uintptr_t from, size_t bytes) {
+  if (from + 15 < tensor_begin || from + bytes > tensor_end) fault("reads what is not the tensor's\n");
+}
+template <typename T>
+T __ldg(const T* from) {
+  reads(reinterpret_cast<uintptr_t>(from), sizeof(T));
+  return *from;
+}
+}  // namespace
+
+#define __CUDACC__
+#include "attention/sm90_instance.h"
+#undef __CUDACC__
+
+namespace cuda_llm_ops {
+namespace ptx {
+void cp_async_cg_16(uint32_t shared, const void* global, int bytes) {
+  if (voting) return;
+  if (bytes > 0) reads(reinterpret_cast<uintptr_t>(global), static_cast<size_t>(bytes));
+  std::memset(memory + (shared - base), 0, 16);
+  std::memcpy(memory + (shared - base), global, static_cast<size_t>(bytes));
+}
+void cp_async_cg_16(uint32_t shared, const void* global) { cp_async_cg_16(shared, global, 16); }
+void cp_async_commit_group() {}
+template <int>
+void cp_async_wait_group() {}
+void fence_proxy_async_global() {}
+void fence_proxy_async_shared() {}
+void mbarrier_arrive(uint32_t) {}
+void mbarrier_arrive_expect_tx(uint32_t, uint32_t) {}
+void mbarrier_wait(uint32_t, uint32_t) {}
+bool mbarrier_test_wait(uint32_t, uint32_t) { return true; }
+void bulk_load(uint32_t, const void*, uint32_t, uint32_t) {}
+void prefetch_l2(const void*) {}
+void red_release_add(uint32_t*, uint32_t) {}
+uint32_t load_acquire(const uint32_t* at) { return *at; }
+uint32_t atomic_add_acq_rel(uint32_t* at, uint32_t) { return *at; }
+int opaque(int value) { return value; }
+int fresh_tid_x() { return 0; }
+}  // namespace ptx
+
+namespace cuda::sm90::flash {
+struct Tile {
+  int m, head, batch;
+  bool valid;
+};
+template <int Cluster, bool Multiply>
+Tile tile_at(const Parameters&, int) { return {}; }
+template <int Stages>
+uint32_t ring_stage(uint32_t) { return 0; }
+template <int Stages>
+uint32_t ring_parity(uint32_t) { return 0; }
+template <typename C>
+struct Layout {
+  uint32_t raw = base;
+};
+template <typename C, typename Q, typename K, typename V>
+void walk(const Parameters&, const Q&, const K&, const V&) {}
+}  // namespace cuda::sm90::flash
+}  // namespace cuda_llm_ops
+
+#include "attention/sm90_pack.cuh"
+
+namespace {
+
+using namespace cuda_llm_ops::cuda::sm90::flash;
+
+// As in sm90_flash.cuh.
+template <int HeadDim, int Least, int BlockN>
+struct Config {
+  static constexpr int block_m = 128, block_n = BlockN, consumers = 2, stages = 2, q_slots = 2, cluster = 1;
+  static constexpr int k_chunks = (HeadDim + 15) / 16 * 2, v_chunks = HeadDim / 8, least_head_dim = Least;
+  static constexpr int k_bytes = k_chunks * BlockN * 16, v_bytes = v_chunks * BlockN * 16;
+  static constexpr int raw_chunks = v_chunks + 1, raw_pitch = (raw_chunks | 1) * 16, raw_bytes = 8 * raw_pitch;
+};
+
+uint16_t element(int tensor, int head, int row, int column) {
+  uint32_t x = tensor * 7919u + head * 104729u + row * 15485863u + column * 32452843u;
+  x = (x ^ x >> 13) * 2654435761u;
+  return static_cast<uint16_t>(x >> 16 | 1);
+}
+
+// All heads of K or V, `pad` elements between rows that begin `offset` elements past 16 bytes; around them NaN.
+struct Tensor {
+  std::vector<uint16_t> storage;
+  Rows rows;
+  uintptr_t begin;
+
+  Tensor(int which, int batch, int heads, int seq, int head_dim, int offset, int pad) {
+    const int64_t pitch = head_dim + pad, used = (int64_t{batch} * heads * seq - 1) * pitch + head_dim;
+    storage.assign(static_cast<size_t>(offset + used + 16), 0xFFFF);
+    uint16_t* first = storage.data();
+    while (reinterpret_cast<uintptr_t>(first) % 16 != 0) ++first;
+    first += offset;
+    for (int h = 0; h < batch * heads; ++h) {
+      for (int r = 0; r < seq; ++r) {
+        for (int c = 0; c < head_dim; ++c) first[(int64_t{h} * seq + r) * pitch + c] = element(which, h, r, c);
+      }
+    }
+    begin = reinterpret_cast<uintptr_t>(first);
+    rows = {first, heads * seq * pitch, seq * pitch, pitch, begin + static_cast<uint64_t>(used) * 2};
+  }
+};
+
+template <typename C>
+void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, bool direct) {
+  const Tensor k(1, batch, heads, seq, head_dim, offset, pad), v(2, batch, heads, seq, head_dim, (offset + 3) % 8, pad);
+  Parameters p{};
+  p.k_rows = k.rows;
+  p.v_rows = v.rows;
+  p.seq_kv = seq;
+  p.head_dim = head_dim;
+  Packing& w = p.packing;
+  w.kv_heads = batch * heads;
+  w.batch_heads = heads;
+  w.blocks = (seq + C::block_n - 1) / C::block_n;
+  w.section = section;
+  w.last_section = (w.kv_heads - 1) / section;
+  w.first_tickets = 2;
+  const int tile_tickets = C::block_n / 64;
+  while (1 << w.tile_shift < tile_tickets) ++w.tile_shift;
+  w.section_tickets = static_cast<uint32_t>(section * 2 * w.blocks * tile_tickets);
+  w.tickets = static_cast<uint32_t>(w.kv_heads * 2 * w.blocks * tile_tickets);
+  w.half = static_cast<uint32_t>(section * tile_tickets);
+  w.last_half = static_cast<uint32_t>((w.kv_heads - w.last_section * section) * tile_tickets);
+  w.by_section = Division::by(w.section_tickets);
+  w.by_half = Division::by(w.half);
+  w.by_last_half = Division::by(w.last_half);
+  w.by_batch = Division::by(static_cast<uint32_t>(heads));
+  w.counter_heads = 1;
+  w.head_counters = 2 * w.blocks;
+  const size_t bytes = static_cast<size_t>(w.kv_heads) * w.blocks * (C::k_bytes + C::v_bytes);
+  std::vector<uint4> workspace(bytes / 16, make_uint4(~0u, ~0u, ~0u, ~0u));
+  w.workspace = workspace.data();
+  std::vector<int> announced(first_tile_counter + w.kv_heads * w.head_counters);
+  const Layout<C> shared;
+  for (uint32_t ticket = 0; ticket < w.tickets; ++ticket) {
+    Ticket t = read_ticket<C>(p, ticket);
+    announced[t.counter] += 8;
+    tensor_begin = t.values ? v.begin : k.begin;
+    tensor_end = t.source.end;
+    const int chunks = t.values ? C::v_chunks : C::k_chunks;
+    for (int g = 0; g < 8; ++g) {
+      auto* const to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
+      const uint32_t distance = static_cast<uint32_t>(t.source.from) % 16;
+      if (direct) {
+        // As the consumers do it, of whom each warp has two groups.
+        of_all_lanes([&](int lane) {
+          const EightRows<C> rows{lane, head_dim};
+          const Tile tile{};
+          const Beginner<C> beginner{p, tile, 0, 0, 0, 0, 0, lane};
+          const auto work = beginner.of_ticket(ticket, g);
+          if (work.counter != t.counter) fault("%d tickets of another tile\n", 1);
+          typename EightRows<C>::Loaded z;
+          rows.load(z, work.source);
+          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, work.chunks, work.to);
+        });
+      } else {
+        std::memset(memory, 0xEE, sizeof(memory));
+        of_all_lanes([&](int lane) {
+          threadIdx.x = static_cast<unsigned>(lane);
+          const Packer<C> packer(p, shared, 0);
+          // As a ticket is fetched, and as queries are.
+          const bool inside = (seq + head_dim) % 2 ? packer.inside(t.source, 8 - g) : packer.inside(t.source, 1);
+          packer.fetch(packer.place_in(t.source), t.source.end, inside ? packer.whole : min(t.source.valid, 64), base);
+        });
+        for (unsigned lane = 0; lane < 32; ++lane) {
+          threadIdx.x = lane;
+          Packer<C>(p, shared, 0).pack(base, distance, chunks, to);
+        }
+      }
+      t.source.from += static_cast<uint64_t>(t.source.pitch);
+      --t.source.valid;
+      t.to += 8 * chunks;
+    }
+  }
+  for (int kv_head = 0; kv_head < w.kv_heads; ++kv_head) {
+    for (int block = 0; block < w.blocks; ++block) {
+      for (int values = 0; values < 2; ++values) {
+        const int count = announced[tile_counter<C>(w, kv_head, block, values)];
+        if (count != static_cast<int>(complete_count<C>(w, kv_head, block, values))) fault("%d groups of a tile\n", count);
+        const auto* const tile = reinterpret_cast<const unsigned char*>(workspace.data()) +
+                                 uint64_t{16} * packed_tile<C>(w, kv_head, block, values);
+        const int chunks = values ? C::v_chunks : C::k_chunks;
+        for (int place = 0; place < C::block_n; ++place) {
+          const int row = block * C::block_n + place / 64 * 64 + packed_row(place % 64);
+          for (int c = 0; c < chunks * 8; ++c) {
+            uint16_t found;
+            std::memcpy(&found, tile + place / 8 * chunks * 128 + c / 8 * 128 + place % 8 * 16 + c % 8 * 2, 2);
+            const uint16_t wanted = row < seq && c < head_dim ? element(1 + values, kv_head, row, c) : 0;
+            if (found != wanted) fault("head %d row %d column %d: %x, not %x\n", kv_head, row, c, found, wanted);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// How much is wrong with rows of head_dim elements, `pad` more apart, that begin `offset` elements past 16 bytes.
+extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, bool direct) {
+  faults = 0;
+  const auto run = [&](auto config) {
+    check<decltype(config)>(batch, heads, seq, head_dim, offset, pad, section, direct);
+  };
+  if (head_dim <= 64) {
+    run(Config<64, 1, 128>{});
+  } else if (head_dim <= 96) {
+    run(Config<96, 65, 128>{});
+  } else if (head_dim <= 112) {
+    run(Config<112, 97, 128>{});
+  } else if (head_dim <= 128) {
+    run(Config<128, 113, 128>{});
+  } else if (head_dim <= 136) {
+    run(Config<136, 129, 128>{});
+  } else if (head_dim <= 160) {
+    run(Config<160, 137, 64>{});
+  } else {
+    run(Config<192, 161, 64>{});
+  }
+  return faults;
+}
+
+// The bits that a walk through tiles asks for: of `heads` heads' blocks from 0 to `last`, each V after the next K.
+extern "C" int look(int count, const int* heads, const int* lasts) {
+  faults = 0;
+  Window window;
+  const auto ask = [&](int head, int block, bool values) {
+    const uint32_t bit = window.bit_of(head, block, values);
+    int found = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+      if (bit == 1u << lane && (window.head != head || window.block_of(lane) != block || (lane >= 16) != values)) {
+        fault("lane %d looks at block %d, not %d\n", lane, window.block_of(lane), block);
+      }
+      found += bit == 1u << lane;
+    }
+    if (found != 1) fault("%d lanes look at block %d\n", found, block);
+  };
+  for (int i = 0; i < count; ++i) {
+    ask(heads[i], 0, false);
+    for (int j = 1; j <= lasts[i]; ++j) {
+      ask(heads[i], j, false);
+      ask(heads[i], j - 1, true);
+    }
+    ask(heads[i], lasts[i], true);
+  }
+  return faults;
+}
+
+extern "C" int divide(unsigned divisor) {
+  faults = 0;
+  const Division by = Division::by(divisor);
+  for (uint64_t n = 0; n < uint64_t{1} << 31; n += n < 5000 ? 1 : 1 + n / 97) {
+    for (const uint64_t near : {n, n / divisor * divisor, n / divisor * divisor + divisor - 1}) {
+      if (near < uint64_t{1} << 31 && by.divide(static_cast<uint32_t>(near)) != near / divisor) fault("%u\n", divisor);
+    }
+  }
+  return faults;
+}

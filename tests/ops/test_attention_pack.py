@@ -1,0 +1,63 @@
+"""How the Hopper attention kernel packs rows that start anywhere, compiled for the host."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+
+import pytest
+
+HOST = Path(__file__).with_name("sm90_pack_host.cpp")
+SOURCES = HOST.parents[2] / "ext/csrc"
+TOOLKIT = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiler = shutil.which("g++")
+    if compiler is None or not (TOOLKIT / "cuda_runtime.h").is_file():
+        pytest.skip(f"needs g++ and the headers of CUDA in {TOOLKIT}")
+    build = tmp_path_factory.mktemp("sm90_pack") / "csrc"
+    for folder in ("attention", "ptx"):
+        (build / "cuda" / folder).mkdir(parents=True)
+    shutil.copy(SOURCES / "kernels.h", build)
+    for name in ("sm90_pack.cuh", "sm90_instance.h", "launch.h"):
+        shutil.copy(SOURCES / "cuda/attention" / name, build / "cuda/attention")
+    for name in ("atomic", "cp_async", "fence", "mbarrier", "special_registers", "tma"):
+        (build / f"cuda/ptx/{name}.cuh").touch()
+    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{build}/cuda", f"-I{TOOLKIT}"]
+    subprocess.run([compiler, *flags, "-o", build / "host.so", HOST], check=True)
+    return ctypes.CDLL(str(build / "host.so"))
+
+
+@pytest.mark.parametrize("head_dim", [1, 2, 7, 33, 64, 65, 95, 98, 100, 112, 113, 127, 128, *range(129, 137), 159, 191])
+def test_every_element_gets_to_its_place(host: ctypes.CDLL, head_dim: int) -> None:
+    for offset, pad, direct in itertools.product(range(8), [0, 1, 4], [False, True]):
+        assert host.pack(1, 2, 200, head_dim, offset, pad, 2, direct) == 0, (offset, pad, direct)
+
+
+@pytest.mark.parametrize("section", [1, 2, 3, 5, 6])
+@pytest.mark.parametrize("seq", [1, 70, 385])
+def test_every_tile_is_packed_once(host: ctypes.CDLL, seq: int, section: int) -> None:
+    assert host.pack(2, 3, seq, 129, 1, 0, section, False) == 0
+
+
+@pytest.mark.parametrize(
+    "divisor", [1, 2, 3, 5, 7, 8, 12, 97, 1000, 4095, 4096, 4097, 65537, 10**6 + 3, 2**30, 2**31 - 1]
+)
+def test_division(host: ctypes.CDLL, divisor: int) -> None:
+    assert host.divide(ctypes.c_uint(divisor)) == 0
+
+
+def test_the_counters_looked_at_are_those_of_the_tile(host: ctypes.CDLL) -> None:
+    random = Random(1)
+    for _ in range(200):
+        count = random.randint(1, 12)
+        heads = [random.randint(0, 1) for _ in range(count)]
+        lasts = [random.randint(0, random.choice([3, 17, 60])) for _ in range(count)]
+        assert host.look(count, (ctypes.c_int * count)(*heads), (ctypes.c_int * count)(*lasts)) == 0, (heads, lasts)
