@@ -19,30 +19,39 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <int HeadDim, int Warps, int Stages>
-struct ClusterShape : TmaShape<HeadDim, Warps, Stages, 1> {
-  using Tma = TmaShape<HeadDim, Warps, Stages, 1>;
+template <int HeadDim, int TileRows, int Warps, int Stages>
+struct ClusterShape : TmaShape<HeadDim, TileRows, Warps, Stages, 1> {
+  using Tma = TmaShape<HeadDim, TileRows, Warps, Stages, 1>;
   static constexpr int stats_bytes = kMaxCluster * kRows * 8;
-  static_assert(merge_floats(Warps, kRows, HeadDim) * 4 + Warps * kRows * 8 <= Tma::ring_bytes);
+  static_assert(merge_floats(Warps, TileRows, HeadDim, TileRows) * 4 + Warps * kRows * 8 <= Tma::ring_bytes);
 
   // Whole shares of four columns may be a little more than the rows.
   static constexpr int shared_bytes(int rows, int) {
-    return Tma::ring_bytes + kRows * HeadDim * 2 + stats_bytes + (2 * Stages + 2) * 8 + rows * HeadDim * 4 + kMaxCluster * 16;
+    return Tma::ring_bytes + TileRows * HeadDim * 2 + stats_bytes + (2 * Stages + 2) * 8 + rows * HeadDim * 4 + kMaxCluster * 16;
   }
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-template <typename T, int HeadDim, int Warps>
-struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
-  using Base = Rows<T, HeadDim, Warps, 1>;
+template <typename T, int HeadDim, int TileRows, int Warps>
+struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
+  using Base = Rows<T, HeadDim, Warps, 1, TileRows>;
   using Base::Base;
   using Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
 
-  // Columns of all rows that each thread block of the cluster adds.
+  int columns;                   // of all rows, that each thread block of the cluster adds
+  uint32_t over_columns, over_rows;  // quotients by `columns`, by row_count: the upper half of a product with these
+
   static __device__ __forceinline__ int share(int rows, int ranks) {
     const int fours = rows * (HeadDim / 4);
     return static_cast<int>(static_cast<unsigned>(fours + ranks - 1) / static_cast<unsigned>(ranks)) * 4;
+  }
+
+  // What would be waited for at the end.
+  __device__ __forceinline__ void prepare(int ranks) {
+    columns = share(row_count, ranks);
+    over_columns = 0xffffffffu / static_cast<unsigned>(columns) + 1;
+    over_rows = row_count == 1 ? 0 : 0xffffffffu / static_cast<unsigned>(row_count) + 1;
   }
 
   // What the others send to `rank`: sums, and of each row the largest score and the sum of the weights.
@@ -72,7 +81,7 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
   // Sends the thread block's part to those who add it: columns to `received` (ranks, share), largest scores and sums of
   // the rows to `received_stats` (ranks, kRows), of each.
   __device__ __forceinline__ void send(float* received, float2* received_stats, uint32_t sent, int rank, int ranks) {
-    const int thread = warp * 32 + lane, columns = share(row_count, ranks);
+    const int thread = warp * 32 + lane;
     float factor[Warps];
 #pragma unroll 1
     for (int index = thread; index < row_count * (HeadDim / 4); index += Warps * 32) {
@@ -85,7 +94,7 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
         value.x += factor[w] * part.x, value.y += factor[w] * part.y;
         value.z += factor[w] * part.z, value.w += factor[w] * part.w;
       }
-      const int owner = index * 4 / columns, place = index * 4 - owner * columns;
+      const int owner = static_cast<int>(__umulhi(index * 4, over_columns)), place = index * 4 - owner * columns;
       float* const to = received + rank * columns + place;
       if (owner == rank) {
         *reinterpret_cast<float4*>(to) = value;
@@ -95,7 +104,8 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
     }
 #pragma unroll 1
     for (int index = thread; index < row_count * ranks; index += Warps * 32) {
-      const int owner = index / row_count, row = index - owner * row_count;
+      const int owner = row_count == 1 ? index : static_cast<int>(__umulhi(index, over_rows));
+      const int row = index - owner * row_count;
       const float2 stats = row_stats(row, factor);
       float2* const to = received_stats + rank * kRows + row;
       if (owner == rank) {
@@ -108,7 +118,7 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
 
   __device__ __forceinline__ void add(int sequence, const float* received, const float2* received_stats, int rank,
                                       int ranks) const {
-    const int columns = share(row_count, ranks), first = rank * columns, count = min(columns, row_count * HeadDim - first);
+    const int first = rank * columns, count = min(columns, row_count * HeadDim - first);
     T* const out = static_cast<T*>(p.out) +
                    (static_cast<int64_t>(sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) * p.head_dim;
 #pragma unroll 1
@@ -135,14 +145,14 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
 };
 #endif
 
-template <typename T, int HeadDim, int Warps, int Stages>
+template <typename T, int HeadDim, int TileRows, int Warps, int Stages>
 __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
     cluster_decode(const __grid_constant__ MmaParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using S = ClusterShape<HeadDim, Warps, Stages>;
+  using S = ClusterShape<HeadDim, TileRows, Warps, Stages>;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   uint8_t* const queries = shared_memory + S::ring_bytes;
-  float2* const received_stats = reinterpret_cast<float2*>(queries + kRows * HeadDim * 2);
+  float2* const received_stats = reinterpret_cast<float2*>(queries + TileRows * HeadDim * 2);
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(received_stats + kMaxCluster * kRows);
   float* const received = reinterpret_cast<float*>(barriers + 2 * Stages + 2);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
@@ -158,8 +168,8 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   };
 
   float* const merge = reinterpret_cast<float*>(shared_memory);
-  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, kRows, HeadDim));
-  ClusterWorker<T, HeadDim, Warps> worker(p, queries, merge, merge_stats, warp, lane);
+  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, TileRows, HeadDim, TileRows));
+  ClusterWorker<T, HeadDim, TileRows, Warps> worker(p, queries, merge, merge_stats, warp, lane);
   if (warp == Warps) {
     if (lane == 0) {
       ptx::prefetch_tensormap(&p.k_map);
@@ -185,9 +195,11 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
     const auto taken = [&](int i, int length) { return Cursor{sequence, unit_head, rank + i * ranks, 0, length}; };
     const int found = guess_of_length(p, sequence), guess = count_of(found);
     Pages guessed = pages;
+    int asked = 0;
 #pragma unroll 1
-    for (int i = 0; i < min(guess, p.prefetch); ++i) prefetch_block<S>(p, taken(i, found), i, guessed, lane);
+    for (; asked < min(guess, p.prefetch); ++asked) prefetch_block<S>(p, taken(asked, found), asked, guessed, lane);
     ptx::griddepcontrol_wait();
+    if (p.block_table != nullptr) pages.reach(p, taken(0, p.capacity), 0, lane);  // while the length is on its way
 
     int issued = 0, stage = 0;
     uint32_t phase = 0;
@@ -196,6 +208,12 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
       load_block<S>(p, at, issued, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
       if (++stage == Stages) stage = 0, phase ^= 1;
       ++issued;
+      if (p.stream > 0) {
+        if (asked < min(guess, issued + p.stream)) {
+          prefetch_block<S>(p, taken(asked, found), asked, guessed, lane);
+          ++asked;
+        }
+      }
     };
     const int early = p.block_table == nullptr ? min(guess, Stages) : 0;
 #pragma unroll 1
@@ -211,18 +229,12 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
     ptx::griddepcontrol_wait();
     const int length = length_of(p, sequence), count = count_of(length);
     worker.load_queries(sequence, unit_head);
-    const int panel_bytes = p.box_rows * 128, in_stage = tile_in_stage<S>(p, warp);
+    worker.prepare(ranks);
     int stage = 0;
     uint32_t phase = 0;
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      const int left = length - (rank + i * ranks) * S::block_keys - warp * kTileKeys;
-      ptx::mbarrier_wait(full + stage * 8, phase);
-      compute_tile<S>(worker, shared_memory, stage * S::stage_bytes + in_stage, panel_bytes, left, lane);
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
-      if (++stage == Stages) stage = 0, phase ^= 1;
-    }
+    const int left = length - rank * S::block_keys - warp * kTileKeys;
+    consume<S, LAB_AHEAD>(worker, shared_memory, full, empty, stage, phase, count, left, ranks * S::block_keys,
+                          tile_in_stage<S>(p, warp), lane);
   }
   __syncthreads();  // nothing lands in the ring any more, and nobody reads it
   if (warp < Warps) {

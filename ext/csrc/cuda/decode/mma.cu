@@ -162,6 +162,10 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
     // The largest box that stays in a page: a copy has a price besides its bytes.
     p.box_rows = instance.warps * kTileKeys;
     for (; a.block_table != nullptr && a.page_size % p.box_rows != 0; p.box_rows /= 2) ++p.box_shift;
+    if (a.block_table != nullptr) {
+      p.page_boxes = a.page_size / p.box_rows;
+      p.table_pages = a.capacity / a.page_size;
+    }
     const bool whole_rows = a.head_dim == instance.head_dim;
     p.box_panels = whole_rows ? 1 : instance.head_dim / 64;
     const auto k_map = describe(a, a.k, a.k_stride, p.box_rows, whole_rows);
@@ -194,7 +198,9 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.rows = std::min(p.group_rows, kRows);
   p.unit_heads = p.kv_heads * p.row_blocks;
   p.scale_log2 = scale_log2(a);
-  p.prefetch = plan.prefetch;
+  p.prefetch = plan.prefetch % 100;
+  p.late = plan.prefetch / 100 % 100;
+  p.stream = plan.prefetch / 10000;
   // What is read once makes room first.
   p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
 
@@ -259,10 +265,12 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     const MmaInstance* found = nullptr;
     for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
       if (instance.kind != kind || instance.groups != groups || instance.head_dim < a.head_dim ||
-          instance.shared_bytes(rows, batch) > device.shared_per_block) {
+          instance.tile_rows < rows || instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
       }
-      if (found == nullptr || instance.head_dim < found->head_dim) found = &instance;
+      if (found == nullptr || std::pair(instance.head_dim, instance.tile_rows) < std::pair(found->head_dim, found->tile_rows)) {
+        found = &instance;
+      }
     }
     return found;
   };

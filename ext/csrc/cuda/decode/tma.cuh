@@ -20,8 +20,9 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <int HeadDim, int Warps, int Stages, int Groups>
+template <int HeadDim, int TileRows, int Warps, int Stages, int Groups>
 struct TmaShape {
+  static constexpr int stages = Stages, tile_rows = TileRows;
   static constexpr int panels = HeadDim / 64;
   static constexpr int block_keys = Warps * kTileKeys;
   static constexpr int panel_bytes = block_keys * 128;
@@ -30,9 +31,9 @@ struct TmaShape {
   static constexpr int ring_bytes = Stages * stage_bytes;
 
   // Of a group's queries, and of its merge.
-  static constexpr int queries_bytes = query_bytes(HeadDim);
+  static constexpr int queries_bytes = query_bytes(HeadDim, TileRows);
   __host__ __device__ static constexpr int merge_bytes(int rows) {
-    return merge_floats(merge_slots(Warps, rows), rows, HeadDim) * 4 + Warps * kRows * 8;
+    return merge_floats(merge_slots(Warps, rows), rows, HeadDim, TileRows) * 4 + Warps * kRows * 8;
   }
 
   static constexpr int shared_bytes(int rows, int batch) {
@@ -48,11 +49,12 @@ struct Pages {
   int first = 0, step = 1;
   int sequence = -1, base = 0, next = 0, mine = 0, after = 0;
 
-  __device__ __forceinline__ int look_up(const MmaParameters& p, int taken, int box_count) const {
+  // As far as the table goes, not the length: both can be on their way at once.
+  __device__ __forceinline__ int look_up(const MmaParameters& p, int taken) const {
     const int box = ((first + (taken >> p.box_shift) * step) << p.box_shift) + (taken & ((1 << p.box_shift) - 1));
-    if (box >= box_count) return -1;
-    const int64_t index = static_cast<int64_t>(box) * p.box_rows / p.page_size;
-    return __ldcg(p.block_table + sequence * p.table_stride_batch + index * p.table_stride_page);
+    const int page = static_cast<int>(static_cast<unsigned>(box) / static_cast<unsigned>(p.page_boxes));
+    if (page >= p.table_pages) return -1;
+    return __ldcg(p.block_table + sequence * p.table_stride_batch + page * p.table_stride_page);
   }
 
   // Makes `mine` hold those from box `taken` (a multiple of the boxes of a block, which divide 32) / 32 * 32 on.
@@ -63,9 +65,9 @@ struct Pages {
     const bool known = sequence == at.sequence && wanted == next;
     sequence = at.sequence;
     base = wanted;
-    mine = known ? after : look_up(p, wanted + lane, box_count);
+    mine = known ? after : look_up(p, wanted + lane);
     next = wanted + 32 < box_count ? wanted + 32 : 0;  // the next head begins with the same pages
-    after = look_up(p, next + lane, box_count);
+    after = look_up(p, next + lane);
   }
 };
 
@@ -85,7 +87,7 @@ __device__ __forceinline__ void each_box(const MmaParameters& p, const Cursor& a
     int page = at.sequence, slot = key;
     if (paged) {
       page = __shfl_sync(kAllLanes, pages.mine, ((i << p.box_shift) + box) % 32);
-      slot = key % p.page_size;
+      slot = static_cast<int>(static_cast<unsigned>(key) % static_cast<unsigned>(p.page_size));
     }
     if (index < 2 * of_keys && key < at.length) {
       visit(values, box * S::panels + panel, panel * 64, slot, head, page);
@@ -126,32 +128,88 @@ __device__ __forceinline__ int tile_in_stage(const MmaParameters& p, int warp) {
   return box * S::panels * p.box_rows * 128 + (key - box * p.box_rows) * 128;
 }
 
-// A warp's keys and values, which begin `offset` bytes into the ring, `left` of them (and more) within the length.
-template <typename S, typename W>
-__device__ __forceinline__ void compute_tile(W& worker, uint8_t* ring, int offset, int panel_bytes, int left,
-                                             int lane) {
-  if (left <= 0) return;
-  if (left < kTileKeys) {  // a weight of 0 would not hide a NaN in what lies behind the length
-    uint8_t* const values = ring + offset + S::tile_bytes;
+// Clears a warp's values behind the length, of which `left` keys are within it: a weight of 0 would not hide a NaN.
+template <typename S>
+__device__ __forceinline__ void clear_values(uint8_t* values, int panel_bytes, int left, int lane) {
 #pragma unroll 1
-    for (int chunk = lane; chunk < (kTileKeys - left) * S::panels * 8; chunk += 32) {
-      const int row = left + chunk / (S::panels * 8), place = chunk % (S::panels * 8);
-      *reinterpret_cast<uint4*>(values + place / 8 * panel_bytes + row * 128 + place % 8 * 16) =
-          make_uint4(0u, 0u, 0u, 0u);
-    }
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
+  for (int chunk = lane; chunk < (kTileKeys - left) * S::panels * 8; chunk += 32) {
+    const int row = left + chunk / (S::panels * 8), place = chunk % (S::panels * 8);
+    *reinterpret_cast<uint4*>(values + place / 8 * panel_bytes + row * 128 + place % 8 * 16) =
+        make_uint4(0u, 0u, 0u, 0u);
   }
-  const uint32_t keys = ptx::shared_address(ring) + offset;
-  worker.tile(keys, keys + S::tile_bytes, panel_bytes, left);
+  ptx::fence_proxy_async_shared();
+  __syncwarp();
+}
+
+// A warp's part of `count` blocks that come through the ring, from `stage` on, which moves past them. `left` keys (and
+// more behind them) are within the length from the warp's first in the first block on, and `step` fewer in each next.
+//
+// An arrival does not wait for loads from shared memory before it, and the compiler may move it before the products
+// that do: that which gives a stage back takes its address from what was loaded.
+template <typename S, bool Ahead, typename W>
+__device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full, uint32_t empty, int& stage,
+                                        uint32_t& phase, int count, int left, int step, int in_stage, int lane) {
+  const int panel_bytes = worker.p.box_rows * 128;
+  const uint32_t zero = worker.p.zero;
+  const auto keys_in = [&](int in) { return ptx::shared_address(ring) + in * S::stage_bytes + in_stage; };
+  const auto release = [&](int in, uint32_t loaded) {
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive((empty + in * 8) | (loaded & zero));
+  };
+  const auto next = [&] {
+    if (++stage == S::stages) stage = 0, phase ^= 1;
+    left -= step;
+  };
+  int i = 0;
+  if constexpr (S::tile_rows == kFewRows && (Ahead || LAB_FAST)) {
+    const int whole = kTileKeys + worker.p.seq_q - 1;
+    const int many =
+        left < whole ? 0 : min(static_cast<int>(static_cast<unsigned>(left - whole) / static_cast<unsigned>(step)) + 1, count);
+    bool ahead = false;
+#pragma unroll 1
+    for (; i < many; ++i) {
+      const int here = stage;
+      if (!Ahead || !ahead) {
+        ptx::mbarrier_wait(full + here * 8, phase);
+        worker.load_keys(keys_in(here), panel_bytes);
+      }
+      next();
+      // The next block's keys, where they have come, are loaded while this one's weights are computed.
+      ahead = Ahead && i + 1 < many && __all_sync(kAllLanes, ptx::mbarrier_test_wait(full + stage * 8, phase));
+      worker.template tile<true>(
+          keys_in(here) + S::tile_bytes, panel_bytes, 0,
+          [&] {
+            if (Ahead && ahead) worker.load_keys(keys_in(stage), panel_bytes);
+          },
+          [&](uint32_t loaded) { release(here, loaded); });
+    }
+  }
+#pragma unroll 1
+  for (; i < count; ++i) {
+    const int here = stage;
+    const uint32_t keys = keys_in(here), values = keys + S::tile_bytes;
+    uint32_t loaded = 0;
+    ptx::mbarrier_wait(full + here * 8, phase);
+    if (left > 0) {
+      if (left < kTileKeys) clear_values<S>(ring + (values - ptx::shared_address(ring)), panel_bytes, left, lane);
+      if constexpr (S::tile_rows == kFewRows) {
+        worker.load_keys(keys, panel_bytes);
+        worker.template tile<false>(values, panel_bytes, left, [] {}, [&](uint32_t all) { loaded = all; });
+      } else {
+        loaded = worker.tile(keys, values, panel_bytes, left);
+      }
+    }
+    next();
+    release(here, loaded);
+  }
 }
 #endif
 
-template <typename T, int HeadDim, int Warps, int Stages, int Groups>
+template <typename T, int HeadDim, int TileRows, int Warps, int Stages, int Groups>
 __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Groups == 1 ? 2 : 1)
     tma_decode(const __grid_constant__ MmaParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using S = TmaShape<HeadDim, Warps, Stages, Groups>;
+  using S = TmaShape<HeadDim, TileRows, Warps, Stages, Groups>;
   constexpr int all_warps = Groups * Warps;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   uint8_t* const merges = shared_memory + S::ring_bytes + Groups * S::queries_bytes;
@@ -177,7 +235,9 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     __syncwarp();
   }
   __syncthreads();
-  ptx::griddepcontrol_launch_dependents();
+  if (p.late == 0) ptx::griddepcontrol_launch_dependents();
+  Pages pages;
+  Cursor likely{-1, 0, 0, 0, 0};
   if (p.prefetch > 0) {
     const bool few = p.batch <= kFewSequences;
     Lists guess{};
@@ -186,10 +246,11 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     const int start = cut.start(blockIdx.x), count = min(cut.start(blockIdx.x + 1) - start, p.prefetch);
     if (warp == all_warps && count > 0) {
       Cursor at = cursor_at<S::block_keys>(p, guess, start);
-      Pages pages;
+      Pages found;
+      likely = at;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        prefetch_block<S>(p, at, at.block, pages, lane);
+        prefetch_block<S>(p, at, at.block, found, lane);
         advance<S::block_keys>(p, guess, at);
       }
     }
@@ -200,6 +261,8 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     }
   }
   ptx::griddepcontrol_wait();
+  // The pages that are wanted first if the guess was right, on their way together with the lengths.
+  if (LAB_LIKELY && p.block_table != nullptr && likely.sequence >= 0) pages.reach(p, likely, likely.block << p.box_shift, lane);
 
   const Lists lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
   const Cut cut(lists.total * p.unit_heads, gridDim.x);
@@ -209,9 +272,9 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     int stage = 0;
     uint32_t phase = 0;
     if (warp == all_warps) {
-      Pages pages;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
+        if (i == count - p.late) ptx::griddepcontrol_launch_dependents();
         ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
         load_block<S>(p, at, at.block, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
         advance<S::block_keys>(p, lists, at);
@@ -221,10 +284,10 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
       const int group = warp / Warps, in_block = warp - group * Warps;
       float* const merge = reinterpret_cast<float*>(merges + group * S::merge_bytes(p.rows));
       float2* const merge_stats =
-          reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows), p.rows, HeadDim));
+          reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows), p.rows, HeadDim, TileRows));
       uint8_t* const queries = shared_memory + S::ring_bytes + group * S::queries_bytes;
-      Worker<T, HeadDim, Warps, Groups> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
-      const int panel_bytes = p.box_rows * 128, in_stage = tile_in_stage<S>(p, in_block);
+      Worker<T, HeadDim, Warps, Groups, TileRows> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
+      const int in_stage = tile_in_stage<S>(p, in_block);
       int piece = 0;
 #pragma unroll 1
       for (int after = count; after > 0;) {
@@ -237,15 +300,9 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
         } else {
           worker.begin(at, blockIdx.x);
           if (Groups > 1 && piece > 0) ptx::mbarrier_wait(turns + (1 - group) * 8, (piece - 1) / Groups & 1);
-#pragma unroll 1
-          for (int i = 0; i < blocks; ++i) {
-            const int left = at.length - (at.block + i) * S::block_keys - in_block * kTileKeys;
-            ptx::mbarrier_wait(full + stage * 8, phase);
-            compute_tile<S>(worker, shared_memory, stage * S::stage_bytes + in_stage, panel_bytes, left, lane);
-            __syncwarp();
-            if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
-            if (++stage == Stages) stage = 0, phase ^= 1;
-          }
+          const int left = at.length - at.block * S::block_keys - in_block * kTileKeys;
+          consume<S, false>(worker, shared_memory, full, empty, stage, phase, blocks, left, S::block_keys, in_stage,
+                            lane);
           if (Groups > 1 && lane == 0) ptx::mbarrier_arrive(turns + group * 8);
           worker.finish(at);
         }
