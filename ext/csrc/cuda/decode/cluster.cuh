@@ -39,26 +39,20 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
   using Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
 
-  int columns;                   // of all rows, that each thread block of the cluster adds
-  uint32_t over_columns, over_rows;  // quotients by `columns`, by row_count: the upper half of a product with these
+  int columns;            // of all rows, that each thread block of the cluster adds
+  uint32_t over_columns;  // the upper half of a product with it is the quotient by `columns`
 
-  static __device__ __forceinline__ int share(int rows, int ranks) {
-    const int fours = rows * (HeadDim / 4);
-    return static_cast<int>(static_cast<unsigned>(fours + ranks - 1) / static_cast<unsigned>(ranks)) * 4;
-  }
-
-  // What would be waited for at the end.
-  __device__ __forceinline__ void prepare(int ranks) {
-    columns = share(row_count, ranks);
+  // Before the wait for the grid in front, as all that waits for nothing.
+  __device__ __forceinline__ void prepare(int sequence, int unit_head, int ranks) {
+    Base::take(sequence, unit_head);
+    columns = static_cast<int>(static_cast<unsigned>(row_count * (HeadDim / 4) + ranks - 1) / static_cast<unsigned>(ranks)) * 4;
     over_columns = 0xffffffffu / static_cast<unsigned>(columns) + 1;
-    over_rows = row_count == 1 ? 0 : 0xffffffffu / static_cast<unsigned>(row_count) + 1;
   }
 
-  // What the others send to `rank`: sums, and of each row the largest score and the sum of the weights.
-  __device__ __forceinline__ uint32_t bytes_from_others(int unit_head, int rank, int ranks) const {
-    const int rows = min(p.group_rows - unit_head % p.row_blocks * kRows, kRows), columns = share(rows, ranks);
-    const int count = max(min(columns, rows * HeadDim - rank * columns), 0);
-    return static_cast<uint32_t>((ranks - 1) * (count * 4 + rows * 8));
+  // What the others send: sums, and of each row the largest score and the sum of the weights.
+  __device__ __forceinline__ uint32_t bytes_from_others(int rank, int ranks) const {
+    const int count = max(min(columns, row_count * HeadDim - rank * columns), 0);
+    return static_cast<uint32_t>((ranks - 1) * (count * 4 + row_count * 8));
   }
 
   // What the warps have of a row: the largest score, the sum of the weights, and the factor of each warp's sums.
@@ -81,16 +75,24 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
   // Sends the thread block's part to those who add it: columns to `received` (ranks, share), largest scores and sums of
   // the rows to `received_stats` (ranks, kRows), of each.
   __device__ __forceinline__ void send(float* received, float2* received_stats, uint32_t sent, int rank, int ranks) {
+    constexpr int fours = HeadDim / 4;  // of a row: no fewer than there are thread blocks
+    static_assert(fours >= kMaxCluster);
     const int thread = warp * 32 + lane;
     float factor[Warps];
 #pragma unroll 1
-    for (int index = thread; index < row_count * (HeadDim / 4); index += Warps * 32) {
-      const int row = index / (HeadDim / 4), column = index % (HeadDim / 4) * 4;
-      row_stats(row, factor);
+    for (int index = thread; index < row_count * fours; index += Warps * 32) {
+      const int row = index / fours, four = index % fours;
+      const float2 stats = row_stats(row, factor);
+      if (four == rank) {
+        received_stats[rank * kRows + row] = stats;
+      } else if (four < ranks) {
+        ptx::st_async(ptx::mapa(ptx::shared_address(received_stats + rank * kRows + row), four), stats,
+                      ptx::mapa(sent, four));
+      }
       float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
       for (int w = 0; w < Warps; ++w) {
-        const float4 part = *reinterpret_cast<const float4*>(merge + (w * p.rows + row) * pitch + column);
+        const float4 part = *reinterpret_cast<const float4*>(merge + (w * p.rows + row) * pitch + four * 4);
         value.x += factor[w] * part.x, value.y += factor[w] * part.y;
         value.z += factor[w] * part.z, value.w += factor[w] * part.w;
       }
@@ -100,18 +102,6 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
         *reinterpret_cast<float4*>(to) = value;
       } else {
         ptx::st_async(ptx::mapa(ptx::shared_address(to), owner), value, ptx::mapa(sent, owner));
-      }
-    }
-#pragma unroll 1
-    for (int index = thread; index < row_count * ranks; index += Warps * 32) {
-      const int owner = row_count == 1 ? index : static_cast<int>(__umulhi(index, over_rows));
-      const int row = index - owner * row_count;
-      const float2 stats = row_stats(row, factor);
-      float2* const to = received_stats + rank * kRows + row;
-      if (owner == rank) {
-        *to = stats;
-      } else {
-        ptx::st_async(ptx::mapa(ptx::shared_address(to), owner), stats, ptx::mapa(sent, owner));
       }
     }
   }
@@ -139,7 +129,7 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
         total += weight * stats[r].y;
         value += weight * part[r];
       }
-      if (column < p.head_dim) out[row * p.head_dim + column] = from_float<T>(total == 0.0f ? 0.0f : value / total);
+      if (column < p.head_dim) out[row * p.head_dim + column] = from_float<T>(total == 0.0f ? 0.0f : __fdividef(value, total));
     }
   }
 };
@@ -161,15 +151,10 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   const int ranks = static_cast<int>(ptx::cluster_nctarank()), rank = static_cast<int>(ptx::cluster_ctarank());
   const int unit = static_cast<int>(blockIdx.x / static_cast<unsigned>(ranks));
   const int sequence = p.batch == 1 ? 0 : unit / p.unit_heads, unit_head = unit - sequence * p.unit_heads;
-  const auto count_of = [&](int length) {  // of the blocks that this thread block takes
-    const int blocks = blocks_of<S::block_keys>(length);
-    if (blocks <= rank) return 0;
-    return static_cast<int>(static_cast<unsigned>(blocks - rank + ranks - 1) / static_cast<unsigned>(ranks));
-  };
-
   float* const merge = reinterpret_cast<float*>(shared_memory);
   float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, TileRows, HeadDim, TileRows));
   ClusterWorker<T, HeadDim, TileRows, Warps> worker(p, queries, merge, merge_stats, warp, lane);
+  worker.prepare(sequence, unit_head, ranks);
   if (warp == Warps) {
     if (lane == 0) {
       ptx::prefetch_tensormap(&p.k_map);
@@ -181,7 +166,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
       }
       ptx::mbarrier_init(sent, 1);
       ptx::fence_mbarrier_init();
-      ptx::mbarrier_arrive_expect_tx(sent, worker.bytes_from_others(unit_head, rank, ranks));
+      ptx::mbarrier_arrive_expect_tx(sent, worker.bytes_from_others(rank, ranks));
     }
     __syncwarp();
   }
@@ -189,52 +174,60 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   ptx::barrier_cluster_arrive_relaxed();
   ptx::barrier_cluster_wait();  // all have begun
 
+  const int first_key = rank * S::block_keys, step = ranks * S::block_keys;
   if (warp == Warps) {
     Pages pages;
     pages.first = rank, pages.step = ranks;
     const auto taken = [&](int i, int length) { return Cursor{sequence, unit_head, rank + i * ranks, 0, length}; };
-    const int found = guess_of_length(p, sequence), guess = count_of(found);
-    Pages guessed = pages;
+    const int found = guess_of_length(p, sequence);
     int asked = 0;
+    {
+      Pages guessed = pages;
 #pragma unroll 1
-    for (; asked < min(guess, p.prefetch); ++asked) prefetch_block<S>(p, taken(asked, found), asked, guessed, lane);
+      for (int key = first_key; key < found && asked < p.prefetch; key += step, ++asked) {
+        prefetch_block<S>(p, taken(asked, found), asked, guessed, lane);
+      }
+    }
+    const bool paged = p.block_table != nullptr;
+    const int32_t* const entry = paged ? pages.entry(p, sequence, lane) : nullptr;
+    const int32_t* const entry_after = paged ? pages.entry(p, sequence, 32 + lane) : nullptr;
     ptx::griddepcontrol_wait();
-    if (p.block_table != nullptr) pages.reach(p, taken(0, p.capacity), 0, lane);  // while the length is on its way
+    if (paged) pages.begin(sequence, entry, entry_after);  // while the length is on its way
 
-    int issued = 0, stage = 0;
+    int issued = 0, stage = 0, key = first_key;
     uint32_t phase = 0;
-    const auto load = [&](const Cursor& at) {
+    const auto load = [&](int length) {
       ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
-      load_block<S>(p, at, issued, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
+      load_block<S>(p, taken(issued, length), issued, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
       if (++stage == Stages) stage = 0, phase ^= 1;
       ++issued;
-      if (p.stream > 0) {
-        if (asked < min(guess, issued + p.stream)) {
-          prefetch_block<S>(p, taken(asked, found), asked, guessed, lane);
-          ++asked;
-        }
-      }
+      key += step;
     };
-    const int early = p.block_table == nullptr ? min(guess, Stages) : 0;
+    if (!paged) {
 #pragma unroll 1
-    while (issued < early) load(taken(issued, (rank + issued * ranks + 1) * S::block_keys));
-    const int length = length_of(p, sequence), count = count_of(length);
+      while (issued < Stages && key < found) load(key + S::block_keys);
+    }
+    const int length = length_of(p, sequence), early = issued;
 #pragma unroll 1
-    while (issued < count) load(taken(issued, length));
+    while (key < length) load(length);
     ptx::griddepcontrol_launch_dependents();
+    // Loaded for nothing: they land all the same.
+    key = first_key;
 #pragma unroll 1
-    for (int s = count; s < early; ++s) ptx::mbarrier_wait(full + s * 8, 0);  // loaded for nothing
+    for (int s = 0; s < early; ++s, key += step) {
+      if (key >= length) ptx::mbarrier_wait(full + s * 8, 0);
+    }
     __syncwarp();
   } else {
+    const int in_stage = tile_in_stage<S>(p, warp), before = warp * kTileKeys;
+    worker.prefetch_queries();
     ptx::griddepcontrol_wait();
-    const int length = length_of(p, sequence), count = count_of(length);
-    worker.load_queries(sequence, unit_head);
-    worker.prepare(ranks);
+    const int found = __ldcg(p.cache_lens + sequence * p.lens_stride);
+    worker.load_queries();
+    const int length = min(max(found, 0), p.capacity);
     int stage = 0;
     uint32_t phase = 0;
-    const int left = length - rank * S::block_keys - warp * kTileKeys;
-    consume<S, LAB_AHEAD>(worker, shared_memory, full, empty, stage, phase, count, left, ranks * S::block_keys,
-                          tile_in_stage<S>(p, warp), lane);
+    consume<S>(worker, shared_memory, full, stage, phase, length - first_key - before, -before, step, in_stage, lane);
   }
   __syncthreads();  // nothing lands in the ring any more, and nobody reads it
   if (warp < Warps) {

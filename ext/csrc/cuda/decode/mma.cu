@@ -198,9 +198,7 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.rows = std::min(p.group_rows, kRows);
   p.unit_heads = p.kv_heads * p.row_blocks;
   p.scale_log2 = scale_log2(a);
-  p.prefetch = plan.prefetch % 100;
-  p.late = plan.prefetch / 100 % 100;
-  p.stream = plan.prefetch / 10000;
+  p.prefetch = plan.prefetch;
   // What is read once makes room first.
   p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
 
@@ -268,9 +266,8 @@ MmaPlan mma_plan(const DecodeArguments& a) {
           instance.tile_rows < rows || instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
       }
-      if (found == nullptr || std::pair(instance.head_dim, instance.tile_rows) < std::pair(found->head_dim, found->tile_rows)) {
-        found = &instance;
-      }
+      const auto size = [](const MmaInstance& i) { return std::pair(i.head_dim, i.tile_rows); };
+      if (found == nullptr || size(instance) < size(*found)) found = &instance;
     }
     return found;
   };
@@ -332,7 +329,7 @@ void mma_attributes(std::vector<KernelAttributes>& into) {
   for (const MmaInstances* all : {&mma_float16(), &mma_bfloat16()}) {
     for (const MmaInstance& instance : *all) {
       attention::add_attributes({"flash_decode", instance.name, instance.address, instance.threads(),
-                                 instance.shared_bytes(kRows / instance.groups, 32)},  // two groups: 8 rows at most
+                                 instance.shared_bytes(instance.tile_rows, 32)},
                                 into);
     }
   }

@@ -39,7 +39,7 @@ struct MmaParameters {
   int page_boxes, table_pages;          // TMA alone: copies of a page; pages of a sequence
   float scale_log2;
   uint32_t zero;  // is 0, which the compiler does not know
-  int prefetch, late, stream;  // TMA alone: MmaPlan's
+  int prefetch;  // TMA alone: MmaPlan's
 };
 
 enum class MmaKind {

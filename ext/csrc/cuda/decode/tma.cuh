@@ -49,12 +49,20 @@ struct Pages {
   int first = 0, step = 1;
   int sequence = -1, base = 0, next = 0, mine = 0, after = 0;
 
-  // As far as the table goes, not the length: both can be on their way at once.
-  __device__ __forceinline__ int look_up(const MmaParameters& p, int taken) const {
+  // The entry of a box. As far as the table goes, not the length: both can be on their way at once.
+  __device__ __forceinline__ const int32_t* entry(const MmaParameters& p, int of, int taken) const {
     const int box = ((first + (taken >> p.box_shift) * step) << p.box_shift) + (taken & ((1 << p.box_shift) - 1));
     const int page = static_cast<int>(static_cast<unsigned>(box) / static_cast<unsigned>(p.page_boxes));
-    if (page >= p.table_pages) return -1;
-    return __ldcg(p.block_table + sequence * p.table_stride_batch + page * p.table_stride_page);
+    return page < p.table_pages ? p.block_table + of * p.table_stride_batch + page * p.table_stride_page : nullptr;
+  }
+
+  static __device__ __forceinline__ int look_up(const int32_t* at) { return at != nullptr ? __ldcg(at) : -1; }
+
+  // The first 64 boxes.
+  __device__ __forceinline__ void begin(int of, const int32_t* at, const int32_t* at_after) {
+    sequence = of, base = 0, next = 32;
+    mine = look_up(at);
+    after = look_up(at_after);
   }
 
   // Makes `mine` hold those from box `taken` (a multiple of the boxes of a block, which divide 32) / 32 * 32 on.
@@ -65,9 +73,9 @@ struct Pages {
     const bool known = sequence == at.sequence && wanted == next;
     sequence = at.sequence;
     base = wanted;
-    mine = known ? after : look_up(p, wanted + lane);
+    mine = known ? after : look_up(entry(p, sequence, wanted + lane));
     next = wanted + 32 < box_count ? wanted + 32 : 0;  // the next head begins with the same pages
-    after = look_up(p, next + lane);
+    after = look_up(entry(p, sequence, next + lane));
   }
 };
 
@@ -141,66 +149,48 @@ __device__ __forceinline__ void clear_values(uint8_t* values, int panel_bytes, i
   __syncwarp();
 }
 
-// A warp's part of `count` blocks that come through the ring, from `stage` on, which moves past them. `left` keys (and
-// more behind them) are within the length from the warp's first in the first block on, and `step` fewer in each next.
+// A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` keys are within
+// the length from the warp's first in the first block on (none of its own where that is negative), and `step` fewer from
+// each next; the blocks end where no more than `end` would be.
 //
 // An arrival does not wait for loads from shared memory before it, and the compiler may move it before the products
 // that do: that which gives a stage back takes its address from what was loaded.
-template <typename S, bool Ahead, typename W>
-__device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full, uint32_t empty, int& stage,
-                                        uint32_t& phase, int count, int left, int step, int in_stage, int lane) {
+template <typename S, typename W>
+__device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full, int& stage, uint32_t& phase, int left,
+                                        int end, int step, int in_stage, int lane) {
   const int panel_bytes = worker.p.box_rows * 128;
-  const uint32_t zero = worker.p.zero;
-  const auto keys_in = [&](int in) { return ptx::shared_address(ring) + in * S::stage_bytes + in_stage; };
-  const auto release = [&](int in, uint32_t loaded) {
+  const auto release = [&](uint32_t loaded) {
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive((empty + in * 8) | (loaded & zero));
-  };
-  const auto next = [&] {
+    if (lane == 0) {
+      ptx::mbarrier_arrive((full + (S::stages + stage) * 8) | (loaded & worker.p.zero));  // empty[stage]
+    }
     if (++stage == S::stages) stage = 0, phase ^= 1;
     left -= step;
   };
-  int i = 0;
-  if constexpr (S::tile_rows == kFewRows && (Ahead || LAB_FAST)) {
-    const int whole = kTileKeys + worker.p.seq_q - 1;
-    const int many =
-        left < whole ? 0 : min(static_cast<int>(static_cast<unsigned>(left - whole) / static_cast<unsigned>(step)) + 1, count);
-    bool ahead = false;
+  if constexpr (S::tile_rows == kFewRows) {
+    const int whole = max(kTileKeys + worker.p.seq_q - 1, end + 1);
 #pragma unroll 1
-    for (; i < many; ++i) {
-      const int here = stage;
-      if (!Ahead || !ahead) {
-        ptx::mbarrier_wait(full + here * 8, phase);
-        worker.load_keys(keys_in(here), panel_bytes);
-      }
-      next();
-      // The next block's keys, where they have come, are loaded while this one's weights are computed.
-      ahead = Ahead && i + 1 < many && __all_sync(kAllLanes, ptx::mbarrier_test_wait(full + stage * 8, phase));
-      worker.template tile<true>(
-          keys_in(here) + S::tile_bytes, panel_bytes, 0,
-          [&] {
-            if (Ahead && ahead) worker.load_keys(keys_in(stage), panel_bytes);
-          },
-          [&](uint32_t loaded) { release(here, loaded); });
+    while (left >= whole) {
+      const uint32_t keys = ptx::shared_address(ring) + stage * S::stage_bytes + in_stage;
+      ptx::mbarrier_wait(full + stage * 8, phase);
+      release(worker.template tile<true>(keys, keys + S::tile_bytes, panel_bytes, 0));
     }
   }
 #pragma unroll 1
-  for (; i < count; ++i) {
-    const int here = stage;
-    const uint32_t keys = keys_in(here), values = keys + S::tile_bytes;
+  while (left > end) {
+    const int offset = stage * S::stage_bytes + in_stage;
+    const uint32_t keys = ptx::shared_address(ring) + offset;
     uint32_t loaded = 0;
-    ptx::mbarrier_wait(full + here * 8, phase);
+    ptx::mbarrier_wait(full + stage * 8, phase);
     if (left > 0) {
-      if (left < kTileKeys) clear_values<S>(ring + (values - ptx::shared_address(ring)), panel_bytes, left, lane);
+      if (left < kTileKeys) clear_values<S>(ring + offset + S::tile_bytes, panel_bytes, left, lane);
       if constexpr (S::tile_rows == kFewRows) {
-        worker.load_keys(keys, panel_bytes);
-        worker.template tile<false>(values, panel_bytes, left, [] {}, [&](uint32_t all) { loaded = all; });
+        loaded = worker.template tile<false>(keys, keys + S::tile_bytes, panel_bytes, left);
       } else {
-        loaded = worker.tile(keys, values, panel_bytes, left);
+        loaded = worker.tile(keys, keys + S::tile_bytes, panel_bytes, left);
       }
     }
-    next();
-    release(here, loaded);
+    release(loaded);
   }
 }
 #endif
@@ -235,7 +225,7 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     __syncwarp();
   }
   __syncthreads();
-  if (p.late == 0) ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_launch_dependents();
   Pages pages;
   Cursor likely{-1, 0, 0, 0, 0};
   if (p.prefetch > 0) {
@@ -262,7 +252,7 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
   }
   ptx::griddepcontrol_wait();
   // The pages that are wanted first if the guess was right, on their way together with the lengths.
-  if (LAB_LIKELY && p.block_table != nullptr && likely.sequence >= 0) pages.reach(p, likely, likely.block << p.box_shift, lane);
+  if (p.block_table != nullptr && likely.sequence >= 0) pages.reach(p, likely, likely.block << p.box_shift, lane);
 
   const Lists lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
   const Cut cut(lists.total * p.unit_heads, gridDim.x);
@@ -274,7 +264,6 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     if (warp == all_warps) {
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        if (i == count - p.late) ptx::griddepcontrol_launch_dependents();
         ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
         load_block<S>(p, at, at.block, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
         advance<S::block_keys>(p, lists, at);
@@ -301,8 +290,8 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
           worker.begin(at, blockIdx.x);
           if (Groups > 1 && piece > 0) ptx::mbarrier_wait(turns + (1 - group) * 8, (piece - 1) / Groups & 1);
           const int left = at.length - at.block * S::block_keys - in_block * kTileKeys;
-          consume<S, false>(worker, shared_memory, full, empty, stage, phase, blocks, left, S::block_keys, in_stage,
-                            lane);
+          consume<S>(worker, shared_memory, full, stage, phase, left,
+                     max(left - blocks * S::block_keys, -in_block * kTileKeys), S::block_keys, in_stage, lane);
           if (Groups > 1 && lane == 0) ptx::mbarrier_arrive(turns + group * 8);
           worker.finish(at);
         }

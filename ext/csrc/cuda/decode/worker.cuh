@@ -30,6 +30,7 @@
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/mma_sync.cuh"
 #include "../ptx/movmatrix.cuh"
+#include "../ptx/tma.cuh"
 #include "mma.h"
 
 namespace cuda_llm_ops::cuda::decode {
@@ -329,6 +330,8 @@ struct RowsBase {
   static constexpr int block_keys = Warps * kTileKeys;
   static constexpr int pitch = HeadDim + merge_pad(TileRows);
   static constexpr int columns = HeadDim / 32;
+  static constexpr int query_chunks = HeadDim / 8;  // of a row
+  static constexpr int query_loads = (TileRows * query_chunks + Warps * 32 - 1) / (Warps * 32);
 
   const MmaParameters& p;
   uint8_t* shared_q;    // query_bytes, 1024-byte aligned
@@ -336,10 +339,11 @@ struct RowsBase {
   float2* merge_stats;  // (slots, kRows)
   int warp, lane;
   int row_count, head, row_block;
+  const T* queries[query_loads];  // chunks of 8 columns that this thread brings, or nullptr
 
-  __device__ __forceinline__ RowsBase(const MmaParameters& p_, uint8_t* queries, float* merge_, float2* stats_,
+  __device__ __forceinline__ RowsBase(const MmaParameters& p_, uint8_t* query_tile, float* merge_, float2* stats_,
                                       int warp_, int lane_)
-      : p(p_), shared_q(queries), merge(merge_), merge_stats(stats_), warp(warp_), lane(lane_) {}
+      : p(p_), shared_q(query_tile), merge(merge_), merge_stats(stats_), warp(warp_), lane(lane_) {}
 
   // The warps that share a block of keys meet.
   static __device__ __forceinline__ void meet() {
@@ -349,12 +353,6 @@ struct RowsBase {
     } else {
       ptx::bar_sync(2, Warps * 32);
     }
-  }
-
-  __device__ __forceinline__ void take(int unit_head) {
-    head = p.row_blocks == 1 ? unit_head : unit_head / p.row_blocks;
-    row_block = unit_head - head * p.row_blocks;
-    row_count = min(p.group_rows - row_block * kRows, kRows);
   }
 
   __device__ __forceinline__ int query_of(int row) const { return p.seq_q == 1 ? 0 : row % p.seq_q; }
@@ -370,16 +368,34 @@ struct RowsBase {
            query_of(row) * p.q_stride.seq;
   }
 
-  // Queries into shared memory, as a tile. Nobody reads that of the last unit any more: its end has met since.
-  __device__ __forceinline__ void share_queries(int sequence) {
-    constexpr int chunks = HeadDim / 8, all = TileRows * chunks;
+  // A unit: where its queries lie, so that nothing but their loads is left to do.
+  __device__ __forceinline__ void take(int sequence, int unit_head) {
+    head = p.row_blocks == 1 ? unit_head : unit_head / p.row_blocks;
+    row_block = unit_head - head * p.row_blocks;
+    row_count = min(p.group_rows - row_block * kRows, kRows);
 #pragma unroll
-    for (int i = 0; i < (all + Warps * 32 - 1) / (Warps * 32); ++i) {
-      const int index = i * Warps * 32 + warp * 32 + lane, row = index / chunks, chunk = index % chunks;
-      if (all % (Warps * 32) != 0 && index >= all) break;
-      const bool real = row < row_count && chunk * 8 < p.head_dim;
+    for (int i = 0; i < query_loads; ++i) {
+      const int index = i * Warps * 32 + warp * 32 + lane, row = index / query_chunks, chunk = index % query_chunks;
+      queries[i] = row < row_count && chunk * 8 < p.head_dim ? query_at(sequence, row) + chunk * 8 : nullptr;
+    }
+  }
+
+  // Asks L2 for them.
+  __device__ __forceinline__ void prefetch_queries() const {
+#pragma unroll
+    for (int i = 0; i < query_loads; ++i) {
+      if (queries[i] != nullptr && lane % 8 == 0) ptx::prefetch_l2(queries[i]);
+    }
+  }
+
+  // Brings them into shared memory, as a tile. Nobody reads that of the last unit any more: its end has met since.
+  __device__ __forceinline__ void share_queries() {
+#pragma unroll
+    for (int i = 0; i < query_loads; ++i) {
+      const int index = i * Warps * 32 + warp * 32 + lane, row = index / query_chunks, chunk = index % query_chunks;
+      if (row >= TileRows) break;
       *reinterpret_cast<uint4*>(shared_q + chunk / 8 * (TileRows * 128) + chunk_offset(row, chunk % 8)) =
-          real ? *reinterpret_cast<const uint4*>(query_at(sequence, row) + chunk * 8) : make_uint4(0u, 0u, 0u, 0u);
+          queries[i] != nullptr ? *reinterpret_cast<const uint4*>(queries[i]) : make_uint4(0u, 0u, 0u, 0u);
     }
     meet();
   }
@@ -404,18 +420,26 @@ struct Rows<T, HeadDim, Warps, Groups, kRows> : RowsBase<T, HeadDim, Warps, Grou
   Softmax<T, HeadDim> state;
   int behind[2];  // keys at the end that the queries of rows g and g + 8 do not see
 
-  // Of a kv head and row block, for which the state is cleared.
-  __device__ __forceinline__ void load_queries(int sequence, int unit_head) {
-    Base::take(unit_head);
+  const T* direct[2];        // rows g and g + 8, where queries do not pass through shared memory
+
+  __device__ __forceinline__ void take(int sequence, int unit_head) {
+    Base::take(sequence, unit_head);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) behind[h] = Base::keys_behind(lane / 4 + 8 * h);
+    for (int h = 0; h < 2; ++h) {
+      behind[h] = Base::keys_behind(lane / 4 + 8 * h);
+      direct[h] = Base::query_at(sequence, lane / 4 + 8 * h);
+    }
+  }
+
+  // Of the unit that was taken, for which the state is cleared.
+  __device__ __forceinline__ void load_queries() {
     if constexpr (shares_queries(HeadDim)) {
-      Base::share_queries(sequence);
+      Base::share_queries();
     } else {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = lane / 4 + 8 * h;
-        const T* const from = Base::query_at(sequence, row);
+        const T* const from = direct[h];
 #pragma unroll
         for (int i = 0; i < HeadDim / 8; ++i) {
           const int d = i * 8 + lane % 4 * 2;
@@ -534,17 +558,20 @@ struct Rows<T, HeadDim, Warps, Groups, kFewRows> : RowsBase<T, HeadDim, Warps, G
   // Weights are at most 2 to this: what a 16-bit float holds, and what all keys add up to, is far above.
   static constexpr float kHeadroom = 8.0f;
 
-  uint32_t q[HeadDim / 16][2], keys[HeadDim / 16][4];
+  uint32_t q[HeadDim / 16][2];
   float o[HeadDim / 16][4];  // columns 16 i + g (two) and 16 i + 8 + g, rows 2 t and the next
   float base[2], sum[2];     // of rows 2 t and the next: of what weights are powers, in log2; of this lane's keys
   int behind[2];             // keys at the end that their queries do not see
 
-  // Of a kv head and row block, for which the state is cleared.
-  __device__ __forceinline__ void load_queries(int sequence, int unit_head) {
-    Base::take(unit_head);
+  __device__ __forceinline__ void take(int sequence, int unit_head) {
+    Base::take(sequence, unit_head);
 #pragma unroll
     for (int h = 0; h < 2; ++h) behind[h] = Base::keys_behind(lane % 4 * 2 + h);
-    Base::share_queries(sequence);
+  }
+
+  // Of the unit that was taken, for which the state is cleared.
+  __device__ __forceinline__ void load_queries() {
+    Base::share_queries();
     const uint32_t q_lane = ptx::shared_address(shared_q) + chunk_offset(lane % 8, lane / 8);
 #pragma unroll
     for (int kk = 0; kk < HeadDim / 16; kk += 2) {
@@ -558,19 +585,14 @@ struct Rows<T, HeadDim, Warps, Groups, kFewRows> : RowsBase<T, HeadDim, Warps, G
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Of a tile of 16 keys, as above.
-  __device__ __forceinline__ void load_keys(uint32_t k_panels, uint32_t panel_bytes) {
+  // A tile of 16 keys, as above. All rows see all keys of a whole one.
+  template <bool Whole>
+  __device__ __forceinline__ uint32_t tile(uint32_t k_panels, uint32_t v_panels, uint32_t panel_bytes, int left) {
     const uint32_t k_lane = k_panels + chunk_offset(lane % 16, lane / 16);
+    const uint32_t v_lane = v_panels + chunk_offset((lane / 16) * 8 + lane % 8, lane / 8 % 2);
+    uint32_t keys[HeadDim / 16][4];
 #pragma unroll
     for (int i = 0; i < HeadDim / 16; ++i) ptx::ldmatrix_x4(keys[i], (k_lane + i / 4 * panel_bytes) ^ (i % 4 * 32));
-  }
-
-  // Adds the tile whose keys were loaded. `meanwhile` may load the keys of another: the product has read these. `read`
-  // gets bits that depend on all that was loaded of the tile. All rows see all keys of a whole tile.
-  template <bool Whole, typename Meanwhile, typename Read>
-  __device__ __forceinline__ void tile(uint32_t v_panels, uint32_t panel_bytes, int left, const Meanwhile& meanwhile,
-                                       const Read& read) {
-    const uint32_t v_lane = v_panels + chunk_offset((lane / 16) * 8 + lane % 8, lane / 8 % 2);
     float s[4][4] = {};  // four chains of products: each waits for the one before it
 #pragma unroll
     for (int i = 0; i < HeadDim / 16; ++i) ptx::mma_sync_m16n8k16<T>(s[i % 4], keys[i], q[i][0], q[i][1]);
@@ -579,11 +601,10 @@ struct Rows<T, HeadDim, Warps, Groups, kFewRows> : RowsBase<T, HeadDim, Warps, G
     for (int i = 0; i < HeadDim / 16; ++i) {
       ptx::ldmatrix_x4_trans(values[i], (v_lane + i / 4 * panel_bytes) ^ (i % 4 * 32));
     }
-    meanwhile();
     float score[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) score[e] = (s[0][e] + s[1][e]) + (s[2][e] + s[3][e]);
-    if (!Whole) {
+    if (!Whole && left - (p.seq_q - 1) < kTileKeys) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         if (e / 2 * 8 + lane / 4 >= left - behind[e % 2]) score[e] = -INFINITY;
@@ -597,7 +618,7 @@ struct Rows<T, HeadDim, Warps, Groups, kFewRows> : RowsBase<T, HeadDim, Warps, G
       ptx::mma_sync_m16n8k16<T>(o[i], values[i], weights[0], weights[1]);
       loaded |= values[i][0];
     }
-    read(loaded);
+    return loaded;
   }
 
   // Scores of 16 keys x 8 rows become weights, packed as the right operand of the product with the values. They are
@@ -691,7 +712,8 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
       : Base(parameters, queries, merge_at, stats_at, warp_, lane_), lists(lists_), cut(cut_) {}
 
   __device__ __forceinline__ void begin(const Cursor& at, int range) {
-    Base::load_queries(at.sequence, at.head);
+    Base::take(at.sequence, at.head);
+    Base::load_queries();
     const int start = lists.before[at.sequence] * p.unit_heads + at.head * at.blocks;
     first = cut.range_of(start);
     parts = cut.range_of(start + at.blocks - 1) - first + 1;
@@ -754,7 +776,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
         for (int row = warp; row < row_count; row += 2 * Warps) add_parts<2, 6>(row, out);
       } else {
 #pragma unroll 1
-        for (int row = warp; row < row_count; row += Warps) add_parts<1, columns == 8 ? 2 : LAB_ONCE>(row, out);
+        for (int row = warp; row < row_count; row += Warps) add_parts<1, columns == 8 ? 2 : 9>(row, out);
       }
     }
   }
