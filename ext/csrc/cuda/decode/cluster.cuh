@@ -4,9 +4,10 @@
 //
 //   ring        as in tma.cuh: one producer warp, full[stage], empty[stage].
 //   early       While the grid before it ends, the producer asks L2 for its first blocks of keys, as far as the length
-//               and the pages that it finds go: a guess, since that grid may still write them. After
-//               griddepcontrol.wait it loads the blocks of a contiguous cache at once; the length, read again, says
-//               what of it counts. Pages are looked up again before. The next grid may begin when this one has asked
+//               and the pages that it finds go: a guess, since that grid may still write them. All address arithmetic
+//               is done then, too: a division is as long as a tenth of a trip to memory. After griddepcontrol.wait it
+//               loads the blocks of a contiguous cache at once; the length, read again, says what of it counts. Pages
+//               are looked up again before, together with the length. The next grid may begin when this one has asked
 //               for its last block: not before, or the two would share the bandwidth from the start.
 //   parts       Each thread block merges its warps' sums in the ring, when nothing lands there any more, and sends each
 //               column to the thread block of the cluster whose share of the unit's rows and columns it lies in. The
@@ -27,7 +28,8 @@ struct ClusterShape : TmaShape<HeadDim, TileRows, Warps, Stages, 1> {
 
   // Whole shares of four columns may be a little more than the rows.
   static constexpr int shared_bytes(int rows, int) {
-    return Tma::ring_bytes + TileRows * HeadDim * 2 + stats_bytes + (2 * Stages + 2) * 8 + rows * HeadDim * 4 + kMaxCluster * 16;
+    return Tma::ring_bytes + TileRows * HeadDim * 2 + stats_bytes + (2 * Stages + 2) * 8 + rows * HeadDim * 4 +
+           kMaxCluster * 16;
   }
 };
 
@@ -45,7 +47,8 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
   // Before the wait for the grid in front, as all that waits for nothing.
   __device__ __forceinline__ void prepare(int sequence, int unit_head, int ranks) {
     Base::take(sequence, unit_head);
-    columns = static_cast<int>(static_cast<unsigned>(row_count * (HeadDim / 4) + ranks - 1) / static_cast<unsigned>(ranks)) * 4;
+    const auto fours = static_cast<unsigned>(row_count * (HeadDim / 4));
+    columns = static_cast<int>((fours + static_cast<unsigned>(ranks - 1)) / static_cast<unsigned>(ranks)) * 4;
     over_columns = 0xffffffffu / static_cast<unsigned>(columns) + 1;
   }
 
@@ -129,7 +132,9 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
         total += weight * stats[r].y;
         value += weight * part[r];
       }
-      if (column < p.head_dim) out[row * p.head_dim + column] = from_float<T>(total == 0.0f ? 0.0f : __fdividef(value, total));
+      if (column < p.head_dim) {
+        out[row * p.head_dim + column] = from_float<T>(total == 0.0f ? 0.0f : __fdividef(value, total));
+      }
     }
   }
 };

@@ -17,7 +17,8 @@ struct CpAsyncShape {
   static constexpr int block_keys = Warps * kTileKeys;
 
   static constexpr int shared_bytes(int rows, int batch) {
-    return ring_bytes + query_bytes(HeadDim, kRows) + merge_floats(Warps, rows, HeadDim, kRows) * 4 + Warps * kRows * 8 + list_integers(Warps, batch) * 4;
+    return ring_bytes + query_bytes(HeadDim, kRows) + merge_floats(Warps, rows, HeadDim, kRows) * 4 +
+           Warps * kRows * 8 + list_integers(Warps, batch) * 4;
   }
 };
 
@@ -83,7 +84,8 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
 #pragma unroll 1
     for (int s = 0; s < Stages; ++s) next(ring + s * S::stage_bytes);
 
-    Worker<T, HeadDim, Warps, 1, kRows> worker(p, lists, cut, shared_memory + S::ring_bytes, merge, merge_stats, warp, lane);
+    Worker<T, HeadDim, Warps, 1, kRows> worker(p, lists, cut, shared_memory + S::ring_bytes, merge, merge_stats, warp,
+                                               lane);
     bool fresh = true;
     int stage = 0;
 #pragma unroll 1

@@ -6,11 +6,11 @@
 //               loads queries while the other keeps the ring going. turns[group]: it has read all of its unit.
 //   boxes       A copy is all columns of p.box_rows keys: the block's, or fewer where pages are smaller. (64 columns,
 //               where head_dim is not the instance's.) In a stage they follow each other, each panel after panel.
-//   early       With one group two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the start and the end
-//               of the other, of this grid or, since the kernel lets the next one start early (griddepcontrol), of
-//               that. While it waits for the grid before it, the producer may ask L2 for its first blocks of keys, by
-//               the lengths and pages that it finds: a guess, since that grid may still write them, and all are read
-//               again after the wait.
+//   early       With one group two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the
+//               start and the end of the other, of this grid or, since the kernel lets the next one start early
+//               (griddepcontrol), of that. While it waits for the grid before it, the producer may ask L2 for its first
+//               blocks of keys, by the lengths and pages that it finds: a guess, since that grid may still write them,
+//               and all are read again after the wait.
 #pragma once
 
 #include "../ptx/fence.cuh"
@@ -149,9 +149,9 @@ __device__ __forceinline__ void clear_values(uint8_t* values, int panel_bytes, i
   __syncwarp();
 }
 
-// A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` keys are within
-// the length from the warp's first in the first block on (none of its own where that is negative), and `step` fewer from
-// each next; the blocks end where no more than `end` would be.
+// A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` keys are
+// within the length from the warp's first in the first block on (none of its own where that is negative), and `step`
+// fewer from each next; the blocks end where no more than `end` would be.
 //
 // An arrival does not wait for loads from shared memory before it, and the compiler may move it before the products
 // that do: that which gives a stage back takes its address from what was loaded.

@@ -2,11 +2,12 @@
 // own, the keys of all sequences are split evenly over the device.
 //
 //   rows        The group of query heads that share a kv head, times seq_q: at most 16 of them are one tile of rows, so
-//               that each byte of the cache is read once. More are further row blocks, which read it again.
+//               that each byte of the cache is read once. More are further row blocks, which read it again. Up to 8
+//               have a tile of their own, keys x rows, with half the products.
 //   unit        (sequence, kv head, row block). Its keys are blocks of Warps x 16; all blocks of all units, in order,
 //               are cut into ranges. Each warp computes the same cut from the lengths, which only the device knows.
-//   warp        Takes the 16 keys of its number in each block. Scores are rows x keys by m16n8k16, weights stay in
-//               registers, the softmax is each warp's own.
+//   warp        Takes the 16 keys of its number in each block. Scores are rows x keys by m16n8k16 (keys x rows with up
+//               to 8 rows), weights stay in registers, the softmax is each warp's own.
 //   merge       At the end of a unit's blocks the warps meet and merge in shared memory. Where the unit lies in several
 //               ranges, each writes its part to the workspace and counts itself; whoever is last adds the parts
 //               in order, so that the result does not depend on timing, and sets the count back to 0.
