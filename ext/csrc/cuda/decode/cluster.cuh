@@ -225,7 +225,6 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
     __syncwarp();
   } else {
     const int in_stage = tile_in_stage<S>(p, warp), before = warp * kTileKeys;
-    worker.prefetch_queries();
     ptx::griddepcontrol_wait();
     const int found = __ldcg(p.cache_lens + sequence * p.lens_stride);
     worker.load_queries();

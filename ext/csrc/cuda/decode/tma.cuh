@@ -226,8 +226,6 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
   }
   __syncthreads();
   ptx::griddepcontrol_launch_dependents();
-  Pages pages;
-  Cursor likely{-1, 0, 0, 0, 0};
   if (p.prefetch > 0) {
     const bool few = p.batch <= kFewSequences;
     Lists guess{};
@@ -236,11 +234,10 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     const int start = cut.start(blockIdx.x), count = min(cut.start(blockIdx.x + 1) - start, p.prefetch);
     if (warp == all_warps && count > 0) {
       Cursor at = cursor_at<S::block_keys>(p, guess, start);
-      Pages found;
-      likely = at;
+      Pages pages;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        prefetch_block<S>(p, at, at.block, found, lane);
+        prefetch_block<S>(p, at, at.block, pages, lane);
         advance<S::block_keys>(p, guess, at);
       }
     }
@@ -251,8 +248,6 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     }
   }
   ptx::griddepcontrol_wait();
-  // The pages that are wanted first if the guess was right, on their way together with the lengths.
-  if (p.block_table != nullptr && likely.sequence >= 0) pages.reach(p, likely, likely.block << p.box_shift, lane);
 
   const Lists lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
   const Cut cut(lists.total * p.unit_heads, gridDim.x);
@@ -262,6 +257,7 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     int stage = 0;
     uint32_t phase = 0;
     if (warp == all_warps) {
+      Pages pages;
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
         ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);

@@ -31,7 +31,6 @@
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/mma_sync.cuh"
 #include "../ptx/movmatrix.cuh"
-#include "../ptx/tma.cuh"
 #include "mma.h"
 
 namespace cuda_llm_ops::cuda::decode {
@@ -381,15 +380,7 @@ struct RowsBase {
     }
   }
 
-  // Asks L2 for them.
-  __device__ __forceinline__ void prefetch_queries() const {
-#pragma unroll
-    for (int i = 0; i < query_loads; ++i) {
-      if (queries[i] != nullptr && lane % 8 == 0) ptx::prefetch_l2(queries[i]);
-    }
-  }
-
-  // Brings them into shared memory, as a tile. Nobody reads that of the last unit any more: its end has met since.
+  // Brings its queries into shared memory, as a tile. Nobody reads that of the last unit any more: its end has met since.
   __device__ __forceinline__ void share_queries() {
 #pragma unroll
     for (int i = 0; i < query_loads; ++i) {
