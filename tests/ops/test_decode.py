@@ -90,6 +90,23 @@ def test_nan_in_a_visible_key_spoils_its_heads_alone(device: str) -> None:
     assert not out[1].isnan().any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("group", [1, 8, 16])
+@pytest.mark.parametrize("step", [-20.0, 0.3, 7.0, 9.0, 60.0])
+def test_scores_that_rise(device: str, dtype: torch.dtype, group: int, step: float) -> None:
+    """By so many powers of two every 16 keys, differently in each row: what weights are powers of moves along, at once
+    or after a while."""
+    length, head_dim, generator = 1000, 128, torch.Generator().manual_seed(0)
+    q = torch.randn(1, group, 1, head_dim, generator=generator)
+    q[..., 0] = torch.linspace(0.2, 1.0, group)[None, :, None]
+    k, v = (torch.randn(1, 1, length, head_dim, generator=generator) * spread for spread in (0.5, 1.0))
+    k[..., 0] = torch.arange(length) // 16 * step * math.log(2.0) * math.sqrt(head_dim)
+    q, k, v = (t.to(dtype) for t in (q, k, v))
+    lens = torch.tensor([length], dtype=torch.int32, device=device)
+    given = {"q": q.to(device), "k_cache": k.to(device), "v_cache": v.to(device), "cache_lens": lens}
+    cases.assert_right(cuda_llm_ops.flash_decode(**given), case_of(given))
+
+
 def test_the_same_bits_every_time(device: str) -> None:
     given = call(device, length=3000)
     first = cuda_llm_ops.flash_decode(**given)

@@ -4,9 +4,10 @@
 //
 //   ring        as in tma.cuh: one producer warp, full[stage], empty[stage].
 //   early       While the grid before it ends, the producer asks L2 for its first blocks of keys, as far as the length
-//               and the pages that it finds go: a guess, since that grid may still write them. After
-//               griddepcontrol.wait it loads the blocks of a contiguous cache at once; the length, read again, says
-//               what of it counts. Pages are looked up again before. The next grid may begin when this one has asked
+//               and the pages that it finds go: a guess, since that grid may still write them. All address arithmetic
+//               is done then, too: a division is as long as a tenth of a trip to memory. After griddepcontrol.wait it
+//               loads the blocks of a contiguous cache at once; the length, read again, says what of it counts. Pages
+//               are looked up again before, together with the length. The next grid may begin when this one has asked
 //               for its last block: not before, or the two would share the bandwidth from the start.
 //   parts       Each thread block merges its warps' sums in the ring, when nothing lands there any more, and sends each
 //               column to the thread block of the cluster whose share of the unit's rows and columns it lies in. The
@@ -19,37 +20,42 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <int HeadDim, int Warps, int Stages>
-struct ClusterShape : TmaShape<HeadDim, Warps, Stages, 1> {
-  using Tma = TmaShape<HeadDim, Warps, Stages, 1>;
+template <int HeadDim, int TileRows, int Warps, int Stages>
+struct ClusterShape : TmaShape<HeadDim, TileRows, Warps, Stages, 1> {
+  using Tma = TmaShape<HeadDim, TileRows, Warps, Stages, 1>;
   static constexpr int stats_bytes = kMaxCluster * kRows * 8;
-  static_assert(merge_floats(Warps, kRows, HeadDim) * 4 + Warps * kRows * 8 <= Tma::ring_bytes);
+  static_assert(merge_floats(Warps, TileRows, HeadDim, TileRows) * 4 + Warps * kRows * 8 <= Tma::ring_bytes);
 
   // Whole shares of four columns may be a little more than the rows.
   static constexpr int shared_bytes(int rows, int) {
-    return Tma::ring_bytes + kRows * HeadDim * 2 + stats_bytes + (2 * Stages + 2) * 8 + rows * HeadDim * 4 + kMaxCluster * 16;
+    return Tma::ring_bytes + TileRows * HeadDim * 2 + stats_bytes + (2 * Stages + 2) * 8 + rows * HeadDim * 4 +
+           kMaxCluster * 16;
   }
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-template <typename T, int HeadDim, int Warps>
-struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
-  using Base = Rows<T, HeadDim, Warps, 1>;
+template <typename T, int HeadDim, int TileRows, int Warps>
+struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
+  using Base = Rows<T, HeadDim, Warps, 1, TileRows>;
   using Base::Base;
   using Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
 
-  // Columns of all rows that each thread block of the cluster adds.
-  static __device__ __forceinline__ int share(int rows, int ranks) {
-    const int fours = rows * (HeadDim / 4);
-    return static_cast<int>(static_cast<unsigned>(fours + ranks - 1) / static_cast<unsigned>(ranks)) * 4;
+  int columns;            // of all rows, that each thread block of the cluster adds
+  uint32_t over_columns;  // the upper half of a product with it is the quotient by `columns`
+
+  // Before the wait for the grid in front, as all that waits for nothing.
+  __device__ __forceinline__ void prepare(int sequence, int unit_head, int ranks) {
+    Base::take(sequence, unit_head);
+    const auto fours = static_cast<unsigned>(row_count * (HeadDim / 4));
+    columns = static_cast<int>((fours + static_cast<unsigned>(ranks - 1)) / static_cast<unsigned>(ranks)) * 4;
+    over_columns = 0xffffffffu / static_cast<unsigned>(columns) + 1;
   }
 
-  // What the others send to `rank`: sums, and of each row the largest score and the sum of the weights.
-  __device__ __forceinline__ uint32_t bytes_from_others(int unit_head, int rank, int ranks) const {
-    const int rows = min(p.group_rows - unit_head % p.row_blocks * kRows, kRows), columns = share(rows, ranks);
-    const int count = max(min(columns, rows * HeadDim - rank * columns), 0);
-    return static_cast<uint32_t>((ranks - 1) * (count * 4 + rows * 8));
+  // What the others send: sums, and of each row the largest score and the sum of the weights.
+  __device__ __forceinline__ uint32_t bytes_from_others(int rank, int ranks) const {
+    const int count = max(min(columns, row_count * HeadDim - rank * columns), 0);
+    return static_cast<uint32_t>((ranks - 1) * (count * 4 + row_count * 8));
   }
 
   // What the warps have of a row: the largest score, the sum of the weights, and the factor of each warp's sums.
@@ -72,20 +78,28 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
   // Sends the thread block's part to those who add it: columns to `received` (ranks, share), largest scores and sums of
   // the rows to `received_stats` (ranks, kRows), of each.
   __device__ __forceinline__ void send(float* received, float2* received_stats, uint32_t sent, int rank, int ranks) {
-    const int thread = warp * 32 + lane, columns = share(row_count, ranks);
+    constexpr int fours = HeadDim / 4;  // of a row: no fewer than there are thread blocks
+    static_assert(fours >= kMaxCluster);
+    const int thread = warp * 32 + lane;
     float factor[Warps];
 #pragma unroll 1
-    for (int index = thread; index < row_count * (HeadDim / 4); index += Warps * 32) {
-      const int row = index / (HeadDim / 4), column = index % (HeadDim / 4) * 4;
-      row_stats(row, factor);
+    for (int index = thread; index < row_count * fours; index += Warps * 32) {
+      const int row = index / fours, four = index % fours;
+      const float2 stats = row_stats(row, factor);
+      if (four == rank) {
+        received_stats[rank * kRows + row] = stats;
+      } else if (four < ranks) {
+        ptx::st_async(ptx::mapa(ptx::shared_address(received_stats + rank * kRows + row), four), stats,
+                      ptx::mapa(sent, four));
+      }
       float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
       for (int w = 0; w < Warps; ++w) {
-        const float4 part = *reinterpret_cast<const float4*>(merge + (w * p.rows + row) * pitch + column);
+        const float4 part = *reinterpret_cast<const float4*>(merge + (w * p.rows + row) * pitch + four * 4);
         value.x += factor[w] * part.x, value.y += factor[w] * part.y;
         value.z += factor[w] * part.z, value.w += factor[w] * part.w;
       }
-      const int owner = index * 4 / columns, place = index * 4 - owner * columns;
+      const int owner = static_cast<int>(__umulhi(index * 4, over_columns)), place = index * 4 - owner * columns;
       float* const to = received + rank * columns + place;
       if (owner == rank) {
         *reinterpret_cast<float4*>(to) = value;
@@ -93,22 +107,11 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
         ptx::st_async(ptx::mapa(ptx::shared_address(to), owner), value, ptx::mapa(sent, owner));
       }
     }
-#pragma unroll 1
-    for (int index = thread; index < row_count * ranks; index += Warps * 32) {
-      const int owner = index / row_count, row = index - owner * row_count;
-      const float2 stats = row_stats(row, factor);
-      float2* const to = received_stats + rank * kRows + row;
-      if (owner == rank) {
-        *to = stats;
-      } else {
-        ptx::st_async(ptx::mapa(ptx::shared_address(to), owner), stats, ptx::mapa(sent, owner));
-      }
-    }
   }
 
   __device__ __forceinline__ void add(int sequence, const float* received, const float2* received_stats, int rank,
                                       int ranks) const {
-    const int columns = share(row_count, ranks), first = rank * columns, count = min(columns, row_count * HeadDim - first);
+    const int first = rank * columns, count = min(columns, row_count * HeadDim - first);
     T* const out = static_cast<T*>(p.out) +
                    (static_cast<int64_t>(sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) * p.head_dim;
 #pragma unroll 1
@@ -129,20 +132,22 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1> {
         total += weight * stats[r].y;
         value += weight * part[r];
       }
-      if (column < p.head_dim) out[row * p.head_dim + column] = from_float<T>(total == 0.0f ? 0.0f : value / total);
+      if (column < p.head_dim) {
+        out[row * p.head_dim + column] = from_float<T>(total == 0.0f ? 0.0f : __fdividef(value, total));
+      }
     }
   }
 };
 #endif
 
-template <typename T, int HeadDim, int Warps, int Stages>
+template <typename T, int HeadDim, int TileRows, int Warps, int Stages>
 __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
     cluster_decode(const __grid_constant__ MmaParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using S = ClusterShape<HeadDim, Warps, Stages>;
+  using S = ClusterShape<HeadDim, TileRows, Warps, Stages>;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   uint8_t* const queries = shared_memory + S::ring_bytes;
-  float2* const received_stats = reinterpret_cast<float2*>(queries + kRows * HeadDim * 2);
+  float2* const received_stats = reinterpret_cast<float2*>(queries + TileRows * HeadDim * 2);
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(received_stats + kMaxCluster * kRows);
   float* const received = reinterpret_cast<float*>(barriers + 2 * Stages + 2);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
@@ -151,15 +156,10 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   const int ranks = static_cast<int>(ptx::cluster_nctarank()), rank = static_cast<int>(ptx::cluster_ctarank());
   const int unit = static_cast<int>(blockIdx.x / static_cast<unsigned>(ranks));
   const int sequence = p.batch == 1 ? 0 : unit / p.unit_heads, unit_head = unit - sequence * p.unit_heads;
-  const auto count_of = [&](int length) {  // of the blocks that this thread block takes
-    const int blocks = blocks_of<S::block_keys>(length);
-    if (blocks <= rank) return 0;
-    return static_cast<int>(static_cast<unsigned>(blocks - rank + ranks - 1) / static_cast<unsigned>(ranks));
-  };
-
   float* const merge = reinterpret_cast<float*>(shared_memory);
-  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, kRows, HeadDim));
-  ClusterWorker<T, HeadDim, Warps> worker(p, queries, merge, merge_stats, warp, lane);
+  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, TileRows, HeadDim, TileRows));
+  ClusterWorker<T, HeadDim, TileRows, Warps> worker(p, queries, merge, merge_stats, warp, lane);
+  worker.prepare(sequence, unit_head, ranks);
   if (warp == Warps) {
     if (lane == 0) {
       ptx::prefetch_tensormap(&p.k_map);
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
       }
       ptx::mbarrier_init(sent, 1);
       ptx::fence_mbarrier_init();
-      ptx::mbarrier_arrive_expect_tx(sent, worker.bytes_from_others(unit_head, rank, ranks));
+      ptx::mbarrier_arrive_expect_tx(sent, worker.bytes_from_others(rank, ranks));
     }
     __syncwarp();
   }
@@ -179,50 +179,59 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   ptx::barrier_cluster_arrive_relaxed();
   ptx::barrier_cluster_wait();  // all have begun
 
+  const int first_key = rank * S::block_keys, step = ranks * S::block_keys;
   if (warp == Warps) {
     Pages pages;
     pages.first = rank, pages.step = ranks;
     const auto taken = [&](int i, int length) { return Cursor{sequence, unit_head, rank + i * ranks, 0, length}; };
-    const int found = guess_of_length(p, sequence), guess = count_of(found);
-    Pages guessed = pages;
+    const int found = guess_of_length(p, sequence);
+    int asked = 0;
+    {
+      Pages guessed = pages;
 #pragma unroll 1
-    for (int i = 0; i < min(guess, p.prefetch); ++i) prefetch_block<S>(p, taken(i, found), i, guessed, lane);
+      for (int key = first_key; key < found && asked < p.prefetch; key += step, ++asked) {
+        prefetch_block<S>(p, taken(asked, found), asked, guessed, lane);
+      }
+    }
+    const bool paged = p.block_table != nullptr;
+    const int32_t* const entry = paged ? pages.entry(p, sequence, lane) : nullptr;
+    const int32_t* const entry_after = paged ? pages.entry(p, sequence, 32 + lane) : nullptr;
     ptx::griddepcontrol_wait();
+    if (paged) pages.begin(sequence, entry, entry_after);  // while the length is on its way
 
-    int issued = 0, stage = 0;
+    int issued = 0, stage = 0, key = first_key;
     uint32_t phase = 0;
-    const auto load = [&](const Cursor& at) {
+    const auto load = [&](int length) {
       ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
-      load_block<S>(p, at, issued, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
+      load_block<S>(p, taken(issued, length), issued, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
       if (++stage == Stages) stage = 0, phase ^= 1;
       ++issued;
+      key += step;
     };
-    const int early = p.block_table == nullptr ? min(guess, Stages) : 0;
+    if (!paged) {
 #pragma unroll 1
-    while (issued < early) load(taken(issued, (rank + issued * ranks + 1) * S::block_keys));
-    const int length = length_of(p, sequence), count = count_of(length);
+      while (issued < Stages && key < found) load(key + S::block_keys);
+    }
+    const int length = length_of(p, sequence), early = issued;
 #pragma unroll 1
-    while (issued < count) load(taken(issued, length));
+    while (key < length) load(length);
     ptx::griddepcontrol_launch_dependents();
+    // Loaded for nothing: they land all the same.
+    key = first_key;
 #pragma unroll 1
-    for (int s = count; s < early; ++s) ptx::mbarrier_wait(full + s * 8, 0);  // loaded for nothing
+    for (int s = 0; s < early; ++s, key += step) {
+      if (key >= length) ptx::mbarrier_wait(full + s * 8, 0);
+    }
     __syncwarp();
   } else {
+    const int in_stage = tile_in_stage<S>(p, warp), before = warp * kTileKeys;
     ptx::griddepcontrol_wait();
-    const int length = length_of(p, sequence), count = count_of(length);
-    worker.load_queries(sequence, unit_head);
-    const int panel_bytes = p.box_rows * 128, in_stage = tile_in_stage<S>(p, warp);
+    const int found = __ldcg(p.cache_lens + sequence * p.lens_stride);
+    worker.load_queries();
+    const int length = min(max(found, 0), p.capacity);
     int stage = 0;
     uint32_t phase = 0;
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      const int left = length - (rank + i * ranks) * S::block_keys - warp * kTileKeys;
-      ptx::mbarrier_wait(full + stage * 8, phase);
-      compute_tile<S>(worker, shared_memory, stage * S::stage_bytes + in_stage, panel_bytes, left, lane);
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
-      if (++stage == Stages) stage = 0, phase ^= 1;
-    }
+    consume<S>(worker, shared_memory, full, stage, phase, length - first_key - before, -before, step, in_stage, lane);
   }
   __syncthreads();  // nothing lands in the ring any more, and nobody reads it
   if (warp < Warps) {

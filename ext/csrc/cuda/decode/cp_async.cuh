@@ -17,7 +17,8 @@ struct CpAsyncShape {
   static constexpr int block_keys = Warps * kTileKeys;
 
   static constexpr int shared_bytes(int rows, int batch) {
-    return ring_bytes + query_bytes(HeadDim) + merge_floats(Warps, rows, HeadDim) * 4 + Warps * kRows * 8 + list_integers(Warps, batch) * 4;
+    return ring_bytes + query_bytes(HeadDim, kRows) + merge_floats(Warps, rows, HeadDim, kRows) * 4 +
+           Warps * kRows * 8 + list_integers(Warps, batch) * 4;
   }
 };
 
@@ -58,8 +59,8 @@ template <typename T, int HeadDim, int Warps, int Stages>
 __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_constant__ MmaParameters p) {
   using S = CpAsyncShape<HeadDim, Warps, Stages>;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
-  float* const merge = reinterpret_cast<float*>(shared_memory + S::ring_bytes + query_bytes(HeadDim));
-  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, p.rows, HeadDim));
+  float* const merge = reinterpret_cast<float*>(shared_memory + S::ring_bytes + query_bytes(HeadDim, kRows));
+  float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, p.rows, HeadDim, kRows));
   int* const list_room = reinterpret_cast<int*>(merge_stats + Warps * kRows);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const uint32_t ring = ptx::shared_address(shared_memory) + warp * Stages * S::stage_bytes;
@@ -83,7 +84,8 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
 #pragma unroll 1
     for (int s = 0; s < Stages; ++s) next(ring + s * S::stage_bytes);
 
-    Worker<T, HeadDim, Warps, 1> worker(p, lists, cut, shared_memory + S::ring_bytes, merge, merge_stats, warp, lane);
+    Worker<T, HeadDim, Warps, 1, kRows> worker(p, lists, cut, shared_memory + S::ring_bytes, merge, merge_stats, warp,
+                                               lane);
     bool fresh = true;
     int stage = 0;
 #pragma unroll 1

@@ -20,7 +20,7 @@ namespace {
 
 // Of keys and values, as far as the host knows: what capacity there is.
 constexpr int64_t kLargeBytes = int64_t{1} << 30;
-constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;
+constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // for one group of warps
 constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
 constexpr int kSmallPage = 64;                        // keys, less than
 
@@ -162,6 +162,10 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
     // The largest box that stays in a page: a copy has a price besides its bytes.
     p.box_rows = instance.warps * kTileKeys;
     for (; a.block_table != nullptr && a.page_size % p.box_rows != 0; p.box_rows /= 2) ++p.box_shift;
+    if (a.block_table != nullptr) {
+      p.page_boxes = a.page_size / p.box_rows;
+      p.table_pages = a.capacity / a.page_size;
+    }
     const bool whole_rows = a.head_dim == instance.head_dim;
     p.box_panels = whole_rows ? 1 : instance.head_dim / 64;
     const auto k_map = describe(a, a.k, a.k_stride, p.box_rows, whole_rows);
@@ -259,10 +263,11 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     const MmaInstance* found = nullptr;
     for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
       if (instance.kind != kind || instance.groups != groups || instance.head_dim < a.head_dim ||
-          instance.shared_bytes(rows, batch) > device.shared_per_block) {
+          instance.tile_rows < rows || instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
       }
-      if (found == nullptr || instance.head_dim < found->head_dim) found = &instance;
+      const auto size = [](const MmaInstance& i) { return std::pair(i.head_dim, i.tile_rows); };
+      if (found == nullptr || size(instance) < size(*found)) found = &instance;
     }
     return found;
   };
@@ -272,28 +277,31 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   const auto fit = [&](const MmaInstance& instance) {
     return std::max(1, std::min(device.shared_per_sm / (instance.shared_bytes(rows, batch) + 1024), 2));
   };
-  const bool small_pages = a.block_table != nullptr && a.page_size < kSmallPage;
+  const bool paged = a.block_table != nullptr, small_pages = paged && a.page_size < kSmallPage;
   if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
       tma && !small_pages && a.batch <= kMaxBatch && cluster != nullptr &&
       units <= int64_t{device.multiprocessors} * fit(*cluster)) {
     plan.instance = cluster;
     plan.cluster = units > device.multiprocessors ? 1 : cluster_size(*cluster, device, units);
     plan.blocks = static_cast<int>(units) * plan.cluster;
-    plan.prefetch = 2;
+    plan.prefetch = paged ? 0 : std::max(1, 128 / cluster->head_dim);
     if (plan.blocks > 0 && bytes <= kClusterBytes * plan.blocks) return plan;
   }
-  const bool large = bytes >= kLargeBytes, wide = large || (small_pages && bytes >= kLargeInSmallPages);
+  const bool large = bytes >= kLargeBytes;
+  bool wide = large || (small_pages && bytes >= kLargeInSmallPages);
+  plan.prefetch = large ? 0 : 2;
   plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
   if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
-      tma && !wide && two != nullptr && two->head_dim == plan.instance->head_dim) {
+      tma && !large && two != nullptr && two->head_dim == plan.instance->head_dim) {
     plan.instance = two;
+    plan.prefetch = paged ? 0 : 1;
+    wide = false;
   }
   const int block_keys = plan.instance->warps * kTileKeys;
   const int64_t room = std::min(device.multiprocessors * (!tma || wide ? fit(*plan.instance) : 1),
                                 kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
-  plan.prefetch = large ? 0 : 2;
   return plan;
 }
 
@@ -324,7 +332,7 @@ void mma_attributes(std::vector<KernelAttributes>& into) {
   for (const MmaInstances* all : {&mma_float16(), &mma_bfloat16()}) {
     for (const MmaInstance& instance : *all) {
       attention::add_attributes({"flash_decode", instance.name, instance.address, instance.threads(),
-                                 instance.shared_bytes(kRows / instance.groups, 32)},  // two groups: 8 rows at most
+                                 instance.shared_bytes(instance.tile_rows, 32)},
                                 into);
     }
   }

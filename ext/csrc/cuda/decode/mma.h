@@ -13,6 +13,7 @@
 namespace cuda_llm_ops::cuda::decode {
 
 constexpr int kRows = 16;      // of a tile: query heads of a group, times queries
+constexpr int kFewRows = 8;    // of the tile that is better where there are no more
 constexpr int kTileKeys = 16;  // of a warp's tile
 constexpr int kMaxCluster = 8;  // more is for the driver to allow
 constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
@@ -35,7 +36,9 @@ struct MmaParameters {
   int batch, kv_heads, unit_heads, group, seq_q, head_dim, capacity, page_size, num_pages;
   int group_rows, row_blocks, rows;  // of a kv head; their blocks; of the largest block
   int box_rows, box_shift, box_panels;  // TMA alone: keys of a copy; log2 of the copies of a block; copies side by side
+  int page_boxes, table_pages;          // TMA alone: copies of a page; pages of a sequence
   float scale_log2;
+  uint32_t zero;  // is 0, which the compiler does not know
   int prefetch;  // TMA alone: MmaPlan's
 };
 
@@ -51,6 +54,7 @@ struct MmaInstance {
   ScalarType type;
   int head_dim, warps;  // warps that share a block of keys
   int groups;           // of so many warps
+  int tile_rows;        // of a unit, at most
   MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
 
@@ -58,7 +62,7 @@ struct MmaInstance {
   int threads() const { return groups * warps * 32 + (tma() ? 32 : 0); }
 };
 
-using MmaInstances = std::array<MmaInstance, 10>;
+using MmaInstances = std::array<MmaInstance, 16>;
 const MmaInstances& mma_float16();
 const MmaInstances& mma_bfloat16();
 

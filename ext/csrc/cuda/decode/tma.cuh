@@ -6,11 +6,11 @@
 //               loads queries while the other keeps the ring going. turns[group]: it has read all of its unit.
 //   boxes       A copy is all columns of p.box_rows keys: the block's, or fewer where pages are smaller. (64 columns,
 //               where head_dim is not the instance's.) In a stage they follow each other, each panel after panel.
-//   early       With one group two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the start and the end
-//               of the other, of this grid or, since the kernel lets the next one start early (griddepcontrol), of
-//               that. While it waits for the grid before it, the producer may ask L2 for its first blocks of keys, by
-//               the lengths and pages that it finds: a guess, since that grid may still write them, and all are read
-//               again after the wait.
+//   early       With one group two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the
+//               start and the end of the other, of this grid or, since the kernel lets the next one start early
+//               (griddepcontrol), of that. While it waits for the grid before it, the producer may ask L2 for its first
+//               blocks of keys, by the lengths and pages that it finds: a guess, since that grid may still write them,
+//               and all are read again after the wait.
 #pragma once
 
 #include "../ptx/fence.cuh"
@@ -20,8 +20,9 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <int HeadDim, int Warps, int Stages, int Groups>
+template <int HeadDim, int TileRows, int Warps, int Stages, int Groups>
 struct TmaShape {
+  static constexpr int stages = Stages, tile_rows = TileRows;
   static constexpr int panels = HeadDim / 64;
   static constexpr int block_keys = Warps * kTileKeys;
   static constexpr int panel_bytes = block_keys * 128;
@@ -30,9 +31,9 @@ struct TmaShape {
   static constexpr int ring_bytes = Stages * stage_bytes;
 
   // Of a group's queries, and of its merge.
-  static constexpr int queries_bytes = query_bytes(HeadDim);
+  static constexpr int queries_bytes = query_bytes(HeadDim, TileRows);
   __host__ __device__ static constexpr int merge_bytes(int rows) {
-    return merge_floats(merge_slots(Warps, rows), rows, HeadDim) * 4 + Warps * kRows * 8;
+    return merge_floats(merge_slots(Warps, rows), rows, HeadDim, TileRows) * 4 + Warps * kRows * 8;
   }
 
   static constexpr int shared_bytes(int rows, int batch) {
@@ -48,11 +49,20 @@ struct Pages {
   int first = 0, step = 1;
   int sequence = -1, base = 0, next = 0, mine = 0, after = 0;
 
-  __device__ __forceinline__ int look_up(const MmaParameters& p, int taken, int box_count) const {
+  // The entry of a box. As far as the table goes, not the length: both can be on their way at once.
+  __device__ __forceinline__ const int32_t* entry(const MmaParameters& p, int of, int taken) const {
     const int box = ((first + (taken >> p.box_shift) * step) << p.box_shift) + (taken & ((1 << p.box_shift) - 1));
-    if (box >= box_count) return -1;
-    const int64_t index = static_cast<int64_t>(box) * p.box_rows / p.page_size;
-    return __ldcg(p.block_table + sequence * p.table_stride_batch + index * p.table_stride_page);
+    const int page = static_cast<int>(static_cast<unsigned>(box) / static_cast<unsigned>(p.page_boxes));
+    return page < p.table_pages ? p.block_table + of * p.table_stride_batch + page * p.table_stride_page : nullptr;
+  }
+
+  static __device__ __forceinline__ int look_up(const int32_t* at) { return at != nullptr ? __ldcg(at) : -1; }
+
+  // The first 64 boxes.
+  __device__ __forceinline__ void begin(int of, const int32_t* at, const int32_t* at_after) {
+    sequence = of, base = 0, next = 32;
+    mine = look_up(at);
+    after = look_up(at_after);
   }
 
   // Makes `mine` hold those from box `taken` (a multiple of the boxes of a block, which divide 32) / 32 * 32 on.
@@ -63,9 +73,9 @@ struct Pages {
     const bool known = sequence == at.sequence && wanted == next;
     sequence = at.sequence;
     base = wanted;
-    mine = known ? after : look_up(p, wanted + lane, box_count);
+    mine = known ? after : look_up(entry(p, sequence, wanted + lane));
     next = wanted + 32 < box_count ? wanted + 32 : 0;  // the next head begins with the same pages
-    after = look_up(p, next + lane, box_count);
+    after = look_up(entry(p, sequence, next + lane));
   }
 };
 
@@ -85,7 +95,7 @@ __device__ __forceinline__ void each_box(const MmaParameters& p, const Cursor& a
     int page = at.sequence, slot = key;
     if (paged) {
       page = __shfl_sync(kAllLanes, pages.mine, ((i << p.box_shift) + box) % 32);
-      slot = key % p.page_size;
+      slot = static_cast<int>(static_cast<unsigned>(key) % static_cast<unsigned>(p.page_size));
     }
     if (index < 2 * of_keys && key < at.length) {
       visit(values, box * S::panels + panel, panel * 64, slot, head, page);
@@ -126,32 +136,70 @@ __device__ __forceinline__ int tile_in_stage(const MmaParameters& p, int warp) {
   return box * S::panels * p.box_rows * 128 + (key - box * p.box_rows) * 128;
 }
 
-// A warp's keys and values, which begin `offset` bytes into the ring, `left` of them (and more) within the length.
-template <typename S, typename W>
-__device__ __forceinline__ void compute_tile(W& worker, uint8_t* ring, int offset, int panel_bytes, int left,
-                                             int lane) {
-  if (left <= 0) return;
-  if (left < kTileKeys) {  // a weight of 0 would not hide a NaN in what lies behind the length
-    uint8_t* const values = ring + offset + S::tile_bytes;
+// Clears a warp's values behind the length, of which `left` keys are within it: a weight of 0 would not hide a NaN.
+template <typename S>
+__device__ __forceinline__ void clear_values(uint8_t* values, int panel_bytes, int left, int lane) {
 #pragma unroll 1
-    for (int chunk = lane; chunk < (kTileKeys - left) * S::panels * 8; chunk += 32) {
-      const int row = left + chunk / (S::panels * 8), place = chunk % (S::panels * 8);
-      *reinterpret_cast<uint4*>(values + place / 8 * panel_bytes + row * 128 + place % 8 * 16) =
-          make_uint4(0u, 0u, 0u, 0u);
-    }
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
+  for (int chunk = lane; chunk < (kTileKeys - left) * S::panels * 8; chunk += 32) {
+    const int row = left + chunk / (S::panels * 8), place = chunk % (S::panels * 8);
+    *reinterpret_cast<uint4*>(values + place / 8 * panel_bytes + row * 128 + place % 8 * 16) =
+        make_uint4(0u, 0u, 0u, 0u);
   }
-  const uint32_t keys = ptx::shared_address(ring) + offset;
-  worker.tile(keys, keys + S::tile_bytes, panel_bytes, left);
+  ptx::fence_proxy_async_shared();
+  __syncwarp();
+}
+
+// A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` keys are
+// within the length from the warp's first in the first block on (none of its own where that is negative), and `step`
+// fewer from each next; the blocks end where no more than `end` would be.
+//
+// An arrival does not wait for loads from shared memory before it, and the compiler may move it before the products
+// that do: that which gives a stage back takes its address from what was loaded.
+template <typename S, typename W>
+__device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full, int& stage, uint32_t& phase, int left,
+                                        int end, int step, int in_stage, int lane) {
+  const int panel_bytes = worker.p.box_rows * 128;
+  const auto release = [&](uint32_t loaded) {
+    __syncwarp();
+    if (lane == 0) {
+      ptx::mbarrier_arrive((full + (S::stages + stage) * 8) | (loaded & worker.p.zero));  // empty[stage]
+    }
+    if (++stage == S::stages) stage = 0, phase ^= 1;
+    left -= step;
+  };
+  if constexpr (S::tile_rows == kFewRows) {
+    const int whole = max(kTileKeys + worker.p.seq_q - 1, end + 1);
+#pragma unroll 1
+    while (left >= whole) {
+      const uint32_t keys = ptx::shared_address(ring) + stage * S::stage_bytes + in_stage;
+      ptx::mbarrier_wait(full + stage * 8, phase);
+      release(worker.template tile<true>(keys, keys + S::tile_bytes, panel_bytes, 0));
+    }
+  }
+#pragma unroll 1
+  while (left > end) {
+    const int offset = stage * S::stage_bytes + in_stage;
+    const uint32_t keys = ptx::shared_address(ring) + offset;
+    uint32_t loaded = 0;
+    ptx::mbarrier_wait(full + stage * 8, phase);
+    if (left > 0) {
+      if (left < kTileKeys) clear_values<S>(ring + offset + S::tile_bytes, panel_bytes, left, lane);
+      if constexpr (S::tile_rows == kFewRows) {
+        loaded = worker.template tile<false>(keys, keys + S::tile_bytes, panel_bytes, left);
+      } else {
+        loaded = worker.tile(keys, keys + S::tile_bytes, panel_bytes, left);
+      }
+    }
+    release(loaded);
+  }
 }
 #endif
 
-template <typename T, int HeadDim, int Warps, int Stages, int Groups>
+template <typename T, int HeadDim, int TileRows, int Warps, int Stages, int Groups>
 __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Groups == 1 ? 2 : 1)
     tma_decode(const __grid_constant__ MmaParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using S = TmaShape<HeadDim, Warps, Stages, Groups>;
+  using S = TmaShape<HeadDim, TileRows, Warps, Stages, Groups>;
   constexpr int all_warps = Groups * Warps;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   uint8_t* const merges = shared_memory + S::ring_bytes + Groups * S::queries_bytes;
@@ -221,10 +269,10 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
       const int group = warp / Warps, in_block = warp - group * Warps;
       float* const merge = reinterpret_cast<float*>(merges + group * S::merge_bytes(p.rows));
       float2* const merge_stats =
-          reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows), p.rows, HeadDim));
+          reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows), p.rows, HeadDim, TileRows));
       uint8_t* const queries = shared_memory + S::ring_bytes + group * S::queries_bytes;
-      Worker<T, HeadDim, Warps, Groups> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
-      const int panel_bytes = p.box_rows * 128, in_stage = tile_in_stage<S>(p, in_block);
+      Worker<T, HeadDim, Warps, Groups, TileRows> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
+      const int in_stage = tile_in_stage<S>(p, in_block);
       int piece = 0;
 #pragma unroll 1
       for (int after = count; after > 0;) {
@@ -237,15 +285,9 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
         } else {
           worker.begin(at, blockIdx.x);
           if (Groups > 1 && piece > 0) ptx::mbarrier_wait(turns + (1 - group) * 8, (piece - 1) / Groups & 1);
-#pragma unroll 1
-          for (int i = 0; i < blocks; ++i) {
-            const int left = at.length - (at.block + i) * S::block_keys - in_block * kTileKeys;
-            ptx::mbarrier_wait(full + stage * 8, phase);
-            compute_tile<S>(worker, shared_memory, stage * S::stage_bytes + in_stage, panel_bytes, left, lane);
-            __syncwarp();
-            if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
-            if (++stage == Stages) stage = 0, phase ^= 1;
-          }
+          const int left = at.length - at.block * S::block_keys - in_block * kTileKeys;
+          consume<S>(worker, shared_memory, full, stage, phase, left,
+                     max(left - blocks * S::block_keys, -in_block * kTileKeys), S::block_keys, in_stage, lane);
           if (Groups > 1 && lane == 0) ptx::mbarrier_arrive(turns + group * 8);
           worker.finish(at);
         }

@@ -2,11 +2,12 @@
 // own, the keys of all sequences are split evenly over the device.
 //
 //   rows        The group of query heads that share a kv head, times seq_q: at most 16 of them are one tile of rows, so
-//               that each byte of the cache is read once. More are further row blocks, which read it again.
+//               that each byte of the cache is read once. More are further row blocks, which read it again. Up to 8
+//               have a tile of their own, keys x rows, with half the products.
 //   unit        (sequence, kv head, row block). Its keys are blocks of Warps x 16; all blocks of all units, in order,
 //               are cut into ranges. Each warp computes the same cut from the lengths, which only the device knows.
-//   warp        Takes the 16 keys of its number in each block. Scores are rows x keys by m16n8k16, weights stay in
-//               registers, the softmax is each warp's own.
+//   warp        Takes the 16 keys of its number in each block. Scores are rows x keys by m16n8k16 (keys x rows with up
+//               to 8 rows), weights stay in registers, the softmax is each warp's own.
 //   merge       At the end of a unit's blocks the warps meet and merge in shared memory. Where the unit lies in several
 //               ranges, each writes its part to the workspace and counts itself; whoever is last adds the parts
 //               in order, so that the result does not depend on timing, and sets the count back to 0.
@@ -17,6 +18,7 @@
 
 #include <cuda.h>
 
+#include <cfloat>
 #include <cstdint>
 #include <type_traits>
 
@@ -28,23 +30,26 @@
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/mma_sync.cuh"
+#include "../ptx/movmatrix.cuh"
 #include "mma.h"
 
 namespace cuda_llm_ops::cuda::decode {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kFewSequences = 64;  // each warp makes the lists of so many by itself
-constexpr int kMergePad = 8;       // floats behind a row: the rows of a warp's store differ in bank
 
-// Wide heads leave no registers for the queries; they are one tile in shared memory.
+// Wide heads leave no registers for 16 queries; they are one tile in shared memory. Eight only pass through it.
 __host__ __device__ constexpr bool shares_queries(int head_dim) { return head_dim >= 128; }
-__host__ __device__ constexpr int query_bytes(int head_dim) {
-  return shares_queries(head_dim) ? kRows * head_dim * 2 : 0;
+__host__ __device__ constexpr int query_bytes(int head_dim, int tile_rows) {
+  return tile_rows == kFewRows || shares_queries(head_dim) ? tile_rows * head_dim * 2 : 0;
 }
 
+// Floats behind a row of the merge buffer: those that a warp's store meets differ in bank.
+__host__ __device__ constexpr int merge_pad(int tile_rows) { return tile_rows == kFewRows ? 4 : 8; }
+
 // Floats of the merge buffer, and integers of the lists.
-__host__ __device__ constexpr int merge_floats(int slots, int rows, int head_dim) {
-  return slots * rows * (head_dim + kMergePad);
+__host__ __device__ constexpr int merge_floats(int slots, int rows, int head_dim, int tile_rows) {
+  return slots * rows * (head_dim + merge_pad(tile_rows));
 }
 
 // Warps whose sums lie there at once. With 5 to 8 rows the second half of the warps adds to the first before: so two
@@ -320,26 +325,25 @@ __device__ __forceinline__ float part_weight(float maximum, float common) {
 }
 
 // What one warp computes with: the queries of a unit and the sums over the keys so far.
-template <typename T, int HeadDim, int Warps, int Groups>
-struct Rows {
+template <typename T, int HeadDim, int Warps, int Groups, int TileRows>
+struct RowsBase {
   static constexpr int block_keys = Warps * kTileKeys;
-  static constexpr int pitch = HeadDim + kMergePad;
+  static constexpr int pitch = HeadDim + merge_pad(TileRows);
   static constexpr int columns = HeadDim / 32;
+  static constexpr int query_chunks = HeadDim / 8;  // of a row
+  static constexpr int query_loads = (TileRows * query_chunks + Warps * 32 - 1) / (Warps * 32);
 
   const MmaParameters& p;
-  uint8_t* shared_q;    // a tile, 1024-byte aligned, where shares_queries
+  uint8_t* shared_q;    // query_bytes, 1024-byte aligned
   float* merge;         // (slots, p.rows, pitch)
   float2* merge_stats;  // (slots, kRows)
   int warp, lane;
-
-  uint32_t q[shares_queries(HeadDim) ? 1 : HeadDim / 16][4];
-  Softmax<T, HeadDim> state;
-  int behind[2];  // keys at the end that the queries of rows g and g + 8 do not see
   int row_count, head, row_block;
+  const T* queries[query_loads];  // chunks of 8 columns that this thread brings, or nullptr
 
-  __device__ __forceinline__ Rows(const MmaParameters& p_, uint8_t* queries, float* merge_, float2* stats_, int warp_,
-                                  int lane_)
-      : p(p_), shared_q(queries), merge(merge_), merge_stats(stats_), warp(warp_), lane(lane_) {}
+  __device__ __forceinline__ RowsBase(const MmaParameters& p_, uint8_t* query_tile, float* merge_, float2* stats_,
+                                      int warp_, int lane_)
+      : p(p_), shared_q(query_tile), merge(merge_), merge_stats(stats_), warp(warp_), lane(lane_) {}
 
   // The warps that share a block of keys meet.
   static __device__ __forceinline__ void meet() {
@@ -351,36 +355,83 @@ struct Rows {
     }
   }
 
-  // Of a kv head and row block, for which the state is cleared.
-  __device__ __forceinline__ void load_queries(int sequence_index, int unit_head) {
+  __device__ __forceinline__ int query_of(int row) const { return p.seq_q == 1 ? 0 : row % p.seq_q; }
+
+  // Keys at the end that the query of a row of the block does not see.
+  __device__ __forceinline__ int keys_behind(int in_block) const {
+    return p.seq_q - 1 - query_of(row_block * kRows + in_block);
+  }
+
+  __device__ __forceinline__ const T* query_at(int sequence, int in_block) const {
+    const int row = row_block * kRows + in_block, group = p.seq_q == 1 ? row : row / p.seq_q;
+    return static_cast<const T*>(p.q) + sequence * p.q_stride.batch + (head * p.group + group) * p.q_stride.head +
+           query_of(row) * p.q_stride.seq;
+  }
+
+  // A unit: where its queries lie, so that nothing but their loads is left to do.
+  __device__ __forceinline__ void take(int sequence, int unit_head) {
     head = p.row_blocks == 1 ? unit_head : unit_head / p.row_blocks;
     row_block = unit_head - head * p.row_blocks;
     row_count = min(p.group_rows - row_block * kRows, kRows);
-    const T* const sequence = static_cast<const T*>(p.q) + sequence_index * p.q_stride.batch;
-    const auto query_of = [&](int row) { return p.seq_q == 1 ? 0 : row % p.seq_q; };
-    const auto row_at = [&](int in_block) {
-      const int row = row_block * kRows + in_block, query = query_of(row);
-      const int group = p.seq_q == 1 ? row : row / p.seq_q;
-      return sequence + (head * p.group + group) * p.q_stride.head + query * p.q_stride.seq;
-    };
 #pragma unroll
-    for (int h = 0; h < 2; ++h) behind[h] = p.seq_q - 1 - query_of(row_block * kRows + lane / 4 + 8 * h);
+    for (int i = 0; i < query_loads; ++i) {
+      const int index = i * Warps * 32 + warp * 32 + lane, row = index / query_chunks, chunk = index % query_chunks;
+      queries[i] = row < row_count && chunk * 8 < p.head_dim ? query_at(sequence, row) + chunk * 8 : nullptr;
+    }
+  }
+
+  // Brings its queries into shared memory, as a tile. Nobody reads that of the last unit any more: its end has met since.
+  __device__ __forceinline__ void share_queries() {
+#pragma unroll
+    for (int i = 0; i < query_loads; ++i) {
+      const int index = i * Warps * 32 + warp * 32 + lane, row = index / query_chunks, chunk = index % query_chunks;
+      if (row >= TileRows) break;
+      *reinterpret_cast<uint4*>(shared_q + chunk / 8 * (TileRows * 128) + chunk_offset(row, chunk % 8)) =
+          queries[i] != nullptr ? *reinterpret_cast<const uint4*>(queries[i]) : make_uint4(0u, 0u, 0u, 0u);
+    }
+    meet();
+  }
+
+  // A lane's chunk of 8 columns of a row, in the first 64 columns.
+  static __device__ __forceinline__ uint32_t chunk_offset(int row, int chunk) {
+    return row * 128 + (chunk ^ (row % 8)) * 16;
+  }
+};
+
+template <typename T, int HeadDim, int Warps, int Groups, int TileRows>
+struct Rows;
+
+// Up to 16 rows: scores are rows x keys.
+template <typename T, int HeadDim, int Warps, int Groups>
+struct Rows<T, HeadDim, Warps, Groups, kRows> : RowsBase<T, HeadDim, Warps, Groups, kRows> {
+  using Base = RowsBase<T, HeadDim, Warps, Groups, kRows>;
+  using Base::Base, Base::chunk_offset, Base::pitch, Base::p, Base::shared_q, Base::merge, Base::merge_stats;
+  using Base::warp, Base::lane, Base::row_count, Base::row_block;
+
+  uint32_t q[shares_queries(HeadDim) ? 1 : HeadDim / 16][4];
+  Softmax<T, HeadDim> state;
+  int behind[2];  // keys at the end that the queries of rows g and g + 8 do not see
+
+  const T* direct[2];        // rows g and g + 8, where queries do not pass through shared memory
+
+  __device__ __forceinline__ void take(int sequence, int unit_head) {
+    Base::take(sequence, unit_head);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      behind[h] = Base::keys_behind(lane / 4 + 8 * h);
+      direct[h] = Base::query_at(sequence, lane / 4 + 8 * h);
+    }
+  }
+
+  // Of the unit that was taken, for which the state is cleared.
+  __device__ __forceinline__ void load_queries() {
     if constexpr (shares_queries(HeadDim)) {
-      // Nobody reads the tile of the last unit any more: finish() has met since.
-      constexpr int chunks = HeadDim / 8;
-#pragma unroll
-      for (int i = 0; i < kRows * chunks / (Warps * 32); ++i) {
-        const int index = i * Warps * 32 + warp * 32 + lane, row = index / chunks, chunk = index % chunks;
-        const bool real = row < row_count && chunk * 8 < p.head_dim;
-        *reinterpret_cast<uint4*>(shared_q + chunk / 8 * (kRows * 128) + chunk_offset(row, chunk % 8)) =
-            real ? *reinterpret_cast<const uint4*>(row_at(row) + chunk * 8) : make_uint4(0u, 0u, 0u, 0u);
-      }
-      meet();
+      Base::share_queries();
     } else {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = lane / 4 + 8 * h;
-        const T* const from = row_at(row);
+        const T* const from = direct[h];
 #pragma unroll
         for (int i = 0; i < HeadDim / 8; ++i) {
           const int d = i * 8 + lane % 4 * 2;
@@ -392,14 +443,10 @@ struct Rows {
     state.clear();
   }
 
-  // A lane's chunk of 8 columns of a row, in the first 64 columns.
-  static __device__ __forceinline__ uint32_t chunk_offset(int row, int chunk) {
-    return row * 128 + (chunk ^ (row % 8)) * 16;
-  }
-
   // A tile of 16 keys, `left` of them (and more behind it) within the length. `k_panels` and `v_panels` are the shared
   // addresses of its first row in the first panel; panels lie panel_bytes apart.
-  __device__ __forceinline__ void tile(uint32_t k_panels, uint32_t v_panels, uint32_t panel_bytes, int left) {
+  // Returns bits that depend on everything that was loaded.
+  __device__ __forceinline__ uint32_t tile(uint32_t k_panels, uint32_t v_panels, uint32_t panel_bytes, int left) {
     // ldmatrix: of the keys lanes 0-15 address rows 0-7 (two chunks), 16-31 rows 8-15; of the values, which it
     // transposes, lanes 0-15 rows 0-15 and 16-31 the same in the next chunk.
     const uint32_t k_lane = k_panels + chunk_offset((lane / 16) * 8 + lane % 8, lane / 8 % 2);
@@ -433,13 +480,16 @@ struct Rows {
     }
     uint32_t weights[4];
     state.weigh(s, p.scale_log2, weights);
+    uint32_t all = 0;
 #pragma unroll
     for (int dd = 0; dd < HeadDim / 16; ++dd) {
       uint32_t values[4];
       ptx::ldmatrix_x4_trans(values, (v_lane + dd / 4 * panel_bytes) ^ (dd % 4 * 32));
+      all = values[0];  // loads from shared memory come back in order
       ptx::mma_sync_m16n8k16<T>(state.o[2 * dd], weights, values[0], values[1]);
       ptx::mma_sync_m16n8k16<T>(state.o[2 * dd + 1], weights, values[2], values[3]);
     }
+    return all;
   }
 
   // The largest score of a row, scaled, in units of log2.
@@ -489,10 +539,156 @@ struct Rows {
   }
 };
 
-// One whose units lie anywhere in the cut.
+// Up to 8 rows: scores are keys x rows, and the sums columns x rows, so that no half of a product is empty and the
+// queries fit in registers.
 template <typename T, int HeadDim, int Warps, int Groups>
-struct Worker : Rows<T, HeadDim, Warps, Groups> {
-  using Base = Rows<T, HeadDim, Warps, Groups>;
+struct Rows<T, HeadDim, Warps, Groups, kFewRows> : RowsBase<T, HeadDim, Warps, Groups, kFewRows> {
+  using Base = RowsBase<T, HeadDim, Warps, Groups, kFewRows>;
+  using Base::Base, Base::chunk_offset, Base::pitch, Base::p, Base::shared_q, Base::merge, Base::merge_stats;
+  using Base::warp, Base::lane, Base::row_count;
+
+  // Weights are at most 2 to this: what a 16-bit float holds, and what all keys add up to, is far above.
+  static constexpr float kHeadroom = 8.0f;
+
+  uint32_t q[HeadDim / 16][2];
+  float o[HeadDim / 16][4];  // columns 16 i + g (two) and 16 i + 8 + g, rows 2 t and the next
+  float base[2], sum[2];     // of rows 2 t and the next: of what weights are powers, in log2; of this lane's keys
+  int behind[2];             // keys at the end that their queries do not see
+
+  __device__ __forceinline__ void take(int sequence, int unit_head) {
+    Base::take(sequence, unit_head);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) behind[h] = Base::keys_behind(lane % 4 * 2 + h);
+  }
+
+  // Of the unit that was taken, for which the state is cleared.
+  __device__ __forceinline__ void load_queries() {
+    Base::share_queries();
+    const uint32_t q_lane = ptx::shared_address(shared_q) + chunk_offset(lane % 8, lane / 8);
+#pragma unroll
+    for (int kk = 0; kk < HeadDim / 16; kk += 2) {
+      uint32_t loaded[4];
+      ptx::ldmatrix_x4(loaded, (q_lane + kk / 4 * (kFewRows * 128)) ^ (kk % 4 * 32));
+      q[kk][0] = loaded[0], q[kk][1] = loaded[1], q[kk + 1][0] = loaded[2], q[kk + 1][1] = loaded[3];
+    }
+#pragma unroll
+    for (int i = 0; i < HeadDim / 16; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0.0f;
+    base[0] = base[1] = -FLT_MAX;
+    sum[0] = sum[1] = 0.0f;
+  }
+
+  // A tile of 16 keys, as above. All rows see all keys of a whole one.
+  template <bool Whole>
+  __device__ __forceinline__ uint32_t tile(uint32_t k_panels, uint32_t v_panels, uint32_t panel_bytes, int left) {
+    const uint32_t k_lane = k_panels + chunk_offset(lane % 16, lane / 16);
+    const uint32_t v_lane = v_panels + chunk_offset((lane / 16) * 8 + lane % 8, lane / 8 % 2);
+    uint32_t keys[HeadDim / 16][4];
+#pragma unroll
+    for (int i = 0; i < HeadDim / 16; ++i) ptx::ldmatrix_x4(keys[i], (k_lane + i / 4 * panel_bytes) ^ (i % 4 * 32));
+    float s[4][4] = {};  // four chains of products: each waits for the one before it
+#pragma unroll
+    for (int i = 0; i < HeadDim / 16; ++i) ptx::mma_sync_m16n8k16<T>(s[i % 4], keys[i], q[i][0], q[i][1]);
+    uint32_t values[HeadDim / 16][4];
+#pragma unroll
+    for (int i = 0; i < HeadDim / 16; ++i) {
+      ptx::ldmatrix_x4_trans(values[i], (v_lane + i / 4 * panel_bytes) ^ (i % 4 * 32));
+    }
+    float score[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) score[e] = (s[0][e] + s[1][e]) + (s[2][e] + s[3][e]);
+    if (!Whole && left - (p.seq_q - 1) < kTileKeys) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (e / 2 * 8 + lane / 4 >= left - behind[e % 2]) score[e] = -INFINITY;
+      }
+    }
+    uint32_t weights[2];
+    weigh(score, weights);
+    uint32_t loaded = weights[0];
+#pragma unroll
+    for (int i = 0; i < HeadDim / 16; ++i) {
+      ptx::mma_sync_m16n8k16<T>(o[i], values[i], weights[0], weights[1]);
+      loaded |= values[i][0];
+    }
+    return loaded;
+  }
+
+  // Scores of 16 keys x 8 rows become weights, packed as the right operand of the product with the values. They are
+  // powers of a score that was the largest of an earlier tile: only where one is larger by the headroom does it move.
+  __device__ __forceinline__ void weigh(float (&score)[4], uint32_t (&weights)[2]) {
+    float power[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) power[e] = fmaf(score[e], p.scale_log2, -base[e % 2]);
+    // fmaxf drops NaN; the weight of a NaN score is NaN all the same.
+    const float most = fmaxf(fmaxf(power[0], power[1]), fmaxf(power[2], power[3]));
+    if (__any_sync(kAllLanes, most > kHeadroom)) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float top = fmaxf(score[h], score[2 + h]);
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
+        top = fmaxf(base[h], top * p.scale_log2);
+        const float shrink = ptx::ex2(base[h] - top);
+        base[h] = top;
+        sum[h] *= shrink;
+#pragma unroll
+        for (int i = 0; i < HeadDim / 16; ++i) o[i][h] *= shrink, o[i][2 + h] *= shrink;
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) power[e] = fmaf(score[e], p.scale_log2, -base[e % 2]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) power[e] = ptx::ex2(power[e]);
+    sum[0] += power[0] + power[2];
+    sum[1] += power[1] + power[3];
+    weights[0] = ptx::movmatrix_trans(ptx::cvt_rn_x2<T>(power[0], power[1]));
+    weights[1] = ptx::movmatrix_trans(ptx::cvt_rn_x2<T>(power[2], power[3]));
+  }
+
+  // As above.
+  __device__ __forceinline__ float top(int h) const { return base[h]; }
+
+  __device__ __forceinline__ void store_sums(int slot, const float (&tops)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int step = 4; step < 32; step *= 2) sum[h] += __shfl_xor_sync(kAllLanes, sum[h], step);
+      const int row = lane % 4 * 2 + h;
+      if (row < row_count) {
+        float* const to = merge + (slot * p.rows + row) * pitch + lane / 4;
+#pragma unroll
+        for (int i = 0; i < HeadDim / 16; ++i) to[16 * i] = o[i][h], to[16 * i + 8] = o[i][2 + h];
+        if (lane / 4 == 0) merge_stats[slot * kRows + row] = make_float2(tops[h], sum[h]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void add_sums(int slot, float (&tops)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane % 4 * 2 + h;
+      if (row < row_count) {
+        const float2 stats = merge_stats[slot * kRows + row];
+        const float* const from = merge + (slot * p.rows + row) * pitch + lane / 4;
+        const float common = fmaxf(tops[h], stats.x);
+        const float own = part_weight(tops[h], common), other = part_weight(stats.x, common);
+        sum[h] = sum[h] * own + (lane / 4 == 0 ? stats.y * other : 0.0f);
+        tops[h] = common;
+#pragma unroll
+        for (int i = 0; i < HeadDim / 16; ++i) {
+          o[i][h] = o[i][h] * own + from[16 * i] * other;
+          o[i][2 + h] = o[i][2 + h] * own + from[16 * i + 8] * other;
+        }
+      }
+    }
+    __syncwarp();
+  }
+};
+
+// One whose units lie anywhere in the cut.
+template <typename T, int HeadDim, int Warps, int Groups, int TileRows>
+struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
+  using Base = Rows<T, HeadDim, Warps, Groups, TileRows>;
   using Base::columns, Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
 
@@ -508,7 +704,8 @@ struct Worker : Rows<T, HeadDim, Warps, Groups> {
       : Base(parameters, queries, merge_at, stats_at, warp_, lane_), lists(lists_), cut(cut_) {}
 
   __device__ __forceinline__ void begin(const Cursor& at, int range) {
-    Base::load_queries(at.sequence, at.head);
+    Base::take(at.sequence, at.head);
+    Base::load_queries();
     const int start = lists.before[at.sequence] * p.unit_heads + at.head * at.blocks;
     first = cut.range_of(start);
     parts = cut.range_of(start + at.blocks - 1) - first + 1;
