@@ -111,7 +111,8 @@ class Gate:
             return value
 
         values = [self.run.override(mark.name, parse(mark), self.item.nodeid) for mark in asked]
-        for limit in limits.check(values, problem, measure):
+        timed = checked.candidate_seconds if checked.clock == "graph" and checked.cache == "cold" else None
+        for limit in limits.check(values, problem, measure, seconds=timed):
             self._keep(limits.comparison_of(limit, checked), aspect=limit.aspect, measured=limit.measured)
 
     def _one(
