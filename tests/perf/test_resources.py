@@ -47,7 +47,7 @@ def test_flash_attention_comes_near_the_roof(perf: Perf, ops: ModuleType) -> Non
     perf(Attention(4, 16, 4096, 128), ops.flash_attention)
 
 
-# Rows of 129 elements begin anywhere, which tensor cores and TMA do not like: a FLOP may cost a fifth more, not four times.
+# Rows of 129 elements begin anywhere, which TMA does not bear: a FLOP may cost a fifth more, not four times.
 @pytest.mark.gpu(min_capability=(9, 0))
 @pytest.mark.alignment(dim=129, max_drop=0.20)
 def test_flash_attention_does_not_fall_into_the_alignment_trap(perf: Perf, ops: ModuleType) -> None:
