@@ -16,6 +16,8 @@ LEFT, RIGHT, TOP, BOTTOM = 100, 220, 50, 60
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000")
 """Okabe and Ito's, which colour-blind readers can tell apart."""
 DASHES = ("", "8 4", "2 3")
+SHAPES = {"o": "circle", "s": "square", "D": "diamond"}
+"""By matplotlib's name: the first for as many kernels as there are colours, then the next."""
 
 
 class Frame:
@@ -63,26 +65,33 @@ def svg(points: Sequence[Point], ceilings: Ceilings, *, title: str) -> str:
             f"{rate_text(roof.flops_a_second)}</text>"
         )
     kernels = list(dict.fromkeys(point.kernel for point in points))
-    colours = {kernel: COLOURS[place % len(COLOURS)] for place, kernel in enumerate(kernels)}
+    looks = {kernel: look(place) for place, kernel in enumerate(kernels)}
     rivals = {point.kernel for point in points if point.rival}
     for point in points:
-        colour = colours[point.kernel]
-        fill = "none" if point.rival else colour
         share = f"{point.share:.0%} of {rate_text(point.attainable)} ({point.bound})"
         told = f"{point.label}: {rate_text(point.achieved)}, {share}"
-        lines.append(
-            f'<circle cx="{frame.x(point.intensity):.1f}" cy="{frame.y(point.achieved):.1f}" r="4.5" fill="{fill}" '
-            f'stroke="{colour}" stroke-width="1.5"><title>{escape(told)}</title></circle>'
-        )
+        at = frame.x(point.intensity), frame.y(point.achieved)
+        lines.append(_mark(*at, *looks[point.kernel], filled=not point.rival, told=told))
     for place, kernel in enumerate(kernels):
         y = HEIGHT - BOTTOM - 18 * (len(kernels) - place)
-        fill = "none" if kernel in rivals else colours[kernel]
-        lines.append(
-            f'<circle cx="{WIDTH - RIGHT + 14}" cy="{y - 4}" r="4.5" fill="{fill}" stroke="{colours[kernel]}" '
-            'stroke-width="1.5"/>'
-        )
+        lines.append(_mark(WIDTH - RIGHT + 14, y - 4, *looks[kernel], filled=kernel not in rivals))
         lines.append(f'<text x="{WIDTH - RIGHT + 26}" y="{y}">{escape(kernel)}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def look(place: int) -> tuple[str, str]:
+    """Colour and shape of the kernel at a place in the legend."""
+    return COLOURS[place % len(COLOURS)], list(SHAPES)[place // len(COLOURS) % len(SHAPES)]
+
+
+def _mark(x: float, y: float, colour: str, shape: str, *, filled: bool, told: str = "") -> str:
+    """A point of the picture; `told` appears under the pointer."""
+    style = f'fill="{colour if filled else "none"}" stroke="{colour}" stroke-width="1.5"'
+    title = f"<title>{escape(told)}</title>" if told else ""
+    if SHAPES[shape] == "circle":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" {style}>{title}</circle>'
+    turned = f' transform="rotate(45 {x:.1f} {y:.1f})"' if SHAPES[shape] == "diamond" else ""
+    return f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"{turned} {style}>{title}</rect>'
 
 
 def _distinct(ceilings: Ceilings) -> dict[str, Ceiling]:
@@ -139,11 +148,10 @@ def write_png(path: Path, points: Sequence[Point], ceilings: Ceilings, *, title:
         axes.plot(corners, [roof.attainable(each) for each in corners], color="#333333", linestyle=style, label=dtype)
     for place, kernel in enumerate(dict.fromkeys(point.kernel for point in points)):
         own = [point for point in points if point.kernel == kernel]
-        colour = COLOURS[place % len(COLOURS)]
+        colour, shape = look(place)
         face = "none" if own[0].rival else colour
-        axes.scatter(
-            [p.intensity for p in own], [p.achieved for p in own], edgecolors=colour, facecolors=face, label=kernel
-        )
+        xs, ys = [p.intensity for p in own], [p.achieved for p in own]
+        axes.scatter(xs, ys, marker=shape, edgecolors=colour, facecolors=face, label=kernel)
     axes.set_xlabel("arithmetic intensity, FLOPs a byte")
     axes.set_ylabel("FLOPs a second")
     axes.set_title(f"{title}\nceilings: {ceilings.source}", fontsize=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from perfsuite.analyze import roofline
 from perfsuite.analyze.roofline_ceilings import Ceilings, from_data_sheet, measured
-from perfsuite.analyze.roofline_plot import rate_text, svg, write_png
+from perfsuite.analyze.roofline_plot import COLOURS, look, rate_text, svg, write_png
 from perfsuite.analyze.roofline_points import points
 from perfsuite.cli.main import main
 from perfsuite.problems import Attention, Gemm
@@ -166,6 +167,15 @@ def test_the_picture_holds_every_point_inside_its_frame() -> None:
         assert 50 <= float(circle.attrib["cy"]) <= 600 - 60
     assert len(list(root.iter(f"{SVG}polyline"))) == 1
     assert any(text.text == "a < b & c" for text in root.iter(f"{SVG}text"))
+
+
+def test_more_kernels_than_colours_stay_apart() -> None:
+    assert len({look(place) for place in range(2 * len(COLOURS) + 3)}) == 2 * len(COLOURS) + 3
+    found, _ = points(RECORD, GIVEN)
+    names = [f"kernel {place}" for place in range(len(COLOURS) + 1)]
+    drawn = svg([dataclasses.replace(found[0], kernel=name) for name in names], GIVEN, title="many")
+    root = ElementTree.fromstring(drawn)
+    assert len([each for each in root.iter(f"{SVG}rect") if each.find(f"{SVG}title") is not None]) == 1
 
 
 def test_png_by_matplotlib(tmp_path: Path) -> None:
