@@ -33,7 +33,7 @@ def check(asked: Sequence[Any], problem: Problem, measure: Measure, *, seconds: 
     """Check each of a test's limits in turn.
 
     seconds: device time of a call on cold inputs, where the test has timed it against a rival; a second measurement of
-    it, alone on the card, was up to 15 % off in 3 of 72 cases.
+    it, alone on the card, was up to 15 % off in 4 of 72 cases.
     """
     for limit in asked:
         if isinstance(limit, MemoryTarget):
