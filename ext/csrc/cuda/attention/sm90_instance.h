@@ -35,7 +35,9 @@ struct Division {
     return {static_cast<uint32_t>((((uint64_t{1} << shift) - divisor) << 32) / divisor + 1), shift};
   }
 #ifdef __CUDACC__
-  __device__ __forceinline__ uint32_t divide(uint32_t value) const { return (__umulhi(value, multiplier) + value) >> shift; }
+  __device__ __forceinline__ uint32_t divide(uint32_t value) const {
+    return (__umulhi(value, multiplier) + value) >> shift;
+  }
 #endif
 };
 
@@ -92,7 +94,7 @@ struct Instance {
   bool packed;             // for rows that TMA cannot describe: by way of a workspace
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
   Cost cost;
-  int least_head_dim;
+  int least_head_dim;      // packed: computes none below this
   int packed_tile_bytes;   // packed: of a tile of K and one of V
   attention::Kernel kernel;
 };

@@ -173,7 +173,8 @@ bool describable(const AttentionArguments& a) {
 bool packable(const Instance& instance, const AttentionArguments& a) {
   // The rows of the output follow one another, and tickets, counters and chunks of the workspace have numbers.
   const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, bytes = static_cast<int64_t>(workspace_bytes(instance, a));
-  return a.head_dim >= instance.least_head_dim && a.out_stride.seq == a.head_dim && reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
+  return a.head_dim >= instance.least_head_dim && a.out_stride.seq == a.head_dim &&
+         reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
          kv_heads * ceil_div(a.seq_kv, instance.block_n) <= INT32_MAX / 64 && bytes / 16 <= INT32_MAX &&
          kv_heads <= int64_t{4096} * (decode::kCounters - packing_counters);
 }
@@ -224,8 +225,9 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
-  const bool early = !instance.packed;
-  return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early, instance.cluster);
+  const bool early = !instance.packed;  // packers begin with counters that the launch before may still be using
+  return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early,
+                           instance.cluster);
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash

@@ -1,4 +1,4 @@
-// The instances for one element type; the files mma_<type>.cu each compile one type's.
+// The instances, listed once; the files mma_<type>.cu each compile one element type's.
 #pragma once
 
 #include "cluster.cuh"
@@ -27,5 +27,26 @@ constexpr MmaInstance cp_async_instance(const char* name) {
   return {reinterpret_cast<const void*>(&cp_async_decode<T, HeadDim, Warps, Stages>), name, Type, HeadDim, Warps, 1,
           kRows, MmaKind::cp_async, &CpAsyncShape<HeadDim, Warps, Stages>::shared_bytes};
 }
+
+// TYPE: of ScalarType.
+#define CUDA_LLM_OPS_DECODE_INSTANCES(TYPE)                                           \
+  {                                                                                   \
+    tma_instance<ScalarType::TYPE, 64, 8, 4, 6>("tma d64 8 rows " #TYPE),             \
+    tma_instance<ScalarType::TYPE, 64, 16, 4, 6>("tma d64 16 rows " #TYPE),           \
+    tma_instance<ScalarType::TYPE, 128, 8, 4, 3>("tma d128 8 rows " #TYPE),           \
+    tma_instance<ScalarType::TYPE, 128, 16, 4, 3>("tma d128 16 rows " #TYPE),         \
+    tma_instance<ScalarType::TYPE, 256, 8, 4, 2>("tma d256 8 rows " #TYPE),           \
+    tma_instance<ScalarType::TYPE, 256, 16, 4, 2>("tma d256 16 rows " #TYPE),         \
+    tma_instance<ScalarType::TYPE, 128, 8, 4, 5, 2>("tma d128 two groups " #TYPE),    \
+    cluster_instance<ScalarType::TYPE, 64, 8, 4, 6>("cluster d64 8 rows " #TYPE),     \
+    cluster_instance<ScalarType::TYPE, 64, 16, 4, 6>("cluster d64 16 rows " #TYPE),   \
+    cluster_instance<ScalarType::TYPE, 128, 8, 4, 3>("cluster d128 8 rows " #TYPE),   \
+    cluster_instance<ScalarType::TYPE, 128, 16, 4, 3>("cluster d128 16 rows " #TYPE), \
+    cluster_instance<ScalarType::TYPE, 256, 8, 4, 2>("cluster d256 8 rows " #TYPE),   \
+    cluster_instance<ScalarType::TYPE, 256, 16, 4, 2>("cluster d256 16 rows " #TYPE), \
+    cp_async_instance<ScalarType::TYPE, 64, 4, 6>("cp.async d64 " #TYPE),             \
+    cp_async_instance<ScalarType::TYPE, 128, 4, 3>("cp.async d128 " #TYPE),           \
+    cp_async_instance<ScalarType::TYPE, 256, 2, 3>("cp.async d256 " #TYPE)            \
+  }
 
 }  // namespace cuda_llm_ops::cuda::decode

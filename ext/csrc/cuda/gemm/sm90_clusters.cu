@@ -37,11 +37,11 @@ int ask(const Kernel& kernel, int blocks_a_cluster) {
 int clusters_at_once(const Kernel& kernel, int blocks_a_cluster, int multiprocessors) {
   if (blocks_a_cluster == 1) return multiprocessors * kernel.blocks_per_sm;
   static std::mutex mutex;
-  static std::map<std::tuple<int, const Kernel*, int>, int> known;
+  static std::map<std::tuple<int, int, int>, int> known;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) device = -1;
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto [place, fresh] = known.try_emplace({device, &kernel, blocks_a_cluster}, 0);
+  const auto [place, fresh] = known.try_emplace({device, kernel.blocks_per_sm, blocks_a_cluster}, 0);
   if (fresh) place->second = ask(kernel, blocks_a_cluster);
   if (place->second > 0) return place->second;
   return multiprocessors * kernel.blocks_per_sm / blocks_a_cluster;

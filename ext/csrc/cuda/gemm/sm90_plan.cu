@@ -124,7 +124,7 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
 // that take one tile each; a stage, before the first product; a split's epilogue and exchange. The whole is never faster
 // than memory, which is slower with few bytes in flight, or if some multiprocessors have more to read than others; and
 // weights that several tiles read apart from each other come from memory more than once, in part. The constants are
-// fitted to 14,500 times of plans on one NVIDIA H200 (docs/ladder-gemm-hopper.md, step 16).
+// fitted to 14,400 times of plans on one NVIDIA H200 (docs/ladder-gemm-hopper.md, step 16).
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
   constexpr double cycles_a_microsecond = 1461.0, barrier_cycles = 91.0, load_latency_cycles = 2808.0;
   constexpr double shared_bytes_a_cycle = 136.0, l2_bytes_a_cycle = 11400.0;  // a multiprocessor's; the card's
@@ -175,21 +175,24 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double in_flight = std::min(blocks / sms, resident) * kernel.shared_bytes;
   const double balance = blocks / (std::ceil(blocks / sms) * sms);
   const double bandwidth = memory_bytes_a_microsecond * std::min(1.0, in_flight / saturating_bytes) *
-                           std::pow(std::min(1.0, balance / even), cost_of_imbalance) * (kernel.tile_k < 128 ? share_of_128_byte_lines : 1.0);
+                           std::pow(std::min(1.0, balance / even), cost_of_imbalance) *
+                           (kernel.tile_k < 128 ? share_of_128_byte_lines : 1.0);
   // MN-major rows that a tile has beyond `a` are loaded as zeros, which takes longer than loading rows. Others are not.
   const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m;
   const bool loads_all = kernel.swap ? kernel.q_mn_major : kernel.p_mn_major;
   const double too_high = loads_all && rows_a_tile >= 2 * std::max(arguments.m, 8) ? 1.1 : 1.0;
   const int a_tiles = ceil_div(arguments.m, rows_a_tile);
   const double beyond = loads_all && a_tiles > 1 && arguments.m % 8 != 0
-                            ? a_tiles - static_cast<double>(arguments.m) / rows_a_tile : 0.0;
+                            ? a_tiles - static_cast<double>(arguments.m) / rows_a_tile
+                            : 0.0;
   const double ragged = 1.0 + cost_of_rows_beyond * beyond / (waves > 1.0 ? a_tiles : 1);
   const double memory = too_high * bytes / bandwidth;
   // Measured for up to 64 rows; with more, arithmetic takes the time.
   const double ahead = arguments.m <= 64 && fetches_ahead(arguments, plan) ? gain_of_fetching_ahead : 0.0;
   const double outside = kernel.persistent ? persistent_outside
                                            : split_outside - ahead + outside_a_wave * (waves - 1.0);
-  return outside + outside_a_stage_byte * stage + std::max(waves * resident * (ragged * loop + after), ragged * memory + after);
+  return outside + outside_a_stage_byte * stage +
+         std::max(waves * resident * (ragged * loop + after), ragged * memory + after);
 }
 
 Plan choose_plan(const GemmArguments& arguments, int sms) {
