@@ -110,9 +110,15 @@ class Gate:
             )
             return value
 
+        def side_by_side(one: Problem, other: Problem) -> tuple[float, float]:
+            times: tuple[float, float] = config.hook.pytest_perfsuite_side_by_side(
+                config=config, problems=(one, other), candidate=candidate, settings=settings
+            )
+            return times
+
         values = [self.run.override(mark.name, parse(mark), self.item.nodeid) for mark in asked]
         timed = checked.candidate_seconds if checked.clock == "graph" and checked.cache == "cold" else None
-        for limit in limits.check(values, problem, measure, seconds=timed):
+        for limit in limits.check(values, problem, measure, side_by_side, seconds=timed):
             self._keep(limits.comparison_of(limit, checked), aspect=limit.aspect, measured=limit.measured)
 
     def _one(

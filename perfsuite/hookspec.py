@@ -61,10 +61,18 @@ def pytest_perfsuite_device_times(
 def pytest_perfsuite_resource(
     config: pytest.Config, resource: str, problem: Problem, candidate: Callable[..., Any], settings: Settings
 ) -> float | None:
-    """What a call takes of the device: "peak_bytes", "launches" (a count), "synchronises" (0 or 1).
+    """What a call takes of the device: "peak_bytes", "launches" (a count), "synchronises" (0 or 1), "seconds",
+    "attainable_flops" (of the card, a second).
 
     The first answer that is not None counts.
     """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_side_by_side(
+    config: pytest.Config, problems: tuple[Problem, Problem], candidate: Callable[..., Any], settings: Settings
+) -> tuple[float, float] | None:
+    """Device seconds of a call at each of two problems, timed in turn. The first answer that is not None counts."""
 
 
 @pytest.hookspec

@@ -16,6 +16,8 @@ PEAK_BYTES, LAUNCHES, SYNCHRONISES = "peak_bytes", "launches", "synchronises"
 SECONDS, ATTAINABLE = "seconds", "attainable_flops"
 Measure = Callable[[str, "Problem"], float]
 """Resource and problem -> its value for the candidate under test."""
+SideBySide = Callable[["Problem", "Problem"], "tuple[float, float]"]
+"""Two problems -> the candidate's device seconds at each, timed in turn."""
 
 
 class Limit(NamedTuple):
@@ -29,7 +31,14 @@ class Limit(NamedTuple):
     measured: dict[str, float]
 
 
-def check(asked: Sequence[Any], problem: Problem, measure: Measure, *, seconds: float | None = None) -> Iterator[Limit]:
+def check(
+    asked: Sequence[Any],
+    problem: Problem,
+    measure: Measure,
+    side_by_side: SideBySide,
+    *,
+    seconds: float | None = None,
+) -> Iterator[Limit]:
     """Check each of a test's limits in turn.
 
     seconds: device time of a call on cold inputs, where the test has timed it against a rival; a second measurement of
@@ -49,7 +58,7 @@ def check(asked: Sequence[Any], problem: Problem, measure: Measure, *, seconds: 
         elif isinstance(limit, RooflineTarget):
             yield _roofline(limit, problem, measure, seconds)
         elif isinstance(limit, Alignment):
-            yield _alignment(limit, problem, measure)
+            yield _alignment(limit, problem, side_by_side)
 
 
 def _memory(limit: MemoryTarget, problem: Problem, measure: Measure) -> Iterator[Limit]:
@@ -84,11 +93,11 @@ def _roofline(limit: RooflineTarget, problem: Problem, measure: Measure, timed: 
     return _limit("roofline", share >= limit.at_least, Reason.TOO_SLOW, sentence, measured)
 
 
-def _alignment(limit: Alignment, problem: Problem, measure: Measure) -> Limit:
+def _alignment(limit: Alignment, problem: Problem, side_by_side: SideBySide) -> Limit:
     from perfsuite.analyze.resources import at_dim
 
     name, other = at_dim(problem, limit.dim)
-    own, there = measure(SECONDS, problem), measure(SECONDS, other)
+    own, there = side_by_side(problem, other)
     drop = there / own * _flops(problem) / _flops(other) - 1.0
     sentence = (
         f"a FLOP takes {drop:+.0%} time at {name} {limit.dim} against {problem.params[name]} ({there * 1e6:.4g} us, "

@@ -45,6 +45,12 @@ def pytest_perfsuite_resource(resource: str) -> float:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_perfsuite_side_by_side() -> tuple[float, float]:
+    """As above."""
+    return 1.0, 1.0
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_compare(
     problem: Problem,
     candidate: Callable[..., Any],

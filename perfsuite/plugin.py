@@ -209,6 +209,15 @@ def pytest_perfsuite_resource(
     return float(measure[resource](problem, candidate, seed=settings.seed))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_perfsuite_side_by_side(
+    problems: tuple[Problem, Problem], candidate: Callable[..., Any], settings: Settings
+) -> tuple[float, float]:
+    from perfsuite.analyze import resources
+
+    return resources.side_by_side(*problems, candidate, seed=settings.seed)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     run = config.stash[RUN]

@@ -8,9 +8,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.base import Inputs, Problem
+
+if TYPE_CHECKING:
+    from perfsuite.clock.base import Sides
+    from perfsuite.clock.rounds import Round
 
 SHORTEST_SPIN_SECONDS = 0.05
 SPIN_MULTIPLE = 10
@@ -104,11 +108,45 @@ def seconds(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -
     import torch
 
     from perfsuite.clock.base import Sides
+
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    rounds = _rounds(Sides(candidate, candidate, lambda: problem.inputs(generator)), seed)
+    return statistics.median(side for one in rounds for side in (one.candidate_seconds, one.rival_seconds))
+
+
+def side_by_side(one: Problem, other: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> tuple[float, float]:
+    """Device times of a call at `one` and of a call at `other`, in turn, so that both meet the same clocks and power.
+
+    Where the card's power is the limit, a call by itself runs at clocks of its own, and two times that were taken apart
+    are of two clocks.
+    """
+    import torch
+
+    from perfsuite.clock.base import Sides
+
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    first, second = (each.inputs(generator) for each in (one, other))
+    split, options, others = len(first.args), first.kwargs, second.kwargs
+    del first, second
+
+    def inputs() -> Inputs:
+        return Inputs((*one.inputs(generator).args, *other.inputs(generator).args))
+
+    def at_one(*args: Any) -> Any:
+        return candidate(*args[:split], **options)
+
+    def at_other(*args: Any) -> Any:
+        return candidate(*args[split:], **others)
+
+    rounds = _rounds(Sides(at_one, at_other, inputs), seed)
+    return statistics.median(r.candidate_seconds for r in rounds), statistics.median(r.rival_seconds for r in rounds)
+
+
+def _rounds(sides: Sides, seed: int) -> list[Round]:
+    """Rounds by the clock of the gates, of which none is empty; ResourceError where every one was discarded."""
     from perfsuite.clock.choose import open_clock
     from perfsuite.settings import Settings
 
-    generator = torch.Generator(device="cuda").manual_seed(seed)
-    sides = Sides(candidate, candidate, lambda: problem.inputs(generator))
     clock = open_clock(sides, Settings(seed=seed))
     try:
         rounds = [one for one in clock.rounds(TIMED_ROUNDS) if one.discarded is None]
@@ -116,7 +154,7 @@ def seconds(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -
         clock.close()
     if not rounds:
         raise ResourceError("every round was discarded: the card is throttled")
-    return statistics.median(side for one in rounds for side in (one.candidate_seconds, one.rival_seconds))
+    return rounds
 
 
 def attainable_flops(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> float:

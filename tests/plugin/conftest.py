@@ -30,6 +30,9 @@ def pytest_perfsuite_devices():
 def pytest_perfsuite_resource(resource, problem, candidate):
     return getattr(candidate, resource)(problem)
 
+def pytest_perfsuite_side_by_side(problems, candidate):
+    return tuple(candidate.seconds(problem) for problem in problems)
+
 def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least, settings):
     said = candidate()
     verdict, speed = said if isinstance(said, tuple) else (said, 1.0)

@@ -107,5 +107,5 @@ def test_on_a_card(gpu: object) -> None:
     # PyTorch's own trap: head_dim 129 against 128.
     wide = Attention(16, 16, 2048, 128)
     odd = Attention(16, 16, 2048, 129)
-    taken = [resources.seconds(one, one.rival("sdpa")) for one in (wide, odd)]
+    taken = resources.side_by_side(wide, odd, wide.rival("sdpa"))
     assert taken[1] / taken[0] * wide.flops / odd.flops > 1.2
