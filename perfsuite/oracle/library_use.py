@@ -18,6 +18,20 @@ _NAMES = """_reshape_alias _to_copy _unsafe_view alias as_strided clone contiguo
 _PLUMBING = frozenset(f"aten::{name}" for name in _NAMES.split())
 # Kernels that every program on torch runs, by the beginning of their mangled names: fills, elementwise arithmetic.
 _COMMON_KERNELS = ("_ZN2at6native",)
+# Whose a kernel is, by the beginning of its name as libraries ship it. A library chooses among hundreds by shape,
+# layout and workspace, so that two ways into it need not come to the same one.
+_MAKERS = {
+    "nvjet_": "cuBLAS",
+    "_ZN8cublasLt": "cuBLAS",
+    "_ZN6cublas": "cuBLAS",
+    "sm80_xmma_gemm_": "cuBLAS",
+    "sm90_xmma_gemm_": "cuBLAS",
+    "cutlass_80_": "cuBLAS",
+    "cudnn_generated_": "cuDNN",
+    "_ZN5cudnn": "cuDNN",
+    "_ZN13pytorch_flash": "PyTorch's FlashAttention",
+    "fmha_cutlass": "PyTorch's memory-efficient attention",
+}
 
 
 def shared_operators(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
@@ -26,12 +40,25 @@ def shared_operators(candidate: Callable[..., Any], rival: Callable[..., Any], i
 
 
 def shared_kernels(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
-    """Kernels on the GPU, by their full names, that both sides launch on `inputs`; sorted.
+    """Kernels on the GPU, by their full names, that the candidate shares with the rival on `inputs`; sorted.
 
-    Also those of a library that is called from C++. Raises RuntimeError where a side cannot be captured into a graph.
+    Shared are those that both launch; where there are none, the candidate's from a library that the rival takes kernels
+    from too, each with the library's name behind it. Also where a library is called from C++. Raises RuntimeError where
+    a side cannot be captured into a graph.
     """
-    both = kernel_names(candidate, inputs) & kernel_names(rival, inputs)
-    return sorted(name for name in both if not name.startswith(_COMMON_KERNELS))
+    return _shared(kernel_names(candidate, inputs), kernel_names(rival, inputs))
+
+
+def _shared(mine: set[str], rivals: set[str]) -> list[str]:
+    both = sorted(name for name in mine & rivals if not name.startswith(_COMMON_KERNELS))
+    if both:
+        return both
+    makers = {_maker(name) for name in rivals} - {None}
+    return sorted(f"{name} ({_maker(name)})" for name in mine if _maker(name) in makers)
+
+
+def _maker(kernel: str) -> str | None:
+    return next((maker for start, maker in _MAKERS.items() if kernel.startswith(start)), None)
 
 
 def _operators(function: Callable[..., Any], inputs: Inputs) -> set[str]:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfsuite.oracle import WeakProblemError, examine
+from perfsuite.oracle import WeakProblemError, examine, library_use
 from perfsuite.oracle.agreement import apart, furthest_allowed
 from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
 from perfsuite.oracle.freshen import CHUNK, Freshener, fingerprint, same_fingerprint
-from perfsuite.oracle.library_use import shared_operators
+from perfsuite.oracle.library_use import shared_kernels, shared_operators
 from perfsuite.oracle.reference import reference
 from perfsuite.oracle.surroundings import Surroundings, handicaps, replaced
 from perfsuite.oracle.tensors import keep, same_bits
@@ -136,6 +136,27 @@ def test_operators_that_both_sides_run() -> None:
     assert shared_operators(lambda a, b: (a @ b).clone(), torch.mm, inputs) == ["aten::mm"]
     assert shared_operators(lambda a, b: torch.einsum("ij,jk->ik", a, b), torch.mm, inputs) == []
     assert shared_operators(torch.add, torch.mm, inputs) == []
+
+
+@pytest.mark.parametrize(
+    ("mine", "rivals", "shared"),
+    [
+        ({"nvjet_a", "_ZN2at6native1fE"}, {"nvjet_a", "_ZN2at6native1fE"}, ["nvjet_a"]),
+        ({"nvjet_a", "matmul_kernel"}, {"nvjet_b"}, ["nvjet_a (cuBLAS)"]),
+        ({"_ZN8cublasLt19splitKreduce_kernelE"}, {"nvjet_b"}, ["_ZN8cublasLt19splitKreduce_kernelE (cuBLAS)"]),
+        ({"nvjet_a"}, {"cudnn_generated_sdpa"}, []),
+        ({"_ZN7cutlass6Kernel2E", "matmul_kernel"}, {"nvjet_b", "cutlass_80_wmma"}, []),
+        ({"_ZN2at6native1fE"}, {"_ZN2at6native1fE"}, []),
+        (set(), set(), []),
+    ],
+)
+def test_kernels_of_the_library_that_the_rival_is(
+    monkeypatch: pytest.MonkeyPatch, mine: set[str], rivals: set[str], shared: list[str]
+) -> None:
+    """Also where it chose another of its kernels for the candidate's call."""
+    launched = {torch.addmm: mine, torch.mm: rivals}
+    monkeypatch.setattr(library_use, "kernel_names", lambda function, inputs: launched[function])
+    assert shared_kernels(torch.addmm, torch.mm, drawn(Gemm(8, 8, 8, "float32"), 1)[0]) == shared
 
 
 def test_constant_inputs_and_constant_answers_are_refused() -> None:
