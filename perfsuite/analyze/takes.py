@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
 from perfsuite.analyze.resources import peak_bytes
-from perfsuite.oracle.kernel_names import KERNEL_NODE, captured
+from perfsuite.oracle.kernel_names import kernels
 from perfsuite.problems.base import Problem
 
 
@@ -29,31 +28,14 @@ def takes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> 
 
 
 def captured_kernels(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> int | None:
-    """Kernel nodes in a CUDA graph of one call; None where the driver does not tell them.
+    """Kernels in a CUDA graph of one call; None where there is no driver or one too old to tell them.
 
     Raises RuntimeError where the call cannot be captured.
     """
     import torch
 
     inputs = problem.inputs(torch.Generator(device="cuda").manual_seed(seed))
-    return _kernel_nodes(captured(candidate, inputs).raw_cuda_graph())
-
-
-def _kernel_nodes(graph: int) -> int | None:
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+        return len(kernels(candidate, inputs))
+    except (OSError, AttributeError):
         return None
-    handle, count = ctypes.c_void_p(graph), ctypes.c_size_t()
-    if driver.cuGraphGetNodes(handle, None, ctypes.byref(count)) != 0:
-        return None
-    nodes = (ctypes.c_void_p * count.value)()
-    if driver.cuGraphGetNodes(handle, nodes, ctypes.byref(count)) != 0:
-        return None
-    kinds = []
-    for node in nodes:
-        kind = ctypes.c_int()
-        if driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)) != 0:
-            return None
-        kinds.append(kind.value)
-    return kinds.count(KERNEL_NODE)

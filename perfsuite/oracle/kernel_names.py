@@ -47,12 +47,23 @@ def captured(function: Callable[..., Any], inputs: Inputs) -> Any:
     return graph
 
 
-def kernel_names(function: Callable[..., Any], inputs: Inputs) -> set[str]:
-    """Names of the kernels, as the compiler gave them (C++ names are mangled), of one call on a GPU.
+def kernels(function: Callable[..., Any], inputs: Inputs) -> list[str]:
+    """The kernels of one call on a GPU, one entry a launch, by the names that the compiler gave them (C++ is mangled).
 
-    Raises RuntimeError where the call cannot be captured, OSError or AttributeError where the driver is too old to ask.
+    A kernel that the driver has no name for is an empty one.
+
+    Raises RuntimeError where the call cannot be captured or the driver does not answer, OSError or AttributeError where
+    there is no driver or one too old to ask.
     """
-    return set(_names(captured(function, inputs).raw_cuda_graph()))
+    graph = captured(function, inputs)
+    found = _names(graph.raw_cuda_graph())
+    del graph  # the nodes go with it: it has to live until they were asked
+    return found
+
+
+def kernel_names(function: Callable[..., Any], inputs: Inputs) -> set[str]:
+    """Names of the kernels of one call; see `kernels`."""
+    return {name for name in kernels(function, inputs) if name}
 
 
 def _names(graph: int) -> list[str]:
@@ -72,8 +83,7 @@ def _names(graph: int) -> list[str]:
             _ask(driver.cuFuncGetName, ctypes.byref(name), ctypes.c_void_p(params.func))
         else:
             _ask(driver.cuKernelGetName, ctypes.byref(name), ctypes.c_void_p(params.kern))
-        if name.value:
-            found.append(name.value.decode(errors="replace"))
+        found.append((name.value or b"").decode(errors="replace"))
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfsuite.oracle import WeakProblemError, examine, library_use
+from perfsuite.oracle import WeakProblemError, examine, kernel_names, library_use
 from perfsuite.oracle.agreement import apart, furthest_allowed
 from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
 from perfsuite.oracle.freshen import CHUNK, Freshener, fingerprint, same_fingerprint
@@ -157,6 +157,29 @@ def test_kernels_of_the_library_that_the_rival_is(
     launched = {torch.addmm: mine, torch.mm: rivals}
     monkeypatch.setattr(library_use, "kernel_names", lambda function, inputs: launched[function])
     assert shared_kernels(torch.addmm, torch.mm, drawn(Gemm(8, 8, 8, "float32"), 1)[0]) == shared
+
+
+def test_a_captured_call_lives_until_its_nodes_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph that is gone has none, or another's."""
+
+    class Graph:
+        alive = False
+
+        def __init__(self) -> None:
+            Graph.alive = True
+
+        def __del__(self) -> None:
+            Graph.alive = False
+
+        def raw_cuda_graph(self) -> int:
+            return 1
+
+    monkeypatch.setattr(kernel_names, "captured", lambda function, inputs: Graph())
+    monkeypatch.setattr(kernel_names, "_names", lambda graph: ["one", "one", ""] if Graph.alive else [])
+    inputs = drawn(Gemm(8, 8, 8, "float32"), 1)[0]
+    assert kernel_names.kernels(torch.mm, inputs) == ["one", "one", ""]
+    assert kernel_names.kernel_names(torch.mm, inputs) == {"one"}
+    assert not Graph.alive
 
 
 def test_constant_inputs_and_constant_answers_are_refused() -> None:
