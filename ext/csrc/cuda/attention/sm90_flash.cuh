@@ -92,7 +92,7 @@ struct Config {
   static_assert(!summed || (HeadDim == 64 && !split_keys));
   static_assert(!split_keys || (!ping_pong && cluster == 1));
   // Warpgroups of which one sees fewer keys than another pass blocks by, which is not for between two products.
-  static_assert(!joined || (ping_pong && q_registers && !packed && cluster == 1));
+  static_assert(!joined || (ping_pong && q_registers && summed && !packed && cluster == 1));
   static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
   // A tile's outputs leave from where its queries were while the next tile is begun.
   static_assert(!packed || (BlockN % 64 == 0 && q_slots == 2));
@@ -531,10 +531,15 @@ struct Consumer {
   __device__ __forceinline__ void take_last_block(Weights& weights, float (&s)[n / 2], RowState& begun,
                                                   const Place& place) const {
     const int j = place.blocks - 1;
-    float rescale[2];
-    const bool half = C::block_m == n && p.causal && j * n + n / 2 >= place.first_row + 64;
-    mask(s, j, place.first_row, half);
-    take_block<T, !C::summed>(weights, s, begun, rescale, p.scale_log2, half);
+    if constexpr (C::block_m == n) {
+      const bool half = p.causal && j * n + n / 2 >= place.first_row + 64;
+      mask(s, j, place.first_row, half);
+      take_first_block<T>(weights, s, begun, p.scale_log2, half);
+    } else {
+      float rescale[2];
+      mask(s, j, place.first_row);
+      take_block<T, false>(weights, s, begun, rescale, p.scale_log2);
+    }
   }
 
   // From one tile to the next: the first scores of that, and under their softmax the last product of this.

@@ -123,10 +123,11 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
     plan.schedule = Schedule::linear;
     const double tile_cost = static_cast<double>(all_keys) * block_cost + instance.cost.tile;
     plan.cost = static_cast<double>(ceil_div(tiles, blocks)) * tile_cost;
-    // Rows that are no multiple of a tile's, or blocks that are no multiple of a head's: a block's share of a head in tiles
-    // of three and of two warpgroups.
+    // Where tiles of three warpgroups do not share out among the blocks: each takes a share of a head, in tiles of three
+    // and of two.
     const int64_t units = ceil_div(a.seq_q, 64);
-    for (int64_t chunks = 1; instance.joined && warpgroups == 3 && chunks <= std::min<int64_t>(units / 2, 64); ++chunks) {
+    const int64_t most_chunks = instance.joined && warpgroups == 3 ? std::min<int64_t>(units / 2, 64) : 0;
+    for (int64_t chunks = 1; chunks <= most_chunks; ++chunks) {
       const int64_t in_chunk = ceil_div(units, chunks), small = in_chunk == 1 ? 0 : (3 - in_chunk % 3) % 3;
       const int64_t tall = (in_chunk - 2 * small) / 3;
       const double cost = static_cast<double>(ceil_div(batch_heads * chunks, multiprocessors)) * tile_cost *

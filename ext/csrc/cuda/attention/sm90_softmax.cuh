@@ -112,10 +112,42 @@ __device__ __forceinline__ bool try_block(uint32_t (&p)[N / 8][4], const float (
 }
 
 // The weights of a block against the maximum of all so far. rescale[]: what outputs so far are to be multiplied by.
-// half: the columns of the second half are masked, and not looked at.
 template <typename T, bool Sum = true, int N>
 __device__ __forceinline__ void take_block(uint32_t (&p)[N / 8][4], const float (&s)[N], RowState& state,
-                                           float (&rescale)[2], float c, bool half = false) {
+                                           float (&rescale)[2], float c) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float even = ptx::max_nan(s[2 * h], s[2 * h + 4]);
+    float odd = ptx::max_nan(s[2 * h + 1], s[2 * h + 5]);
+#pragma unroll
+    for (int i = 8; i < N; i += 4) {
+      even = ptx::max_nan(even, s[i + 2 * h]);
+      odd = ptx::max_nan(odd, s[i + 2 * h + 1]);
+    }
+    const float previous = state.maximum[h];
+    state.maximum[h] = ptx::max_nan(previous, quad_max(ptx::max_nan(even, odd)) * c);
+    const float shift = shift_of(state.maximum[h]);
+    rescale[h] = ptx::ex2(previous - shift);
+    float sum[2] = {};
+#pragma unroll
+    for (int i = 2 * h; i < N; i += 4) {
+      float e[2];
+#pragma unroll
+      for (int parity = 0; parity < 2; ++parity) {
+        e[parity] = ptx::ex2(fmaf(s[i + parity], c, -shift));
+        if constexpr (Sum) sum[parity] += e[parity];
+      }
+      p[i / 8][i % 8 / 2] = pack(T{}, e[0], e[1]);
+    }
+    if constexpr (Sum) state.sum[h] = fmaf(state.sum[h], rescale[h], sum[0] + sum[1]);
+  }
+}
+
+// The same for the first block that a row sees, of weights that the product sums. half: all columns of the second half
+// are masked, and not looked at.
+template <typename T, int N>
+__device__ __forceinline__ void take_first_block(uint32_t (&p)[N / 8][4], const float (&s)[N], RowState& state, float c,
+                                                 bool half) {
   float largest[4];  // of the upper row's even and odd columns, and of the lower's
 #pragma unroll
   for (int i = 0; i < 4; ++i) largest[i] = ptx::max_nan(s[i], s[i + 4]);
@@ -123,26 +155,17 @@ __device__ __forceinline__ void take_block(uint32_t (&p)[N / 8][4], const float 
   for (int i = 8; i < N / 2; ++i) largest[i % 4] = ptx::max_nan(largest[i % 4], s[i]);
   if (!half) {
 #pragma unroll
-    for (int i = N / 2; i < N; ++i) {
-      if (i >= 8) largest[i % 4] = ptx::max_nan(largest[i % 4], s[i]);
-    }
+    for (int i = N / 2; i < N; ++i) largest[i % 4] = ptx::max_nan(largest[i % 4], s[i]);
   }
-  float shift[2], sum[4] = {};
+  float shift[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float previous = state.maximum[h];
-    state.maximum[h] = ptx::max_nan(previous, quad_max(ptx::max_nan(largest[2 * h], largest[2 * h + 1])) * c);
+    state.maximum[h] = quad_max(ptx::max_nan(largest[2 * h], largest[2 * h + 1])) * c;
     shift[h] = shift_of(state.maximum[h]);
-    rescale[h] = ptx::ex2(previous - shift[h]);
   }
   const auto take = [&](int i) {
     const int h = i % 4 / 2;
-    const float even = ptx::ex2(fmaf(s[i], c, -shift[h])), odd = ptx::ex2(fmaf(s[i + 1], c, -shift[h]));
-    if constexpr (Sum) {
-      sum[2 * h] += even;
-      sum[2 * h + 1] += odd;
-    }
-    p[i / 8][i % 8 / 2] = pack(T{}, even, odd);
+    p[i / 8][i % 8 / 2] = pack(T{}, ptx::ex2(fmaf(s[i], c, -shift[h])), ptx::ex2(fmaf(s[i + 1], c, -shift[h])));
   };
 #pragma unroll
   for (int i = 0; i < N / 2; i += 2) take(i);
@@ -152,10 +175,6 @@ __device__ __forceinline__ void take_block(uint32_t (&p)[N / 8][4], const float 
   } else {
 #pragma unroll
     for (int i = N / 2; i < N; i += 2) p[i / 8][i % 8 / 2] = 0;
-  }
-  if constexpr (Sum) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) state.sum[h] = fmaf(state.sum[h], rescale[h], sum[2 * h] + sum[2 * h + 1]);
   }
 }
 
