@@ -3,6 +3,10 @@
 // Blocks are persistent; keys are walked from the last block to the first, so that masks come first. Packed tiles are walked
 // from the first to the last: then all tiles of a head begin with the same ones, and few are wanted at the start.
 //
+// Joined kernels (head_dim 64) leave no gap between tiles: step by step a warpgroup issues the scores of a block and the
+// product of the block before, also where that is the last of a tile and the scores are the next tile's; the softmax runs
+// under the product, and the tile's outputs are stored after it.
+//
 // Shared memory, tiles in panels of 64 columns (128 bytes, the span of TMA's swizzle) one after another:
 //   Q [warpgroup][panel][64 rows], K [stage][panel][BlockN rows], V the same. A head_dim between multiples of 64 wastes
 //   the last panel's tail; columns past the real head_dim, and rows past the sequence, arrive as zeros.
@@ -22,6 +26,7 @@
 #include "../ptx/wgmma.cuh"
 #include "sm90_instance.h"
 #include "sm90_softmax.cuh"
+#include "sm90_tiles.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
@@ -34,6 +39,7 @@ enum : unsigned {
   paired = 8,       // two blocks of a cluster take neighbouring tiles and load half of each K and V for both
   summed = 32,      // V has a column of ones more: the product sums the weights
   packed = 16,      // tiles come from a workspace that the producer warps fill (sm90_pack.cuh)
+  joined = 64,      // a tile's first scores are issued together with the last product of the tile before
 };
 
 // Compile-time shape of a kernel.
@@ -44,6 +50,7 @@ struct Config {
   static constexpr bool ping_pong = Ways & flash::ping_pong, split_keys = Ways & flash::split_keys;
   static constexpr bool q_registers = Ways & flash::q_registers;
   static constexpr bool summed = Ways & flash::summed, packed = Ways & flash::packed;
+  static constexpr bool joined = Ways & flash::joined;
   static constexpr int v_columns = HeadDim + (summed ? 8 : 0);
   static constexpr int ones_bytes = summed ? 16 * 128 : 0;  // a panel of 16 rows
   static constexpr int cluster = Ways & flash::paired ? 2 : 1;
@@ -84,6 +91,8 @@ struct Config {
   static_assert(Stages >= (split_keys ? 4 : 2));
   static_assert(!summed || (HeadDim == 64 && !split_keys));
   static_assert(!split_keys || (!ping_pong && cluster == 1));
+  // Warpgroups of which one sees fewer keys than another pass blocks by, which is not for between two products.
+  static_assert(!joined || (ping_pong && q_registers && summed && !packed && cluster == 1));
   static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
   // A tile's outputs leave from where its queries were while the next tile is begun.
   static_assert(!packed || (BlockN % 64 == 0 && q_slots == 2));
@@ -95,59 +104,6 @@ struct Config {
 constexpr uint32_t turn_barrier = 1, combine_full_barrier = 6, combine_empty_barrier = 7;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
 constexpr uint32_t begun_barrier = 10;   // the consumers have packed what they began with
-
-struct Tile {
-  int m, head, batch;
-  bool valid;
-};
-
-// The i-th tile of this block, or of its cluster: then of twice the rows. Multiply: p has the reciprocals.
-template <int Cluster, bool Multiply = false>
-__device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
-  const int blocks = gridDim.x / Cluster, block = blockIdx.x / Cluster;
-  int m, batch_head;
-  bool valid;
-  if (p.schedule == Schedule::linear) {
-    const int index = i * blocks + block;
-    batch_head = Multiply ? p.by_visits.divide(index) : index / p.m_tiles;
-    m = index - batch_head * p.m_tiles;
-    valid = batch_head < p.batch_heads;
-  } else if (p.schedule == Schedule::snake) {
-    const int index = i * blocks + (i % 2 == 0 ? block : blocks - 1 - block);
-    const int per_section = p.section * p.m_tiles;
-    const int section = index / per_section;
-    const int first_head = section * p.section;
-    const int heads = min(p.section, p.batch_heads - first_head);
-    valid = heads > 0;
-    const int rest = index - section * per_section;
-    const int from_last = valid ? rest / heads : 0;
-    m = p.m_tiles - 1 - from_last;
-    batch_head = first_head + rest - from_last * heads;
-    valid = valid && m >= 0;
-  } else {
-    const int pairs = (p.m_tiles + 1) / 2;
-    const int index = i / 2 * blocks + block;
-    batch_head = Multiply ? p.by_visits.divide(index) : index / pairs;
-    const int from_last = index - batch_head * pairs;
-    m = i % 2 == 0 ? p.m_tiles - 1 - from_last : from_last;
-    valid = batch_head < p.batch_heads;
-    // An odd middle tile is its own partner: the second visit is marked by a row past every limit.
-    if (i % 2 == 1 && m == p.m_tiles - 1 - from_last) m = -1;
-  }
-  Tile tile;
-  tile.m = m;
-  tile.batch = Multiply ? p.by_heads.divide(batch_head) : batch_head / p.heads;
-  tile.head = batch_head - tile.batch * p.heads;
-  tile.valid = valid;
-  return tile;
-}
-
-// Blocks of keys that rows [.., row_end) of the queries see.
-template <int BlockN>
-__device__ __forceinline__ int key_blocks(const Parameters& p, int row_end) {
-  const int keys = p.causal ? min(p.seq_kv, row_end) : p.seq_kv;
-  return (keys + BlockN - 1) / BlockN;
-}
 
 template <int Stages>
 __device__ __forceinline__ uint32_t ring_stage(uint32_t count) { return count % Stages; }
@@ -191,16 +147,19 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
                                      const LoadV& load_v) {
   const int rank = cluster_rank<C>();
   for (int i = 0;; ++i) {
-    const Tile tile = tile_at<C::cluster, C::packed>(p, i);
+    const Tile tile = tile_at<C>(p, i);
     if (!tile.valid) return;
     if (tile.m < 0) continue;
-    const int row = (tile.m * C::cluster + rank) * C::block_m;
-    const int blocks = key_blocks<C::block_n>(p, min((tile.m + 1) * (C::block_m * C::cluster), p.seq_q));
+    const int row = C::joined ? tile.row : (tile.m * C::cluster + rank) * C::block_m;
+    const int row_end = C::joined ? row + tile.units * 64 : (tile.m + 1) * (C::block_m * C::cluster);
+    const int blocks = key_blocks<C::block_n>(p, min(row_end, p.seq_q));
     const int kv_head = tile.head / p.group;
     const auto row_of = [&](int j) { return (C::packed ? blocks - 1 - j : j) * C::block_n; };
     load_k(row_of(blocks - 1), kv_head, tile.batch);
 #pragma unroll
-    for (int w = 0; w < C::q_tiles; ++w) load_q(w, row + w * 64, tile.head, tile.batch);
+    for (int w = 0; w < C::q_tiles; ++w) {
+      if (!C::joined || w < tile.units) load_q(w, row + w * 64, tile.head, tile.batch);
+    }
     // Scores run one block ahead of the product with V, so K leads by one.
     for (int j = blocks - 2; j >= 0; --j) {
       load_k(row_of(j), kv_head, tile.batch);
@@ -213,7 +172,7 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
 // One thread's work: TMA.
 template <typename C>
 __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& shared) {
-  uint32_t k_count = 0, v_count = 0, q_parity = 1;
+  uint32_t k_count = 0, v_count = 0, q_parity = ~0u;  // a bit for each warpgroup: their tiles may differ in number
   const int share = cluster_rank<C>() * (C::block_n / C::cluster);
   const auto load_kv = [&](const CUtensorMap* map, uint32_t tile, uint32_t full, uint32_t empty, uint32_t parity,
                            int row, int head, int batch) {
@@ -246,14 +205,14 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
     ++v_count;
   };
   const auto load_q = [&](int w, int row, int head, int batch) {
-    ptx::mbarrier_wait(shared.q_empty(w), q_parity);
+    ptx::mbarrier_wait(shared.q_empty(w), q_parity >> w & 1);
+    q_parity ^= 1u << w;
     ptx::mbarrier_arrive_expect_tx(shared.q_full(w), C::q_bytes);
 #pragma unroll
     for (int panel = 0; panel < C::panels; ++panel) {
       ptx::tma_load_4d(shared.q + w * C::q_bytes + panel * 64 * 128, &p.q, shared.q_full(w), panel * 64, row, head,
                        batch, ptx::evict_first);
     }
-    if (w == C::q_tiles - 1) q_parity ^= 1;
   };
   walk<C>(p, load_q, load_k, load_v);
 }
@@ -301,6 +260,15 @@ struct Consumer {
   __device__ __forceinline__ void wait_k(uint32_t count) const {
     ptx::mbarrier_wait(shared.k_full(ring_stage<C::stages>(count)), ring_parity<C::stages>(count));
   }
+  // Whether a tile is there, asked some time before it is wanted, as the answer takes 40 clocks.
+  __device__ __forceinline__ bool probe_k(uint32_t count) const {
+    return C::joined &&
+           ptx::mbarrier_test_wait(shared.k_full(ring_stage<C::stages>(count)), ring_parity<C::stages>(count));
+  }
+  __device__ __forceinline__ bool probe_v(uint32_t count) const {
+    return C::joined &&
+           ptx::mbarrier_test_wait(shared.v_full(ring_stage<C::stages>(count)), ring_parity<C::stages>(count));
+  }
 
   static constexpr uint64_t swizzled = uint64_t{3} << 62;  // of a descriptor: 0 for core matrices without swizzle
 
@@ -346,9 +314,9 @@ struct Consumer {
   }
 
   // o += weights v of the ring's V tile `count`; one committed group.
-  __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count) {
+  __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count, int add = 1, bool here = false) {
     const uint32_t stage = ring_stage<C::stages>(count);
-    ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
+    if (!here) ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
     const uint32_t tile = shared.v + stage * C::v_bytes;
     // With a column of ones, the next panel is that of the ones, of every 16 rows the same.
     const uint64_t v = C::packed ? ptx::matrix_descriptor(tile, C::v_chunks * 128, 128) & ~swizzled
@@ -360,7 +328,7 @@ struct Consumer {
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < n / 16; ++i) {
-      ptx::Wgmma<C::v_columns>::template rs<T, 1>(o, weights[i], v + i * next, 1);
+      ptx::Wgmma<C::v_columns>::template rs<T, 1>(o, weights[i], v + i * next, i == 0 ? add : 1);
     }
     ptx::wgmma_commit_group();
   }
@@ -388,14 +356,14 @@ struct Consumer {
   }
 
   // Masks block j where its end lies past what the first row sees. Packed: the block so far from the last.
-  __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row) const {
+  __device__ __forceinline__ void mask(float (&s)[n / 2], int j, int first_row, bool half = false) const {
     if constexpr (C::packed) j = tile_last - j;
     const int unmasked = p.causal ? min(p.seq_kv, first_row + 1) : p.seq_kv;
     if ((j + 1) * n > unmasked) {
       const int first_key = j * n + lane % 4 * (C::packed ? 16 : 2);
       const int limit0 = p.causal ? min(p.seq_kv, first_row + row(0) + 1) : p.seq_kv;
       const int limit1 = p.causal ? min(p.seq_kv, first_row + row(1) + 1) : p.seq_kv;
-      mask_scores<C::packed>(s, limit0 - first_key, limit1 - first_key);
+      mask_scores<C::packed>(s, limit0 - first_key, limit1 - first_key, half);
     }
   }
 
@@ -435,18 +403,23 @@ struct Consumer {
   }
 
   // One block: its scores, and under its softmax the product of the block before, whose weights are `previous`.
-  __device__ __forceinline__ void advance(Weights& previous, Weights& next, int j, uint32_t count, int first_row) {
+  // add: 0 where no product came before, and the outputs are to be forgotten.
+  __device__ __forceinline__ void advance(Weights& previous, Weights& next, int j, uint32_t count, int first_row,
+                                          int add = 1) {
     float s[n / 2], rescale[2];
+    const bool v_here = probe_v(count);
     issue_scores(s, count + step);
-    issue_output(previous, count);
+    issue_output(previous, count, add, v_here);
     pass_turn();
+    const bool k_here = probe_k(count + 2 * step);
     ptx::wgmma_wait_group<1>();
     ptx::wgmma_fence_operand(s);
     release_k(count + step);
-    mask(s, j, first_row);
+    // Where tiles have as many queries as blocks have keys, only a tile's last block is masked.
+    if constexpr (!C::joined || C::block_m != n) mask(s, j, first_row);
     const bool kept = try_block<T, !C::summed>(next, s, state, p.scale_log2);
     if (!kept) take_block<T, !C::summed>(next, s, state, rescale, p.scale_log2);
-    if (j >= step) wait_k(count + 2 * step);
+    if (j >= step && !k_here) wait_k(count + 2 * step);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(o);
 #pragma unroll
@@ -455,9 +428,166 @@ struct Consumer {
     if (!kept) rescale_output(o, rescale);
   }
 
+  // A tile, for a joined warpgroup.
+  struct Place {
+    T* head;        // its output
+    int first_row;  // of this warpgroup's queries; -1: it has none, and passes the tile by
+    int blocks;     // of keys; 0: there is no such tile
+  };
+
+  // The next tile that has rows; i: of this block's tiles the next to look at.
+  __device__ __forceinline__ Place next_place(int& i) const {
+    for (;; ++i) {
+      const Tile tile = tile_at<C>(p, i);
+      if (!tile.valid) return {nullptr, -1, 0};
+      if (tile.m < 0) continue;
+      ++i;
+      return {head_of(tile), group < tile.units ? tile.row + group * 64 : -1,
+              key_blocks<n>(p, min(tile.row + tile.units * 64, p.seq_q))};
+    }
+  }
+
+  // Tiles one after another without a gap: joined.
+  __device__ __forceinline__ void run_joined() {
+    uint32_t count = 0;
+    if (group == C::consumers - 1) ptx::bar_arrive(turn_barrier, 256);
+    int i = 0;
+    Place place = next_place(i);
+    Weights a, b;
+    for (;;) {
+      for (; place.blocks > 0 && place.first_row < 0; place = next_place(i)) {
+        pass_by(count, place.blocks);
+        count += place.blocks;
+      }
+      if (place.blocks == 0) return;
+      begin_tile(a, count, place);
+      for (bool more = true; more;) {
+        const Place after = next_place(i);
+        more = after.first_row >= 0;
+        // ptxas takes count for the same in all lanes, and descriptors into uniform registers, as long as it is not the
+        // loop's own counter that goes on into the next tile.
+        const uint32_t last = count + (place.blocks - 1);
+        int add = 0;  // to outputs of blocks before
+        uint32_t at = count;
+        for (int j = place.blocks - 2; j >= 0; j -= 2, at += 2) {
+          advance(a, b, j, at, place.first_row, add);
+          add = 1;
+          if (j == 0) break;
+          advance(b, a, j - 1, at + 1, place.first_row);
+        }
+        // From here on the last block's weights are in b: shorter code is worth more than the moves.
+        if (place.blocks % 2 != 0) copy(b, a);
+        if (more) {
+          cross(b, a, last, place, after, add);
+        } else {
+          end(b, last, add);
+          ++q_count;
+          store_aligned(place.head, place.first_row);
+        }
+        count = last + 1;
+        place = after;
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void copy(Weights& to, const Weights& from) {
+#pragma unroll
+    for (int i = 0; i < n / 16; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        to[i][e] = from[i][e];
+        ptx::wgmma_fence_operand(to[i][e]);  // here, and not between products
+      }
+    }
+  }
+
+  // A tile that is none of this warpgroup's: only its turns, and its share of the rings.
+  __device__ __forceinline__ void pass_by(uint32_t count, int blocks) const {
+    for (int k = 0; k < blocks; ++k) {
+      wait_turn();
+      pass_turn();
+      skip(count + k);
+    }
+  }
+
+  // The weights of a tile's last block of keys, without a product to hide them under.
+  __device__ __forceinline__ void begin_tile(Weights& weights, uint32_t count, const Place& place) {
+    float s[n / 2];
+    await_queries();
+    wait_k(count);
+    issue_scores(s, count);
+    pass_turn();
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_fence_operand(s);
+    release_k(count);
+    release_q();
+    state.reset();
+    take_last_block(weights, s, state, place);
+    if (place.blocks > 1) wait_k(count + 1);
+  }
+
+  // The weights of a tile's last block of keys, the first to be looked at. Where the warpgroup's rows see none of its
+  // second half, only the first is computed.
+  __device__ __forceinline__ void take_last_block(Weights& weights, float (&s)[n / 2], RowState& begun,
+                                                  const Place& place) const {
+    const int j = place.blocks - 1;
+    if constexpr (C::block_m == n) {
+      const bool half = p.causal && j * n + n / 2 >= place.first_row + 64;
+      mask(s, j, place.first_row, half);
+      take_first_block<T>(weights, s, begun, p.scale_log2, half);
+    } else {
+      float rescale[2];
+      mask(s, j, place.first_row);
+      take_block<T, false>(weights, s, begun, rescale, p.scale_log2);
+    }
+  }
+
+  // From one tile to the next: the first scores of that, and under their softmax the last product of this.
+  __device__ __forceinline__ void cross(Weights& previous, Weights& next, uint32_t count, const Place& place,
+                                        const Place& after, int add) {
+    float s[n / 2];
+    const bool k_here = probe_k(count + 1), v_here = probe_v(count);
+    ++q_count;
+    await_queries();
+    if (!k_here) wait_k(count + 1);
+    issue_scores(s, count + 1);
+    issue_output(previous, count, add, v_here);
+    pass_turn();
+    const bool later_here = probe_k(count + 2);
+    ptx::wgmma_wait_group<1>();
+    ptx::wgmma_fence_operand(s);
+    release_k(count + 1);
+    release_q();
+    RowState begun;
+    begun.reset();
+    take_last_block(next, s, begun, after);
+    // As in advance(): without a branch here ptxas waits for the product before the exponentials.
+    if (after.blocks > 1 && !later_here) wait_k(count + 2);
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_fence_operand(o);
+#pragma unroll
+    for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(previous[i]);
+    release_v(count);
+    store_aligned(place.head, place.first_row);
+    state = begun;
+  }
+
+  // Returns when this warpgroup's queries are there, and, where they are multiplied from registers, in those.
+  __device__ __forceinline__ void await_queries() {
+    ptx::mbarrier_wait(shared.q_full(q_barrier()), q_count & 1);
+    if constexpr (C::q_registers) {
+      const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+      const uint32_t from = own_queries() + row * 128;
+#pragma unroll
+      for (int i = 0; i < d / 16; ++i) {
+        ptx::ldmatrix_x4(q_fragments[i], from + i / 4 * 8192 + ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16);
+      }
+    }
+  }
+
   // The last product.
-  __device__ __forceinline__ void end(Weights& last, uint32_t count) {
-    issue_output(last, count);
+  __device__ __forceinline__ void end(Weights& last, uint32_t count, int add = 1) {
+    issue_output(last, count, add);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(o);
     release_v(count);
@@ -476,13 +606,13 @@ struct Consumer {
 
   __device__ __forceinline__ void run() {
     const int tile_group = C::split_keys ? 0 : group, rank = cluster_rank<C>();
-    uint32_t count = 0, q_parity = 0;
+    uint32_t count = 0;
     if constexpr (C::ping_pong) {
       if (group == C::consumers - 1) ptx::bar_arrive(turn_barrier, 256);
     }
     if constexpr (C::packed) begin();
     for (int i = 0;; ++i) {
-      const Tile tile = tile_at<C::cluster, C::packed>(p, i);
+      const Tile tile = tile_at<C>(p, i);
       if (!tile.valid) {
         if constexpr (C::packed) finish_store();
         return;
@@ -503,16 +633,7 @@ struct Consumer {
       if constexpr (C::packed) {
         if (q_count > 0) ptx::mbarrier_wait(shared.q_full(q_barrier()), q_count / C::q_slots & 1);
       } else {
-        ptx::mbarrier_wait(shared.q_full(tile_group), q_parity);
-        q_parity ^= 1;
-      }
-      if constexpr (C::q_registers) {
-        const int row = threadIdx.x % 128 / 32 * 16 + lane % 16;
-        const uint32_t from = shared.q + tile_group * C::q_bytes + row * 128;
-#pragma unroll
-        for (int i = 0; i < d / 16; ++i) {
-          ptx::ldmatrix_x4(q_fragments[i], from + i / 4 * 8192 + ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16);
-        }
+        await_queries();
       }
       if constexpr (C::split_keys) {
         if (blocks > group) {
@@ -538,7 +659,7 @@ struct Consumer {
 
   // Packs what the first tiles of all blocks need soonest, and its own first queries: no packer could have them sooner.
   __device__ __forceinline__ void begin() {
-    const Tile tile = tile_at<C::cluster, C::packed>(p, 0);
+    const Tile tile = tile_at<C>(p, 0);
     const uint32_t first_ticket = __float_as_uint(load_shared(shared.first_ticket()));
     const Beginner<C> beginner{p,     tile,  first_ticket, own_queries(), group, tile.m * C::block_m + group * 64,
                                static_cast<int>(threadIdx.x % 128 / 32), lane};
@@ -593,9 +714,13 @@ struct Consumer {
     }
   }
 
+  __device__ __forceinline__ T* head_of(const Tile& tile) const {
+    return static_cast<T*>(p.out) + tile.batch * p.out_batch + tile.head * p.out_head;
+  }
+
   // Normalises and writes.
   __device__ __forceinline__ void store(const Tile& tile, int first_row) {
-    T* const head = static_cast<T*>(p.out) + tile.batch * p.out_batch + tile.head * p.out_head;
+    T* const head = head_of(tile);
     if constexpr (C::packed) {
       store_run(head, first_row);
     } else {
@@ -792,7 +917,11 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   } else {
     ptx::setmaxnreg_inc<C::consumer_registers>();
     Consumer<C> consumer(p, shared, warp / 4);
-    consumer.run();
+    if constexpr (C::joined) {
+      consumer.run_joined();
+    } else {
+      consumer.run();
+    }
   }
   if constexpr (C::cluster > 1) {
     // The other block's loads write here, and its warps arrive here, until it is done too.
@@ -812,6 +941,7 @@ inline Instance instance(const char* name, Cost cost = {}) {
           C::cluster,
           C::packed,
           C::split_keys,
+          C::joined,
           cost,
           C::least_head_dim,
           C::packed ? C::k_bytes + C::v_bytes : 0,

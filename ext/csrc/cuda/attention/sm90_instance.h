@@ -13,8 +13,10 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 // The order in which the persistent blocks take the query tiles.
 enum class Schedule : int32_t {
   linear,  // equal tiles: those of a head one after another
+  chunks,  // the same, joined: each block takes a chunk of a head at a time, in tiles of all warpgroups and of one less
   snake,   // causal: longest first over a section of heads, every other round of the blocks in reverse
-  pairs,   // causal: a long and a short tile of one head together, all pairs of equal length
+  pairs,   // causal: a long and a short tile of one head together, all pairs of equal length; the last heads' tiles in
+           // the snake's order, where the instance can
 };
 
 // A tensor that TMA cannot describe.
@@ -73,6 +75,11 @@ struct Parameters {
   int32_t m_tiles, batch_heads;          // query tiles of a head; heads of all the batch
   Division by_heads, by_visits;          // packed: visits are the grid's to a head, m_tiles or as many pairs
   int32_t section;                       // heads of a section of Schedule::snake
+  int32_t pair_rounds, tail_head;        // of Schedule::pairs: rounds of the grid before the tail, and its first head
+  Division by_tail;                      // by the number of its heads
+  int32_t chunks, chunk_units;           // of Schedule::chunks: chunks of a head; 64s of queries of a chunk
+  int32_t chunk_tall, chunk_tiles;       // its tiles of all warpgroups, which come first; all its tiles
+  Division by_chunk_tiles;
   Schedule schedule;
   float scale_log2;                      // scale * log2(e), above 0
   bool causal;
@@ -84,6 +91,7 @@ struct Cost {
   double full = 1.0, causal = 1.0;
   double tile = 440.0;
   double misaligned = 1.0;  // factor where rows of K and V start between sectors of 32 bytes
+  double causal_tile = 0;   // for `tile` where the problem is causal, if not 0
 };
 
 struct Instance {
@@ -93,6 +101,7 @@ struct Instance {
   int cluster;
   bool packed;             // for rows that TMA cannot describe: by way of a workspace
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
+  bool joined;             // no gap between tiles; takes Schedule::chunks, and a tail of Schedule::pairs
   Cost cost;
   int least_head_dim;      // packed: computes none below this
   int packed_tile_bytes;   // packed: of a tile of K and one of V

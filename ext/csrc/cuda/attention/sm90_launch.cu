@@ -15,6 +15,9 @@ constexpr int64_t section_bytes = int64_t{32} << 20;
 // Tickets that a thread block's consumers pack before they begin: all, if they are not more than the first of these.
 constexpr int64_t most_first_tickets = 8, usual_first_tickets = 4;
 
+// What a tile of two warpgroups takes, of one of three.
+constexpr double small_tile = 0.82;
+
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
   TensorMapArguments map;
@@ -112,13 +115,32 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   const double block_cost =
       (a.causal ? instance.cost.causal : instance.cost.full) * (misaligned ? instance.cost.misaligned : 1.0) *
       instance.block_n * warpgroups;
-  Plan plan;
+  Plan plan{};
   plan.blocks = static_cast<int>(blocks) * instance.cluster;
-  plan.section = static_cast<int>(batch_heads);
+  plan.section = plan.tail_head = static_cast<int>(batch_heads);
+  plan.pair_rounds = INT32_MAX / 2;
   if (!a.causal) {
     plan.schedule = Schedule::linear;
-    plan.cost =
-        static_cast<double>(ceil_div(tiles, blocks)) * (static_cast<double>(all_keys) * block_cost + instance.cost.tile);
+    const double tile_cost = static_cast<double>(all_keys) * block_cost + instance.cost.tile;
+    plan.cost = static_cast<double>(ceil_div(tiles, blocks)) * tile_cost;
+    // Where tiles of three warpgroups do not share out among the blocks: each takes a share of a head, in tiles of three
+    // and of two.
+    const int64_t units = ceil_div(a.seq_q, 64);
+    const int64_t most_chunks = instance.joined && warpgroups == 3 ? std::min<int64_t>(units / 2, 64) : 0;
+    for (int64_t chunks = 1; chunks <= most_chunks; ++chunks) {
+      const int64_t in_chunk = ceil_div(units, chunks), small = in_chunk == 1 ? 0 : (3 - in_chunk % 3) % 3;
+      const int64_t tall = (in_chunk - 2 * small) / 3;
+      const double cost = static_cast<double>(ceil_div(batch_heads * chunks, multiprocessors)) * tile_cost *
+                          (static_cast<double>(tall) + small_tile * static_cast<double>(small));
+      if (in_chunk < 2 || cost >= plan.cost) continue;
+      plan.cost = cost;
+      plan.schedule = Schedule::chunks;
+      plan.blocks = static_cast<int>(std::min<int64_t>(multiprocessors, batch_heads * chunks));
+      plan.chunks = static_cast<int>(chunks);
+      plan.chunk_units = static_cast<int>(in_chunk);
+      plan.chunk_tall = static_cast<int>(tall);
+      plan.chunk_tiles = static_cast<int>(tall + small);
+    }
     return plan;
   }
   // Longest first needs many heads at once, reuse of the L2 few; pairs of equal length need neither, but enough of
@@ -127,16 +149,32 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   if (kv_in_section < int64_t{a.kv_heads} * a.batch) {
     plan.section = static_cast<int>(std::min(batch_heads, kv_in_section * (a.heads / a.kv_heads)));
   }
+  const double tile_cost = instance.cost.causal_tile > 0 ? instance.cost.causal_tile : instance.cost.tile;
   double head_cost = 0, longest = 0;
   for (int64_t m = 0; m < m_tiles; ++m) {
     const int64_t end = std::min<int64_t>({int64_t{a.seq_kv}, (m + 1) * instance.block_m, int64_t{a.seq_q}});
-    longest = static_cast<double>(ceil_div(end, instance.block_n)) * block_cost + instance.cost.tile;
+    longest = static_cast<double>(ceil_div(end, instance.block_n)) * block_cost + tile_cost;
     head_cost += longest;
   }
   const double even = head_cost * static_cast<double>(batch_heads) / static_cast<double>(blocks);
   const double snake = std::max(longest, even + 0.5 * longest / static_cast<double>(m_tiles));
   const double one_pair = head_cost / (static_cast<double>(m_tiles) / 2.0);
-  const double pairs = static_cast<double>(ceil_div(ceil_div(m_tiles, 2) * batch_heads, blocks)) * one_pair;
+  const int64_t head_pairs = ceil_div(m_tiles, 2), all_pairs = head_pairs * batch_heads;
+  double pairs = static_cast<double>(ceil_div(all_pairs, blocks)) * one_pair;
+  // A last round that few blocks have a pair for is dealt with the rounds before it tile by tile, longest first.
+  for (int64_t rounds = all_pairs / blocks; instance.joined && rounds >= 0; --rounds) {
+    if (rounds * blocks % head_pairs != 0) continue;
+    const int64_t heads = batch_heads - rounds * blocks / head_pairs;
+    const double tail_even = head_cost * static_cast<double>(heads) / static_cast<double>(blocks);
+    const double tail = std::max(longest, tail_even + longest / static_cast<double>(m_tiles));
+    const double cost = static_cast<double>(rounds) * one_pair + tail;
+    if (heads > 0 && cost < pairs) {
+      pairs = cost;
+      plan.pair_rounds = static_cast<int>(rounds);
+      plan.tail_head = static_cast<int>(batch_heads - heads);
+    }
+    if (tail_even > 2 * longest) break;
+  }
   const bool split_sections = plan.section < batch_heads;
   plan.schedule = pairs <= snake * (split_sections ? 1.08 : 1.04) ? Schedule::pairs : Schedule::snake;
   plan.cost = plan.schedule == Schedule::pairs ? pairs : snake;
@@ -218,8 +256,18 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.m_tiles = static_cast<int32_t>(ceil_div(a.seq_q, instance.block_m));
   p.batch_heads = a.batch * a.heads;
   p.by_heads = Division::by(static_cast<uint32_t>(a.heads));
-  p.by_visits = Division::by(static_cast<uint32_t>(plan.schedule == Schedule::pairs ? (p.m_tiles + 1) / 2 : p.m_tiles));
+  p.by_visits = Division::by(static_cast<uint32_t>(plan.schedule == Schedule::pairs    ? (p.m_tiles + 1) / 2
+                                                   : plan.schedule == Schedule::chunks ? plan.chunks
+                                                                                       : p.m_tiles));
   p.section = plan.section;
+  p.pair_rounds = plan.pair_rounds;
+  p.tail_head = plan.tail_head;
+  p.chunks = plan.chunks;
+  p.chunk_units = plan.chunk_units;
+  p.chunk_tall = plan.chunk_tall;
+  p.chunk_tiles = plan.chunk_tiles;
+  p.by_chunk_tiles = Division::by(static_cast<uint32_t>(std::max(1, plan.chunk_tiles)));
+  p.by_tail = Division::by(static_cast<uint32_t>(std::max(1, p.batch_heads - plan.tail_head)));
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;
   p.causal = a.causal;

@@ -11,6 +11,8 @@ struct Plan {
   Schedule schedule;
   int blocks;   // of the grid
   int section;  // heads
+  int pair_rounds, tail_head;  // of Schedule::pairs: tail_head is the number of heads where there is no tail
+  int chunks, chunk_units, chunk_tall, chunk_tiles;  // of Schedule::chunks
   double cost;  // of the busiest block, in products of 64 queries with one key, weighed by Cost
 };
 

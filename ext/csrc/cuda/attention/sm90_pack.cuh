@@ -398,7 +398,7 @@ struct Packer {
   __device__ __forceinline__ void next_tile() {
     Tile tile;
     do {
-      tile = tile_at<C::cluster, true>(p, i++);
+      tile = tile_at<C>(p, i++);
     } while (tile.valid && tile.m < 0);
     ++count;
     now = limit;
@@ -430,7 +430,7 @@ struct Packer {
 
   // The next tile's queries, into shared memory that is free.
   __device__ __forceinline__ void pack_tile_queries() {
-    const Tile tile = tile_at<C::cluster, true>(p, ptx::opaque(i) - 1);
+    const Tile tile = tile_at<C>(p, ptx::opaque(i) - 1);
     const int slot = count % C::q_slots, first_row = tile.m * C::block_m;
     const int warp = ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1);  // of the packers
     const Source rows{address_of(p.q_rows, tile.batch, tile.head, first_row), p.q_rows.seq * 2, p.q_rows.end,

@@ -50,14 +50,19 @@ __device__ __forceinline__ uint32_t pack(__nv_bfloat16, float low, float high) {
 // What to subtract from s c. A row that has seen only -inf: any finite shift gives the 0 that each of its weights is.
 __device__ __forceinline__ float shift_of(float maximum) { return maximum == minus_infinity ? 0.0f : maximum; }
 
-// -inf where the column is at or past the row's limit (limits relative to this thread's first column). Packed: the
-// columns of 64 are keys in another order (packed_row() of sm90_pack.cuh).
+// -inf where the column is at or past the row's limit (limits relative to this thread's first column); half: only in the
+// first half of the columns. Packed: the columns of 64 are keys in another order (packed_row() of sm90_pack.cuh).
 template <bool Packed = false, int N>
-__device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit1) {
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
+__device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit1, bool half = false) {
+  const auto mask = [&](int i) {
     const int column = Packed ? i / 32 * 64 + i / 4 % 8 + i % 2 * 8 : 8 * (i / 4) + i % 2;
     if (column >= (i % 4 < 2 ? limit0 : limit1)) s[i] = minus_infinity;
+  };
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i) mask(i);
+  if (!half) {
+#pragma unroll
+    for (int i = N / 2; i < N; ++i) mask(i);
   }
 }
 
@@ -135,6 +140,41 @@ __device__ __forceinline__ void take_block(uint32_t (&p)[N / 8][4], const float 
       p[i / 8][i % 8 / 2] = pack(T{}, e[0], e[1]);
     }
     if constexpr (Sum) state.sum[h] = fmaf(state.sum[h], rescale[h], sum[0] + sum[1]);
+  }
+}
+
+// The same for the first block that a row sees, of weights that the product sums. half: all columns of the second half
+// are masked, and not looked at.
+template <typename T, int N>
+__device__ __forceinline__ void take_first_block(uint32_t (&p)[N / 8][4], const float (&s)[N], RowState& state, float c,
+                                                 bool half) {
+  float largest[4];  // of the upper row's even and odd columns, and of the lower's
+#pragma unroll
+  for (int i = 0; i < 4; ++i) largest[i] = ptx::max_nan(s[i], s[i + 4]);
+#pragma unroll
+  for (int i = 8; i < N / 2; ++i) largest[i % 4] = ptx::max_nan(largest[i % 4], s[i]);
+  if (!half) {
+#pragma unroll
+    for (int i = N / 2; i < N; ++i) largest[i % 4] = ptx::max_nan(largest[i % 4], s[i]);
+  }
+  float shift[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    state.maximum[h] = quad_max(ptx::max_nan(largest[2 * h], largest[2 * h + 1])) * c;
+    shift[h] = shift_of(state.maximum[h]);
+  }
+  const auto take = [&](int i) {
+    const int h = i % 4 / 2;
+    p[i / 8][i % 8 / 2] = pack(T{}, ptx::ex2(fmaf(s[i], c, -shift[h])), ptx::ex2(fmaf(s[i + 1], c, -shift[h])));
+  };
+#pragma unroll
+  for (int i = 0; i < N / 2; i += 2) take(i);
+  if (!half) {
+#pragma unroll
+    for (int i = N / 2; i < N; i += 2) take(i);
+  } else {
+#pragma unroll
+    for (int i = N / 2; i < N; i += 2) p[i / 8][i % 8 / 2] = 0;
   }
 }
 

@@ -1,0 +1,104 @@
+// The order of the Hopper attention kernels' tiles on the host: sm90_launch.cu plans and "launches", and every thread
+// block of the grid walks its tiles with sm90_tiles.cuh. Built and called by test_sm90_tiles.py.
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace {
+struct {
+  unsigned x;
+} gridDim, blockIdx;
+uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
+template <typename T>
+T min(T a, T b) { return b < a ? b : a; }
+template <typename T>
+T max(T a, T b) { return a < b ? b : a; }
+}  // namespace
+
+#define __CUDACC__
+#include "attention/sm90_instance.h"
+#undef __CUDACC__
+
+#include "attention/sm90_launch.cu"
+#include "attention/sm90_tiles.cuh"
+
+namespace cuda_llm_ops::cuda {
+const char* encode_tensor_map(CUtensorMap*, const TensorMapArguments&) { return nullptr; }
+namespace decode {
+uint32_t* counters_for(cudaStream_t, cudaError_t*) { return nullptr; }
+}  // namespace decode
+}  // namespace cuda_llm_ops::cuda
+
+namespace {
+using namespace cuda_llm_ops;
+namespace flash = cuda::sm90::flash;
+flash::Parameters launched;
+
+template <bool Joined, int QTiles, int Cluster>
+struct Shape {
+  static constexpr bool joined = Joined, packed = false;
+  static constexpr int q_tiles = QTiles, block_m = 64 * QTiles, cluster = Cluster;
+};
+
+// Faults: 64s of queries that are computed by no warpgroup, or by two.
+template <typename S>
+int walk(const flash::Parameters& p) {
+  const int units = (p.seq_q + 63) / 64;
+  std::vector<int> times(static_cast<size_t>(units) * p.batch_heads);
+  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x += S::cluster) {
+    for (int i = 0;; ++i) {
+      const flash::Tile tile = flash::tile_at<S>(p, i);
+      if (!tile.valid) break;
+      if (tile.m < 0) continue;
+      const int row = S::joined ? tile.row : tile.m * S::block_m * S::cluster;
+      const int warpgroups = S::joined ? tile.units : S::q_tiles * S::cluster;
+      if (row % 64 != 0 || warpgroups < 1 || warpgroups > S::q_tiles * S::cluster) return -2;
+      for (int w = 0; w < warpgroups && row / 64 + w < units; ++w) {
+        ++times[static_cast<size_t>(tile.batch * p.heads + tile.head) * units + row / 64 + w];
+      }
+    }
+  }
+  int faults = 0;
+  for (const int n : times) faults += n != 1;
+  return faults;
+}
+}  // namespace
+
+extern "C" cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void** arguments) {
+  gridDim.x = config->gridDim.x;
+  launched = *static_cast<const flash::Parameters*>(arguments[0]);
+  return cudaSuccess;
+}
+extern "C" cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+extern "C" cudaError_t cudaGetLastError() { return cudaSuccess; }
+extern "C" const char* cudaGetErrorString(cudaError_t) { return "refused"; }
+extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
+extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
+
+// Faults of a launch, or -1 where it was refused; *schedule says which order it took, *blocks how many thread blocks.
+extern "C" int tiles(int joined, int warpgroups, int cluster, int block_n, int multiprocessors, int batch, int heads,
+                     int kv_heads, int seq_q, int seq_kv, int causal, int* schedule, int* blocks) {
+  AttentionArguments a;
+  a.batch = batch;
+  a.heads = heads;
+  a.kv_heads = kv_heads;
+  a.seq_q = seq_q;
+  a.seq_kv = seq_kv;
+  a.head_dim = 64;
+  a.causal = causal != 0;
+  a.type = ScalarType::float16;
+  flash::Instance instance{};
+  instance.head_dim = 64;
+  instance.block_m = 64 * warpgroups * cluster;
+  instance.block_n = block_n;
+  instance.cluster = cluster;
+  instance.joined = joined != 0;
+  const flash::Plan plan = flash::plan(instance, a, multiprocessors);
+  if (flash::launch(instance, plan, a, nullptr) != nullptr) return -1;
+  *schedule = static_cast<int>(plan.schedule);
+  *blocks = plan.blocks;
+  if (joined) return warpgroups == 2 ? walk<Shape<true, 2, 1>>(launched) : walk<Shape<true, 3, 1>>(launched);
+  if (cluster == 2) return walk<Shape<false, 2, 2>>(launched);
+  return warpgroups == 2 ? walk<Shape<false, 2, 1>>(launched) : walk<Shape<false, 3, 1>>(launched);
+}
