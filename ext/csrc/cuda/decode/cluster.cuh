@@ -233,6 +233,12 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
       for (int i = 0; i < p.prefetch; ++i) {
         ask_l2<S>(p, Cursor{sequence, unit_head, rank + i * ranks, 0, guess}, threadIdx.x);
       }
+      // In pages, for a line of each block after them: what it takes to find those in memory is done by then.
+      const int key = first_key + (p.prefetch + static_cast<int>(threadIdx.x / 2)) * step;
+      if (p.block_table != nullptr && key < guess) {
+        const uint16_t* const row = guess_of_row(p, sequence, unit_head, key, threadIdx.x % 2 != 0);
+        if (row != nullptr) ptx::prefetch_l2(row);
+      }
     }
     ptx::griddepcontrol_wait();
     const int found = __ldcg(p.cache_lens + sequence * p.lens_stride);

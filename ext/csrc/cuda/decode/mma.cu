@@ -292,7 +292,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     const bool beside = 2 * plan.blocks <= device.multiprocessors;
     int64_t most = kClusterBytes;
     if (cluster->head_dim == 128 && cluster->tile_rows == kFewRows) {
-      if (beside && a.batch == 1) most *= 4;
+      if (beside && a.batch == 1 && !small_pages) most *= 4;
       if (!beside && plan.cluster > 1) most /= 2;
     }
     if (plan.blocks > 0 && bytes <= most * plan.blocks) return plan;
@@ -306,7 +306,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
       tma && !(large && small_pages) && two != nullptr && two->head_dim == plan.instance->head_dim) {
     plan.instance = two;
-    plan.prefetch = a.batch <= kFewSequences ? 2 : 0;
+    plan.prefetch = a.batch > kFewSequences ? 0 : large ? 2 : 1;
     wide = false;
     // A few are left free: the last thread block of the next launch has to wait for the one that ends last, and would
     // be the last to end again. And whole units often fit a multiple of eight.

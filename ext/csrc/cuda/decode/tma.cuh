@@ -142,28 +142,33 @@ struct Loader {
   }
 };
 
+// Where a row of the cache is, by the page that is found before the wait; nullptr where that is none.
+__device__ __forceinline__ const uint16_t* guess_of_row(const MmaParameters& p, int sequence, int unit_head, int key,
+                                                        bool values) {
+  const int head = p.row_blocks == 1 ? unit_head : unit_head / p.row_blocks;
+  int64_t page = sequence;
+  int slot = key;
+  if (p.block_table != nullptr) {
+    const int of_sequence = static_cast<int>(static_cast<unsigned>(key) / static_cast<unsigned>(p.page_size));
+    page = __ldcg(p.block_table + sequence * p.table_stride_batch + of_sequence * p.table_stride_page);
+    slot = key - of_sequence * p.page_size;
+    if (page < 0 || page >= p.num_pages) return nullptr;
+  }
+  const CacheStrides& stride = values ? p.v_stride : p.k_stride;
+  return static_cast<const uint16_t*>(values ? p.v : p.k) + page * stride.page + slot * stride.slot +
+         head * stride.head;
+}
+
 // Asks L2 for a block of keys and their values, a row for each of 32 threads a warp: by the load path, since the copy
-// engine takes as long to ask as to load. The lengths and pages are a guess.
+// engine takes as long to ask as to load. The length is a guess, too.
 template <typename S>
 __device__ __forceinline__ void ask_l2(const MmaParameters& p, const Cursor& at, int thread) {
   const int key = at.block * S::block_keys + thread % S::block_keys;
   if (key >= at.length) return;
-  const bool values = thread >= S::block_keys;
-  const int head = p.row_blocks == 1 ? at.head : at.head / p.row_blocks;
-  int64_t page = at.sequence;
-  int slot = key;
-  if (p.block_table != nullptr) {
-    const int of_sequence = static_cast<int>(static_cast<unsigned>(key) / static_cast<unsigned>(p.page_size));
-    page = __ldcg(p.block_table + at.sequence * p.table_stride_batch + of_sequence * p.table_stride_page);
-    slot = key - of_sequence * p.page_size;
-    if (page < 0 || page >= p.num_pages) return;
-  }
-  const CacheStrides& stride = values ? p.v_stride : p.k_stride;
-  const auto* const row = static_cast<const uint16_t*>(values ? p.v : p.k) + page * stride.page +
-                          slot * stride.slot + head * stride.head;
+  const uint16_t* const row = guess_of_row(p, at.sequence, at.head, key, thread >= S::block_keys);
 #pragma unroll
   for (int column = 0; column < S::panels * 64; column += 64) {
-    if (column < p.head_dim) ptx::prefetch_l2(row + column);
+    if (row != nullptr && column < p.head_dim) ptx::prefetch_l2(row + column);
   }
 }
 
