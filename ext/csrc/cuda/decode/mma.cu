@@ -292,7 +292,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     const bool beside = 2 * plan.blocks <= device.multiprocessors;
     int64_t most = kClusterBytes;
     if (cluster->head_dim == 128 && cluster->tile_rows == kFewRows) {
-      if (beside && a.batch == 1 && !small_pages) most *= 4;
+      if (beside && a.batch == 1) most *= a.block_table == nullptr ? 4 : 2;
       if (!beside && plan.cluster > 1) most /= 2;
     }
     if (plan.blocks > 0 && bytes <= most * plan.blocks) return plan;
