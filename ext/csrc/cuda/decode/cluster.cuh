@@ -3,12 +3,12 @@
 // which blocks a thread block takes does not depend on the length.
 //
 //   ring        as in tma.cuh: one producer warp, full[stage], empty[stage].
-//   early       While the grid before it ends, the producer asks L2 for its first blocks of keys, as far as the length
-//               and the pages that it finds go: a guess, since that grid may still write them. All address arithmetic
-//               is done then, too: a division is as long as a tenth of a trip to memory. After griddepcontrol.wait it
-//               loads the blocks of a contiguous cache at once; the length, read again, says what of it counts. Pages
-//               are looked up again before, together with the length. The next grid may begin when this one has asked
-//               for its last block: not before, or the two would share the bandwidth from the start.
+//   early       While the grid before it ends, the warps that compute ask L2 for the first blocks of keys, as far as
+//               the length and the pages that they find go: a guess, since that grid may still write them. All address
+//               arithmetic is done then, too: a division is as long as a tenth of a trip to memory. Then the producer
+//               loads the blocks of a contiguous cache at once, after griddepcontrol.wait; the length, read again, says
+//               what of it counts. Pages are looked up before, together with the length. The next grid may begin when
+//               this one has asked for its last block: not before, or the two would share the bandwidth from the start.
 //   parts       Each thread block merges its warps' sums in the ring, when nothing lands there any more, and sends each
 //               column to the thread block of the cluster whose share of the unit's rows and columns it lies in. The
 //               cluster's barrier is passed twice: all have begun, at the start; all have sent, before the shares are
@@ -181,40 +181,42 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
 
   const int first_key = rank * S::block_keys, step = ranks * S::block_keys;
   if (warp == Warps) {
-    Pages pages;
+    Loader<S> loader(p, lane);
+    Pages& pages = loader.pages;
     pages.first = rank, pages.step = ranks;
     const auto taken = [&](int i, int length) { return Cursor{sequence, unit_head, rank + i * ranks, 0, length}; };
-    const int found = guess_of_length(p, sequence);
-    int asked = 0;
-    {
-      Pages guessed = pages;
-#pragma unroll 1
-      for (int key = first_key; key < found && asked < p.prefetch; key += step, ++asked) {
-        prefetch_block<S>(p, taken(asked, found), asked, guessed, lane);
-      }
-    }
     const bool paged = p.block_table != nullptr;
     const int32_t* const entry = paged ? pages.entry(p, sequence, lane) : nullptr;
     const int32_t* const entry_after = paged ? pages.entry(p, sequence, 32 + lane) : nullptr;
+    if (entry != nullptr) ptx::prefetch_l2(entry);
+    if (entry_after != nullptr) ptx::prefetch_l2(entry_after);
+    const int found = guess_of_length(p, sequence);
+    int issued = 0, stage = 0, key = first_key;
+    if (!paged) loader.prepare(taken(0, first_key + S::block_keys), 0);
     ptx::griddepcontrol_wait();
     if (paged) pages.begin(sequence, entry, entry_after);  // while the length is on its way
 
-    int issued = 0, stage = 0, key = first_key;
     uint32_t phase = 0;
-    const auto load = [&](int length) {
-      ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
-      load_block<S>(p, taken(issued, length), issued, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
+    const auto load = [&] {
+      loader.load(ring + stage * S::stage_bytes, full + stage * 8);
       if (++stage == Stages) stage = 0, phase ^= 1;
       ++issued;
       key += step;
     };
     if (!paged) {
 #pragma unroll 1
-      while (issued < Stages && key < found) load(key + S::block_keys);
+      while (issued < Stages && key < found) {
+        load();
+        loader.prepare(taken(issued, key + S::block_keys), issued);
+      }
     }
     const int length = length_of(p, sequence), early = issued;
 #pragma unroll 1
-    while (key < length) load(length);
+    while (key < length) {
+      loader.prepare(taken(issued, length), issued);
+      ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
+      load();
+    }
     ptx::griddepcontrol_launch_dependents();
     // Loaded for nothing: they land all the same.
     key = first_key;
@@ -225,6 +227,19 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
     __syncwarp();
   } else {
     const int in_stage = tile_in_stage<S>(p, warp), before = warp * kTileKeys;
+    if (p.prefetch > 0) {
+      const int guess = guess_of_length(p, sequence);
+#pragma unroll 1
+      for (int i = 0; i < p.prefetch; ++i) {
+        ask_l2<S>(p, Cursor{sequence, unit_head, rank + i * ranks, 0, guess}, threadIdx.x);
+      }
+      // In pages, for a line of each block after them: what it takes to find those in memory is done by then.
+      const int key = first_key + (p.prefetch + static_cast<int>(threadIdx.x / 2)) * step;
+      if (p.block_table != nullptr && key < guess) {
+        const uint16_t* const row = guess_of_row(p, sequence, unit_head, key, threadIdx.x % 2 != 0);
+        if (row != nullptr) ptx::prefetch_l2(row);
+      }
+    }
     ptx::griddepcontrol_wait();
     const int found = __ldcg(p.cache_lens + sequence * p.lens_stride);
     worker.load_queries();

@@ -22,7 +22,8 @@ namespace {
 constexpr int64_t kLargeBytes = int64_t{1} << 30;
 constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // for one group of warps
 constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
-constexpr int kSmallPage = 64;                        // keys, less than
+constexpr int kSmallPage = 64;                         // keys, less than
+constexpr int kSmallPageOfCluster = 32;                // the same
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -277,29 +278,42 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   const auto fit = [&](const MmaInstance& instance) {
     return std::max(1, std::min(device.shared_per_sm / (instance.shared_bytes(rows, batch) + 1024), 2));
   };
-  const bool paged = a.block_table != nullptr, small_pages = paged && a.page_size < kSmallPage;
+  const auto pages_below = [&a](int keys) { return a.block_table != nullptr && a.page_size < keys; };
+  const bool small_pages = pages_below(kSmallPage);
   if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
-      tma && !small_pages && a.batch <= kMaxBatch && cluster != nullptr &&
+      tma && !pages_below(kSmallPageOfCluster) && a.batch <= kMaxBatch && cluster != nullptr &&
       units <= int64_t{device.multiprocessors} * fit(*cluster)) {
     plan.instance = cluster;
     plan.cluster = units > device.multiprocessors ? 1 : cluster_size(*cluster, device, units);
     plan.blocks = static_cast<int>(units) * plan.cluster;
-    plan.prefetch = paged ? 0 : std::max(1, 128 / cluster->head_dim);
-    if (plan.blocks > 0 && bytes <= kClusterBytes * plan.blocks) return plan;
+    plan.prefetch = std::max(1, 128 / cluster->head_dim);
+    // More, where this launch and the next have multiprocessors of their own, and all clusters, of one sequence, have
+    // as much to do; less, where they have not, and two groups of warps are the other choice.
+    const bool beside = 2 * plan.blocks <= device.multiprocessors;
+    int64_t most = kClusterBytes;
+    if (cluster->head_dim == 128 && cluster->tile_rows == kFewRows) {
+      if (beside && a.batch == 1) most *= a.block_table == nullptr ? 4 : 2;
+      if (!beside && plan.cluster > 1) most /= 2;
+    }
+    if (plan.blocks > 0 && bytes <= most * plan.blocks) return plan;
   }
   const bool large = bytes >= kLargeBytes;
   bool wide = large || (small_pages && bytes >= kLargeInSmallPages);
   plan.prefetch = large ? 0 : 2;
   plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
+  int alone = device.multiprocessors;  // thread blocks, where each has one of them
   if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
-      tma && !large && two != nullptr && two->head_dim == plan.instance->head_dim) {
+      tma && !(large && small_pages) && two != nullptr && two->head_dim == plan.instance->head_dim) {
     plan.instance = two;
-    plan.prefetch = paged ? 0 : 1;
+    plan.prefetch = a.batch > kFewSequences ? 0 : large ? 2 : 1;
     wide = false;
+    // A few are left free: the last thread block of the next launch has to wait for the one that ends last, and would
+    // be the last to end again. And whole units often fit a multiple of eight.
+    if (!large && alone > 64) alone = alone / 8 * 8;
   }
   const int block_keys = plan.instance->warps * kTileKeys;
-  const int64_t room = std::min(device.multiprocessors * (!tma || wide ? fit(*plan.instance) : 1),
+  const int64_t room = std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone,
                                 kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
   return plan;

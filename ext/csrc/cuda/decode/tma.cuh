@@ -8,9 +8,12 @@
 //               where head_dim is not the instance's.) In a stage they follow each other, each panel after panel.
 //   early       With one group two thread blocks fit on a multiprocessor at head_dim 128: the loads of one hide the
 //               start and the end of the other, of this grid or, since the kernel lets the next one start early
-//               (griddepcontrol), of that. While it waits for the grid before it, the producer may ask L2 for its first
-//               blocks of keys, by the lengths and pages that it finds: a guess, since that grid may still write them,
-//               and all are read again after the wait.
+//               (griddepcontrol), of that. While it waits for the grid before it, a thread block finds its range and
+//               may ask L2 for its first blocks of keys, by the lengths and pages that it finds: a guess, since that
+//               grid may still write them, and all are read again after the wait.
+//   order       The unit at the end of a range comes first, then the others from the range's start on: the parts of
+//               both units that other ranges share are written early, and the thread block ends with a unit of its own,
+//               which costs no trips to L2, where it has one.
 #pragma once
 
 #include "../ptx/fence.cuh"
@@ -79,54 +82,94 @@ struct Pages {
   }
 };
 
-// Visits the boxes of block i of those taken, a lane each: first all of the keys, then as many of the values.
-template <typename S, typename Visit>
-__device__ __forceinline__ void each_box(const MmaParameters& p, const Cursor& at, int i, Pages& pages, int lane,
-                                         const Visit& visit) {
-  const int head = p.row_blocks == 1 ? at.head : at.head / p.row_blocks;
-  const bool paged = p.block_table != nullptr;
-  const int first_key = at.block * S::block_keys, of_keys = p.box_panels << p.box_shift;
-  if (paged) pages.reach(p, at, i << p.box_shift, lane);
-#pragma unroll 1
-  for (int index = lane; index - lane < 2 * of_keys; index += 32) {
-    const bool values = index >= of_keys;
-    const int box = index & ((1 << p.box_shift) - 1), panel = (index - (values ? of_keys : 0)) >> p.box_shift;
-    const int key = first_key + box * p.box_rows;
-    int page = at.sequence, slot = key;
-    if (paged) {
+// What the producer warp copies. Where a block is one box of keys and one of values, one lane copies both; else each
+// lane has a box. All that a block's copies need is made ready before there is room for it: a stage that waits for
+// arithmetic is not on its way.
+template <typename S>
+struct Loader {
+  const MmaParameters& p;
+  const int lane;
+  const bool single;
+  Pages pages;
+  bool values = false, has_box = false;  // with a box a lane: which
+  int box = 0, column = 0, place = 0;
+  int slot = 0, head = 0, page = 0;  // of the block that is ready
+  bool ready = false;
+  uint32_t bytes = 0;
+
+  __device__ __forceinline__ Loader(const MmaParameters& p_, int lane_)
+      : p(p_), lane(lane_), single(p_.box_shift == 0 && p_.box_panels == 1) {
+    static_assert(2 * S::panels * (S::block_keys / kTileKeys) <= 32);
+    if (single) return;
+    const int of_keys = p.box_panels << p.box_shift, index = lane < of_keys ? lane : lane - of_keys;
+    values = lane >= of_keys, has_box = lane < 2 * of_keys;
+    box = index & ((1 << p.box_shift) - 1);
+    const int panel = index >> p.box_shift;
+    column = panel * 64;
+    place = (values ? S::tile_bytes : 0) + (box * S::panels + panel) * p.box_rows * 128;
+  }
+
+  // Makes ready block i of those taken.
+  __device__ __forceinline__ void prepare(const Cursor& at, int i) {
+    const int first = at.block * S::block_keys, keys = min(at.length - first, S::block_keys);
+    const int key = first + box * p.box_rows;
+    bytes = static_cast<uint32_t>((keys + p.box_rows - 1) & -p.box_rows) * (2 * S::panels * 128);
+    ready = has_box && key < at.length;
+    head = p.row_blocks == 1 ? at.head : at.head / p.row_blocks;
+    slot = key, page = at.sequence;
+    if (p.block_table != nullptr) {
+      pages.reach(p, at, i << p.box_shift, lane);
       page = __shfl_sync(kAllLanes, pages.mine, ((i << p.box_shift) + box) % 32);
       slot = static_cast<int>(static_cast<unsigned>(key) % static_cast<unsigned>(p.page_size));
     }
-    if (index < 2 * of_keys && key < at.length) {
-      visit(values, box * S::panels + panel, panel * 64, slot, head, page);
+  }
+
+  // Fills a stage with it.
+  __device__ __forceinline__ void load(uint32_t stage, uint32_t full) const {
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, bytes);
+    if (single) {
+      if (lane == 0) {
+        ptx::tma_load_5d(stage, &p.k_map, full, 0, slot, 0, head, page, p.policy);
+        ptx::tma_load_5d(stage + S::tile_bytes, &p.v_map, full, 0, slot, 0, head, page, p.policy);
+      }
+    } else {
+      __syncwarp();
+      if (ready) {
+        ptx::tma_load_5d(stage + place, values ? &p.v_map : &p.k_map, full, column, slot, 0, head, page, p.policy);
+      }
     }
+    __syncwarp();
   }
+};
+
+// Where a row of the cache is, by the page that is found before the wait; nullptr where that is none.
+__device__ __forceinline__ const uint16_t* guess_of_row(const MmaParameters& p, int sequence, int unit_head, int key,
+                                                        bool values) {
+  const int head = p.row_blocks == 1 ? unit_head : unit_head / p.row_blocks;
+  int64_t page = sequence;
+  int slot = key;
+  if (p.block_table != nullptr) {
+    const int of_sequence = static_cast<int>(static_cast<unsigned>(key) / static_cast<unsigned>(p.page_size));
+    page = __ldcg(p.block_table + sequence * p.table_stride_batch + of_sequence * p.table_stride_page);
+    slot = key - of_sequence * p.page_size;
+    if (page < 0 || page >= p.num_pages) return nullptr;
+  }
+  const CacheStrides& stride = values ? p.v_stride : p.k_stride;
+  return static_cast<const uint16_t*>(values ? p.v : p.k) + page * stride.page + slot * stride.slot +
+         head * stride.head;
 }
 
-// Fills a stage with block i of those taken.
+// Asks L2 for a block of keys and their values, a row for each of 32 threads a warp: by the load path, since the copy
+// engine takes as long to ask as to load. The length is a guess, too.
 template <typename S>
-__device__ __forceinline__ void load_block(const MmaParameters& p, const Cursor& at, int i, Pages& pages,
-                                           uint32_t stage, uint32_t full, int lane) {
-  const int panel_bytes = p.box_rows * 128;
-  if (lane == 0) {
-    const int keys = min(at.length - at.block * S::block_keys, S::block_keys);
-    const int boxes = (keys + p.box_rows - 1) / p.box_rows;
-    ptx::mbarrier_arrive_expect_tx(full, 2 * S::panels * boxes * panel_bytes);
+__device__ __forceinline__ void ask_l2(const MmaParameters& p, const Cursor& at, int thread) {
+  const int key = at.block * S::block_keys + thread % S::block_keys;
+  if (key >= at.length) return;
+  const uint16_t* const row = guess_of_row(p, at.sequence, at.head, key, thread >= S::block_keys);
+#pragma unroll
+  for (int column = 0; column < S::panels * 64; column += 64) {
+    if (row != nullptr && column < p.head_dim) ptx::prefetch_l2(row + column);
   }
-  __syncwarp();
-  each_box<S>(p, at, i, pages, lane, [&](bool values, int place, int column, int slot, int head, int page) {
-    ptx::tma_load_5d(stage + (values ? S::tile_bytes : 0) + place * panel_bytes, values ? &p.v_map : &p.k_map, full,
-                     column, slot, 0, head, page, p.policy);
-  });
-}
-
-// Asks L2 for it.
-template <typename S>
-__device__ __forceinline__ void prefetch_block(const MmaParameters& p, const Cursor& at, int i, Pages& pages,
-                                               int lane) {
-  each_box<S>(p, at, i, pages, lane, [&](bool values, int, int column, int slot, int head, int page) {
-    ptx::tma_prefetch_5d(values ? &p.v_map : &p.k_map, column, slot, 0, head, page, p.policy);
-  });
 }
 
 // Where a warp's keys lie in a stage: box after box, in each panel after panel.
@@ -224,45 +267,62 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     }
     __syncwarp();
   }
+  // What a thread block does follows from the lengths. Few of them are read before the wait, too, and all is made of
+  // them then; after it, they need but be the same.
+  const bool few = p.batch <= kFewSequences;
+  Lists lists{};
+  Cut cut;
+  int start = 0, count = 0;  // of the range
+  Cursor at{};               // the unit at its end comes first, with so many blocks: what is added to other ranges'
+  int in_last = 0;           // parts is not what the thread block ends with, where it has whole units
+  const auto place = [&] {
+    cut = Cut(lists.total * p.unit_heads, gridDim.x);
+    start = cut.start(blockIdx.x), count = cut.start(blockIdx.x + 1) - start;
+    if (count == 0) return;
+    at = cursor_at<S::block_keys>(p, lists, start + count - 1);
+    in_last = min(at.block + 1, count);
+    at.block -= in_last - 1;
+  };
+  if (few) {
+    lists = make_few_lists<S::block_keys, true>(p, list_room, warp, lane);
+    place();
+  } else if (p.prefetch > 0) {
+    lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
+    place();
+  }
   __syncthreads();
   ptx::griddepcontrol_launch_dependents();
-  if (p.prefetch > 0) {
-    const bool few = p.batch <= kFewSequences;
-    Lists guess{};
-    if (warp == all_warps || !few) guess = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
-    const Cut cut(guess.total * p.unit_heads, gridDim.x);
-    const int start = cut.start(blockIdx.x), count = min(cut.start(blockIdx.x + 1) - start, p.prefetch);
-    if (warp == all_warps && count > 0) {
-      Cursor at = cursor_at<S::block_keys>(p, guess, start);
-      Pages pages;
+  if (warp < all_warps) {
+    const int group = warp / Warps;
+    Cursor ahead = at;
 #pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        prefetch_block<S>(p, at, at.block, pages, lane);
-        advance<S::block_keys>(p, guess, at);
-      }
-    }
-    if (few) {
-      __syncwarp();
-    } else {
-      __syncthreads();  // the lists' room is used again
+    for (int i = 0; i < min(count, p.prefetch); ++i) {
+      if (i % Groups == group) ask_l2<S>(p, ahead, threadIdx.x - group * Warps * 32);
+      advance<S::block_keys>(p, lists, ahead);
     }
   }
+  if (!few && p.prefetch > 0) __syncthreads();  // the lists' room is used again
   ptx::griddepcontrol_wait();
-
-  const Lists lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
-  const Cut cut(lists.total * p.unit_heads, gridDim.x);
-  const int start = cut.start(blockIdx.x), count = cut.start(blockIdx.x + 1) - start;
+  if (!few || !few_lists_right(p, lists, lane)) {
+    if (few) __syncwarp();
+    lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
+    place();
+  }
   if (count > 0) {
-    Cursor at = cursor_at<S::block_keys>(p, lists, start);
     int stage = 0;
     uint32_t phase = 0;
     if (warp == all_warps) {
-      Pages pages;
+      Loader<S> loader(p, lane);
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
+        loader.prepare(at, at.block);
         ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
-        load_block<S>(p, at, at.block, pages, ring + stage * S::stage_bytes, full + stage * 8, lane);
-        advance<S::block_keys>(p, lists, at);
+        loader.load(ring + stage * S::stage_bytes, full + stage * 8);
+        if (i == in_last - 1) {
+          at = cursor_at<S::block_keys>(p, lists, start);
+        } else {
+          advance<S::block_keys>(p, lists, at);
+        }
         if (++stage == Stages) stage = 0, phase ^= 1;
       }
     } else {
@@ -276,7 +336,7 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
       int piece = 0;
 #pragma unroll 1
       for (int after = count; after > 0;) {
-        const int blocks = min(at.blocks - at.block, after);  // of this unit, and those behind it
+        const int blocks = min(at.blocks - at.block, piece == 0 ? in_last : after);  // of this unit
         after -= blocks;
         if (Groups > 1 && piece % Groups != group) {
           stage += blocks;
@@ -291,9 +351,12 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
           if (Groups > 1 && lane == 0) ptx::mbarrier_arrive(turns + group * 8);
           worker.finish(at);
         }
-        ++piece;
         at.block += blocks - 1;
-        advance<S::block_keys>(p, lists, at);
+        if (piece++ == 0) {
+          at = cursor_at<S::block_keys>(p, lists, start);
+        } else {
+          advance<S::block_keys>(p, lists, at);
+        }
       }
     }
   }

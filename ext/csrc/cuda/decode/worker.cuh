@@ -36,7 +36,6 @@
 namespace cuda_llm_ops::cuda::decode {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr int kFewSequences = 64;  // each warp makes the lists of so many by itself
 
 // Wide heads leave no registers for 16 queries; they are one tile in shared memory. Eight only pass through it.
 __host__ __device__ constexpr bool shares_queries(int head_dim) { return head_dim >= 128; }
@@ -102,12 +101,12 @@ __device__ __forceinline__ int scan_of_warp(int value, int lane) {
   return value;
 }
 
-// A warp's own lists of few sequences.
-template <int BlockKeys>
+// A warp's own lists of few sequences; from the guess of the lengths where that is asked for.
+template <int BlockKeys, bool Guess = false>
 __device__ __forceinline__ Lists make_few_lists(const MmaParameters& p, int* room, int warp, int lane) {
   constexpr int size = kFewSequences + 1;
   Lists lists{room + warp * 2 * size, room + warp * 2 * size + size, 0};
-  const auto length_at = [&](int b) { return b < p.batch ? length_of(p, b) : 0; };
+  const auto length_at = [&](int b) { return b < p.batch ? Guess ? guess_of_length(p, b) : length_of(p, b) : 0; };
   const int first = length_at(2 * lane), second = length_at(2 * lane + 1);
   const int blocks = blocks_of<BlockKeys>(first), both = blocks + blocks_of<BlockKeys>(second);
   const int through = p.batch <= 2 ? both : scan_of_warp(both, lane);
@@ -119,6 +118,13 @@ __device__ __forceinline__ Lists make_few_lists(const MmaParameters& p, int* roo
   lists.before[2 * lane + 1] = through - both + blocks;
   __syncwarp();
   return lists;
+}
+
+// Whether those are the lengths.
+__device__ __forceinline__ bool few_lists_right(const MmaParameters& p, const Lists& lists, int lane) {
+  const auto right = [&](int b) { return b >= p.batch || lists.lengths[b] == length_of(p, b); };
+  const bool first = right(2 * lane), second = right(2 * lane + 1);
+  return __all_sync(kAllLanes, first && second) != 0;
 }
 
 // One set of lists for the thread block, made by all its warps.
@@ -158,6 +164,7 @@ __device__ __forceinline__ Lists make_lists(const MmaParameters& p, int* room, i
 struct Cut {
   int each, more;
 
+  Cut() = default;
   __device__ __forceinline__ Cut(int total, int ranges) : each(quotient(total, ranges)), more(total - each * ranges) {}
   __device__ __forceinline__ int start(int range) const { return range * each + min(range, more); }
   __device__ __forceinline__ int range_of(int block) const {
