@@ -47,14 +47,24 @@ const Measured* find_measured(const GemmArguments& arguments, int m) {
   return row == std::end(measured) ? nullptr : row;
 }
 
-// Of few rows some numbers are measured. What lies between goes as the next, where one tile holds all rows: the weights
-// take the time then.
+// Rows of `a` that a tile of a measured plan has.
+int tile_rows(const Measured& row) {
+  return row.family == Family::skinny || row.family == Family::swapped ? row.tile_n : row.tile_m;
+}
+
+// Some numbers of rows are measured. What lies between goes as the next: of few rows, where one tile holds them all, since
+// the weights take the time then; of many, where an eighth more rows are as many tiles.
 const Measured* find_measured(const GemmArguments& arguments) {
   if (const Measured* row = find_measured(arguments, arguments.m)) return row;
   for (const int m : {4, 16, 32, 64, 128}) {
     if (m < arguments.m) continue;
     const Measured* const row = find_measured(arguments, m);
-    return row != nullptr && (row->family == Family::skinny ? row->tile_n : row->tile_m) >= arguments.m ? row : nullptr;
+    return row != nullptr && tile_rows(*row) >= arguments.m ? row : nullptr;
+  }
+  for (int m = arguments.m + 1; m <= arguments.m + arguments.m / 8; ++m) {
+    if (m % 16 != 0) continue;
+    const Measured* const row = find_measured(arguments, m);
+    if (row != nullptr) return ceil_div(m, tile_rows(*row)) == ceil_div(arguments.m, tile_rows(*row)) ? row : nullptr;
   }
   return nullptr;
 }
