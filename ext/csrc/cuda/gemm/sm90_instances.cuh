@@ -137,7 +137,6 @@ KernelList split_list() {
       CUDA_LLM_OPS_SPLIT(T, 128, 96, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 128, 128, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT(T, 64, 256, 64, 5, 1, 1),
-      CUDA_LLM_OPS_SPLIT_KK(T, 128, 160, 64, 6, 2, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 96, 64, 5, 1, 2),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 64, 128, 7, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 40, 128, 8, 1, 1),

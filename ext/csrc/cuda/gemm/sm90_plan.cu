@@ -53,7 +53,8 @@ int tile_rows(const Measured& row) {
 }
 
 // Some numbers of rows are measured. What lies between goes as the next: of few rows, where one tile holds them all, since
-// the weights take the time then; of many, where an eighth more rows are as many tiles.
+// the weights take the time then; up to a thousand, where an eighth more rows are as many tiles. Of more rows the next was
+// no better a guide than the model.
 const Measured* find_measured(const GemmArguments& arguments) {
   if (const Measured* row = find_measured(arguments, arguments.m)) return row;
   for (const int m : {4, 16, 32, 64, 128}) {
@@ -61,8 +62,8 @@ const Measured* find_measured(const GemmArguments& arguments) {
     const Measured* const row = find_measured(arguments, m);
     return row != nullptr && tile_rows(*row) >= arguments.m ? row : nullptr;
   }
-  for (int m = arguments.m + 1; m <= arguments.m + arguments.m / 8; ++m) {
-    if (m % 16 != 0) continue;
+  const int last = std::min(arguments.m + arguments.m / 8, 1024);
+  for (int m = (arguments.m / 16 + 1) * 16; m <= last; m += 16) {
     const Measured* const row = find_measured(arguments, m);
     if (row != nullptr) return ceil_div(m, tile_rows(*row)) == ceil_div(arguments.m, tile_rows(*row)) ? row : nullptr;
   }
@@ -132,23 +133,24 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
 // every further wave of blocks that take one tile each; a stage, before the first product; the epilogue, and a split's
 // exchange. The whole is never faster than memory, which is slower with few bytes in flight, of weights above all, or if
 // some multiprocessors have more to read than others; and weights that several tiles read apart from each other come from
-// memory more than once, in part. The constants are fitted to 26,000 times of plans on one NVIDIA H200, whose clock sinks
+// memory more than once, in part. The constants are fitted to 28,000 times of plans on one NVIDIA H200, whose clock sinks
 // while the tensor cores work (docs/ladder-gemm-hopper.md, step 17).
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
-  constexpr double cycles_a_microsecond = 1399.0, barrier_cycles = 17.8;
-  constexpr double load_latency = 1.36, more_in_narrow_blocks = 1.122;  // microseconds; of one consumer warpgroup
-  constexpr double l2_bytes_a_microsecond = 18.04e6;
-  constexpr double cost_within_lines = 1.759;                                         // of L2, seen at one product
-  constexpr double memory_bytes_a_microsecond = 4.184e6, saturating_bytes = 53700.0;  // in flight on a multiprocessor
-  constexpr double saturating_weights = 41030.0;                                      // of these, and what is lost without
-  constexpr double share_of_128_byte_lines = 0.9855;  // of that, where a k block is no more of a row
-  constexpr double cost_of_imbalance = 0.2015, even = 0.9688;  // exponent; what counts as even
-  constexpr double read_again = 0.2528;                        // of weights, for each further row of tiles
-  constexpr double persistent_outside = 1.385, split_outside = 2.119, gain_of_fetching_ahead = 0.644;  // microseconds
-  constexpr double outside_a_wave = 2.257, outside_a_stage_byte = 26.84e-6;
-  constexpr double cost_of_rows_beyond = 0.382;  // of a tile, with all of its rows
-  constexpr double persistent_epilogue_a_panel = 0.0207, epilogue_a_panel = 0.1054, exchange_a_panel = 0.1507;  // 64 x 64
-  constexpr double split_loop = 0.981, cost_of_a_cluster = 0.0453;
+  constexpr double cycles_a_microsecond = 1394.7, barrier_cycles = 16.9;
+  constexpr double load_latency = 1.303, more_in_narrow_blocks = 1.144;  // microseconds; of one consumer warpgroup
+  constexpr double l2_bytes_a_microsecond = 18.25e6;
+  constexpr double cost_within_lines = 1.848;                                         // of L2, seen at one product
+  constexpr double memory_bytes_a_microsecond = 4.298e6, saturating_bytes = 34504.3;  // in flight on a multiprocessor
+  constexpr double saturating_weights = 44409.8;                                      // of these, and what is lost without
+  constexpr double share_of_128_byte_lines = 0.9874;  // of that, where a k block is no more of a row
+  constexpr double cost_of_imbalance = 0.2093, even = 0.9883;  // exponent; what counts as even
+  constexpr double read_again = 0.2545;                        // of weights, for each further row of tiles
+  constexpr double persistent_outside = 1.445, split_outside = 2.100, gain_of_fetching_ahead = 0.608;  // microseconds
+  constexpr double outside_a_wave = 2.126, outside_a_stage_byte = 30.48e-6;
+  constexpr double cost_of_rows_beyond = 0.386;  // of a tile, with all of its rows
+  constexpr double persistent_epilogue_a_panel = 0.0165, epilogue_a_panel = 0.1053, exchange_a_panel = 0.1398;  // 64 x 64
+  constexpr double exchange_anyhow = 0.228, of_two_blocks = 1.0245;  // microseconds; of memory's time, where two share an SM
+  constexpr double split_loop = 0.9821, cost_of_a_cluster = 0.0513, cost_of_late_clusters = 1.25;
   const auto slowest = [](double x, double y, double z) {
     const auto fourth = [](double value) { return value * value * value * value; };
     return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z)));
@@ -206,14 +208,16 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
                             ? a_tiles - static_cast<double>(arguments.m) / rows_a_tile
                             : 0.0;
   const double ragged = 1.0 + cost_of_rows_beyond * beyond / (waves > 1.0 ? 2.0 : 1.0);
-  const double memory = too_high * bytes / bandwidth;
+  const double memory = (kernel.blocks_per_sm == 2 ? of_two_blocks : 1.0) * too_high * bytes / bandwidth;
   // Measured for up to 64 rows; with more, arithmetic takes the time.
   const double ahead = arguments.m <= 64 && fetches_ahead(arguments, plan) ? gain_of_fetching_ahead : 0.0;
   const double outside = kernel.persistent ? persistent_outside + persistent_epilogue_a_panel * panels
-                                           : split_outside - ahead + outside_a_wave * (waves - 1.0);
+                                           : split_outside - ahead + (plan.split > 1 ? exchange_anyhow : 0.0) +
+                                                 outside_a_wave * (waves - 1.0);
   const double body = slowest(waves * resident * (ragged * loop + after), ragged * memory + after, 0.0);
+  const bool late = plan.split > 1 && waves > 1.0;  // of 1,790 products none was quickest so
   return (outside + outside_a_stage_byte * stage + body) *
-         (plan.cluster_m * plan.cluster_n > 1 ? 1.0 + cost_of_a_cluster : 1.0);
+         (plan.cluster_m * plan.cluster_n > 1 ? 1.0 + cost_of_a_cluster : 1.0) * (late ? cost_of_late_clusters : 1.0);
 }
 
 Plan choose_plan(const GemmArguments& arguments, int sms) {
