@@ -4,7 +4,7 @@
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
 //     tests/ops/gemm_plans.cu $gemm/sm90.cu $gemm/sm90_plan.cu $gemm/sm90_clusters.cu $gemm/sm90_persistent_*16.cu
-//     $gemm/sm90_split_*16.cu $gemm/sm90_skinny_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
+//     $gemm/sm90_s{wapped,plit,kinny}_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_plans ragged 3/16       # the fourth of 16 parts
 //
 // PRODUCTS is ragged, few-k, ahead or few-rows; PART n/of takes every of-th plan from the n-th on; NAME takes plans whose
@@ -43,7 +43,7 @@ std::vector<Product> products_of(const std::string& name) {
       }
       if (name == "few-k" && type == ScalarType::float16) add(4104, 4112, 72, layout, type);
       if (name == "ahead" && type == ScalarType::float16 && (layout & 1) == 0) {
-        for (const int m : {8, 40, 72}) add(m, 4104, 4136, layout, type);
+        for (const int m : {8, 40, 72, 136}) add(m, 4104, 4136, layout, type);
       }
       if (name == "few-rows" && layout == 0) {
         for (const int m : {17, 33, 64}) add(m, 5128, 1160, layout, type);

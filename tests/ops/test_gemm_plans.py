@@ -102,7 +102,7 @@ def test_every_plan(m: int, n: int, k: int, of_a: str, of_b: str, dtype: torch.d
 
 
 @pytest.mark.parametrize("of_b", LAYOUTS, ids=["b rows", "b columns"])
-@pytest.mark.parametrize("m", [8, 40, 72])
+@pytest.mark.parametrize("m", [8, 40, 72, 136])
 def test_every_plan_that_fetches_ahead(m: int, of_b: str) -> None:
     """Weights of 32 MiB and more, ragged: a grid fetches what it reads first into L2 while the one before it ends."""
     products = [random_product(seed, m, 4104, 4136, "rows dense", of_b) for seed in range(2)]

@@ -26,7 +26,7 @@ struct KernelArguments {
   const void* prefetch_p = nullptr;
   const void* prefetch_q = nullptr;
   uint32_t prefetch_p_bytes = 0, prefetch_q_bytes = 0;
-  // Of the operand that is read once (`ahead_q`: Q, as always in persistent kernels, else P) `ahead_blocks` k blocks of a
+  // Of the operand that is read once (`ahead_q`: Q, else P) `ahead_blocks` k blocks of a
   // block's (first) tile are fetched into L2 before the grid may start. Its memory, the bytes from line to line and of a
   // line, the lines.
   const void* ahead = nullptr;
@@ -69,6 +69,8 @@ struct KernelList {
 // One list a translation unit that instantiates kernels.
 KernelList persistent_float16();
 KernelList persistent_bfloat16();
+KernelList swapped_float16();
+KernelList swapped_bfloat16();
 KernelList split_float16();
 KernelList split_bfloat16();
 KernelList skinny_float16();

@@ -16,8 +16,8 @@
 //                   one is read by TMA while the next is written, over the tiles' borders. With c, or where TMA cannot
 //                   describe out, the threads store from float32 panels.
 //
-// The next grid starts early (griddepcontrol.cuh): at once; or, where Q is read once, when the last loads of this one are
-// under way, and then it fetches its first k blocks into L2, as in sm90_split.cuh.
+// The next grid starts early (griddepcontrol.cuh): at once; or, where the weights are read once, when the last loads of this one
+// are under way, and then it fetches its first k blocks into L2, as in sm90_split.cuh.
 #pragma once
 
 #include "../ptx/setmaxnreg.cuh"
@@ -234,9 +234,14 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
   }
   if (arguments.ahead_blocks > 0 && warp < Tile::warpgroups * 4) {
     const TileCoordinates where(arguments, first);
-    const int part = Tile::n / arguments.cluster_m;  // of a tile that the blocks of a column share
-    const int n = first_column(where) + my_m * part;
-    fetch_ahead<Tile::k, Tile::q_mn_major>(arguments, n, part, 0, threadIdx.x, Tile::warpgroups * 128);
+    constexpr int threads = Tile::warpgroups * 128;
+    if constexpr (Swap) {
+      const int part = Tile::m / arguments.cluster_n;  // of a tile that the blocks of a row share
+      fetch_ahead<Tile::k, Tile::p_mn_major>(arguments, first_row(where) + my_n * part, part, 0, threadIdx.x, threads);
+    } else {
+      const int part = Tile::n / arguments.cluster_m;
+      fetch_ahead<Tile::k, Tile::q_mn_major>(arguments, first_column(where) + my_m * part, part, 0, threadIdx.x, threads);
+    }
   }
   // The k block of its last tile at which the producer lets the next grid start; negative: at once.
   const int late_block = arguments.late_blocks < 0 ? -1 : arguments.k_blocks - 1 - arguments.late_blocks;

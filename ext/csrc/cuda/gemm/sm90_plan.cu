@@ -47,14 +47,25 @@ const Measured* find_measured(const GemmArguments& arguments, int m) {
   return row == std::end(measured) ? nullptr : row;
 }
 
-// Of few rows some numbers are measured. What lies between goes as the next, where one tile holds all rows: the weights
-// take the time then.
+// Rows of `a` that a tile of a measured plan has.
+int tile_rows(const Measured& row) {
+  return row.family == Family::skinny || row.family == Family::swapped ? row.tile_n : row.tile_m;
+}
+
+// Some numbers of rows are measured. What lies between goes as the next: of few rows, where one tile holds them all, since
+// the weights take the time then; up to a thousand, where an eighth more rows are as many tiles. Of more rows the next was
+// no better a guide than the model.
 const Measured* find_measured(const GemmArguments& arguments) {
   if (const Measured* row = find_measured(arguments, arguments.m)) return row;
   for (const int m : {4, 16, 32, 64, 128}) {
     if (m < arguments.m) continue;
     const Measured* const row = find_measured(arguments, m);
-    return row != nullptr && (row->family == Family::skinny ? row->tile_n : row->tile_m) >= arguments.m ? row : nullptr;
+    return row != nullptr && tile_rows(*row) >= arguments.m ? row : nullptr;
+  }
+  const int last = std::min(arguments.m + arguments.m / 8, 1024);
+  for (int m = (arguments.m / 16 + 1) * 16; m <= last; m += 16) {
+    const Measured* const row = find_measured(arguments, m);
+    if (row != nullptr) return ceil_div(m, tile_rows(*row)) == ceil_div(arguments.m, tile_rows(*row)) ? row : nullptr;
   }
   return nullptr;
 }
@@ -73,8 +84,8 @@ bool is_plan(const Measured& row, const Plan& plan) {
 const std::vector<const Kernel*>& all_kernels() {
   static const std::vector<const Kernel*> all = [] {
     std::vector<const Kernel*> kernels;
-    for (const KernelList& list : {persistent_float16(), persistent_bfloat16(), split_float16(), split_bfloat16(),
-                                   skinny_float16(), skinny_bfloat16()}) {
+    for (const KernelList& list : {persistent_float16(), persistent_bfloat16(), swapped_float16(), swapped_bfloat16(),
+                                   split_float16(), split_bfloat16(), skinny_float16(), skinny_bfloat16()}) {
       for (int i = 0; i < list.count; ++i) kernels.push_back(list.kernels + i);
     }
     std::sort(kernels.begin(), kernels.end(), std::less<>());  // so that a kernel's index is a binary search
@@ -111,32 +122,39 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments) {
 bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
   constexpr int64_t least_bytes = 32 << 20, most_bytes = 256 << 20;  // measured from 34 to 235 MB of weights
   const Kernel& kernel = *plan.kernel;
-  if (kernel.persistent && kernel.swap) return false;
-  const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m * plan.cluster_m;
+  const int rows_a_tile = kernel.swap ? kernel.tile_n * plan.cluster_n : kernel.tile_m * plan.cluster_m;
   const int64_t bytes = int64_t{2} * arguments.n * arguments.k;
   return arguments.batch == 1 && arguments.m <= rows_a_tile && bytes >= least_bytes && bytes <= most_bytes;
 }
 
-// A k block of a block costs what the slowest of four needs: the tensor cores (n / 2 cycles for m64 x n x k16) and the
-// barriers around them; shared memory, 128 bytes a cycle and a little more, which TMA writes once and wgmma reads, 2048 +
-// 32 n bytes an instruction; the loads, which are as fast as what is in flight over their latency; and the card's L2.
-// Around the loop lies what does not overlap: launch, first loads and drain, and again for every further wave of blocks
-// that take one tile each; a stage, before the first product; a split's epilogue and exchange. The whole is never faster
-// than memory, which is slower with few bytes in flight, or if some multiprocessors have more to read than others; and
-// weights that several tiles read apart from each other come from memory more than once, in part. The constants are
-// fitted to 14,400 times of plans on one NVIDIA H200 (docs/ladder-gemm-hopper.md, step 16).
+// A k block of a block costs what the slowest of three needs, and a little more where two are close: the tensor cores (n / 2
+// cycles for m64 x n x k16) and the barriers around them; the loads, which are as fast as what is in flight over their
+// latency; and the card's L2. Around the loop lies what does not overlap: launch, first loads and drain, and again for
+// every further wave of blocks that take one tile each; a stage, before the first product; the epilogue, and a split's
+// exchange. The whole is never faster than memory, which is slower with few bytes in flight, of weights above all, or if
+// some multiprocessors have more to read than others; and weights that several tiles read apart from each other come from
+// memory more than once, in part. The constants are fitted to 28,000 times of plans on one NVIDIA H200, whose clock sinks
+// while the tensor cores work (docs/ladder-gemm-hopper.md, step 17).
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
-  constexpr double cycles_a_microsecond = 1461.0, barrier_cycles = 91.0, load_latency_cycles = 2808.0;
-  constexpr double shared_bytes_a_cycle = 136.0, l2_bytes_a_cycle = 11400.0;  // a multiprocessor's; the card's
-  constexpr double cost_within_lines = 2.6;                                          // of L2, seen at one product
-  constexpr double memory_bytes_a_microsecond = 4.16e6, saturating_bytes = 53500.0;  // in flight on a multiprocessor
-  constexpr double share_of_128_byte_lines = 0.982;  // of that, where a k block is no more of a row
-  constexpr double cost_of_imbalance = 0.273, even = 0.944;  // exponent; what counts as even
-  constexpr double read_again = 0.313;                       // of weights, for each further row of tiles
-  constexpr double persistent_outside = 1.98, split_outside = 2.27, gain_of_fetching_ahead = 0.37;  // microseconds
-  constexpr double outside_a_wave = 1.76, outside_a_stage_byte = 18.3e-6;
-  constexpr double cost_of_rows_beyond = 0.3;                           // of a tile, with all of its rows
-  constexpr double epilogue_a_panel = 0.086, exchange_a_panel = 0.239;  // of 64 x 64; a block of the split
+  constexpr double cycles_a_microsecond = 1394.7, barrier_cycles = 16.9;
+  constexpr double load_latency = 1.303, more_in_narrow_blocks = 1.144;  // microseconds; of one consumer warpgroup
+  constexpr double l2_bytes_a_microsecond = 18.25e6;
+  constexpr double cost_within_lines = 1.848;                                         // of L2, seen at one product
+  constexpr double memory_bytes_a_microsecond = 4.298e6, saturating_bytes = 34504.3;  // in flight on a multiprocessor
+  constexpr double saturating_weights = 44409.8;                                      // of these, and what is lost without
+  constexpr double share_of_128_byte_lines = 0.9874;  // of that, where a k block is no more of a row
+  constexpr double cost_of_imbalance = 0.2093, even = 0.9883;  // exponent; what counts as even
+  constexpr double read_again = 0.2545;                        // of weights, for each further row of tiles
+  constexpr double persistent_outside = 1.445, split_outside = 2.100, gain_of_fetching_ahead = 0.608;  // microseconds
+  constexpr double outside_a_wave = 2.126, outside_a_stage_byte = 30.48e-6;
+  constexpr double cost_of_rows_beyond = 0.386;  // of a tile, with all of its rows
+  constexpr double persistent_epilogue_a_panel = 0.0165, epilogue_a_panel = 0.1053, exchange_a_panel = 0.1398;  // 64 x 64
+  constexpr double exchange_anyhow = 0.228, of_two_blocks = 1.0245;  // microseconds; of memory's time, where two share an SM
+  constexpr double split_loop = 0.9821, cost_of_a_cluster = 0.0513, cost_of_late_clusters = 1.25;
+  const auto slowest = [](double x, double y, double z) {
+    const auto fourth = [](double value) { return value * value * value * value; };
+    return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z)));
+  };
   const Kernel& kernel = *plan.kernel;
   const Shape shape = shape_of(arguments, kernel);
   const int clusters_m = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m);
@@ -153,16 +171,17 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double instructions = kernel.tile_m / 64.0 * (kernel.tile_k / 16.0);
   const int q_extent = kernel.q_mn_major ? ceil_div(kernel.tile_n, 64) * 64 : kernel.tile_n;
   const double stage = 2.0 * kernel.tile_k * (kernel.tile_m + q_extent);
+  const double ring = kernel.persistent ? kernel.shared_bytes : kernel.stages * (stage + 16.0);
   // Rows of k that begin within a line of 128 bytes take two lines for each.
   const bool within_lines = arguments.k % 64 != 0 && !(kernel.p_mn_major && kernel.q_mn_major);
   const double from_l2 = (within_lines ? cost_within_lines : 1.0) * 2.0 * kernel.tile_k *
                          (static_cast<double>(kernel.tile_m) / plan.cluster_n +
                           static_cast<double>(kernel.tile_n) / plan.cluster_m);
-  const double tensor = instructions * kernel.tile_n / 2.0 + barrier_cycles;
-  const double shared = (stage + instructions * (2048.0 + 32.0 * kernel.tile_n)) / shared_bytes_a_cycle;
-  const double loads = stage * load_latency_cycles / (resident * kernel.shared_bytes);
-  const double l2 = from_l2 * std::min(blocks, slots) / (resident * l2_bytes_a_cycle);
-  const double loop = k_blocks * std::max({tensor, shared, loads, l2}) / cycles_a_microsecond;
+  const double tensor = (instructions * kernel.tile_n / 2.0 + barrier_cycles) / cycles_a_microsecond;
+  const double loads =
+      stage / (resident * ring) * load_latency * (kernel.tile_m == 64 ? more_in_narrow_blocks : 1.0);
+  const double l2 = from_l2 * std::min(blocks, slots) / (resident * l2_bytes_a_microsecond);
+  const double loop = (kernel.persistent ? 1.0 : split_loop) * k_blocks * slowest(tensor, loads, l2);
 
   const double panels = kernel.tile_m * kernel.tile_n / 4096.0;
   const double after = kernel.persistent ? 0.0
@@ -172,27 +191,33 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double weights_again = read_again * ((kernel.swap ? clusters_n : clusters_m) - 1.0) * arguments.n;  // rows of b
   const double bytes = 2.0 * shape.batch * (static_cast<double>(shape.rows) + shape.columns + weights_again) * shape.k +
                        out_bytes * shape.batch * shape.rows * shape.columns;
-  const double in_flight = std::min(blocks / sms, resident) * kernel.shared_bytes;
+  const double filled = std::min(blocks / sms, resident);
+  const double in_flight = filled * ring;
+  const double weights_in_flight = filled * 2.0 * kernel.tile_k * (kernel.swap ? kernel.tile_m : kernel.tile_n) * kernel.stages;
   const double balance = blocks / (std::ceil(blocks / sms) * sms);
   const double bandwidth = memory_bytes_a_microsecond * std::min(1.0, in_flight / saturating_bytes) *
+                           std::sqrt(std::min(1.0, weights_in_flight / saturating_weights)) *
                            std::pow(std::min(1.0, balance / even), cost_of_imbalance) *
                            (kernel.tile_k < 128 ? share_of_128_byte_lines : 1.0);
   // MN-major rows that a tile has beyond `a` are loaded as zeros, which takes longer than loading rows. Others are not.
   const int rows_a_tile = kernel.swap ? kernel.tile_n : kernel.tile_m;
   const bool loads_all = kernel.swap ? kernel.q_mn_major : kernel.p_mn_major;
-  const double too_high = loads_all && rows_a_tile >= 2 * std::max(arguments.m, 8) ? 1.1 : 1.0;
+  const double too_high = loads_all && rows_a_tile >= 2 * std::max(arguments.m, 8) ? 1.02 : 1.0;
   const int a_tiles = ceil_div(arguments.m, rows_a_tile);
   const double beyond = loads_all && a_tiles > 1 && arguments.m % 8 != 0
                             ? a_tiles - static_cast<double>(arguments.m) / rows_a_tile
                             : 0.0;
-  const double ragged = 1.0 + cost_of_rows_beyond * beyond / (waves > 1.0 ? a_tiles : 1);
-  const double memory = too_high * bytes / bandwidth;
+  const double ragged = 1.0 + cost_of_rows_beyond * beyond / (waves > 1.0 ? 2.0 : 1.0);
+  const double memory = (kernel.blocks_per_sm == 2 ? of_two_blocks : 1.0) * too_high * bytes / bandwidth;
   // Measured for up to 64 rows; with more, arithmetic takes the time.
   const double ahead = arguments.m <= 64 && fetches_ahead(arguments, plan) ? gain_of_fetching_ahead : 0.0;
-  const double outside = kernel.persistent ? persistent_outside
-                                           : split_outside - ahead + outside_a_wave * (waves - 1.0);
-  return outside + outside_a_stage_byte * stage +
-         std::max(waves * resident * (ragged * loop + after), ragged * memory + after);
+  const double outside = kernel.persistent ? persistent_outside + persistent_epilogue_a_panel * panels
+                                           : split_outside - ahead + (plan.split > 1 ? exchange_anyhow : 0.0) +
+                                                 outside_a_wave * (waves - 1.0);
+  const double body = slowest(waves * resident * (ragged * loop + after), ragged * memory + after, 0.0);
+  const bool late = plan.split > 1 && waves > 1.0;  // of 1,790 products none was quickest so
+  return (outside + outside_a_stage_byte * stage + body) *
+         (plan.cluster_m * plan.cluster_n > 1 ? 1.0 + cost_of_a_cluster : 1.0) * (late ? cost_of_late_clusters : 1.0);
 }
 
 Plan choose_plan(const GemmArguments& arguments, int sms) {

@@ -1,0 +1,210 @@
+"""`python -m cuda_llm_ops.survey` times products that nobody tuned: how far the GEMM's choice is from cuBLAS and from
+its own best plan.
+
+A random sample of the linear layers of well-known models (weights n x k), float16 and bfloat16 in turn, the number of
+rows log-uniform. Each is computed by torch.mm, by the plan that `gemm` chooses, and by those that the cost model puts
+first; every side in a CUDA graph over rotated inputs, replayed in turn, as in `cuda_llm_ops.tune`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from . import _C, gemm
+from .tune import CACHE_BYTES, FEW_ROWS, captured, times
+
+# n x k: the projections of attention and of the feed-forward part, whole or of an eighth of the model, and the heads.
+LAYERS = tuple(
+    (int(n), int(k))
+    for n, k in (
+        size.split("x")
+        for size in [
+            "4096x4096",
+            "6144x4096",
+            "12288x4096",
+            "28672x4096",
+            "4096x14336",
+            "22016x4096",
+            "4096x11008",
+            "24576x4096",
+            "4096x12288",
+            "128256x4096",
+            "32000x4096",
+            "11008x4096",
+            "14336x4096",
+            "5120x5120",
+            "15360x5120",
+            "7168x5120",
+            "27648x5120",
+            "34816x5120",
+            "13824x5120",
+            "5120x13824",
+            "5120x17408",
+            "8192x8192",
+            "10240x8192",
+            "57344x8192",
+            "8192x28672",
+            "1280x8192",
+            "8192x1024",
+            "7168x8192",
+            "8192x3584",
+            "3584x3584",
+            "4608x3584",
+            "37888x3584",
+            "18944x3584",
+            "3584x18944",
+            "28672x3584",
+            "3584x14336",
+            "152064x3584",
+            "3072x3072",
+            "9216x3072",
+            "16384x3072",
+            "3072x8192",
+            "32064x3072",
+            "6144x2560",
+            "2560x4096",
+            "19456x2560",
+            "9728x2560",
+            "2560x9728",
+            "151936x2560",
+            "1536x1536",
+            "2048x1536",
+            "17920x1536",
+            "1536x8960",
+            "151936x1536",
+            "2112x7168",
+            "7168x2048",
+            "24576x1536",
+            "7168x16384",
+            "4096x7168",
+            "7168x18432",
+            "36864x7168",
+        ]
+    )
+)
+MOST_ROWS = 8192
+MOST_MULTIPLICATIONS = 1.5e12  # of a product: 5 ms of an H200
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of one product: torch.mm's, the chosen plan's and the quickest plan's."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    library: float
+    chosen: float
+    best: float
+    plan: str  # the quickest
+
+    @property
+    def speed(self) -> float:
+        """Of the chosen plan; 1 is torch.mm's."""
+        return self.library / self.chosen
+
+
+def sample(count: int, seed: int) -> list[tuple[int, int, int]]:
+    """Products m, n, k, no two the same."""
+    generator = random.Random(seed)
+    found: dict[tuple[int, int, int], None] = {}
+    while len(found) < count:
+        n, k = generator.choice(LAYERS)
+        m = max(1, round(math.exp(generator.uniform(0, math.log(MOST_ROWS)))))
+        if m * n * k <= MOST_MULTIPLICATIONS:
+            found[m, n, k] = None
+    return list(found)
+
+
+def timed(m: int, n: int, k: int, dtype: torch.dtype, plans: int) -> Timed:
+    """One product's times, `plans` of its plans besides the one chosen."""
+
+    def random_matrix(rows: int, columns: int) -> torch.Tensor:
+        return torch.randn(rows, columns, device="cuda", dtype=dtype)
+
+    bytes_a_call = 2 * (m * k + n * k + m * n)
+    turns = max(2, -(-(10 if m <= FEW_ROWS else 3) * CACHE_BYTES // bytes_a_call))
+    sets = [(random_matrix(m, k), random_matrix(n, k).T) for _ in range(turns)]
+    names = ["", *_C.gemm_plans(m, n, k, False, False, str(dtype).removeprefix("torch."))[:plans]]
+    graphs = [captured(lambda index: torch.mm(*sets[index]), len(sets))]
+    try:
+        for name in names:
+            _C.force_gemm_plan(name)
+            graphs.append(captured(lambda index: gemm(*sets[index]), len(sets)))
+    finally:
+        _C.force_gemm_plan("")
+    library, *medians = (seconds / len(sets) for seconds in times(graphs, ROUNDS))
+    best = min(range(len(medians)), key=medians.__getitem__)
+    return Timed(m, n, k, str(dtype), library, medians[0], medians[best], names[best])
+
+
+def summary(all_timed: Sequence[Timed]) -> str:
+    """What the distribution of speeds is, as lines of text."""
+    speeds = sorted(one.speed for one in all_timed)
+    behind = [one.chosen / one.best for one in all_timed]
+    tenth = speeds[len(speeds) // 10]
+    lines = [
+        f"{len(speeds)} products: geometric mean {statistics.geometric_mean(speeds):.3f} of torch.mm's speed, "
+        f"a tenth below {tenth:.3f}; {statistics.geometric_mean(behind) - 1:.1%} behind the best plan"
+    ]
+    for low, high in ((1, 16), (17, 64), (65, 128), (129, 384), (385, 1024), (1025, MOST_ROWS)):
+        of_rows = [one.speed for one in all_timed if low <= one.m <= high]
+        if of_rows:
+            mean = statistics.geometric_mean(of_rows)
+            lines.append(f"{low} to {high} rows: {mean:.3f}, lowest {min(of_rows):.3f}, {len(of_rows)} products")
+    lines.append("lowest five:")
+    for one in sorted(all_timed, key=lambda one: one.speed)[:5]:
+        lines.append(
+            f"{one.m} x {one.n} x {one.k}: {one.speed:.3f}, {one.chosen * 1e6:.1f} us; "
+            f"{one.best * 1e6:.1f} by {one.plan or 'the same'}"
+        )
+    return "\n".join(lines)
+
+
+def survey(products: Iterable[tuple[int, int, int]], plans: int, seconds: float) -> list[Timed]:
+    """Times of as many products as the seconds allow."""
+    end = time.monotonic() + seconds
+    found = []
+    for index, (m, n, k) in enumerate(products):
+        if time.monotonic() > end:
+            break
+        found.append(timed(m, n, k, (torch.float16, torch.bfloat16)[index % 2], plans))
+        torch.cuda.empty_cache()
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m cuda_llm_ops.survey", description=__doc__)
+    parser.add_argument("--products", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plans", type=int, default=12, help="of each product, by the model, besides the chosen one")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further product begins")
+    parser.add_argument("--output", type=Path, help="a file for one line of JSON a product")
+    given = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        parser.error("the survey times kernels on a GPU; there is none")
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    found = survey(sample(given.products, given.seed), given.plans, given.seconds)
+    if given.output:
+        given.output.write_text("".join(json.dumps(asdict(one)) + "\n" for one in found))
+    print(summary(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""The survey of products that nobody tuned: what it draws, and what it makes of times."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="cuda_llm_ops needs torch")
+
+from cuda_llm_ops import survey
+
+
+def timed(m: int, library: float, chosen: float, best: float) -> survey.Timed:
+    return survey.Timed(m, 4096, 4096, "torch.float16", library, chosen, best, "a plan" if best < chosen else "")
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_has_no_product_twice() -> None:
+    drawn = survey.sample(300, 1)
+    assert drawn == survey.sample(300, 1) != survey.sample(300, 2)
+    assert len(set(drawn)) == 300
+    assert all((n, k) in survey.LAYERS and 1 <= m <= survey.MOST_ROWS for m, n, k in drawn)
+    assert all(m * n * k <= survey.MOST_MULTIPLICATIONS for m, n, k in drawn)
+    assert sum(m <= 16 for m, _, _ in drawn) > 50 < sum(m > 512 for m, _, _ in drawn), "log-uniform"
+
+
+def test_a_summary_tells_the_mean_the_tenth_and_the_lowest() -> None:
+    text = survey.summary([timed(m, 2e-5, 1e-5, 1e-5) for m in range(1, 10)] + [timed(200, 1e-5, 2e-5, 1e-5)])
+    assert "10 products: geometric mean 1.741 of torch.mm's speed, a tenth below 2.000; 7.2% behind the best" in text
+    assert "129 to 384 rows: 0.500, lowest 0.500, 1 products" in text
+    assert "385 to 1024" not in text
+    assert text.splitlines()[-5] == "200 x 4096 x 4096: 0.500, 20.0 us; 10.0 by a plan"
+
+
+def test_it_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        survey.main([])
+    assert "there is none" in capsys.readouterr().err
