@@ -680,7 +680,7 @@ struct Consumer {
         store_shared(mine + (d / 2 + h) * 512, state.maximum[h]);
         store_shared(mine + (d / 2 + 2 + h) * 512, state.sum[h]);
       }
-      ptx::bar_sync(combine_full_barrier, 256);
+      ptx::bar_arrive(combine_full_barrier, 256);
       ptx::bar_sync(combine_empty_barrier, 256);
     } else {
       ptx::bar_sync(combine_full_barrier, 256);
@@ -694,7 +694,7 @@ struct Consumer {
       for (int e = 0; e < d / 2; ++e) {
         o[e] = o[e] * own[e % 4 / 2] + load_shared(mine + e * 512) * other[e % 4 / 2];
       }
-      ptx::bar_sync(combine_empty_barrier, 256);
+      ptx::bar_arrive(combine_empty_barrier, 256);
       store(tile, first_row);
     }
   }
