@@ -39,6 +39,7 @@ COMMANDS = {
     "trace-attention": "perfsuite trace attention:32x16x4096x128 --candidate sdpa:flash --candidate sdpa:math "
     "--candidate cuda_llm_ops:flash_attention --output attention.json",
     "trace-layer": "perfsuite trace docs.examples.layer:layer",
+    "survey-gemm": "python -m cuda_llm_ops.survey --products 400 --seconds 45 --plans 4",
     "diagnose-script": "perfsuite diagnose docs/examples/train.py",
     "diagnose-attention": "perfsuite diagnose attention:16x16x2048x129 --candidate sdpa",
 }
@@ -51,7 +52,8 @@ def main(folder: Path, names: list[str]) -> int:
     failed = 0
     for name in names or list(COMMANDS):
         command = COMMANDS[name]
-        words = command.replace("perfsuite", f"{sys.executable} -m perfsuite", 1)
+        program, rest = command.split(" ", 1)
+        words = f"{sys.executable} {'' if program == 'python' else '-m perfsuite '}{rest}"
         done = subprocess.run(words, shell=True, stdout=subprocess.PIPE, text=True, check=False)
         print(f"{name}: exit code {done.returncode}", file=sys.stderr)
         if done.returncode == 2:

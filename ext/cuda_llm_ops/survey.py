@@ -15,14 +15,16 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from . import _C, gemm
-from .tune import CACHE_BYTES, FEW_ROWS, captured, times
+from . import _C
+from .plan_table import Product
+from .tune import in_turn, inputs
 
 # n x k: the projections of attention and of the feed-forward part, whole or of an eighth of the model, and the heads.
 _SIZES = """
@@ -37,6 +39,7 @@ LAYERS = tuple((int(n), int(k)) for n, k in (size.split("x") for size in _SIZES.
 MOST_ROWS = 8192
 MOST_MULTIPLICATIONS = 1.5e12  # of a product: 5 ms of an H200
 ROUNDS = 5
+MOST_PRODUCTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -72,22 +75,9 @@ def sample(count: int, seed: int) -> list[tuple[int, int, int]]:
 
 def timed(m: int, n: int, k: int, dtype: torch.dtype, plans: int) -> Timed:
     """One product's times, `plans` of its plans besides the one chosen."""
-
-    def random_matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, device="cuda", dtype=dtype)
-
-    bytes_a_call = 2 * (m * k + n * k + m * n)
-    turns = max(2, -(-(10 if m <= FEW_ROWS else 3) * CACHE_BYTES // bytes_a_call))
-    sets = [(random_matrix(m, k), random_matrix(n, k).T) for _ in range(turns)]
+    sets = inputs(Product(m, n, k, a_mn_major=False, b_mn_major=False), dtype)
     names = ["", *_C.gemm_plans(m, n, k, False, False, str(dtype).removeprefix("torch."))[:plans]]
-    graphs = [captured(lambda index: torch.mm(*sets[index]), len(sets))]
-    try:
-        for name in names:
-            _C.force_gemm_plan(name)
-            graphs.append(captured(lambda index: gemm(*sets[index]), len(sets)))
-    finally:
-        _C.force_gemm_plan("")
-    library, *medians = (seconds / len(sets) for seconds in times(graphs, ROUNDS))
+    library, *medians = in_turn(sets, names, ROUNDS)
     best = min(range(len(medians)), key=medians.__getitem__)
     return Timed(m, n, k, str(dtype), library, medians[0], medians[best], names[best])
 
@@ -115,24 +105,33 @@ def summary(all_timed: Sequence[Timed]) -> str:
     return "\n".join(lines)
 
 
-def survey(products: Iterable[tuple[int, int, int]], plans: int, seconds: float) -> list[Timed]:
-    """Times of as many products as the seconds allow."""
+def survey(products: Iterable[tuple[int, int, int]], plans: int, seconds: float) -> Iterator[Timed]:
+    """The times of each product in turn, of as many as the seconds allow, the first in any case."""
     end = time.monotonic() + seconds
-    found = []
     for index, (m, n, k) in enumerate(products):
-        if time.monotonic() > end:
-            break
-        found.append(timed(m, n, k, (torch.float16, torch.bfloat16)[index % 2], plans))
+        if index and time.monotonic() > end:
+            return
+        yield timed(m, n, k, (torch.float16, torch.bfloat16)[index % 2], plans)
         torch.cuda.empty_cache()
-    return found
+
+
+def count(text: str) -> int:
+    """A whole number from 1 to 10,000.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not (text.isdecimal() and 1 <= int(text) <= MOST_PRODUCTS):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to {MOST_PRODUCTS}")
+    return int(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m cuda_llm_ops.survey", description=__doc__)
-    parser.add_argument("--products", type=int, default=200)
+    parser.add_argument("--products", type=count, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--plans", type=int, default=12, help="of each product, by the model, besides the chosen one")
+    parser.add_argument("--plans", type=count, default=12, help="of each product, by the model, besides the chosen one")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further product begins")
     parser.add_argument("--output", type=Path, help="a file for one line of JSON a product")
     given = parser.parse_args(arguments)
@@ -140,9 +139,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("the survey times kernels on a GPU; there is none")
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    found = survey(sample(given.products, given.seed), given.plans, given.seconds)
-    if given.output:
-        given.output.write_text("".join(json.dumps(asdict(one)) + "\n" for one in found))
+    found = []
+    with given.output.open("w") if given.output else nullcontext() as lines:
+        for one in survey(sample(given.products, given.seed), given.plans, given.seconds):
+            found.append(one)
+            if lines:
+                lines.write(json.dumps(asdict(one)) + "\n")
+                lines.flush()
+            print(f"{len(found)} of {given.products}: {one.m} x {one.n} x {one.k}: {one.speed:.3f}", file=sys.stderr)
     print(summary(found))
     return 0
 

@@ -44,11 +44,11 @@ def product(text: str) -> Product:
     return Product(m, n, k, a_mn_major=layout[0] == "t", b_mn_major=layout[1] == "n")
 
 
-def inputs(of: Product) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Operands to rotate through, more than three L2 caches of them, ten for few rows, normal float16."""
+def inputs(of: Product, dtype: torch.dtype = torch.float16) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Operands to rotate through, more than three L2 caches of them, ten for few rows: normal, of a 2-byte type."""
 
     def random(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, device="cuda", dtype=torch.float16)
+        return torch.randn(rows, columns, device="cuda", dtype=dtype)
 
     bytes_a_call = 2 * (of.m * of.k + of.n * of.k + of.m * of.n)
     return [
@@ -90,6 +90,18 @@ def times(graphs: Sequence[torch.cuda.CUDAGraph], rounds: int) -> list[float]:
     ]
 
 
+def in_turn(sets: Sequence[tuple[torch.Tensor, torch.Tensor]], plans: Sequence[str], rounds: int) -> list[float]:
+    """Seconds of a product by torch.mm, then by `gemm` with each of the plans; "" is the plan that it chooses."""
+    graphs = [captured(lambda index: torch.mm(*sets[index]), len(sets))]
+    try:
+        for plan in plans:
+            _C.force_gemm_plan(plan)
+            graphs.append(captured(lambda index: gemm(*sets[index]), len(sets)))
+    finally:
+        _C.force_gemm_plan("")
+    return [seconds / len(sets) for seconds in times(graphs, rounds)]
+
+
 def candidates(of: Product, present: Plan | None) -> list[str]:
     """The names of the plans to measure."""
     names = _C.gemm_plans(of.m, of.n, of.k, of.a_mn_major, of.b_mn_major, "float16")
@@ -105,15 +117,7 @@ def fastest(of: Product, present: Plan | None) -> tuple[Plan, float, float]:
     names = candidates(of, present)
     if not names:
         raise ValueError(f"{of} has no plan: its lines must begin at multiples of 16 bytes")
-    sets = inputs(of)
-    graphs = [captured(lambda index: torch.mm(*sets[index]), len(sets))]
-    try:
-        for name in names:
-            _C.force_gemm_plan(name)
-            graphs.append(captured(lambda index: gemm(*sets[index]), len(sets)))
-    finally:
-        _C.force_gemm_plan("")
-    rival, *medians = (seconds / len(sets) for seconds in times(graphs, ROUNDS))
+    rival, *medians = in_turn(inputs(of), names, ROUNDS)
     limit = min(medians) * (1 + MODEL_TRUST)
     equal = [(Plan.named(name), seconds) for name, seconds in zip(names, medians, strict=True) if seconds <= limit]
     plan, seconds = min(equal, key=lambda pair: (pair[0].blocks, pair[1]))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-pytest.importorskip("torch", reason="cuda_llm_ops needs torch")
+torch = pytest.importorskip("torch", reason="cuda_llm_ops needs torch")
 
-from cuda_llm_ops import survey
+from cuda_llm_ops import survey  # noqa: E402
 
 
 def timed(m: int, library: float, chosen: float, best: float) -> survey.Timed:
@@ -28,6 +32,46 @@ def test_a_summary_tells_the_mean_the_tenth_and_the_lowest() -> None:
     assert "129 to 384 rows: 0.500, lowest 0.500, 1 products" in text
     assert "385 to 1024" not in text
     assert text.splitlines()[-5] == "200 x 4096 x 4096: 0.500, 20.0 us; 10.0 by a plan"
+
+
+@pytest.mark.parametrize("argument", ["--products=0", "--products=-3", "--plans=many"])
+def test_a_number_that_is_none_is_named(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        survey.main([argument])
+    assert "must be a whole number from 1 to 10000" in capsys.readouterr().err
+
+
+@pytest.fixture
+def reductions() -> Iterator[None]:
+    """Puts back what the command sets."""
+    matmul = torch.backends.cuda.matmul
+    names = [f"allow_{name}_reduced_precision_reduction" for name in ("fp16", "bf16")]
+    before = [getattr(matmul, name) for name in names]
+    yield
+    for name, value in zip(names, before, strict=True):
+        setattr(matmul, name, value)
+
+
+@pytest.mark.usefixtures("reductions")
+def test_each_product_is_written_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a run that is ended loses none; the two types come in turn."""
+    types: list[torch.dtype] = []
+
+    def made_up(m: int, n: int, k: int, dtype: torch.dtype, plans: int) -> survey.Timed:
+        if len(types) == 2:
+            raise KeyboardInterrupt
+        types.append(dtype)
+        return survey.Timed(m, n, k, str(dtype), 2e-5, 1e-5, 1e-5, "")
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
+    monkeypatch.setattr(survey, "timed", made_up)
+    output = tmp_path / "survey.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        survey.main(["--products", "3", "--output", str(output)])
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [(row["m"], row["n"], row["k"]) for row in rows] == survey.sample(3, 0)[:2]
+    assert types == [torch.float16, torch.bfloat16]
 
 
 def test_it_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

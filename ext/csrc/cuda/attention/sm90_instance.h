@@ -73,7 +73,7 @@ struct Parameters {
   int32_t seq_q, seq_kv, head_dim;
   int32_t heads, group;                  // query heads; query heads of one kv head
   int32_t m_tiles, batch_heads;          // query tiles of a head; heads of all the batch
-  Division by_heads, by_visits;          // packed: visits are the grid's to a head, m_tiles or as many pairs
+  Division by_heads, by_visits;          // packed, joined: visits are the grid's to a head, m_tiles, pairs or chunks
   int32_t section;                       // heads of a section of Schedule::snake
   int32_t pair_rounds, tail_head;        // of Schedule::pairs: rounds of the grid before the tail, and its first head
   Division by_tail;                      // by the number of its heads

@@ -26,9 +26,8 @@ struct KernelArguments {
   const void* prefetch_p = nullptr;
   const void* prefetch_q = nullptr;
   uint32_t prefetch_p_bytes = 0, prefetch_q_bytes = 0;
-  // Of the operand that is read once (`ahead_q`: Q, else P) `ahead_blocks` k blocks of a
-  // block's (first) tile are fetched into L2 before the grid may start. Its memory, the bytes from line to line and of a
-  // line, the lines.
+  // Of the operand that is read once (`ahead_q`: Q, else P) `ahead_blocks` k blocks of a block's (first) tile are fetched
+  // into L2 before the grid may start. Its memory, the bytes from line to line and of a line, the lines.
   const void* ahead = nullptr;
   int64_t ahead_stride = 0, ahead_line_bytes = 0;
   int ahead_lines = 0, ahead_blocks = 0, ahead_q = 0;
