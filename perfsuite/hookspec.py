@@ -62,7 +62,7 @@ def pytest_perfsuite_resource(
     config: pytest.Config, resource: str, problem: Problem, candidate: Callable[..., Any], settings: Settings
 ) -> float | None:
     """What a call takes of the device: "peak_bytes", "launches" (a count), "synchronises" (0 or 1), "seconds",
-    "attainable_flops" (of the card, a second).
+    "attainable_flops" and "attainable_flops_reading" (of the card, a second, by the bandwidth of a copy or of a read).
 
     The first answer that is not None counts.
     """

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PEAK_BYTES, LAUNCHES, SYNCHRONISES = "peak_bytes", "launches", "synchronises"
 SECONDS, ATTAINABLE = "seconds", "attainable_flops"
+ATTAINABLE_WITH = {"copy": ATTAINABLE, "read": "attainable_flops_reading"}
 Measure = Callable[[str, "Problem"], float]
 """Resource and problem -> its value for the candidate under test."""
 SideBySide = Callable[["Problem", "Problem"], "tuple[float, float]"]
@@ -82,12 +83,13 @@ def _memory(limit: MemoryTarget, problem: Problem, measure: Measure) -> Iterator
 def _roofline(limit: RooflineTarget, problem: Problem, measure: Measure, timed: float | None) -> Limit:
     if problem.flops is None or problem.bytes is None:
         raise ValueError(f"roofline_target needs the FLOPs and bytes of a call, which {problem.name} does not say")
-    attainable = measure(ATTAINABLE, problem)
+    attainable = measure(ATTAINABLE_WITH[limit.bandwidth], problem)
     seconds = measure(SECONDS, problem) if timed is None else timed
     share = problem.flops / seconds / attainable
     sentence = (
         f"{share:.1%} of the attainable {attainable / 1e12:.4g} TFLOPS at {problem.flops / problem.bytes:.4g} FLOPs a "
-        f"byte, at least {limit.at_least:.1%} asked: {seconds * 1e6:.4g} us"
+        f"byte{' read' if limit.bandwidth == 'read' else ''}, at least {limit.at_least:.1%} asked: "
+        f"{seconds * 1e6:.4g} us"
     )
     measured = {SECONDS: seconds, ATTAINABLE: attainable, "share": share}
     return _limit("roofline", share >= limit.at_least, Reason.TOO_SLOW, sentence, measured)

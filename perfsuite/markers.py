@@ -55,9 +55,10 @@ class NoSync(NamedTuple):
 
 
 class RooflineTarget(NamedTuple):
-    """The least share of what the roofline lets a call attain."""
+    """The least share of what the roofline lets a call attain; which measured bandwidth is its slope."""
 
     at_least: float
+    bandwidth: str = "copy"
 
 
 class Alignment(NamedTuple):
@@ -77,6 +78,10 @@ class Regression(NamedTuple):
 
 GROWTH = {"linear": 1.1, "quadratic": 2.1}
 """Kind of growth -> largest power of the sequence length; the tenth is for the allocator's rounding."""
+
+
+BANDWIDTHS = ("copy", "read")
+"""What the slope of a roofline can be measured with: memory that is read and written in turn, or only read."""
 
 
 def gpu(*, min_capability: tuple[int, int] | None = None, min_memory: float | None = None) -> Need:
@@ -129,11 +134,13 @@ def no_sync() -> NoSync:
     return NoSync()
 
 
-def roofline_target(*, at_least: float) -> RooflineTarget:
-    """A call must reach at least that share of the attainable FLOPs a second, under this card's measured ceilings."""
+def roofline_target(*, at_least: float, bandwidth: str = "copy") -> RooflineTarget:
+    """A call must reach that share of the attainable FLOPs a second, by the bandwidth of a "copy" or a "read" here."""
     if not _is_positive(at_least) or at_least > 1.0:
         raise MarkerError(f"at_least is {at_least!r}; it must be a share over 0 and at most 1 (0.6: 60 % of the roof)")
-    return RooflineTarget(float(at_least))
+    if bandwidth not in BANDWIDTHS:
+        raise MarkerError(f"bandwidth is {bandwidth!r}; allowed are {' and '.join(map(repr, BANDWIDTHS))}")
+    return RooflineTarget(float(at_least), bandwidth)
 
 
 def alignment(*, dim: int, max_drop: float = 0.20) -> Alignment:

@@ -205,6 +205,7 @@ def pytest_perfsuite_resource(
         "synchronises": resources.synchronises,
         "seconds": resources.seconds,
         "attainable_flops": resources.attainable_flops,
+        "attainable_flops_reading": resources.attainable_flops_reading,
     }
     return float(measure[resource](problem, candidate, seed=settings.seed))
 

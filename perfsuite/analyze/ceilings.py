@@ -1,4 +1,4 @@
-"""What a card reaches in practice: bytes a second of a large copy, FLOPs a second of a large product of its library."""
+"""What a card reaches in practice: bytes a second of a large copy and of a large sum, FLOPs a second of a product."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from functools import cache
 from typing import Any
 
 COPY_BYTES = 2**30
+READ_BYTES = 2**32
 PRODUCT_SIZE = 8192
 REPEATS = 10
 FEWER_BYTES = 8
-"""The copy takes at most one part in so many of the card's memory, twice."""
+"""Copy and sum take at most one part in so many of the card's memory, the copy twice."""
 
 
 @cache
@@ -23,6 +24,20 @@ def copy_bytes_a_second(device: int) -> float:
         source = torch.empty(size, dtype=torch.uint8, device="cuda").fill_(1)
         target = torch.empty_like(source)
         return 2.0 * size / _best_seconds(lambda: target.copy_(source))
+
+
+@cache
+def read_bytes_a_second(device: int) -> float:
+    """Bytes read a second by torch.sum over float32 in device memory: the best of REPEATS, each of about 4 GiB.
+
+    Memory that is only read is up to a few per cent faster than memory that is read and written in turn.
+    """
+    import torch
+
+    size = min(READ_BYTES, torch.cuda.get_device_properties(device).total_memory // FEWER_BYTES)
+    with torch.cuda.device(device):
+        values = torch.randn(size // 4, device="cuda")
+        return values.numel() * 4.0 / _best_seconds(values.sum)
 
 
 @cache

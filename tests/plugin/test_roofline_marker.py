@@ -53,6 +53,17 @@ def test_each_is_a_case(suite: Suite) -> None:
     assert trapped["drop"] == pytest.approx(1.5)
 
 
+def test_the_slope_is_that_of_a_copy_or_of_a_read(suite: Suite) -> None:
+    suite.write(
+        KERNELS.replace("at_least=0.6", 'at_least=0.6, bandwidth="read"').replace("=65", "=65, max_drop=2.0")
+        + "even.attainable_flops_reading = lambda problem: 1.4e15\n"
+        + "trapped.attainable_flops_reading = lambda problem: 0.8e15\n"
+    )
+    outcome = suite.run("--gpu")
+    assert outcome.junit == {"test_it[even]": "failed", "test_it[trapped]": "passed"}
+    outcome.has("50.0% of the attainable 1400 TFLOPS at 512 FLOPs a byte read, at least 60.0% asked")
+
+
 def test_their_numbers_can_be_overridden(suite: Suite) -> None:
     suite.write(KERNELS)
     (suite.path / "perf_targets.toml").write_text(
@@ -66,6 +77,7 @@ def test_their_numbers_can_be_overridden(suite: Suite) -> None:
     [
         ("roofline_target", "@pytest.mark.roofline_target needs at_least"),
         ("roofline_target(at_least=60)", "at_least is 60; it must be a share over 0 and at most 1"),
+        ("roofline_target(at_least=1, bandwidth='l2')", "bandwidth is 'l2'; allowed are 'copy' and 'read'"),
         ("alignment(max_drop=0.1)", "@pytest.mark.alignment needs dim"),
         ("alignment(dim=0)", "dim is 0; it must be a whole number of elements, at least 1"),
         ("alignment(dim=129, max_drop=-1)", "max_drop is -1; it must be a number over 0"),
@@ -103,6 +115,8 @@ def test_on_a_card(gpu: object) -> None:
     attainable = resources.attainable_flops(problem, torch.mm)
     assert problem.flops is not None
     assert 0.7 < problem.flops / seconds / attainable < 1.3
+    few = Gemm(1, 8192, 8192)
+    assert 0.8 < resources.attainable_flops_reading(few, torch.mm) / resources.attainable_flops(few, torch.mm) < 1.3
 
     # PyTorch's own trap: head_dim 129 against 128.
     wide = Attention(16, 16, 2048, 128)
