@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from perfsuite.clock.base import Clock
-from perfsuite.comparison import Comparison
 from perfsuite.failures import Stop, failures, guarded, name_of
 from perfsuite.oracle.effort import Examined, timed_calls_judged
 from perfsuite.oracle.library_use import shared_kernels, shared_operators
 from perfsuite.oracle.surroundings import Surroundings, replaced
-from perfsuite.problems.base import Problem
+from perfsuite.problems.base import Inputs, Problem
 from perfsuite.settings import Settings
 from perfsuite.verdict.outcome import Reason, Verdict
 
@@ -98,21 +97,6 @@ class CaseChecks:
                 Verdict.WRONG, Reason.TAMPERED, f"the candidate changed what both sides share: {', '.join(changes)}"
             )
 
-    def told(self, compared: Comparison) -> Comparison:
-        """The comparison, with a word where the candidate is the rival under another name."""
-        if callable(self.against) or compared.speed is None or compared.clock == "fake":
-            return compared
-        try:
-            with self.a_check():
-                sides = self.candidate, self.rival(self.against), self.inputs()
-                names = shared_operators(*sides)
-                if not names and compared.clock == "graph":
-                    names = shared_kernels(*sides)
-        except Exception:  # a call that bears no listener, or no memory for one more: the verdict stands without a note
-            return compared
-        note = f"the candidate runs what {self.rival_name} runs: {', '.join(names)}"
-        return replace(compared, warnings=(*compared.warnings, note)) if names else compared
-
     def examined_before(self) -> bool:
         """Whether this process has found the candidate right at this problem, against whatever rival it was timed.
 
@@ -161,6 +145,7 @@ class CaseChecks:
         from perfsuite.oracle import check
 
         allowed: tuple[float | None, float | None] = (None, None)
+        inputs: Inputs | None = None
         for call in clock.timed_calls(timed_calls_judged(self.problem)):
             if call.inputs_changed:
                 said = "the candidate wrote into its inputs while it was timed"
@@ -178,8 +163,24 @@ class CaseChecks:
                 if judgement.ok
                 else replace(judgement, sentence=f"in a timed call, on new inputs: {judgement.sentence}")
             )
-            allowed = (judgement.limit, judgement.rival_error)
+            allowed, inputs = (judgement.limit, judgement.rival_error), call.inputs
         self._look_at_more(clock, *allowed)
+        self._look_for_the_rival(clock, inputs)
+
+    def _look_for_the_rival(self, clock: Clock, inputs: Inputs | None) -> None:
+        """Say so where the candidate is the rival under another name, or where that could not be seen."""
+        if callable(self.against) or clock.kind == "fake" or "speed" not in self.facts:
+            return
+        try:
+            names = shared_operators(self.candidate, self.rival(self.against), inputs or self.inputs())
+            if not names and (launched := clock.kernels()) is not None:
+                names = shared_kernels(*launched)
+        except Exception as error:  # a call that bears no listener, no memory for one more, a driver that does not say
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            self.warnings.append(f"whether the candidate runs what {self.rival_name} runs was not seen ({said})")
+            return
+        if names:
+            self.warnings.append(f"the candidate runs what {self.rival_name} runs: {', '.join(names)}")
 
     def _look_at_more(self, clock: Clock, limit: float | None, rival_error: float | None) -> None:
         """Hold the results of many more timed calls against the library's: work may be left out in some calls only."""

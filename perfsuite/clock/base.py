@@ -87,6 +87,13 @@ class Clock(Protocol):
         """
         ...
 
+    def kernels(self) -> tuple[set[str], set[str]] | None:
+        """Names of the kernels in calls of candidate and rival that were timed; None where this clock does not know.
+
+        RuntimeError, OSError or AttributeError where the driver does not tell them.
+        """
+        ...
+
     def host_seconds(self) -> tuple[float | None, float | None]:
         """Host time that a call of the candidate, and of the rival, takes to return, without waiting for the device."""
         ...

@@ -100,6 +100,10 @@ class EventsClock(CudaClock):
         """See `Clock`."""
         return []
 
+    def kernels(self) -> tuple[set[str], set[str]] | None:
+        """See `Clock`. Not known: its calls are in no graph."""
+        return None
+
     def _release(self) -> None:
         self._outputs = {"candidate": {}, "rival": {}}
         self._kept = []

@@ -64,6 +64,10 @@ class FakeClock:
         """See `Clock`."""
         return []
 
+    def kernels(self) -> tuple[set[str], set[str]] | None:
+        """See `Clock`. Not known: its calls are in no graph."""
+        return None
+
     def host_seconds(self) -> tuple[float | None, float | None]:
         """See `Clock`."""
         return self._host_seconds

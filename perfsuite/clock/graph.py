@@ -80,6 +80,8 @@ class GraphClock(CudaClock):
         self._gap = 0.0
         self._tracks: list[list[Piece]] = []
         """What a sample replays: tracks take turns, the pieces of one follow each other."""
+        self._named: Piece | None = None
+        """One of them, drawn in secret, whose first graphs can be asked for their kernels."""
 
     def _prepare(self) -> None:
         import torch
@@ -101,8 +103,10 @@ class GraphClock(CudaClock):
         self._order.shuffle(captures)
         for piece in pieces:
             piece.place = secret.randrange(len(piece.indices))
+        self._named = secret.choice(pieces)
         for piece, side in captures:
-            graph, output = self._capture(side, piece.indices, piece.place, last=piece.last)
+            nodes = piece is self._named and not piece.graphs[side]
+            graph, output = self._capture(side, piece.indices, piece.place, last=piece.last, nodes=nodes)
             piece.graphs[side].append(graph)
             piece.outputs[side].append(output)
         self._overhead = self._event_cost + (len(self._tracks[0]) - 1) * self._gap
@@ -189,11 +193,16 @@ class GraphClock(CudaClock):
         self._event_cost = max(0.0, statistics.median(costs))
         self._gap = max(0.0, statistics.median(gaps))
 
-    def _capture(self, side: Side, indices: list[int], place: int, *, last: bool) -> tuple[Any, Any]:
-        """A graph of calls on the sets `indices`, and what the call at `place` returned, as memory that is not held."""
+    def _capture(
+        self, side: Side, indices: list[int], place: int, *, last: bool, nodes: bool = False
+    ) -> tuple[Any, Any]:
+        """A graph of calls on the sets `indices`, and what the call at `place` returned, as memory that is not held.
+
+        nodes: whether it can be asked for its nodes later.
+        """
         import torch
 
-        graph = torch.cuda.CUDAGraph()
+        graph = torch.cuda.CUDAGraph(keep_graph=nodes)
         self._stream.synchronize()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         failure: BaseException | None = None
@@ -287,12 +296,21 @@ class GraphClock(CudaClock):
             self._stream.synchronize()
         return found
 
+    def kernels(self) -> tuple[set[str], set[str]] | None:
+        """See `Clock`."""
+        from perfsuite.oracle.kernel_names import kernels_in
+
+        if self._named is None:
+            return None
+        mine, rivals = ({name for name in kernels_in(self._named.graphs[side][0]) if name} for side in SIDES)
+        return mine, rivals
+
     def _release(self) -> None:
         for piece in (piece for track in self._tracks for piece in track):
             for graphs in piece.graphs.values():
                 for graph in graphs:
                     graph.reset()
-        self._tracks = []
+        self._tracks, self._named = [], None
 
 
 class _Memory:

@@ -97,6 +97,10 @@ class HostClock:
         """See `Clock`."""
         return []
 
+    def kernels(self) -> tuple[set[str], set[str]] | None:
+        """See `Clock`. Not known: its calls are in no graph."""
+        return None
+
     def host_seconds(self) -> tuple[float | None, float | None]:
         """None for both: on the host, a call's time is the time that was compared."""
         return None, None

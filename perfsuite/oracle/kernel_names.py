@@ -56,17 +56,14 @@ def kernels(function: Callable[..., Any], inputs: Inputs) -> list[str]:
     there is no driver or one too old to ask.
     """
     graph = captured(function, inputs)
-    found = _names(graph.raw_cuda_graph())
+    found = kernels_in(graph)
     del graph  # the nodes go with it: it has to live until they were asked
     return found
 
 
-def kernel_names(function: Callable[..., Any], inputs: Inputs) -> set[str]:
-    """Names of the kernels of one call; see `kernels`."""
-    return {name for name in kernels(function, inputs) if name}
-
-
-def _names(graph: int) -> list[str]:
+def kernels_in(captured: Any) -> list[str]:
+    """The kernels in a torch.cuda.CUDAGraph that was made with keep_graph=True; see `kernels`."""
+    graph = captured.raw_cuda_graph()
     driver = ctypes.CDLL("libcuda.so.1")
     count = ctypes.c_size_t()
     _ask(driver.cuGraphGetNodes, ctypes.c_void_p(graph), None, ctypes.byref(count))

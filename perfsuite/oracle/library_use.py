@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perfsuite.oracle.kernel_names import kernel_names
 from perfsuite.problems.base import Inputs
 
 # Operators that move or name memory and compute nothing, by the name before the overload.
@@ -39,17 +38,13 @@ def shared_operators(candidate: Callable[..., Any], rival: Callable[..., Any], i
     return sorted((_operators(candidate, inputs) & _operators(rival, inputs)) - _PLUMBING)
 
 
-def shared_kernels(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
-    """Kernels on the GPU, by their full names, that the candidate shares with the rival on `inputs`; sorted.
+def shared_kernels(mine: set[str], rivals: set[str]) -> list[str]:
+    """Kernels on the GPU, by their full names, that the candidate shares with the rival; sorted.
 
-    Shared are those that both launch; where there are none, the candidate's from a library that the rival takes kernels
-    from too, each with the library's name behind it. Also where a library is called from C++. Raises RuntimeError where
-    a side cannot be captured into a graph.
+    mine, rivals: what either launches, also by way of a library that is called from C++. Shared are those that both
+    launch; where there are none, the candidate's from a library that the rival takes kernels from too, each with the
+    library's name behind it.
     """
-    return _shared(kernel_names(candidate, inputs), kernel_names(rival, inputs))
-
-
-def _shared(mine: set[str], rivals: set[str]) -> list[str]:
     both = sorted(name for name in mine & rivals if not name.startswith(_COMMON_KERNELS))
     if both:
         return both

@@ -38,8 +38,9 @@ class Card:
 class FakeGraph:
     card: Card
 
-    def __init__(self) -> None:
+    def __init__(self, keep_graph: bool = False) -> None:
         self.items: list[Any] = []
+        self.keeps_nodes = keep_graph
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         self.card.capturing = self

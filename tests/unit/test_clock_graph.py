@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from made_up_card import Card, card, takes
+from made_up_card import Card, FakeGraph, card, takes
 
 from perfsuite.clock import graph
 from perfsuite.clock.base import CaptureError, Sides
+from perfsuite.oracle import kernel_names
 from perfsuite.problems.base import Inputs
 
 __all__ = ["card"]
@@ -126,6 +127,22 @@ def test_further_looks_are_replays_of_which_some_are_over_poison(card: Card, mon
     # This card's replays compute nothing; poison stays from one look to the next, so a few clean ones come first.
     assert any(looks)
     assert not all(looks)
+
+
+def test_kernels_are_those_of_graphs_that_are_timed(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = clock_of(card, 20e-6, 30e-6)
+    clock.rounds(clock.rotation)
+    asked = []
+
+    def kernels_in(captured: FakeGraph) -> list[str]:
+        asked.append(captured)
+        return ["", *map(str, captured.items), *map(str, captured.items)]
+
+    monkeypatch.setattr(kernel_names, "kernels_in", kernels_in)
+    assert clock.kernels() == ({"2e-05"}, {"3e-05"})
+    assert all(one.keeps_nodes and one in card.replays for one in asked)
+    clock.close()
+    assert clock.kernels() is None
 
 
 def test_a_side_that_fails_in_its_capture_is_named(card: Card) -> None:
