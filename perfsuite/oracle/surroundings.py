@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,26 @@ def replaced() -> list[str]:
     """Functions that clocks, oracle and rivals rest on and that something has replaced, by their full names."""
     gone = []
     for name, value, homes in _relied_on():
-        if _FOUND_RIGHT.get(name, _FOUND_RIGHT) is value:
+        if (right := _FOUND_RIGHT.get(name)) and right.value is value and _code(right.function) is right.code:
             continue
-        if _comes_from(value, homes):
-            _FOUND_RIGHT[name] = value
+        function = _plain(value)
+        if _comes_from(function, homes):
+            _FOUND_RIGHT[name] = _Right(value, function, _code(function))
         else:
             gone.append(name)
     return gone
 
 
-# By its name, each of them as it was when it was last looked at: three looks a case at some six hundred functions.
-_FOUND_RIGHT: dict[str, Any] = {}
+class _Right(NamedTuple):
+    """What stood at a name when it was last looked at: it, the function under it, and what that function does."""
+
+    value: Any
+    function: Any
+    code: types.CodeType | None
+
+
+# By their names: three looks a case at some six hundred functions.
+_FOUND_RIGHT: dict[str, _Right] = {}
 
 
 def _settings() -> list[Setting]:
@@ -135,11 +144,9 @@ def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
 _OURS = tuple(
     f"perfsuite.{name}" for name in ("oracle.", "clock.", "verdict.", "problems.", "case", "comparison", "failures")
 )
-# Name -> the module of that name, and (full name, holder, name there) of the functions that it had at first sight. What
-# is added later, as torch.compile does to modules that it traces through, replaces none.
-
-
-_PLACES: dict[str, tuple[types.ModuleType, list[tuple[str, Any, str]]]] = {}
+# Name -> the module of that name, and (full name, names of module or class, name there) of the functions that it had
+# at first sight. What is added later, as torch.compile does to modules that it traces through, replaces none.
+_PLACES: dict[str, tuple[types.ModuleType, list[tuple[str, Mapping[str, Any], str]]]] = {}
 
 
 def _functions(name: str, module: types.ModuleType) -> Iterator[tuple[str, Any]]:
@@ -149,13 +156,13 @@ def _functions(name: str, module: types.ModuleType) -> Iterator[tuple[str, Any]]
     """
     known, places = _PLACES.get(name, (None, []))
     if known is not module:
-        places = [(f"{name}.{key}", module, key) for key, value in vars(module).items() if _is_function(value)]
+        places = [(f"{name}.{key}", vars(module), key) for key, value in vars(module).items() if _is_function(value)]
         for cls in [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]:
             names = [key for key, value in vars(cls).items() if _is_function(value) and not key.startswith("__")]
-            places += [(f"{name}.{cls.__name__}.{key}", cls, key) for key in names]
+            places += [(f"{name}.{cls.__name__}.{key}", vars(cls), key) for key in names]
         _PLACES[name] = module, places
-    for label, holder, key in places:
-        yield label, _plain(vars(holder).get(key))
+    for label, there, key in places:
+        yield label, there.get(key)
 
 
 def _plain(value: Any) -> Any:
@@ -163,6 +170,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, property):
         return value.fget
     return value.__func__ if isinstance(value, classmethod | staticmethod) else value
+
+
+def _code(function: Any) -> types.CodeType | None:
+    """What a function written in Python does; it can be exchanged without exchanging the function."""
+    return getattr(function, "__code__", None)
 
 
 def _is_function(value: Any) -> bool:
@@ -175,7 +187,7 @@ _PACKAGE = Path(__file__).parent
 
 def _comes_from(value: Any, homes: tuple[str, ...]) -> bool:
     """Whether a function is built in, or written in one of the folders; a replacement from Python is neither."""
-    code = getattr(value, "__code__", None)
+    code = _code(value)
     if code is None:
         return isinstance(value, _BUILT_IN)
     return str(code.co_filename).startswith(homes) if homes else False

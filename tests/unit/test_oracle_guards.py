@@ -96,6 +96,15 @@ def test_replaced_functions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(replaced()) == {"time.perf_counter", "torch.mm", "perfsuite.oracle.check.measure"}
 
 
+def test_a_function_whose_code_was_exchanged_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replaced() == []
+    judge = sys.modules["perfsuite.oracle.check"].judge
+    monkeypatch.setattr(judge, "__code__", (lambda found, allowed, dtype, rows=None: None).__code__)
+    assert replaced() == ["perfsuite.oracle.check.judge"]
+    monkeypatch.undo()
+    assert replaced() == []
+
+
 def test_results_are_apart_by_their_difference() -> None:
     one = torch.randn(64, 64)
     assert apart(one, one) == 0.0
