@@ -21,6 +21,29 @@ FAR = 0.5
 """What is called apart where elements are few: another result altogether."""
 
 
+def norms_apart(mine: Any, rivals: Any) -> torch.Tensor | None:
+    """The norms of the difference of two results and of the second, side by side and still on their device.
+
+    Nothing is waited for. None where either is not one plain result, or where they cannot be compared.
+    """
+    from torch import Tensor
+
+    if not (isinstance(mine, Tensor) and isinstance(rivals, Tensor)):
+        return None  # of several results the limits are not known one by one
+    if not rivals.is_floating_point() or mine.shape != rivals.shape:
+        return None
+    one, other = _with_arithmetic(mine, rivals)
+    return _norms(one - other, other, _wide(other))
+
+
+def share_of(difference: float, size: float) -> float | None:
+    """How far apart two results with these norms are, relative to the second; infinite where that is finite and their
+    difference is not. None where the norms do not tell, and `apart` has to."""
+    if not math.isfinite(size):
+        return None
+    return _share_of(difference, size) if math.isfinite(difference) else math.inf
+
+
 def apart(mine: Any, rivals: Any) -> float:
     """How far two results are apart, relative to the second, in the Frobenius norm: the largest of all their tensors.
 
@@ -34,29 +57,42 @@ def apart(mine: Any, rivals: Any) -> float:
 def _share(one: torch.Tensor, other: torch.Tensor) -> float:
     import torch
 
-    if other.element_size() == 1:  # no arithmetic in 8 bits
-        one, other = one.float(), other.float()
+    one, other = _with_arithmetic(one, other)
     # In the results' own dtype: of numbers that are near each other the difference is exact there, and of others it is
     # off by a rounding. A finite norm says that every element is finite.
-    wide = torch.promote_types(other.dtype, torch.float32)
-    difference, size = _norms(one - other, other, wide)
+    difference, size = _norms(one - other, other, _wide(other)).tolist()
     if not (math.isfinite(difference) and math.isfinite(size)):
         alike = (one == other) | (one.isnan() & other.isnan())
         both = one.isfinite() & other.isfinite()
         if not bool((alike | both).all()):
             return math.inf
         mine, rivals = (torch.where(both, values.double(), 0.0) for values in (one, other))
-        difference, size = _norms(mine - rivals, rivals, torch.float64)
+        difference, size = _norms(mine - rivals, rivals, torch.float64).tolist()
+    return _share_of(difference, size)
+
+
+def _with_arithmetic(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same values in a dtype that has arithmetic: 8 bits have none."""
+    return (one.float(), other.float()) if other.element_size() == 1 else (one, other)
+
+
+def _share_of(difference: float, size: float) -> float:
+    import torch
+
     return difference / max(size, torch.finfo(torch.float32).tiny)
 
 
-def _norms(difference: torch.Tensor, values: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
-    """Both norms, summed in `dtype`, by one transfer."""
+def _norms(difference: torch.Tensor, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Both norms, summed in `dtype`."""
     import torch
 
-    norms = [torch.linalg.vector_norm(each, dtype=dtype) for each in (difference, values)]
-    one, other = torch.stack(norms).tolist()
-    return one, other
+    return torch.stack([torch.linalg.vector_norm(each, dtype=dtype) for each in (difference, values)])
+
+
+def _wide(values: torch.Tensor) -> torch.dtype:
+    import torch
+
+    return torch.promote_types(values.dtype, torch.float32)
 
 
 def furthest_allowed(limit: float, rival_error: float, elements: int) -> float:

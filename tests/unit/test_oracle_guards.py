@@ -6,13 +6,18 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from perfsuite.case_checks import CaseChecks
+from perfsuite.clock.fake import FakeClock
+from perfsuite.failures import Stop
 from perfsuite.oracle import WeakProblemError, examine, kernel_names
-from perfsuite.oracle.agreement import apart, furthest_allowed
+from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
 from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
 from perfsuite.oracle.freshen import CHUNK, Freshener, fingerprint, same_fingerprint
 from perfsuite.oracle.library_use import shared_kernels, shared_operators
@@ -22,6 +27,7 @@ from perfsuite.oracle.tensors import keep, same_bits
 from perfsuite.oracle.worth import neighbour
 from perfsuite.problems import Attention, Custom, Gemm
 from perfsuite.problems.base import Inputs
+from perfsuite.settings import Settings
 
 
 def drawn(problem: Gemm | Attention | Custom, count: int = 5) -> list[Inputs]:
@@ -126,6 +132,44 @@ def test_results_of_every_dtype_are_apart_by_their_difference(dtype: torch.dtype
     expected = ((one.double() - other.double()).norm() / other.double().norm()).item()
     assert apart(one, one) == 0.0
     assert apart(one, other) == pytest.approx(expected, rel=5e-3)
+    norms = norms_apart(one, other)
+    assert norms is not None
+    assert share_of(*norms.tolist()) == pytest.approx(expected, rel=5e-3)
+
+
+def test_norms_that_are_not_finite_tell_only_of_a_library_that_is() -> None:
+    one = torch.randn(64, 64)
+    planted = one.clone()
+    planted[3, 5] = math.inf
+    for mine, rivals, share in ((one, one, 0.0), (planted, one, math.inf), (planted, planted, None)):
+        norms = norms_apart(mine, rivals)
+        assert norms is not None
+        assert share_of(*norms.tolist()) == share
+    whole = torch.ones(3, dtype=torch.int32)
+    assert norms_apart(whole, whole) is None
+    assert norms_apart((one, one), (one, one)) is None
+    assert norms_apart(one, one[:3]) is None
+
+
+@pytest.mark.parametrize("infinite", [False, True], ids=["finite", "infinite"])
+@pytest.mark.parametrize("wrong_at", [None, 7])
+def test_one_timed_call_of_many_that_is_off_is_seen(wrong_at: int | None, infinite: bool) -> None:
+    """Also where the library's own results are not finite, so that norms do not tell."""
+    right = torch.randn(64, 64)
+    if infinite:
+        right[5, 5] = math.inf
+
+    class Clock(FakeClock):
+        def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
+            return [look(right * 1.1 if call == wrong_at else right.clone(), right) for call in range(count)]
+
+    checks = CaseChecks(Gemm(64, 64, 64, "float32"), torch.mm, None, Settings(device="cpu"))
+    clock = Clock(lambda setup, count: [])
+    if wrong_at is None:
+        checks._look_at_more(clock, 1e-6, 1e-6)
+    else:
+        with pytest.raises(Stop, match=r"1 of .* timed calls gave something else than the library gave: 0\.1 off"):
+            checks._look_at_more(clock, 1e-6, 1e-6)
 
 
 def test_finite_results_whose_difference_or_norm_is_too_large_for_their_dtype_are_compared() -> None:
