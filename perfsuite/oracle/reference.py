@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     import torch
 
 # Bytes of the largest temporary, and the FLOPs beyond which only some rows are computed: on a CPU about a second of two
-# cores' float64.
+# cores' float64. An attention's scores are written once and read three times, and are to stay in the L2 for that.
 BLOCK_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
+SCORE_BYTES = {"cuda": 1 << 25, "cpu": 1 << 25}
 MOST_FLOPS = {"cuda": DEAR_FLOPS, "cpu": 4e10}
 FEWEST_ROWS = 16
 
@@ -97,7 +98,7 @@ def _attention(
     queries = q.reshape(-1, group, count, problem.head_dim)
     keys, values = (t.reshape(-1, 1, problem.keys, problem.head_dim) for t in (k, v))
     out = torch.empty(queries.shape, dtype=torch.float64, device=device)
-    room = max(1, BLOCK_BYTES[device.type] // (8 * problem.keys * group))
+    room = max(1, SCORE_BYTES[device.type] // (8 * problem.keys * group))
     step = min(count, room)
     heads = max(1, room // step)
     for head in range(0, queries.shape[0], heads):
@@ -107,24 +108,28 @@ def _attention(
             block = slice(start, start + step)
             at = positions[block]
             # The masked tail of a block is never formed: half the work of a causal case.
-            seen = slice(0, problem.keys)
+            seen = common = slice(0, problem.keys)
             if problem.causal or problem.banded:
                 first, last = start, min(start + step, count) - 1
                 if rows is not None:
                     first, last = int(rows[block].min()), int(rows[block].max())
-                seen = slice(problem.span(first)[0], max(1, problem.span(last)[1]))
+                spans = problem.span(first), problem.span(last)
+                seen = slice(spans[0][0], max(1, spans[1][1]))
+                common = slice(spans[1][0], max(spans[1][0], spans[0][1]))  # what each of the queries sees
                 if seen.start >= seen.stop:  # no query of the block sees a key
                     out[some, :, block] = 0.0
                     continue
             # The scores are the largest thing in memory, and passes over them are what takes time: scaled queries, and
             # softmax by one kernel.
             logits = (queries[some, :, block].double() * problem.scaling) @ k64[:, :, seen].mT
-            if problem.causal or problem.banded:
-                visible = problem.visible(at, torch.arange(seen.start, seen.stop, device=device))
-                logits.masked_fill_(~visible, float("-inf"))
+            for begin, end in ((seen.start, min(common.start, seen.stop)), (max(common.stop, seen.start), seen.stop)):
+                if begin < end:
+                    hidden = ~problem.visible(at, torch.arange(begin, end, device=device))
+                    logits[..., begin - seen.start : end - seen.start].masked_fill_(hidden, float("-inf"))
             out[some, :, block] = logits.softmax(-1) @ v64[:, :, seen]
             if problem.banded:  # a query that sees no key gives zeros
-                out[some, :, block].masked_fill_(~visible.any(-1)[:, None], 0.0)
+                blind = ~problem.visible(at, torch.arange(seen.start, seen.stop, device=device)).any(-1)
+                out[some, :, block].masked_fill_(blind[:, None], 0.0)
     return out.reshape(q.shape)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .base import Inputs, Scalar
@@ -80,7 +81,7 @@ class Attention:
     def pairs(self) -> int:
         """(query, key) pairs that one head forms: all of them, or those that the mask lets through."""
         if self.banded:
-            return sum(max(0, end - first) for first, end in map(self.span, range(self.seq_q)))
+            return _banded_pairs(self)
         if not self.causal:
             return self.seq_q * self.keys
         corner = min(self.seq_q, self.keys)
@@ -196,3 +197,9 @@ class Attention:
         if self.banded:
             return masked_attention(self, backend, grouped=grouped)
         return sdpa(backend, grouped=grouped)
+
+
+@lru_cache(maxsize=256)
+def _banded_pairs(problem: Attention) -> int:
+    """Query by query: what takes milliseconds for long sequences, and is asked for several times a case."""
+    return sum(max(0, end - first) for first, end in map(problem.span, range(problem.seq_q)))
