@@ -45,8 +45,10 @@ LONG_CALL_SECONDS = 250e-6
 TRIAL_SECONDS = 1e-3
 COST_REPLAYS = 7
 GRAPH_LAUNCH_SECONDS = 75e-6
-MORE_SECONDS = 20e-3
+MORE_SECONDS = 10e-3
 """Device time for further looks at calls that were timed."""
+PLACES = 4
+"""Calls of a graph whose outputs can be looked at."""
 
 
 @dataclass
@@ -59,9 +61,9 @@ class Piece:
     """Whether it ends a sample."""
     graphs: dict[Side, list[Any]] = field(default_factory=lambda: {"candidate": [], "rival": []})
     outputs: dict[Side, list[Any]] = field(default_factory=lambda: {"candidate": [], "rival": []})
-    """What the call at `place` returned, a capture each, as memory that is not held."""
-    place: int = 0
-    """A call drawn in secret, to be checked."""
+    """What the calls at `places` returned, a list of results a capture, as memory that is not held."""
+    places: list[int] = field(default_factory=list)
+    """Calls drawn in secret, to be checked."""
 
 
 class GraphClock(CudaClock):
@@ -102,13 +104,13 @@ class GraphClock(CudaClock):
         captures = [(piece, side) for piece in pieces for side in SIDES] * each
         self._order.shuffle(captures)
         for piece in pieces:
-            piece.place = secret.randrange(len(piece.indices))
+            piece.places = secret.sample(range(len(piece.indices)), min(PLACES, len(piece.indices)))
         self._named = secret.choice(pieces)
         for piece, side in captures:
             nodes = piece is self._named and not piece.graphs[side]
-            graph, output = self._capture(side, piece.indices, piece.place, last=piece.last, nodes=nodes)
+            graph, outputs = self._capture(side, piece.indices, piece.places, last=piece.last, nodes=nodes)
             piece.graphs[side].append(graph)
-            piece.outputs[side].append(output)
+            piece.outputs[side].append(outputs)
         self._overhead = self._event_cost + (len(self._tracks[0]) - 1) * self._gap
 
     def _plan(self) -> list[list[Piece]]:
@@ -144,7 +146,7 @@ class GraphClock(CudaClock):
 
     def _trial(self, side: Side, indices: list[int]) -> float:
         """Seconds a call, from a few replays of a small graph."""
-        trial, _ = self._capture(side, indices, 0, last=False)
+        trial, _ = self._capture(side, indices, [], last=False)
         trial.replay()
         found: list[float] = []
         while sum(found) < TRIAL_SECONDS and len(found) < TRIAL_REPLAYS:
@@ -194,9 +196,9 @@ class GraphClock(CudaClock):
         self._gap = max(0.0, statistics.median(gaps))
 
     def _capture(
-        self, side: Side, indices: list[int], place: int, *, last: bool, nodes: bool = False
-    ) -> tuple[Any, Any]:
-        """A graph of calls on the sets `indices`, and what the call at `place` returned, as memory that is not held.
+        self, side: Side, indices: list[int], places: list[int], *, last: bool, nodes: bool = False
+    ) -> tuple[Any, list[Any]]:
+        """A graph of calls on the sets `indices`, and what the calls at `places` returned, as memory that is not held.
 
         nodes: whether it can be asked for its nodes later.
         """
@@ -221,7 +223,7 @@ class GraphClock(CudaClock):
         if failure is not None:
             free_default_generator(self._device)
             raise CaptureError(side, failure) from failure
-        return graph, map_tensors(outputs[place], unheld)
+        return graph, [map_tensors(outputs[place], unheld) for place in places]
 
     def _plant(self, side: Side) -> None:
         """Nothing; a calibration plants work of known length at the end of a sample."""
@@ -255,11 +257,12 @@ class GraphClock(CudaClock):
         with torch.cuda.stream(self._stream):
             self._freshener.freshen()
             for piece in secret.sample(pieces, min(count, len(pieces))):
-                inputs = self._sets[piece.indices[piece.place]]
+                at = secret.randrange(len(piece.places))
+                inputs = self._sets[piece.indices[piece.places[at]]]
                 found = {}
                 for side in piece.graphs:
                     capture = secret.randrange(len(piece.graphs[side]))
-                    output = piece.outputs[side][capture]
+                    output = piece.outputs[side][capture][at]
                     if not share_memory(output, inputs):
                         poison(output)
                     piece.graphs[side][capture].replay()
@@ -270,9 +273,10 @@ class GraphClock(CudaClock):
         return [replace(call, inputs_changed=changed) for call in calls]
 
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-        """See `Clock`. By a coin the output is poisoned before, or left as it was found when it was timed.
+        """See `Clock`. By a coin each output is poisoned before, or left as it was found when it was timed.
 
-        A side that works in some calls of many only, or only over poison, does not know which these are.
+        A side that works in some calls of many only, or only over poison, does not know which these are. A replay gives
+        the outputs of all places of its graph.
         """
         import torch
 
@@ -280,21 +284,24 @@ class GraphClock(CudaClock):
         pieces = [piece for track in self._tracks for piece in track]
         # The faster side's time; that the other takes longer is its own affair.
         affordable = MORE_SECONDS / max(2 * len(pieces[0].indices) * self._call_seconds, 1e-9)
+        replays = math.ceil(count / len(pieces[0].places))
         with torch.cuda.stream(self._stream):
-            for piece in secret.choices(pieces, k=max(2, min(count, int(affordable)))):
+            for piece in secret.choices(pieces, k=max(2, min(replays, int(affordable)))):
                 self._freshener.freshen()
-                poisoned, outputs = secret.random() < 0.5, []
+                poisoned = [secret.random() < 0.5 for _ in piece.places]
+                outputs: dict[Side, list[Any]] = {}
                 for side in piece.graphs:
                     capture = secret.randrange(len(piece.graphs[side]))
-                    output = piece.outputs[side][capture]
-                    if poisoned and not share_memory(output, self._sets[piece.indices[piece.place]]):
-                        poison(output)
+                    outputs[side] = piece.outputs[side][capture]
+                    for place, output, poison_it in zip(piece.places, outputs[side], poisoned, strict=True):
+                        if poison_it and not share_memory(output, self._sets[piece.indices[place]]):
+                            poison(output)
                     piece.graphs[side][capture].replay()
-                    # Both sides may write to the same place.
-                    outputs.append(keep(output) if side == "candidate" else output)
-                found.append(look(*outputs))
+                    if side == "candidate":  # both sides may write to the same places
+                        outputs[side] = [keep(output) for output in outputs[side]]
+                found += [look(*pair) for pair in zip(outputs["candidate"], outputs["rival"], strict=True)]
             self._stream.synchronize()
-        return found
+        return found[:count]
 
     def kernels(self) -> tuple[set[str], set[str]] | None:
         """See `Clock`."""

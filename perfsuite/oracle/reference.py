@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     import torch
 
 # Bytes of the largest temporary, and the FLOPs beyond which only some rows are computed: on a CPU about a second of two
-# cores' float64. An attention's scores are written once and read three times, and are to stay in the L2 for that.
+# cores' float64.
 BLOCK_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
-SCORE_BYTES = {"cuda": 1 << 25, "cpu": 1 << 25}
 MOST_FLOPS = {"cuda": DEAR_FLOPS, "cpu": 4e10}
 FEWEST_ROWS = 16
+MASKED_BLOCKS = 8
+"""Blocks that the queries of a masked attention are cut into at least: what lies behind the last query's keys is never
+formed, and that is half of a causal case less half a block."""
 
 
 class ReferenceUnavailableError(RuntimeError):
@@ -96,18 +98,19 @@ def _attention(
     count, group = q.shape[2], problem.heads // problem.key_heads
     # One "head" below is a key head with the queries of its whole group: (batch * kv_heads, group, rows, head_dim).
     queries = q.reshape(-1, group, count, problem.head_dim)
-    keys, values = (t.reshape(-1, 1, problem.keys, problem.head_dim) for t in (k, v))
+    keys, values = (t.reshape(-1, problem.keys, problem.head_dim) for t in (k, v))
     out = torch.empty(queries.shape, dtype=torch.float64, device=device)
-    room = max(1, SCORE_BYTES[device.type] // (8 * problem.keys * group))
+    room = max(1, BLOCK_BYTES[device.type] // (8 * problem.keys * group))
     step = min(count, room)
+    if problem.causal or problem.banded:
+        step = min(step, max(1, -(-count // MASKED_BLOCKS)))
     heads = max(1, room // step)
     for head in range(0, queries.shape[0], heads):
         some = slice(head, head + heads)
-        k64, v64 = keys[some].double(), values[some].double()
+        q64, k64, v64 = queries[some].double() * problem.scaling, keys[some].double().mT, values[some].double()
         for start in range(0, count, step):
             block = slice(start, start + step)
             at = positions[block]
-            # The masked tail of a block is never formed: half the work of a causal case.
             seen = common = slice(0, problem.keys)
             if problem.causal or problem.banded:
                 first, last = start, min(start + step, count) - 1
@@ -121,12 +124,13 @@ def _attention(
                     continue
             # The scores are the largest thing in memory, and passes over them are what takes time: scaled queries, and
             # softmax by one kernel.
-            logits = (queries[some, :, block].double() * problem.scaling) @ k64[:, :, seen].mT
+            scores = q64[:, :, block].flatten(1, 2) @ k64[..., seen]
+            logits = scores.unflatten(1, (group, -1))
             for begin, end in ((seen.start, min(common.start, seen.stop)), (max(common.stop, seen.start), seen.stop)):
                 if begin < end:
                     hidden = ~problem.visible(at, torch.arange(begin, end, device=device))
                     logits[..., begin - seen.start : end - seen.start].masked_fill_(hidden, float("-inf"))
-            out[some, :, block] = logits.softmax(-1) @ v64[:, :, seen]
+            out[some, :, block] = (scores.softmax(-1) @ v64[:, seen]).unflatten(1, (group, -1))
             if problem.banded:  # a query that sees no key gives zeros
                 blind = ~problem.visible(at, torch.arange(seen.start, seen.stop, device=device)).any(-1)
                 out[some, :, block].masked_fill_(blind[:, None], 0.0)
