@@ -56,7 +56,7 @@ def measure(
     if candidate.is_complex():
         candidate, right, library = (torch.view_as_real(t.resolve_conj()) for t in (candidate, right, library))
     if candidate.numel() == 0:
-        return _measures([0.0] * 9, [0, 0, 0], 0)
+        return Measures(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, worst_row=0, stray=0, poisoned=0, elements=0)
     width = candidate.shape[-1] if candidate.dim() else 1
     flat = [t.detach().reshape(-1, width) for t in (candidate, right, library)]
     step = max(1, BLOCK_ELEMENTS[candidate.device.type] // width)
@@ -89,55 +89,54 @@ def _compared(
     together = -(-ROW_ELEMENTS // width)
     squares = _groups(row_squares, together).sum(-1)
     peaks = _groups(row_peaks, together).amax(-1)
-    members = torch.full((len(squares[0]),), float(width * together), dtype=torch.float64, device=squares.device)
-    members[-1] -= width * (-rows % together)
+    members: float | torch.Tensor = float(width * together)
+    if missing := -rows % together:  # the last group is smaller
+        members = torch.full_like(squares[0], width * together)
+        members[-1] -= width * missing
 
+    # Kernels are what takes time here, not rows: candidate and library together wherever they are treated alike.
     whole = squares.sum(1)
-    scale = (whole[2] / candidate.numel()).sqrt()
+    norms = whole.sqrt()
+    scale = norms[2] / math.sqrt(candidate.numel())
     rms = (squares[2] / members).sqrt()
     rms = torch.where(rms > 0, rms, scale)  # a row that should be all zeros is judged at the scale of the whole
-    row, library_row = (_ratio(squares[side].sqrt(), rms * members.sqrt()) for side in (0, 1))
-    element, library_element = (_ratio(peaks[side], rms) for side in (0, 1))
+    row = _ratio(squares[:2].sqrt(), rms * members**0.5)
+    element = _ratio(peaks[:2], rms)
     row_floor = _ratio((eps * rms).clamp(min=quantum), rms)
     element_floor = _ratio((eps * peaks[2]).clamp(min=quantum), rms)
-    row_at, element_at = (row - row_floor).argmax(), (element - element_floor).argmax()
-    numbers = [
-        _ratio(whole[0].sqrt(), whole[2].sqrt()),
-        row[row_at],
-        element[element_at],
-        _ratio(whole[1].sqrt(), whole[2].sqrt()),
-        library_row.amax(),
-        library_element.amax(),
-        _ratio((eps * scale).clamp(min=quantum), scale),
-        row_floor[row_at],
-        element_floor[element_at],
-        (row_at * together).double(),
-        *counts,
-    ]
+    row_at, element_at = (row[0] - row_floor).argmax(), (element[0] - element_floor).argmax()
+    numbers = torch.stack(
+        [
+            *_ratio(norms[:2], norms[2]),
+            _ratio((eps * scale).clamp(min=quantum), scale),
+            *(values.take(row_at) for values in (row[0], row_floor)),
+            *(values.take(element_at) for values in (element[0], element_floor)),
+            row[1].amax(),
+            element[1].amax(),
+            row_at.double(),
+            whole.sum(),
+            peaks[2].amax(),
+            *counts,
+        ]
+    )
     # One transfer for all of them: each would wait for the device by itself.
-    values = torch.stack([*numbers, squares.sum(), peaks[2].amax()]).tolist()
-    *values, total, largest = values
+    ours, theirs, floor, *worst, library_row, library_element, at, total, largest, stray, poisoned = numbers.tolist()
     if not thorough and not (math.isfinite(total) and largest <= _largest(candidate.dtype)):
         return None
-    return _measures(values[:9], [int(value) for value in values[9:]], candidate.numel())
-
-
-def _measures(errors: list[float], counts: list[int], elements: int) -> Measures:
-    frobenius, row, element, library_frobenius, library_row, library_element, *floors = errors
     return Measures(
-        frobenius=frobenius,
-        row=row,
-        element=element,
-        library_frobenius=library_frobenius,
+        frobenius=ours,
+        row=worst[0],
+        element=worst[2],
+        library_frobenius=theirs,
         library_row=library_row,
         library_element=library_element,
-        frobenius_floor=floors[0],
-        row_floor=floors[1],
-        element_floor=floors[2],
-        worst_row=counts[0],
-        stray=counts[1],
-        poisoned=counts[2],
-        elements=elements,
+        frobenius_floor=floor,
+        row_floor=worst[1],
+        element_floor=worst[3],
+        worst_row=int(at) * together,
+        stray=int(stray),
+        poisoned=int(poisoned),
+        elements=candidate.numel(),
     )
 
 
@@ -215,7 +214,5 @@ def _groups(values: torch.Tensor, together: int) -> torch.Tensor:
 
 
 def _ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
-    """Their quotient; 0 where both are zero, infinite where only the divisor is."""
-    import torch
-
-    return torch.where(above > 0, above / below, torch.zeros_like(above))
+    """Their quotient, of numbers that are not negative; 0 where both are zero, infinite where only the divisor is."""
+    return (above / below).nan_to_num(nan=0.0, posinf=math.inf)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 BLOCK_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
 MOST_FLOPS = {"cuda": DEAR_FLOPS, "cpu": 4e10}
 FEWEST_ROWS = 16
-MASKED_BLOCKS = 8
-"""Blocks that the queries of a masked attention are cut into at least: what lies behind the last query's keys is never
-formed, and that is half of a causal case less half a block."""
+MASKED_BLOCKS, MASKED_ROWS = 16, 512
+"""Blocks that the queries of a masked attention are cut into, unless they would have fewer rows: what lies behind the
+last query's keys is never formed, and that is half of a causal case less half a block."""
 
 
 class ReferenceUnavailableError(RuntimeError):
@@ -103,7 +103,7 @@ def _attention(
     room = max(1, BLOCK_BYTES[device.type] // (8 * problem.keys * group))
     step = min(count, room)
     if problem.causal or problem.banded:
-        step = min(step, max(1, -(-count // MASKED_BLOCKS)))
+        step = min(step, max(MASKED_ROWS, -(-count // MASKED_BLOCKS)))
     heads = max(1, room // step)
     for head in range(0, queries.shape[0], heads):
         some = slice(head, head + heads)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -60,28 +60,43 @@ def handicaps() -> list[str]:
 
 def replaced() -> list[str]:
     """Functions that clocks, oracle and rivals rest on and that something has replaced, by their full names."""
-    gone = []
-    for name, value, homes in _relied_on():
-        if (right := _FOUND_RIGHT.get(name)) and right.value is value and _code(right.function) is right.code:
-            continue
-        function = _plain(value)
-        if _comes_from(function, homes):
-            _FOUND_RIGHT[name] = _Right(value, function, _code(function))
-        else:
-            gone.append(name)
+    gone = [name for name, value, homes in _of_others() if not _comes_from(_plain(value), homes)]
+    homes = tuple(str(Path(file).parent) for file in (_PACKAGE, os.__file__))
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_OURS):
+            gone += [
+                place.name for place in _places(name, module) if not (place.as_it_was() or place.comes_from(homes))
+            ]
     return gone
 
 
-class _Right(NamedTuple):
-    """What stood at a name when it was last looked at: it, the function under it, and what that function does."""
+class _Place:
+    """Where a function of ours stands, and what was found there when it was last found right.
 
-    value: Any
-    function: Any
-    code: types.CodeType | None
+    There are some six hundred, and three looks a case at each.
+    """
 
+    __slots__ = ("_code", "_function", "_key", "_there", "_value", "name")
 
-# By their names: three looks a case at some six hundred functions.
-_FOUND_RIGHT: dict[str, _Right] = {}
+    def __init__(self, name: str, there: Mapping[str, Any], key: str) -> None:
+        self.name, self._there, self._key = name, there, key
+        self._value: Any = None
+        self._function: Any = None
+        self._code: types.CodeType | None = None
+
+    def as_it_was(self) -> bool:
+        """Whether the same stands there, and does the same: code can be exchanged without exchanging the function."""
+        value = self._value
+        return value is not None and self._there.get(self._key) is value and self._function.__code__ is self._code
+
+    def comes_from(self, homes: tuple[str, ...]) -> bool:
+        """Whether what stands there now was written in one of the folders; it is then what should."""
+        value = self._there.get(self._key)
+        function = _plain(value)
+        if not _comes_from(function, homes):
+            return False
+        self._value, self._function, self._code = value, function, _code(function)
+        return True
 
 
 def _settings() -> list[Setting]:
@@ -110,7 +125,7 @@ def _settings() -> list[Setting]:
     ]
 
 
-def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
+def _of_others() -> list[tuple[str, Any, tuple[str, ...]]]:
     """(full name, what stands there now, the folders that it may come from if it is written in Python)."""
     import random
     import statistics
@@ -118,7 +133,7 @@ def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
 
     import torch
 
-    python, torch_home, ours = (str(Path(file).parent) for file in (os.__file__, torch.__file__, _PACKAGE))
+    python, torch_home = (str(Path(file).parent) for file in (os.__file__, torch.__file__))
     found: list[tuple[str, Any, tuple[str, ...]]] = [
         (f"time.{name}", getattr(time, name), ()) for name in ("perf_counter", "perf_counter_ns", "monotonic")
     ]
@@ -134,9 +149,6 @@ def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
     ):
         home = "" if owner is torch.cuda else f"{owner.__name__}."
         found += [(f"torch.cuda.{home}{name}", getattr(owner, name), (torch_home,)) for name in names]
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_OURS):
-            found += [(label, value, (ours, python)) for label, value in _functions(name, module)]
     return found
 
 
@@ -144,25 +156,25 @@ def _relied_on() -> list[tuple[str, Any, tuple[str, ...]]]:
 _OURS = tuple(
     f"perfsuite.{name}" for name in ("oracle.", "clock.", "verdict.", "problems.", "case", "comparison", "failures")
 )
-# Name -> the module of that name, and (full name, names of module or class, name there) of the functions that it had
-# at first sight. What is added later, as torch.compile does to modules that it traces through, replaces none.
-_PLACES: dict[str, tuple[types.ModuleType, list[tuple[str, Mapping[str, Any], str]]]] = {}
+# Name -> the module of that name, and where it had functions at first sight. What is added later, as torch.compile does
+# to modules that it traces through, replaces none.
+_PLACES: dict[str, tuple[types.ModuleType, list[_Place]]] = {}
 
 
-def _functions(name: str, module: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    """What stands now where functions of a module, and methods of classes defined there, stood at first sight.
+def _places(name: str, module: types.ModuleType) -> list[_Place]:
+    """Where functions of a module, and methods of classes defined there, stood at first sight.
 
     Methods named __so__ are left out: dataclasses write theirs themselves.
     """
     known, places = _PLACES.get(name, (None, []))
     if known is not module:
-        places = [(f"{name}.{key}", vars(module), key) for key, value in vars(module).items() if _is_function(value)]
-        for cls in [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]:
+        there = vars(module)
+        places = [_Place(f"{name}.{key}", there, key) for key, value in there.items() if _is_function(value)]
+        for cls in [value for value in there.values() if isinstance(value, type) and value.__module__ == name]:
             names = [key for key, value in vars(cls).items() if _is_function(value) and not key.startswith("__")]
-            places += [(f"{name}.{cls.__name__}.{key}", vars(cls), key) for key in names]
+            places += [_Place(f"{name}.{cls.__name__}.{key}", vars(cls), key) for key in names]
         _PLACES[name] = module, places
-    for label, there, key in places:
-        yield label, there.get(key)
+    return places
 
 
 def _plain(value: Any) -> Any:
