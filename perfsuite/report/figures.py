@@ -26,6 +26,12 @@ def ratio(value: float | None) -> str:
     return f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
+def speed(case: Mapping[str, Any]) -> float | None:
+    """The speed as a fraction of the rival's; of a roofline the share that was reached; None of all else."""
+    value = (case.get("measured") or {}).get("share") if case.get("aspect") == "roofline" else case.get("speed")
+    return None if value is None else float(value)
+
+
 def interval(case: Mapping[str, Any]) -> str:
     """ "0.931-0.937": the ends of the interval on the speed."""
     low, high = case.get("speed_low"), case.get("speed_high")

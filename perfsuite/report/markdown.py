@@ -63,7 +63,7 @@ def _row(case: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         figures.label(case),
         figures.rival(case),
-        figures.ratio(case["speed"]),
+        figures.ratio(figures.speed(case)),
         figures.interval(case),
         figures.target(case),
         figures.seconds(case["candidate_seconds"]),

@@ -64,7 +64,7 @@ def _verdicts(cases: Sequence[Case]) -> Section:
         (
             figures.label(case),
             figures.rival(case),
-            figures.ratio(case["speed"]),
+            figures.ratio(figures.speed(case)),
             figures.interval(case),
             figures.target(case),
             figures.seconds(case["candidate_seconds"]),

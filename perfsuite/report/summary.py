@@ -15,12 +15,14 @@ _RULE = ("---", "---", "---:", "---:", "---:", "---:", "---")
 def table(cases: Sequence[Mapping[str, Any]]) -> str:
     """One row a candidate and rival, in the record's order; cases without a measured ratio are left out.
 
+    A roofline is a rival too: the speed is the share of it that was reached.
+
     The mean of ratios is the geometric one: a kernel twice as fast in one case and half as fast in another comes out
     at 1.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for case in cases:
-        if case.get("speed") is not None:
+        if figures.speed(case) is not None:
             groups.setdefault((figures.candidate(case), figures.rival(case)), []).append(case)
     rows = [_row(what, rival, members) for (what, rival), members in groups.items()]
     return "\n".join("| " + " | ".join(row) + " |" for row in [_HEAD, _RULE, *rows])
@@ -28,14 +30,14 @@ def table(cases: Sequence[Mapping[str, Any]]) -> str:
 
 def _row(what: str, rival: str, members: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     met = sum(case["verdict"] == "MET" for case in members)
-    lowest = min(members, key=lambda case: case["speed"])
-    mean = statistics.geometric_mean(case["speed"] for case in members)
+    speeds = [figures.speed(case) or 0.0 for case in members]
+    lowest = members[speeds.index(min(speeds))]
     return (
         what,
         rival,
         str(len(members)),
         str(met),
-        figures.ratio(mean),
-        figures.ratio(lowest["speed"]),
+        figures.ratio(statistics.geometric_mean(speeds)),
+        figures.ratio(min(speeds)),
         figures.label(lowest).removeprefix(f"{what} "),
     )

@@ -9,7 +9,7 @@ import pytest
 
 from perfsuite.cli.main import main
 from perfsuite.record.store import write_record
-from perfsuite.report import blocks, figures, markdown, terminal
+from perfsuite.report import blocks, figures, markdown, summary, terminal
 from perfsuite.report.difference import differences, lines, unlike
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,6 +125,19 @@ def test_markdown_has_a_row_a_case_and_says_what_is_not_met() -> None:
     assert "| gemm 3x3x3 fp16 | cublas | 0.500 | 0.945-0.955 | 0.90 | 10.5 us | 10 us | MISSED |" in page
     assert "- **WRONG** `kernels.gemm gemm 5x5x5 float16 vs cublas`: error 1e+00" in page
     assert "NVIDIA H200; CUDA 13.0, torch 2.13.0, harness 1; commit c0ffeec0ffee" in page
+
+
+def test_of_a_roofline_the_share_is_shown_and_summed_up() -> None:
+    shares = [
+        case(f"{n}x1x1 float16", rival=None, speed=None, aspect="roofline", measured={"share": share, "seconds": 1e-6})
+        for n, share in ((1, 0.5), (2, 0.98))
+    ]
+    held = case("3x1x1 float16", rival=None, speed=None, aspect="memory", measured={"peak_bytes": 4.0})
+    (_, line) = terminal.table([shares[1]])[1]
+    assert line.split()[3:5] == ["(roofline)", "0.980"]
+    assert "| gemm 2x1x1 fp16 | (roofline) | 0.980 |" in markdown.summary(shares, title="gates")
+    made = summary.table([*shares, held]).splitlines()
+    assert made[2:] == ["| gemm | (roofline) | 2 | 2 | 0.700 | 0.500 | 1x1x1 fp16 |"]
 
 
 def test_markdown_is_bounded_and_keeps_the_worst() -> None:
