@@ -458,8 +458,7 @@ struct Packer {
       buffer = other(buffer);
     }
     ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(shared.q_full(slot));
+    ptx::mbarrier_arrive(shared.q_full(slot));
   }
 
   // What the tile before needs goes first. Then queries as soon as there is room for them, for consumers may wait for
