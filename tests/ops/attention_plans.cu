@@ -165,6 +165,7 @@ void run_typed(const Problem& p, const std::string& what, const Call& call, size
     options.right = 0, options.cu_seqlens_q = options.cu_seqlens_kv = device_ends;
     options.total_q = options.total_kv = ends.back();
     asked.batch = static_cast<int>(ends.size()) - 1, asked.seq_q = asked.seq_kv = 130;
+    for (HeadStrides* one : {&asked.q_stride, &asked.k_stride, &asked.v_stride, &asked.out_stride}) one->batch = 0;
   }
   options.lse = lse, options.lse_stride_batch = p.mask == Mask::packed ? 0 : int64_t{p.heads} * p.seq_q;
   options.lse_stride_head = p.seq_q;

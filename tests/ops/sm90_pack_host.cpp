@@ -94,6 +94,7 @@ void red_release_add(uint32_t*, uint32_t) {}
 uint32_t load_acquire(const uint32_t* at) { return *at; }
 uint32_t atomic_add_acq_rel(uint32_t* at, uint32_t) { return *at; }
 int opaque(int value) { return value; }
+uint64_t opaque(uint64_t value) { return value; }
 int fresh_tid_x() { return 0; }
 }  // namespace ptx
 
@@ -202,16 +203,13 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
       auto* const to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
       const uint32_t distance = static_cast<uint32_t>(t.source.from) % 16;
       if (direct) {
-        // As the consumers do it, of whom each warp has two groups.
+        // As the consumers do it, of whom each warp has a group.
         of_all_lanes([&](int lane) {
-          const EightRows<C> rows{lane, head_dim};
           const Tile tile{};
-          const Beginner<C> beginner{p, tile, 0, 0, 0, 0, 0, lane};
-          const auto work = beginner.of_ticket(ticket, g);
-          if (work.counter != t.counter) fault("%d tickets of another tile\n", 1);
-          typename EightRows<C>::Loaded z;
-          rows.load(z, work.source);
-          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, work.chunks, work.to);
+          const Beginner<C> beginner{p, tile, 0, 0, 0, g, lane};
+          Window<C> rows;
+          if (beginner.load_ticket(rows, ticket) != t.counter) fault("%d tickets of another tile\n", 1);
+          if (!voting) rows.place(lane, head_dim);
         });
       } else {
         std::memset(memory, 0xEE, sizeof(memory));
@@ -283,7 +281,7 @@ extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int
 // The bits that a walk through tiles asks for: of `heads` heads' blocks from 0 to `last`, each V after the next K.
 extern "C" int look(int count, const int* heads, const int* lasts) {
   faults = 0;
-  Window window;
+  Seen window;
   const auto ask = [&](int head, int block, bool values) {
     const uint32_t bit = window.bit_of(head, block, values);
     int found = 0;

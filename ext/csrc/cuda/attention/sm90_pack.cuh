@@ -7,8 +7,8 @@
 //              tile (or a few) says how many of its rows are there. The queries of their block's next tile they put
 //              into shared memory themselves, between two groups of eight rows if need be: consumers wait for them.
 //   producer   one thread waits for a tile's counter, and brings the tile by one bulk copy
-//   consumers  begin with the queries of their block's first tile, and with some tickets that one addition took for the
-//              whole block: at the start nothing else is there for them to do
+//   consumers  begin with the queries of their block's first tile, and with a few tickets that one addition took for
+//              the whole block, eight rows of each for every warp: at the start nothing else is there for them to do
 //
 // Tiles are core matrices of 8 rows by 16 bytes, without swizzle: [8 rows][chunk][row].
 //
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint32_t packed_tile(const Packing& w, int kv_head, i
 }
 
 // Sixteen blocks of a head whose counters the lanes of a warp have looked at.
-struct Window {
+struct Seen {
   int head = -1, base = 0;
   uint32_t complete = 0;  // bit l: K of block base + l, bit 16 + l: V of it
 
@@ -81,7 +81,7 @@ __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout
   const Packing& w = p.packing;
   const int lane = threadIdx.x % 32;
   uint32_t k_count = 0, v_count = 0;
-  Window window;
+  Seen window;
   const auto load = [&](uint32_t tile, uint32_t full, uint32_t empty, uint32_t parity, uint32_t bytes, int row,
                         int head, int batch, bool values) {
     const int kv_head = batch * w.batch_heads + head, block = row / C::block_n;
@@ -180,53 +180,6 @@ struct EightRows {
       *reinterpret_cast<uint4*>(mine + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
     }
   }
-
-  // From global memory at once, for warps with registers to spare.
-  struct Loaded {
-    uint4 low[steps], high[steps];
-  };
-  __device__ __forceinline__ void load(Loaded& z, const Source& source) const {
-    const uint64_t from = source.from + static_cast<uint64_t>(row() * 8 * source.pitch);
-    const uint64_t first = (from & ~uint64_t{15}) + first_chunk() * 16;
-    const bool valid = row() * 8 < source.valid;
-    if (__builtin_expect(__all_sync(0xffffffffu, valid && first + (64 * steps + 16) <= source.end), true)) {
-#pragma unroll
-      for (int k = 0; k < steps; ++k) {
-        z.low[k] = __ldg(reinterpret_cast<const uint4*>(first + k * 64));
-        z.high[k] = __ldg(reinterpret_cast<const uint4*>(first + k * 64 + 16));
-      }
-    } else {
-      const uint64_t row_end = from + head_dim * 2;
-#pragma unroll
-      for (int k = 0; k < steps; ++k) {
-        const uint64_t at = first + k * 64;
-        z.low[k] = load_chunk(at, valid && at < row_end, source.end);
-        z.high[k] = load_chunk(at + 16, valid && at + 16 < row_end, source.end);
-      }
-    }
-  }
-  static __device__ __forceinline__ uint4 load_chunk(uint64_t at, bool wanted, uint64_t end) {
-    uint4 x = make_uint4(0, 0, 0, 0);
-    if (wanted) {
-      if (at + 16 <= end) {
-        x = __ldg(reinterpret_cast<const uint4*>(at));
-      } else {
-        uint32_t word[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const uint64_t here = at + 4 * j;
-          word[j] = here + 4 <= end ? *reinterpret_cast<const uint32_t*>(here)
-                    : here < end    ? *reinterpret_cast<const uint16_t*>(here)
-                                    : 0;
-        }
-        x = make_uint4(word[0], word[1], word[2], word[3]);
-      }
-    }
-    return x;
-  }
-  __device__ __forceinline__ void shift(const Loaded& z, uint32_t offset, int chunks, unsigned char* to) const {
-    shift([&](int k) { return z.low[k]; }, [&](int k) { return z.high[k]; }, offset, chunks, to);
-  }
 };
 
 __device__ __forceinline__ uint64_t address_of(const Rows& source, int batch, int head, int64_t row) {
@@ -295,83 +248,126 @@ __device__ __forceinline__ uint32_t claim_first_tickets(const Packing& w) {
   return w.tickets > 0 ? atomicAdd(w.counters + ticket_counter, static_cast<uint32_t>(w.first_tickets)) : 0;
 }
 
-// What a consumer warp packs before its first tile, two groups of rows at a time: two warps of a warpgroup its queries from
-// `first_row` on, the two others a ticket; then all four together more of them, where the problem is small.
+// Eight rows from global memory at once, for warps with registers to spare: whatever their alignment, the same few
+// instructions, since at the start each comes from far away. A lane reads three times 8 bytes for each 16 that it packs.
+template <typename C>
+struct Window {
+  static constexpr int steps = EightRows<C>::steps, whole_steps = EightRows<C>::whole_steps;
+  uint64_t from = 0;            // of this lane's row and first chunk
+  unsigned char* to = nullptr;  // this lane's place
+  uint32_t chunks = 0;          // of a row; 0: there is nothing to do
+  bool inside = false;          // of the tensor, for all lanes
+  uint2 z[steps][3];
+
+  // The group of rows begins at source.from.
+  __device__ __forceinline__ void load(const Source& source, unsigned char* group, uint32_t group_chunks, int lane,
+                                       int head_dim) {
+    const bool valid = lane % 8 * 8 < source.valid;
+    from = source.from + static_cast<uint64_t>(lane % 8 * 8 * source.pitch) + lane / 8 * 16;
+    to = group + lane * 16;
+    chunks = group_chunks;
+    inside = __all_sync(0xffffffffu, !valid || from + (64 * steps + 8) <= source.end);
+    if (chunks == 0) return;
+    const uint64_t first = ptx::opaque(from & ~uint64_t{7});
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      const bool wanted = valid && inside && (k < whole_steps || (lane / 8 + 4 * k) * 8 < head_dim);
+#pragma unroll
+      for (int j = 0; j < 3; ++j) {
+        z[k][j] = make_uint2(0, 0);
+        if (wanted) z[k][j] = __ldg(reinterpret_cast<const uint2*>(first + (k * 64 + j * 8)));
+      }
+    }
+    if (!inside) from = valid ? from : 0;
+  }
+
+  __device__ __forceinline__ void place(int lane, int head_dim) const {
+    if (chunks == 0) return;
+    if (__builtin_expect(!inside, false)) {
+      place_slowly(lane, head_dim);
+      return;
+    }
+    const bool odd_word = from & 4;
+    const uint32_t bits = (static_cast<uint32_t>(from) & 2) * 8;
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      const uint32_t chunk = lane / 8 + 4 * k;
+      if (k >= whole_steps && chunk >= chunks) break;
+      const uint32_t words[6] = {z[k][0].x, z[k][0].y, z[k][1].x, z[k][1].y, z[k][2].x, z[k][2].y};
+      uint32_t y[5], x[4];
+#pragma unroll
+      for (int j = 0; j < 5; ++j) y[j] = odd_word ? words[j + 1] : words[j];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[j] = __funnelshift_r(y[j], y[j + 1], bits);
+      if (k >= whole_steps) {
+        const int left = (head_dim - static_cast<int>(chunk) * 8) * 16;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[j] &= __funnelshift_lc(~0u, 0, max(left - 32 * j, 0));
+      }
+      *reinterpret_cast<uint4*>(to + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+  }
+  // At the end of the tensor: element by element.
+  __device__ __forceinline__ void place_slowly(int lane, int head_dim) const {
+#pragma unroll 1
+    for (int k = 0; k < steps; ++k) {
+      const int column = (lane / 8 + 4 * k) * 8;
+      if (column / 8 >= static_cast<int>(chunks)) break;
+      uint32_t x[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint16_t* const at = reinterpret_cast<const uint16_t*>(from) + k * 32 + 2 * j;
+        const uint32_t low = from != 0 && column + 2 * j < head_dim ? __ldg(at) : 0;
+        const uint32_t high = from != 0 && column + 2 * j + 1 < head_dim ? __ldg(at + 1) : 0;
+        x[j] = low | high << 16;
+      }
+      *reinterpret_cast<uint4*>(to + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+  }
+};
+
+// What a consumer warp packs before its first tile: two of its warpgroup's eight groups of queries, and of each of its
+// block's first tickets one group. What other blocks wait for goes first.
 template <typename C>
 struct Beginner {
   const Parameters& p;
   const Tile& tile;
   const uint32_t first_ticket, queries;
-  const int group, first_row, warp, lane;  // warpgroup; the warp within it
+  const int first_row, warp, lane;  // of the queries; of all consumers' warps
 
-  struct Work {
-    Source source;  // the first group's; the second's rows are one further
-    unsigned char* to;
-    uint32_t counter;  // of K's or V's tile; of queries 0
-    int chunks;        // 0: there is nothing to do
-  };
-
-  // From this group of the 64 rows on.
-  __device__ __forceinline__ Work of_queries(int begin) const {
-    const int row = first_row + begin;
-    return {{address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row},
-            generic_of_shared(queries + begin * (C::k_chunks * 128)),
-            0,
-            tile.valid ? C::k_chunks : 0};
-  }
-  __device__ __forceinline__ Work of_ticket(uint32_t ticket, int begin) const {
+  // One group of it.
+  __device__ __forceinline__ uint32_t load_ticket(Window<C>& z, uint32_t ticket) const {
     const Packing& w = p.packing;
-    const Ticket t = read_ticket<C>(p, ticket);
-    const int chunks = t.values ? C::v_chunks : C::k_chunks;
-    return {{t.source.from + static_cast<uint64_t>(begin * t.source.pitch), t.source.pitch, t.source.end,
-             t.source.valid - begin},
-            static_cast<unsigned char*>(w.workspace) + (t.to + begin * 8 * chunks) * uint64_t{16},
-            t.counter,
-            ticket < w.tickets ? chunks : 0};
+    Ticket t = read_ticket<C>(p, min(ticket, w.tickets - 1));
+    const uint32_t chunks = t.values ? C::v_chunks : C::k_chunks;
+    t.source.from += static_cast<uint64_t>(warp * t.source.pitch);
+    t.source.valid -= warp;
+    z.load(t.source, static_cast<unsigned char*>(w.workspace) + (t.to + warp * 8 * chunks) * uint64_t{16},
+           ticket < w.tickets ? chunks : 0, lane, p.head_dim);
+    return t.counter;
   }
-
-  // Its rows' lines, into L2.
-  __device__ __forceinline__ void prefetch(const Source& source) const {
-    const int row = lane % 8 * 8 + lane / 8 % 2;
-    if (row >= source.valid) return;
-    const uint64_t from = source.from + static_cast<uint64_t>(row * source.pitch);
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      ptx::prefetch_l2(reinterpret_cast<const void*>(from + min(lane / 16 * 128 + k * 256, p.head_dim * 2 - 1)));
-    }
+  __device__ __forceinline__ void load_queries(Window<C>& z, int group) const {
+    const int row = first_row + group;
+    z.load({address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row},
+           generic_of_shared(queries + group * (C::k_chunks * 128)), tile.valid ? C::k_chunks : 0, lane, p.head_dim);
   }
 
   __device__ __forceinline__ void run() const {
-    const EightRows<C> rows{lane, p.head_dim};
-    const int steps = 1 + p.packing.first_tickets / 2;
-    Work work = warp < 2 ? of_queries(warp * 4) : of_ticket(first_ticket + group, warp * 4 - 8);
-#pragma unroll 1
-    for (int i = 0; i < steps; ++i) {
-      typename EightRows<C>::Loaded z[2];
-      uint32_t offset[2];
-      Source source = work.source;
-      if (work.chunks > 0) {
+    const int tickets = p.packing.tickets > 0 ? p.packing.first_tickets : 0;
+    Window<C> rows, q[2];
+    uint32_t counter = tickets > 0 ? load_ticket(rows, first_ticket) : 0;
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          rows.load(z[h], source);
-          offset[h] = static_cast<uint32_t>(source.from) % 16;
-          source.from += static_cast<uint64_t>(source.pitch);
-          --source.valid;
-        }
-      }
-      const Work now = work;
+    for (int h = 0; h < 2; ++h) load_queries(q[h], warp % 4 * 2 + h);
+    for (int i = 0; i < max(tickets, 1); ++i) {
+      const uint32_t now = counter;
+      const bool some = tickets > 0 && rows.chunks > 0;
+      if (some) rows.place(lane, p.head_dim);
+      if (i + 1 < tickets) counter = load_ticket(rows, first_ticket + i + 1);
       if (i == 0) {
-        work.source = source;
-        work.to += 2 * 128 * work.chunks;
-      } else if (i + 1 < steps) {
-        work = of_ticket(first_ticket + 2 * i + group, warp * 2);
-      }
-      if (work.chunks > 0 && i + 1 < steps) prefetch(work.source);
-      if (now.chunks > 0) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], now.chunks, now.to + h * (128 * now.chunks));
-        if (now.counter != 0 && i > 0) announce(p.packing, now.counter, i == 1 ? 4 : 2, lane);
+        for (int h = 0; h < 2; ++h) q[h].place(lane, p.head_dim);
       }
+      if (some) announce(p.packing, now, 1, lane);
     }
   }
 };
