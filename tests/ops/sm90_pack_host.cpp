@@ -19,18 +19,24 @@ struct {
   unsigned x;
 } threadIdx, gridDim;
 
-// A vote takes two passes over the lanes: the first asks, the second gets the answer.
-bool voting, every;
+// A vote takes two passes over the lanes: the first asks, the second gets the answer. Lanes vote as often as the first
+// time when all answers are no.
+bool voting, every[8];
+int vote;
 bool __all_sync(unsigned, bool mine) {
-  if (voting) every &= mine;
-  return !voting && every;
+  if (voting) every[vote] &= mine;
+  return every[vote++] && !voting;
 }
 template <typename Work>
 void of_all_lanes(const Work& work) {
-  voting = every = true;
-  for (int lane = 0; lane < 32; ++lane) work(lane);
-  voting = false;
-  for (int lane = 0; lane < 32; ++lane) work(lane);
+  for (bool& answer : every) answer = true;
+  for (const bool first : {true, false}) {
+    voting = first;
+    for (int lane = 0; lane < 32; ++lane) {
+      vote = 0;
+      work(lane);
+    }
+  }
 }
 
 alignas(256) unsigned char memory[1 << 17];  // shared
@@ -72,16 +78,6 @@ T __ldg(const T* from) {
 
 namespace cuda_llm_ops {
 namespace ptx {
-void cp_async_cg_16(uint32_t shared, const void* global, int bytes) {
-  if (voting) return;
-  if (bytes > 0) reads(reinterpret_cast<uintptr_t>(global), static_cast<size_t>(bytes));
-  std::memset(memory + (shared - base), 0, 16);
-  std::memcpy(memory + (shared - base), global, static_cast<size_t>(bytes));
-}
-void cp_async_cg_16(uint32_t shared, const void* global) { cp_async_cg_16(shared, global, 16); }
-void cp_async_commit_group() {}
-template <int>
-void cp_async_wait_group() {}
 void fence_proxy_async_global() {}
 void fence_proxy_async_shared() {}
 void mbarrier_arrive(uint32_t) {}
@@ -95,7 +91,7 @@ uint32_t load_acquire(const uint32_t* at) { return *at; }
 uint32_t atomic_add_acq_rel(uint32_t* at, uint32_t) { return *at; }
 int opaque(int value) { return value; }
 uint64_t opaque(uint64_t value) { return value; }
-int fresh_tid_x() { return 0; }
+int fresh_tid_x() { return 9 * 32; }  // of the first packer
 }  // namespace ptx
 
 namespace cuda::sm90::flash {
@@ -111,7 +107,10 @@ template <int Stages>
 uint32_t ring_parity(uint32_t) { return 0; }
 template <typename C>
 struct Layout {
-  uint32_t raw = base;
+  uint32_t q = base;
+  uint32_t kept() const { return base; }
+  uint32_t q_empty(int) const { return 0; }
+  uint32_t q_full(int) const { return 0; }
 };
 template <typename C, typename Q, typename K, typename V>
 void walk(const Parameters&, const Q&, const K&, const V&) {}
@@ -212,18 +211,11 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
           if (!voting) rows.place(lane, head_dim);
         });
       } else {
-        std::memset(memory, 0xEE, sizeof(memory));
         of_all_lanes([&](int lane) {
           threadIdx.x = static_cast<unsigned>(lane);
-          const Packer<C> packer(p, shared, 0);
-          // As a ticket is fetched, and as queries are.
-          const bool inside = (seq + head_dim) % 2 ? packer.inside(t.source, 8 - g) : packer.inside(t.source, 1);
-          packer.fetch(packer.place_in(t.source), t.source.end, inside ? packer.whole : min(t.source.valid, 64), base);
+          const Packer<C> packer(p, shared);
+          packer.pack_group(packer.job_of_ticket(ticket, g));
         });
-        for (unsigned lane = 0; lane < 32; ++lane) {
-          threadIdx.x = lane;
-          Packer<C>(p, shared, 0).pack(base, distance, chunks, to);
-        }
       }
       t.source.from += static_cast<uint64_t>(t.source.pitch);
       --t.source.valid;

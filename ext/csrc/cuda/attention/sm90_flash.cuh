@@ -76,13 +76,11 @@ struct Config {
                                         : HeadDim == 136 ? 129
                                         : HeadDim == 160 ? 137
                                                          : HeadDim - 31;  // the instance below has those up to it
-  static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
-  static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
   static constexpr int barriers = 2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0);
   static constexpr int alignment = packed ? 128 : 1024;
   static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
-                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 + (packed ? 8 : 0);
+                                      combine_bytes + ones_bytes + barriers * 8 + (packed ? 16 + packers * 32 : 0);
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
@@ -112,7 +110,7 @@ __device__ __forceinline__ uint32_t ring_parity(uint32_t count) { return count /
 
 template <typename C>
 struct Layout {
-  uint32_t q, k, v, ones, combine, raw, barriers;
+  uint32_t q, k, v, ones, combine, barriers;
 
   __device__ __forceinline__ explicit Layout(const void* memory) {
     const uint32_t base = (ptx::shared_address(memory) + (C::alignment - 1u)) & ~(C::alignment - 1u);
@@ -121,8 +119,7 @@ struct Layout {
     v = k + C::stages * C::k_bytes;
     ones = v + C::stages * C::v_bytes;
     combine = ones + C::ones_bytes;
-    raw = combine + C::combine_bytes;
-    barriers = raw + 6 * C::raw_bytes;
+    barriers = combine + C::combine_bytes;
   }
   __device__ __forceinline__ uint32_t q_full(int i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t q_empty(int i) const { return barriers + (C::q_tiles + i) * 8; }
@@ -133,7 +130,9 @@ struct Layout {
   // When keys are split: what a warpgroup hands to the other, and that it has been read.
   __device__ __forceinline__ uint32_t combine_full() const { return k_full(0) + 4 * C::stages * 8; }
   __device__ __forceinline__ uint32_t combine_empty() const { return combine_full() + 8; }
-  __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
+  // Packed: what the packers keep, 32 bytes each; the consumers' first ticket.
+  __device__ __forceinline__ uint32_t kept() const { return (barriers + C::barriers * 8 + 15) & ~15u; }
+  __device__ __forceinline__ uint32_t first_ticket() const { return kept() + packers * 32; }
 };
 
 // The block's place in its cluster.
@@ -913,9 +912,8 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   if (warp >= 4 * C::consumers) {
     ptx::setmaxnreg_dec<C::producer_registers>();
     if constexpr (C::packed) {
-      const int packer = warp - 4 * C::consumers - 1;
-      if (packer >= 0) {
-        Packer<C>(p, shared, packer).run();
+      if (warp > 4 * C::consumers) {
+        Packer<C>(p, shared).run();
       } else {
         produce_packed<C>(p, shared);
         // Their additions to counters come before these are set back.
