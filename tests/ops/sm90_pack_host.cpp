@@ -19,24 +19,18 @@ struct {
   unsigned x;
 } threadIdx, gridDim;
 
-// A vote takes two passes over the lanes: the first asks, the second gets the answer. Lanes vote as often as the first
-// time when all answers are no.
-bool voting, every[8];
-int vote;
+// A vote takes two passes over the lanes: the first asks, the second gets the answer.
+bool voting, every;
 bool __all_sync(unsigned, bool mine) {
-  if (voting) every[vote] &= mine;
-  return every[vote++] && !voting;
+  if (voting) every &= mine;
+  return !voting && every;
 }
 template <typename Work>
 void of_all_lanes(const Work& work) {
-  for (bool& answer : every) answer = true;
-  for (const bool first : {true, false}) {
-    voting = first;
-    for (int lane = 0; lane < 32; ++lane) {
-      vote = 0;
-      work(lane);
-    }
-  }
+  voting = every = true;
+  for (int lane = 0; lane < 32; ++lane) work(lane);
+  voting = false;
+  for (int lane = 0; lane < 32; ++lane) work(lane);
 }
 
 alignas(256) unsigned char memory[1 << 17];  // shared
@@ -78,6 +72,16 @@ T __ldg(const T* from) {
 
 namespace cuda_llm_ops {
 namespace ptx {
+void cp_async_cg_16(uint32_t shared, const void* global, int bytes) {
+  if (voting) return;
+  if (bytes > 0) reads(reinterpret_cast<uintptr_t>(global), static_cast<size_t>(bytes));
+  std::memset(memory + (shared - base), 0, 16);
+  std::memcpy(memory + (shared - base), global, static_cast<size_t>(bytes));
+}
+void cp_async_cg_16(uint32_t shared, const void* global) { cp_async_cg_16(shared, global, 16); }
+void cp_async_commit_group() {}
+template <int>
+void cp_async_wait_group() {}
 void fence_proxy_async_global() {}
 void fence_proxy_async_shared() {}
 void mbarrier_arrive(uint32_t) {}
@@ -90,8 +94,7 @@ void red_release_add(uint32_t*, uint32_t) {}
 uint32_t load_acquire(const uint32_t* at) { return *at; }
 uint32_t atomic_add_acq_rel(uint32_t* at, uint32_t) { return *at; }
 int opaque(int value) { return value; }
-uint64_t opaque(uint64_t value) { return value; }
-int fresh_tid_x() { return 9 * 32; }  // of the first packer
+int fresh_tid_x() { return 0; }
 }  // namespace ptx
 
 namespace cuda::sm90::flash {
@@ -107,10 +110,7 @@ template <int Stages>
 uint32_t ring_parity(uint32_t) { return 0; }
 template <typename C>
 struct Layout {
-  uint32_t q = base;
-  uint32_t kept() const { return base; }
-  uint32_t q_empty(int) const { return 0; }
-  uint32_t q_full(int) const { return 0; }
+  uint32_t raw = base;
 };
 template <typename C, typename Q, typename K, typename V>
 void walk(const Parameters&, const Q&, const K&, const V&) {}
@@ -202,20 +202,30 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
       auto* const to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
       const uint32_t distance = static_cast<uint32_t>(t.source.from) % 16;
       if (direct) {
-        // As the consumers do it, of whom each warp has a group.
+        // As the consumers do it, of whom each warp has two groups.
         of_all_lanes([&](int lane) {
+          const EightRows<C> rows{lane, head_dim};
           const Tile tile{};
-          const Beginner<C> beginner{p, tile, 0, 0, 0, g, lane};
-          Window<C> rows;
-          if (beginner.load_ticket(rows, ticket) != t.counter) fault("%d tickets of another tile\n", 1);
-          if (!voting) rows.place(lane, head_dim);
+          const Beginner<C> beginner{p, tile, 0, 0, 0, 0, 0, lane};
+          const auto work = beginner.of_ticket(ticket, g);
+          if (work.counter != t.counter) fault("%d tickets of another tile\n", 1);
+          typename EightRows<C>::Loaded z;
+          rows.load(z, work.source);
+          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, work.chunks, work.to);
         });
       } else {
+        std::memset(memory, 0xEE, sizeof(memory));
         of_all_lanes([&](int lane) {
           threadIdx.x = static_cast<unsigned>(lane);
-          const Packer<C> packer(p, shared);
-          packer.pack_group(packer.job_of_ticket(ticket, g));
+          const Packer<C> packer(p, shared, 0);
+          // As a ticket is fetched, and as queries are.
+          const bool inside = (seq + head_dim) % 2 ? packer.inside(t.source, 8 - g) : packer.inside(t.source, 1);
+          packer.fetch(packer.place_in(t.source), t.source.end, inside ? packer.whole : min(t.source.valid, 64), base);
         });
+        for (unsigned lane = 0; lane < 32; ++lane) {
+          threadIdx.x = lane;
+          Packer<C>(p, shared, 0).pack(base, distance, chunks, to);
+        }
       }
       t.source.from += static_cast<uint64_t>(t.source.pitch);
       --t.source.valid;
@@ -273,7 +283,7 @@ extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int
 // The bits that a walk through tiles asks for: of `heads` heads' blocks from 0 to `last`, each V after the next K.
 extern "C" int look(int count, const int* heads, const int* lasts) {
   faults = 0;
-  Seen window;
+  Window window;
   const auto ask = [&](int head, int block, bool values) {
     const uint32_t bit = window.bit_of(head, block, values);
     int found = 0;

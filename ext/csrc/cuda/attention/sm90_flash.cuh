@@ -76,11 +76,13 @@ struct Config {
                                         : HeadDim == 136 ? 129
                                         : HeadDim == 160 ? 137
                                                          : HeadDim - 31;  // the instance below has those up to it
+  static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
+  static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
   static constexpr int barriers = 2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0);
   static constexpr int alignment = packed ? 128 : 1024;
   static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
-                                      combine_bytes + ones_bytes + barriers * 8 + (packed ? 16 + packers * 32 : 0);
+                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 + (packed ? 8 : 0);
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
@@ -110,7 +112,7 @@ __device__ __forceinline__ uint32_t ring_parity(uint32_t count) { return count /
 
 template <typename C>
 struct Layout {
-  uint32_t q, k, v, ones, combine, barriers;
+  uint32_t q, k, v, ones, combine, raw, barriers;
 
   __device__ __forceinline__ explicit Layout(const void* memory) {
     const uint32_t base = (ptx::shared_address(memory) + (C::alignment - 1u)) & ~(C::alignment - 1u);
@@ -119,7 +121,8 @@ struct Layout {
     v = k + C::stages * C::k_bytes;
     ones = v + C::stages * C::v_bytes;
     combine = ones + C::ones_bytes;
-    barriers = combine + C::combine_bytes;
+    raw = combine + C::combine_bytes;
+    barriers = raw + 6 * C::raw_bytes;
   }
   __device__ __forceinline__ uint32_t q_full(int i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t q_empty(int i) const { return barriers + (C::q_tiles + i) * 8; }
@@ -130,9 +133,7 @@ struct Layout {
   // When keys are split: what a warpgroup hands to the other, and that it has been read.
   __device__ __forceinline__ uint32_t combine_full() const { return k_full(0) + 4 * C::stages * 8; }
   __device__ __forceinline__ uint32_t combine_empty() const { return combine_full() + 8; }
-  // Packed: what the packers keep, 32 bytes each; the consumers' first ticket.
-  __device__ __forceinline__ uint32_t kept() const { return (barriers + C::barriers * 8 + 15) & ~15u; }
-  __device__ __forceinline__ uint32_t first_ticket() const { return kept() + packers * 32; }
+  __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
 };
 
 // The block's place in its cluster.
@@ -671,8 +672,8 @@ struct Consumer {
   __device__ __forceinline__ void begin() {
     const Tile tile = tile_at<C>(p, 0);
     const uint32_t first_ticket = __float_as_uint(load_shared(shared.first_ticket()));
-    const Beginner<C> beginner{p, tile, first_ticket, own_queries(), tile.m * C::block_m + group * 64,
-                               static_cast<int>(threadIdx.x / 32), lane};
+    const Beginner<C> beginner{p,     tile,  first_ticket, own_queries(), group, tile.m * C::block_m + group * 64,
+                               static_cast<int>(threadIdx.x % 128 / 32), lane};
     beginner.run();
     ptx::fence_proxy_async_shared();
     ptx::bar_sync(queries_barrier + group, 128);
@@ -891,7 +892,6 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   }
   if constexpr (C::packed) {
     if (threadIdx.x == 128 * C::consumers) {
-      ptx::griddepcontrol_wait();  // the launch before may still use the counters
       *static_cast<uint32_t*>(__cvta_shared_to_generic(shared.first_ticket())) = claim_first_tickets(p.packing);
     }
   }
@@ -906,14 +906,17 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
   }
-  // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
-  ptx::griddepcontrol_launch_dependents();
-  ptx::griddepcontrol_wait();
+  if constexpr (!C::packed) {
+    // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait();
+  }
   if (warp >= 4 * C::consumers) {
     ptx::setmaxnreg_dec<C::producer_registers>();
     if constexpr (C::packed) {
-      if (warp > 4 * C::consumers) {
-        Packer<C>(p, shared).run();
+      const int packer = warp - 4 * C::consumers - 1;
+      if (packer >= 0) {
+        Packer<C>(p, shared, packer).run();
       } else {
         produce_packed<C>(p, shared);
         // Their additions to counters come before these are set back.

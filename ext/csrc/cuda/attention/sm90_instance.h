@@ -46,7 +46,6 @@ struct Division {
 // How a kernel of packed tiles works (sm90_pack.cuh). Its counters: first the next ticket, then the warps that are done,
 // then those of the tiles.
 constexpr int packing_counters = 2;
-constexpr int packers = 3;  // warps of a thread block that pack
 
 struct Packing {
   void* workspace;                    // the tiles of K and V of every head

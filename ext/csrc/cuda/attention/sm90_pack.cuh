@@ -7,8 +7,8 @@
 //              tile (or a few) says how many of its rows are there. The queries of their block's next tile they put
 //              into shared memory themselves, between two groups of eight rows if need be: consumers wait for them.
 //   producer   one thread waits for a tile's counter, and brings the tile by one bulk copy
-//   consumers  begin with the queries of their block's first tile, and with a few tickets that one addition took for
-//              the whole block, eight rows of each for every warp: at the start nothing else is there for them to do
+//   consumers  begin with the queries of their block's first tile, and with some tickets that one addition took for the
+//              whole block: at the start nothing else is there for them to do
 //
 // Tiles are core matrices of 8 rows by 16 bytes, without swizzle: [8 rows][chunk][row].
 //
@@ -24,12 +24,15 @@
 #include <cstdint>
 
 #include "../ptx/atomic.cuh"
+#include "../ptx/cp_async.cuh"
 #include "../ptx/fence.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/special_registers.cuh"
 #include "../ptx/tma.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
+
+constexpr int packers = 3;  // warps
 
 constexpr int ticket_counter = 0, done_counter = 1, first_tile_counter = packing_counters;
 
@@ -56,7 +59,7 @@ __device__ __forceinline__ uint32_t packed_tile(const Packing& w, int kv_head, i
 }
 
 // Sixteen blocks of a head whose counters the lanes of a warp have looked at.
-struct Seen {
+struct Window {
   int head = -1, base = 0;
   uint32_t complete = 0;  // bit l: K of block base + l, bit 16 + l: V of it
 
@@ -78,7 +81,7 @@ __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout
   const Packing& w = p.packing;
   const int lane = threadIdx.x % 32;
   uint32_t k_count = 0, v_count = 0;
-  Seen window;
+  Window window;
   const auto load = [&](uint32_t tile, uint32_t full, uint32_t empty, uint32_t parity, uint32_t bytes, int row,
                         int head, int batch, bool values) {
     const int kv_head = batch * w.batch_heads + head, block = row / C::block_n;
@@ -132,98 +135,97 @@ struct Source {
   int valid;      // so many rows from there on are there
 };
 
-// Eight rows, a warp's work at a time: four lanes a row. Of the chunks that are inside of every row a lane has a run, and of
-// those behind them every fourth.
+// Eight rows, a warp's work at a time: a lane has every fourth chunk of a row.
 template <typename C>
 struct EightRows {
-  static constexpr int whole = C::least_head_dim / 32;            // chunks of a run
-  static constexpr int tail = (C::k_chunks + 3) / 4 - whole;      // a lane's, behind the runs
-  uint4 run[whole + 1], low[tail], high[tail];  // as they lie in memory from a multiple of 16 bytes on
+  static constexpr int steps = (C::k_chunks + 3) / 4;
+  static constexpr int whole_steps = C::least_head_dim / 32;  // of chunks that are inside of every row
+  const int lane, head_dim;
 
-  static __device__ __forceinline__ uint4 chunk_at(uint64_t at) { return __ldg(reinterpret_cast<const uint4*>(at)); }
+  __device__ __forceinline__ int row() const { return lane % 8; }
+  __device__ __forceinline__ int first_chunk() const { return lane / 8; }
 
-  __device__ __forceinline__ void load_tail(uint64_t from, int lane, int head_dim) {
-    const uint64_t first = from & ~uint64_t{15};
-    const int bytes = static_cast<uint32_t>(from) % 16 + head_dim * 2;
-#pragma unroll
-    for (int t = 0; t < tail; ++t) {
-      const int chunk = lane / 8 + 4 * (whole + t);
-      if (chunk * 8 < head_dim) low[t] = chunk_at(first + chunk * 16);
-      if (chunk * 16 + 16 < bytes) high[t] = chunk_at(first + chunk * 16 + 16);
-    }
-  }
-  // from: where this lane's row begins.
-  __device__ __forceinline__ void load(uint64_t from, int lane, int head_dim) {
-    load_tail(from, lane, head_dim);
-    if constexpr (whole > 0) {
-      const uint64_t first = (from & ~uint64_t{15}) + lane / 8 * (whole * 16);
-#pragma unroll
-      for (int k = 0; k <= whole; ++k) run[k] = chunk_at(first + k * 16);
-    }
-  }
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int k = 0; k <= whole; ++k) run[k] = make_uint4(0, 0, 0, 0);
-#pragma unroll
-    for (int t = 0; t < tail; ++t) low[t] = high[t] = make_uint4(0, 0, 0, 0);
-  }
-
-  // Writes them to their places; `to`: the core matrices of these rows. `offset` bytes of a row's first chunk are not the
-  // row's.
-  __device__ __forceinline__ void place(uint32_t offset, int chunks, unsigned char* to, int lane, int head_dim) const {
+  // low(k), high(k): this lane's k-th chunk as it lies in memory from a multiple of 16 bytes on, and the next; `offset`
+  // bytes of a row's first are not the row's. `to`: the tile's core matrices of these rows.
+  template <typename Low, typename High>
+  __device__ __forceinline__ void shift(const Low& low, const High& high, uint32_t offset, int chunks, unsigned char* to) const {
     const uint32_t bits = (offset & 2) * 8;
+    unsigned char* const mine = to + lane * 16;
     switch (offset / 4) {
-      case 0: place_words<0>(bits, chunks, to, lane, head_dim); break;
-      case 1: place_words<1>(bits, chunks, to, lane, head_dim); break;
-      case 2: place_words<2>(bits, chunks, to, lane, head_dim); break;
-      default: place_words<3>(bits, chunks, to, lane, head_dim); break;
-    }
-  }
-  template <int Words>
-  static __device__ __forceinline__ uint4 shifted(const uint4& l, const uint4& h, uint32_t bits) {
-    const uint32_t z[9] = {l.x, l.y, l.z, l.w, h.x, h.y, h.z, h.w, 0};
-    return make_uint4(__funnelshift_r(z[Words], z[Words + 1], bits), __funnelshift_r(z[Words + 1], z[Words + 2], bits),
-                      __funnelshift_r(z[Words + 2], z[Words + 3], bits), __funnelshift_r(z[Words + 3], z[Words + 4], bits));
-  }
-  template <int Words>
-  __device__ __forceinline__ void place_words(uint32_t bits, int chunks, unsigned char* to, int lane, int head_dim) const {
-    if constexpr (whole > 0) {
-      unsigned char* const mine = to + (lane / 8 * (whole * 8) + lane % 8) * 16;
-#pragma unroll
-      for (int k = 0; k < whole; ++k) {
-        *reinterpret_cast<uint4*>(mine + k * 128) = shifted<Words>(run[k], run[k + 1], bits);
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < tail; ++t) {
-      const int chunk = lane / 8 + 4 * (whole + t);
-      if (chunk >= chunks) break;
-      // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
-      uint4 x = shifted<Words>(low[t], high[t], bits);
-      const int left = (head_dim - chunk * 8) * 16;  // bits
-      x.x &= __funnelshift_lc(~0u, 0, max(left, 0));
-      x.y &= __funnelshift_lc(~0u, 0, max(left - 32, 0));
-      x.z &= __funnelshift_lc(~0u, 0, max(left - 64, 0));
-      x.w &= __funnelshift_lc(~0u, 0, max(left - 96, 0));
-      *reinterpret_cast<uint4*>(to + lane * 16 + (whole + t) * 512) = x;
+      case 0: shift_words<0>(low, high, bits, chunks, mine); break;
+      case 1: shift_words<1>(low, high, bits, chunks, mine); break;
+      case 2: shift_words<2>(low, high, bits, chunks, mine); break;
+      default: shift_words<3>(low, high, bits, chunks, mine); break;
     }
   }
 
-  // At the end of the tensor: element by element. from: of this lane's row, 0 if there is none.
-  static __device__ __forceinline__ void place_slowly(uint64_t from, int chunks, unsigned char* to, int lane, int head_dim) {
-#pragma unroll 1
-    for (int chunk = lane / 8; chunk < chunks; chunk += 4) {
+  template <int Words, typename Low, typename High>
+  __device__ __forceinline__ void shift_words(const Low& low, const High& high, uint32_t bits, int chunks,
+                                              unsigned char* mine) const {
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+      const int chunk = first_chunk() + 4 * k;
+      if (k >= whole_steps && chunk >= chunks) break;
+      const uint4 l = low(k), h = high(k);
+      const uint32_t z[8] = {l.x, l.y, l.z, l.w, h.x, h.y, h.z, h.w};
       uint32_t x[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int column = chunk * 8 + 2 * j;
-        const uint16_t* const at = reinterpret_cast<const uint16_t*>(from) + column;
-        const uint32_t l = from != 0 && column < head_dim ? __ldg(at) : 0;
-        const uint32_t h = from != 0 && column + 1 < head_dim ? __ldg(at + 1) : 0;
-        x[j] = l | h << 16;
+      for (int j = 0; j < 4; ++j) x[j] = __funnelshift_r(z[j + Words], z[j + Words + 1], bits);
+      if (k >= whole_steps) {
+        // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
+        const int left = (head_dim - chunk * 8) * 16;  // bits
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[j] &= __funnelshift_lc(~0u, 0, max(left - 32 * j, 0));
       }
-      *reinterpret_cast<uint4*>(to + (chunk * 8 + lane % 8) * 16) = make_uint4(x[0], x[1], x[2], x[3]);
+      *reinterpret_cast<uint4*>(mine + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
     }
+  }
+
+  // From global memory at once, for warps with registers to spare.
+  struct Loaded {
+    uint4 low[steps], high[steps];
+  };
+  __device__ __forceinline__ void load(Loaded& z, const Source& source) const {
+    const uint64_t from = source.from + static_cast<uint64_t>(row() * 8 * source.pitch);
+    const uint64_t first = (from & ~uint64_t{15}) + first_chunk() * 16;
+    const bool valid = row() * 8 < source.valid;
+    if (__builtin_expect(__all_sync(0xffffffffu, valid && first + (64 * steps + 16) <= source.end), true)) {
+#pragma unroll
+      for (int k = 0; k < steps; ++k) {
+        z.low[k] = __ldg(reinterpret_cast<const uint4*>(first + k * 64));
+        z.high[k] = __ldg(reinterpret_cast<const uint4*>(first + k * 64 + 16));
+      }
+    } else {
+      const uint64_t row_end = from + head_dim * 2;
+#pragma unroll
+      for (int k = 0; k < steps; ++k) {
+        const uint64_t at = first + k * 64;
+        z.low[k] = load_chunk(at, valid && at < row_end, source.end);
+        z.high[k] = load_chunk(at + 16, valid && at + 16 < row_end, source.end);
+      }
+    }
+  }
+  static __device__ __forceinline__ uint4 load_chunk(uint64_t at, bool wanted, uint64_t end) {
+    uint4 x = make_uint4(0, 0, 0, 0);
+    if (wanted) {
+      if (at + 16 <= end) {
+        x = __ldg(reinterpret_cast<const uint4*>(at));
+      } else {
+        uint32_t word[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const uint64_t here = at + 4 * j;
+          word[j] = here + 4 <= end ? *reinterpret_cast<const uint32_t*>(here)
+                    : here < end    ? *reinterpret_cast<const uint16_t*>(here)
+                                    : 0;
+        }
+        x = make_uint4(word[0], word[1], word[2], word[3]);
+      }
+    }
+    return x;
+  }
+  __device__ __forceinline__ void shift(const Loaded& z, uint32_t offset, int chunks, unsigned char* to) const {
+    shift([&](int k) { return z.low[k]; }, [&](int k) { return z.high[k]; }, offset, chunks, to);
   }
 };
 
@@ -293,126 +295,83 @@ __device__ __forceinline__ uint32_t claim_first_tickets(const Packing& w) {
   return w.tickets > 0 ? atomicAdd(w.counters + ticket_counter, static_cast<uint32_t>(w.first_tickets)) : 0;
 }
 
-// Eight rows from global memory at once, for warps with registers to spare: whatever their alignment, the same few
-// instructions, since at the start each comes from far away. A lane reads three times 8 bytes for each 16 that it packs.
-template <typename C>
-struct Window {
-  static constexpr int whole_steps = EightRows<C>::whole, steps = whole_steps + EightRows<C>::tail;
-  uint64_t from = 0;            // of this lane's row and first chunk
-  unsigned char* to = nullptr;  // this lane's place
-  uint32_t chunks = 0;          // of a row; 0: there is nothing to do
-  bool inside = false;          // of the tensor, for all lanes
-  uint2 z[steps][3];
-
-  // The group of rows begins at source.from.
-  __device__ __forceinline__ void load(const Source& source, unsigned char* group, uint32_t group_chunks, int lane,
-                                       int head_dim) {
-    const bool valid = lane % 8 * 8 < source.valid;
-    from = source.from + static_cast<uint64_t>(lane % 8 * 8 * source.pitch) + lane / 8 * 16;
-    to = group + lane * 16;
-    chunks = group_chunks;
-    inside = __all_sync(0xffffffffu, !valid || from + (64 * steps + 8) <= source.end);
-    if (chunks == 0) return;
-    const uint64_t first = ptx::opaque(from & ~uint64_t{7});
-#pragma unroll
-    for (int k = 0; k < steps; ++k) {
-      const bool wanted = valid && inside && (k < whole_steps || (lane / 8 + 4 * k) * 8 < head_dim);
-#pragma unroll
-      for (int j = 0; j < 3; ++j) {
-        z[k][j] = make_uint2(0, 0);
-        if (wanted) z[k][j] = __ldg(reinterpret_cast<const uint2*>(first + (k * 64 + j * 8)));
-      }
-    }
-    if (!inside) from = valid ? from : 0;
-  }
-
-  __device__ __forceinline__ void place(int lane, int head_dim) const {
-    if (chunks == 0) return;
-    if (__builtin_expect(!inside, false)) {
-      place_slowly(lane, head_dim);
-      return;
-    }
-    const bool odd_word = from & 4;
-    const uint32_t bits = (static_cast<uint32_t>(from) & 2) * 8;
-#pragma unroll
-    for (int k = 0; k < steps; ++k) {
-      const uint32_t chunk = lane / 8 + 4 * k;
-      if (k >= whole_steps && chunk >= chunks) break;
-      const uint32_t words[6] = {z[k][0].x, z[k][0].y, z[k][1].x, z[k][1].y, z[k][2].x, z[k][2].y};
-      uint32_t y[5], x[4];
-#pragma unroll
-      for (int j = 0; j < 5; ++j) y[j] = odd_word ? words[j + 1] : words[j];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) x[j] = __funnelshift_r(y[j], y[j + 1], bits);
-      if (k >= whole_steps) {
-        const int left = (head_dim - static_cast<int>(chunk) * 8) * 16;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x[j] &= __funnelshift_lc(~0u, 0, max(left - 32 * j, 0));
-      }
-      *reinterpret_cast<uint4*>(to + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
-    }
-  }
-  // At the end of the tensor: element by element.
-  __device__ __forceinline__ void place_slowly(int lane, int head_dim) const {
-#pragma unroll 1
-    for (int k = 0; k < steps; ++k) {
-      const int column = (lane / 8 + 4 * k) * 8;
-      if (column / 8 >= static_cast<int>(chunks)) break;
-      uint32_t x[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const uint16_t* const at = reinterpret_cast<const uint16_t*>(from) + k * 32 + 2 * j;
-        const uint32_t low = from != 0 && column + 2 * j < head_dim ? __ldg(at) : 0;
-        const uint32_t high = from != 0 && column + 2 * j + 1 < head_dim ? __ldg(at + 1) : 0;
-        x[j] = low | high << 16;
-      }
-      *reinterpret_cast<uint4*>(to + k * 512) = make_uint4(x[0], x[1], x[2], x[3]);
-    }
-  }
-};
-
-// What a consumer warp packs before its first tile: two of its warpgroup's eight groups of queries, and of each of its
-// block's first tickets one group. What other blocks wait for goes first.
+// What a consumer warp packs before its first tile, two groups of rows at a time: two warps of a warpgroup its queries from
+// `first_row` on, the two others a ticket; then all four together more of them, where the problem is small.
 template <typename C>
 struct Beginner {
   const Parameters& p;
   const Tile& tile;
   const uint32_t first_ticket, queries;
-  const int first_row, warp, lane;  // of the queries; of all consumers' warps
+  const int group, first_row, warp, lane;  // warpgroup; the warp within it
 
-  // One group of it.
-  __device__ __forceinline__ uint32_t load_ticket(Window<C>& z, uint32_t ticket) const {
-    const Packing& w = p.packing;
-    Ticket t = read_ticket<C>(p, min(ticket, w.tickets - 1));
-    const uint32_t chunks = t.values ? C::v_chunks : C::k_chunks;
-    t.source.from += static_cast<uint64_t>(warp * t.source.pitch);
-    t.source.valid -= warp;
-    z.load(t.source, static_cast<unsigned char*>(w.workspace) + (t.to + warp * 8 * chunks) * uint64_t{16},
-           ticket < w.tickets ? chunks : 0, lane, p.head_dim);
-    return t.counter;
+  struct Work {
+    Source source;  // the first group's; the second's rows are one further
+    unsigned char* to;
+    uint32_t counter;  // of K's or V's tile; of queries 0
+    int chunks;        // 0: there is nothing to do
+  };
+
+  // From this group of the 64 rows on.
+  __device__ __forceinline__ Work of_queries(int begin) const {
+    const int row = first_row + begin;
+    return {{address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row},
+            generic_of_shared(queries + begin * (C::k_chunks * 128)),
+            0,
+            tile.valid ? C::k_chunks : 0};
   }
-  __device__ __forceinline__ void load_queries(Window<C>& z, int group) const {
-    const int row = first_row + group;
-    z.load({address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row},
-           generic_of_shared(queries + group * (C::k_chunks * 128)), tile.valid ? C::k_chunks : 0, lane, p.head_dim);
+  __device__ __forceinline__ Work of_ticket(uint32_t ticket, int begin) const {
+    const Packing& w = p.packing;
+    const Ticket t = read_ticket<C>(p, ticket);
+    const int chunks = t.values ? C::v_chunks : C::k_chunks;
+    return {{t.source.from + static_cast<uint64_t>(begin * t.source.pitch), t.source.pitch, t.source.end,
+             t.source.valid - begin},
+            static_cast<unsigned char*>(w.workspace) + (t.to + begin * 8 * chunks) * uint64_t{16},
+            t.counter,
+            ticket < w.tickets ? chunks : 0};
+  }
+
+  // Its rows' lines, into L2.
+  __device__ __forceinline__ void prefetch(const Source& source) const {
+    const int row = lane % 8 * 8 + lane / 8 % 2;
+    if (row >= source.valid) return;
+    const uint64_t from = source.from + static_cast<uint64_t>(row * source.pitch);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      ptx::prefetch_l2(reinterpret_cast<const void*>(from + min(lane / 16 * 128 + k * 256, p.head_dim * 2 - 1)));
+    }
   }
 
   __device__ __forceinline__ void run() const {
-    const int tickets = p.packing.tickets > 0 ? p.packing.first_tickets : 0;
-    Window<C> rows, q[2];
-    uint32_t counter = tickets > 0 ? load_ticket(rows, first_ticket) : 0;
+    const EightRows<C> rows{lane, p.head_dim};
+    const int steps = 1 + p.packing.first_tickets / 2;
+    Work work = warp < 2 ? of_queries(warp * 4) : of_ticket(first_ticket + group, warp * 4 - 8);
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i) {
+      typename EightRows<C>::Loaded z[2];
+      uint32_t offset[2];
+      Source source = work.source;
+      if (work.chunks > 0) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) load_queries(q[h], warp % 4 * 2 + h);
-    for (int i = 0; i < max(tickets, 1); ++i) {
-      const uint32_t now = counter;
-      const bool some = tickets > 0 && rows.chunks > 0;
-      if (some) rows.place(lane, p.head_dim);
-      if (i + 1 < tickets) counter = load_ticket(rows, first_ticket + i + 1);
-      if (i == 0) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) q[h].place(lane, p.head_dim);
+        for (int h = 0; h < 2; ++h) {
+          rows.load(z[h], source);
+          offset[h] = static_cast<uint32_t>(source.from) % 16;
+          source.from += static_cast<uint64_t>(source.pitch);
+          --source.valid;
+        }
       }
-      if (some) announce(p.packing, now, 1, lane);
+      const Work now = work;
+      if (i == 0) {
+        work.source = source;
+        work.to += 2 * 128 * work.chunks;
+      } else if (i + 1 < steps) {
+        work = of_ticket(first_ticket + 2 * i + group, warp * 2);
+      }
+      if (work.chunks > 0 && i + 1 < steps) prefetch(work.source);
+      if (now.chunks > 0) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) rows.shift(z[h], offset[h], now.chunks, now.to + h * (128 * now.chunks));
+        if (now.counter != 0 && i > 0) announce(p.packing, now.counter, i == 1 ? 4 : 2, lane);
+      }
     }
   }
 };
@@ -420,61 +379,37 @@ struct Beginner {
 template <typename C>
 struct Packer {
   static constexpr int q_groups = C::block_m / 8;
+  static constexpr int whole = 256;
   static constexpr uint32_t none = ~0u;
 
   const Parameters& p;
   const Layout<C>& shared;
   const int lane;
-  uint32_t taken = none;  // in lane 0 the next ticket, if there is one
+  const uint32_t raw;
+  int i = 0;                   // the walk through this block's tiles: the queries of tile i - 1 are the next; 0 at its end
+  int count = -1;              // tiles before this one
+  uint32_t now = 0, limit = 0; // the tickets that the tile before it needs, and that it needs; all, where there is none
+  uint32_t position = 0;       // all tickets before are taken
+  uint32_t taken = none;       // in lane 0 the next ticket, if there is one
 
-  // What is looked at between groups of rows only, and would take registers from them: in shared memory.
-  struct __align__(16) Kept {
-    int i;              // the walk through this block's tiles: the queries of tile i - 1 are the next; 0 at its end
-    int count;          // tiles before this one
-    uint32_t now;       // the tickets that the tile before it needs; all, where there is none
-    uint32_t position;  // all tickets before are taken
-    uint32_t limit;     // the tickets that it needs
-    uint32_t ticket;    // at hand
-    int done;           // groups of it
-  };
-  __device__ __forceinline__ volatile Kept& kept() const {
-    return *static_cast<volatile Kept*>(__cvta_shared_to_generic(shared.kept() + packer() * 32));
-  }
-  template <typename T>
-  __device__ __forceinline__ void keep(volatile T& where, T value) const {
-    __syncwarp();
-    if (lane == 0) where = value;
-    __syncwarp();
-  }
-
-  __device__ __forceinline__ Packer(const Parameters& parameters, const Layout<C>& layout)
-      : p(parameters), shared(layout), lane(threadIdx.x % 32) {}
-
-  static __device__ __forceinline__ int packer() { return ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1); }
+  __device__ __forceinline__ Packer(const Parameters& parameters, const Layout<C>& layout, int packer)
+      : p(parameters), shared(layout), lane(threadIdx.x % 32), raw(layout.raw + packer * 2 * C::raw_bytes) {}
 
   __device__ __forceinline__ void next_tile() {
-    volatile Kept& k = kept();
-    int i = k.i;
     Tile tile;
     do {
       tile = tile_at<C>(p, i++);
     } while (tile.valid && tile.m < 0);
-    const int count = k.count + 1;
-    const uint32_t limit = tile.valid ? tickets_of<C>(p, tile) : p.packing.tickets;
-    __syncwarp();
-    if (lane == 0) {
-      k.now = k.limit;
-      k.limit = limit;
-      k.count = count;
-      k.i = tile.valid ? i : 0;
-    }
-    __syncwarp();
+    ++count;
+    now = limit;
+    limit = tile.valid ? tickets_of<C>(p, tile) : p.packing.tickets;
+    if (!tile.valid) i = 0;
     if (tile.valid && count > 0) prefetch_queries(tile);
   }
 
   // This warp's rows of queries, which are wanted soon after there is room for them, into L2.
   __device__ __forceinline__ void prefetch_queries(const Tile& tile) const {
-    const int warp = packer(), first_row = tile.m * C::block_m;
+    const int warp = ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1), first_row = tile.m * C::block_m;
     const uint64_t start = address_of(p.q_rows, tile.batch, tile.head, first_row);
 #pragma unroll 1
     for (int group = warp; group < q_groups; group += packers) {
@@ -486,68 +421,136 @@ struct Packer {
   }
 
   // Of the use of that slot before this tile's.
-  static __device__ __forceinline__ uint32_t queries_parity(uint32_t count) { return count / C::q_slots & 1 ^ 1; }
-  __device__ __forceinline__ bool queries_next() const {
-    const uint4 k = *const_cast<const uint4*>(reinterpret_cast<const volatile uint4*>(&kept()));
-    return k.x > 0 && k.w >= k.z &&
-           __all_sync(0xffffffffu, ptx::mbarrier_test_wait(shared.q_empty(k.y % C::q_slots), queries_parity(k.y)));
+  __device__ __forceinline__ uint32_t queries_parity() const { return count / C::q_slots & 1 ^ 1; }
+  __device__ __forceinline__ bool queries_free() const {
+    return __all_sync(0xffffffffu, ptx::mbarrier_test_wait(shared.q_empty(count % C::q_slots), queries_parity()));
   }
 
-  // A run of groups of eight rows of 64: of K or V for the workspace, or of queries for shared memory.
-  enum Kind { queries, later_queries, keys, values, nothing };  // queries: of the first 64, and of the others
-  struct Job {
-    uint64_t from;      // this lane's row of the next group
-    int32_t pitch;      // bytes from it to the group after it
-    unsigned char* to;  // the next group's place
-    int valid;          // rows from this lane's on that there are; 0 or less: its is none
-    int left;           // groups, of which every step-th is this warp's
-    Kind kind;
-  };
-  static __device__ __forceinline__ int step_of(Kind kind) { return kind <= later_queries ? packers : 1; }
-  static __device__ __forceinline__ int chunks_of(Kind kind) { return kind == values ? C::v_chunks : C::k_chunks; }
+  __device__ __forceinline__ bool queries_next() const { return i > 0 && position >= now && queries_free(); }
 
-  __device__ __forceinline__ void pack_group(const Job& job) const {
-    const int lane = ptx::opaque(this->lane) & 31;  // what is computed from it would take registers from one group to the next
-    constexpr int reach = 64 * (EightRows<C>::whole + EightRows<C>::tail) + 32;
-    const bool valid = job.valid > 0;
-    const uint64_t end = job.kind <= later_queries ? p.q_rows.end : job.kind == keys ? p.k_rows.end : p.v_rows.end;
-    const bool inside = job.from + reach <= end;
-    EightRows<C> rows;
-    if (__all_sync(0xffffffffu, valid && inside)) {
-      rows.load(job.from, lane, p.head_dim);
-    } else if (__all_sync(0xffffffffu, !valid || inside)) {
-      rows.clear();
-      if (valid) rows.load(job.from, lane, p.head_dim);
-    } else {
-      EightRows<C>::place_slowly(valid ? job.from : 0, chunks_of(job.kind), job.to, lane, p.head_dim);
-      return;
+  // The next tile's queries, into shared memory that is free.
+  __device__ __forceinline__ void pack_tile_queries() {
+    const Tile tile = tile_at<C>(p, ptx::opaque(i) - 1);
+    const int slot = count % C::q_slots, first_row = tile.m * C::block_m;
+    const int warp = ptx::fresh_tid_x() / 32 - (4 * C::consumers + 1);  // of the packers
+    const Source rows{address_of(p.q_rows, tile.batch, tile.head, first_row), p.q_rows.seq * 2, p.q_rows.end,
+                      p.seq_q - first_row};
+    const uint64_t place = place_in(rows);
+    const bool all_whole = inside(rows, C::block_m - 56);
+    const auto row_of = [](int group) { return group / 8 * 64 + group % 8; };
+    const auto start_copy = [&](int group, uint32_t buffer) {
+      fetch(place + static_cast<uint64_t>(row_of(group) * (p.q_rows.seq * 2)), p.q_rows.end,
+            all_whole ? whole : min(p.seq_q - first_row - row_of(group), 64), buffer);
+    };
+    uint32_t buffer = raw;
+    start_copy(warp, buffer);
+    for (int group = warp; group < q_groups; group += packers) {
+      const uint32_t offset = static_cast<uint32_t>(place + row_of(group) * (p.q_rows.seq * 2)) % 16;
+      if (group + packers < q_groups) {
+        start_copy(group + packers, other(buffer));
+        ptx::cp_async_wait_group<1>();
+      } else {
+        ptx::cp_async_wait_group<0>();
+      }
+      __syncwarp();
+      const uint32_t to = shared.q + (slot * C::q_tiles + group / 8) * C::q_bytes + group % 8 * (C::k_chunks * 128);
+      pack(buffer, offset, C::k_chunks, generic_of_shared(to));
+      buffer = other(buffer);
     }
-    rows.place(static_cast<uint32_t>(job.from) % 16, chunks_of(job.kind), job.to, lane, p.head_dim);
+    ptx::fence_proxy_async_shared();
+    ptx::mbarrier_arrive(shared.q_full(slot));
   }
 
-  __device__ __forceinline__ Job job_of(const Source& source, unsigned char* to, int begin, Kind kind) const {
-    return {source.from + static_cast<uint64_t>((lane % 8 * 8 + begin) * source.pitch),
-            static_cast<int32_t>(source.pitch * step_of(kind)),
-            to + begin * 128 * chunks_of(kind),
-            source.valid - begin - lane % 8 * 8,
-            8 - begin,
-            kind};
-  }
-  __device__ __forceinline__ Job job_of_ticket(uint32_t ticket, int done) const {
-    const Ticket t = read_ticket<C>(p, ticket);
-    if (done == 0) prefetch(t.source);
-    return job_of(t.source, static_cast<unsigned char*>(p.packing.workspace) + t.to * uint64_t{16}, done, t.values ? values : keys);
-  }
-  __device__ __forceinline__ Job job_of_queries(Kind kind) const {
-    const int half = kind == later_queries;
-    const Tile tile = tile_at<C>(p, kept().i - 1);
-    const int slot = kept().count % C::q_slots, row = tile.m * C::block_m + half * 64;
-    return job_of({address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row},
-                  generic_of_shared(shared.q + (slot * C::q_tiles + half) * C::q_bytes),
-                  half == 0 ? packer() : packers - 1 - packer(), kind);
+  // What the tile before needs goes first. Then queries as soon as there is room for them, for consumers may wait for
+  // them; else tickets up to what these queries' tile needs; at the end all that are left.
+  __device__ __forceinline__ void run() {
+    if (p.packing.tickets > 0) taken = claim_ticket(p.packing, lane);
+    next_tile();  // its queries are the consumers' work
+    if (i > 0) {
+      limit /= 2;  // half of what this tile needs comes before the second's queries
+      next_tile();
+    }
+    uint64_t place = 0;                // of this lane, in the group of the ticket at hand
+    uint32_t to = 0, arriving_to = 0;  // 16-byte chunks of the workspace
+    int groups = 0;                    // of the ticket, that are left
+    // Of the ticket: its valid rows * 2^20 (`whole` if none needs to be looked at), its tile's counter * 32, + 16 for V. Of
+    // what arrives: the same without rows, without the counter if it is not a ticket's last group, and how far its rows
+    // are past a multiple of 16.
+    uint32_t about = 0, arriving_about = 0;
+    bool busy = false;
+    for (uint32_t buffer = raw;; buffer = other(buffer)) {
+      const bool queries = queries_next();
+      bool one = !queries && groups > 0;
+      if (one) {
+        place += static_cast<uint64_t>((about & 16 ? p.v_rows.seq : p.k_rows.seq) * 2);
+        to += 8 * (about & 16 ? C::v_chunks : C::k_chunks);
+        --groups;
+      } else if (!queries) {
+        uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
+        if (ticket == none && position < limit) {
+          ticket = __shfl_sync(0xffffffffu, claim_ticket(p.packing, lane), 0);
+        }
+        taken = none;
+        if (ticket != none) position = ticket + 1;
+        if (ticket < p.packing.tickets) {
+          if (position < limit) taken = claim_ticket(p.packing, lane);
+          one = true;
+          groups = 7;
+          const Ticket t = read_ticket<C>(p, ticket);
+          place = place_in(t.source);
+          to = t.to;
+          const uint32_t valid = inside(t.source, 8) ? whole : max(min(t.source.valid, 64), 0);
+          about = valid << 20 | t.counter * 32 | t.values * 16;
+          prefetch(t.source);
+        }
+      }
+      if (one) fetch(place, about & 16 ? p.v_rows.end : p.k_rows.end, (about >> 20) - (7 - groups), buffer);
+      if (busy) {
+        if (one) {
+          ptx::cp_async_wait_group<1>();
+        } else {
+          ptx::cp_async_wait_group<0>();
+        }
+        __syncwarp();
+        pack(other(buffer), arriving_about % 16, arriving_about & 16 ? C::v_chunks : C::k_chunks,
+             static_cast<unsigned char*>(p.packing.workspace) + arriving_to * uint64_t{16});
+        if (arriving_about >= 32) announce(p.packing, arriving_about / 32, 8, lane);
+      } else if (queries) {
+        pack_tile_queries();
+        next_tile();
+      } else if (!one) {
+        // Nothing is left to take, now at least.
+        if (i == 0) return;
+        ptx::mbarrier_wait(shared.q_empty(count % C::q_slots), queries_parity());
+        __syncwarp();
+      }
+      busy = one;
+      if (one && about >> 20 > 64) {
+        // The rest of a ticket of which no row needs to be looked at: nothing but copies and shifts.
+        const bool values = about & 16;
+        const int64_t pitch = (values ? p.v_rows.seq : p.k_rows.seq) * 2;
+        const int chunks = values ? C::v_chunks : C::k_chunks;
+        uint32_t offset = static_cast<uint32_t>(place) % 16;
+        while (groups > 0 && (groups % 2 != 0 || !queries_next())) {
+          buffer = other(buffer);
+          place += static_cast<uint64_t>(pitch);
+          fetch_whole(place, buffer);
+          ptx::cp_async_wait_group<1>();
+          __syncwarp();
+          pack(other(buffer), offset, chunks, static_cast<unsigned char*>(p.packing.workspace) + to * uint64_t{16});
+          to += 8 * chunks;
+          offset = static_cast<uint32_t>(place) % 16;
+          --groups;
+        }
+      }
+      arriving_to = to;
+      arriving_about = (about & (groups > 0 ? 16 : 0xfffff)) + static_cast<uint32_t>(place) % 16;
+    }
   }
 
-  // The lines of 64 rows, into L2: the loads that follow one another wait for it alone.
+  __device__ __forceinline__ uint32_t other(uint32_t buffer) const { return 2 * raw + C::raw_bytes - buffer; }
+
+  // The lines of 64 rows, into L2: the copies that follow one another wait for it alone.
   __device__ __forceinline__ void prefetch(const Source& source) const {
 #pragma unroll 1
     for (int row = lane; row < min(source.valid, 64); row += 32) {
@@ -559,85 +562,61 @@ struct Packer {
     }
   }
 
-  // What the tile before needs goes first. Then queries as soon as there is room for them, for consumers may wait for
-  // them; else tickets up to what these queries' tile needs; at the end all that are left.
-  __device__ __forceinline__ void run() {
-    if (p.packing.tickets > 0) taken = claim_ticket(p.packing, lane);
-    volatile Kept& k = kept();
-    if (lane == 0) {
-      k.i = k.done = 0;
-      k.now = k.position = k.limit = 0;
-      k.count = -1;
-      k.ticket = none;
-    }
-    __syncwarp();
-    for (;;) {
-      Job job;
-      job.kind = nothing;
-      if (queries_next()) {
-        job = job_of_queries(queries);
-      } else {
-        if (k.ticket == none) {
-          uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
-          const uint32_t limit = k.limit;
-          if (ticket == none && k.position < limit) ticket = __shfl_sync(0xffffffffu, claim_ticket(p.packing, lane), 0);
-          taken = none;
-          __syncwarp();
-          if (lane == 0) {
-            if (ticket != none) k.position = ticket + 1;
-            k.ticket = ticket < p.packing.tickets ? ticket : none;
-            k.done = 0;
-          }
-          __syncwarp();
-          if (ticket < p.packing.tickets && ticket + 1 < limit) taken = claim_ticket(p.packing, lane);
-        }
-        if (k.ticket != none) {
-          job = job_of_ticket(k.ticket, k.done);
-        } else if (k.count >= 0) {
-          // Nothing is left to take, now at least.
-          if (k.i == 0) return;
-          ptx::mbarrier_wait(shared.q_empty(k.count % C::q_slots), queries_parity(k.count));
-          __syncwarp();
-          continue;
-        }
-      }
-      if (job.kind != nothing) {
-        for (;;) {
-          pack_group(job);
-          job.left -= step_of(job.kind);
-          job.from += static_cast<uint64_t>(job.pitch);
-          job.valid -= step_of(job.kind);
-          job.to += step_of(job.kind) * 128 * chunks_of(job.kind);
-          if (job.left <= 0) {
-            if (job.kind != queries) break;
-            job = job_of_queries(later_queries);
-          } else if (job.kind >= keys && job.left % 2 == 0 && queries_next()) {
-            break;  // a ticket is left for queries that there is room for
-          }
-        }
-      }
-      if (job.kind <= later_queries) {
-        ptx::fence_proxy_async_shared();
-        ptx::mbarrier_arrive(shared.q_full(k.count % C::q_slots));
-        next_tile();
-      } else if (job.kind != nothing) {
-        if (job.left == 0) {
-          announce(p.packing, read_ticket<C>(p, k.ticket).counter, 8, lane);
-          keep(k.ticket, none);
+  // Where this lane's chunks of a group begin, before it is rounded down to a multiple of 16.
+  __device__ __forceinline__ uint64_t place_in(const Source& source) const {
+    return source.from + static_cast<uint64_t>(lane / 4 * 8 * source.pitch) + lane % 4 * 16;
+  }
+  // Whether the copies of so many groups, each one row further, stay inside of the tensor and of rows that there are.
+  __device__ __forceinline__ bool inside(const Source& source, int groups) const {
+    const uint64_t last = source.from + static_cast<uint64_t>((55 + groups) * source.pitch);
+    return source.valid >= 55 + groups + 1 && max(source.from, last) + C::raw_chunks * 16 <= source.end;
+  }
+
+  // Starts the copy of eight rows' raw chunks; of rows that there are not, zeros.
+  __device__ __forceinline__ void fetch(uint64_t place, uint64_t end, int valid, uint32_t buffer) const {
+    if (valid > 64) {
+      fetch_whole(place, buffer);
+    } else {
+      const int bytes = static_cast<uint32_t>(place) % 16 + p.head_dim * 2;
+      const uint64_t at = place & ~uint64_t{15};
+      const uint32_t to = buffer + lane / 4 * C::raw_pitch + lane % 4 * 16;
+      // What the tensor has of it: its last chunk may reach past its end.
+      const int there = lane / 4 * 8 < valid && at < end ? static_cast<int>(min(end - at, uint64_t{4096})) : 0;
+#pragma unroll 1
+      for (int k = 0; (lane % 4 + 4 * k) * 16 < bytes; ++k) {
+        const int size = max(min(there - k * 64, 16), 0);
+        if (size % 16 == 0) {
+          ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), size);
         } else {
-          keep(k.done, 8 - job.left);
+          // The tensor ends within: not even the machine's 16 bytes are read of what is not there.
+          *static_cast<uint4*>(__cvta_shared_to_generic(to + k * 64)) = EightRows<C>::load_chunk(at + k * 64, true, end);
         }
       }
-      if (k.count < 0) {
-        // The first ticket comes before everything. Then the first tile, whose queries are the consumers' work; half of
-        // what it needs comes before the second's queries.
-        next_tile();
-        if (k.i > 0) {
-          keep(k.limit, k.limit / 2);
-          next_tile();
-        }
+      ptx::cp_async_commit_group();
+    }
+  }
+  // All of eight rows and of their chunks are there.
+  __device__ __forceinline__ void fetch_whole(uint64_t place, uint32_t buffer) const {
+    const int bytes = static_cast<uint32_t>(place) % 16 + p.head_dim * 2;
+    const uint64_t at = place & ~uint64_t{15};
+    const uint32_t to = buffer + lane / 4 * C::raw_pitch + lane % 4 * 16;
+#pragma unroll
+    for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
+      if (k < EightRows<C>::whole_steps || (lane % 4 + 4 * k) * 16 < bytes) {
+        ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64));
       }
     }
+    ptx::cp_async_commit_group();
+  }
+
+  // Shifts what has arrived to its place. Then the buffer may be overwritten.
+  __device__ __forceinline__ void pack(uint32_t buffer, uint32_t offset, int chunks, unsigned char* to) const {
+    const EightRows<C> rows{lane, p.head_dim};
+    const uint32_t from = buffer + rows.row() * C::raw_pitch + rows.first_chunk() * 16;
+    const auto low = [&](int k) { return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 64)); };
+    const auto high = [&](int k) { return *static_cast<const uint4*>(__cvta_shared_to_generic(from + k * 64 + 16)); };
+    rows.shift(low, high, offset, chunks, to);
+    __syncwarp();
   }
 };
 

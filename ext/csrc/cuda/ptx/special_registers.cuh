@@ -22,9 +22,5 @@ __device__ __forceinline__ int opaque(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }
-__device__ __forceinline__ uint64_t opaque(uint64_t value) {
-  asm volatile("" : "+l"(value));
-  return value;
-}
 
 }  // namespace cuda_llm_ops::ptx
