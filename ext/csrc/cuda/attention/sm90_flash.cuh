@@ -892,7 +892,6 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
   }
   if constexpr (C::packed) {
     if (threadIdx.x == 128 * C::consumers) {
-      ptx::griddepcontrol_wait();  // the launch before may still use the counters
       *static_cast<uint32_t*>(__cvta_shared_to_generic(shared.first_ticket())) = claim_first_tickets(p.packing);
     }
   }
@@ -907,9 +906,11 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
   }
-  // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
-  ptx::griddepcontrol_launch_dependents();
-  ptx::griddepcontrol_wait();
+  if constexpr (!C::packed) {
+    // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait();
+  }
   if (warp >= 4 * C::consumers) {
     ptx::setmaxnreg_dec<C::producer_registers>();
     if constexpr (C::packed) {

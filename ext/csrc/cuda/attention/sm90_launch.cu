@@ -273,7 +273,8 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
-  return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, true,
+  const bool early = !instance.packed;  // packers begin with counters that the launch before may still be using
+  return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early,
                            instance.cluster);
 }
 
