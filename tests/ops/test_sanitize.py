@@ -6,7 +6,8 @@
 
 Without the caching allocator every tensor is an allocation of its own, so that memcheck sees a read one element past
 its end. The dispatch chooses by type, alignment, transposition, size and head_dim, and so do these cases; racecheck
-takes minutes over all of them, `-k 70x129` and the like choose some.
+takes minutes over all of them, `-k 70x129` and the like choose some. Kernels that the dispatch keeps for large
+problems, or for other GPUs, are run by gemm_plans.cu and attention_plans.cu, beside this file, which need no torch.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ GEMM_SIZES = [(1, 1, 1), (17, 9, 5), (128, 128, 64), (129, 257, 65), (16, 128, 2
 # With options: the sizes of every kernel that takes them, and rows that begin anywhere.
 OPTION_HEAD_DIMS = [40, 65, 96, 128, 129, 192, 250, 256]
 HEAD_DIMS = [1, 40, 64, 65, 128, 129, 192, 256]
+# And one for each further size that flash_attention has kernels of: rows that begin at any multiple of 16 bytes, or
+# anywhere.
+FLASH_HEAD_DIMS = [72, 80, 96, 97, 104, 112, 113, 136, 137, 144, 152, 160, 161, 184]
 
 
 def values(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -74,6 +78,31 @@ def test_attention(name: str, seq_q: int, seq_kv: int, head_dim: int, is_causal:
     k, v = values(dtype, 1, 1, seq_kv, head_dim), values(dtype, 1, 1, seq_kv, head_dim)
     out = getattr(cuda_llm_ops, name)(q, k, v, is_causal)
     reference.assert_right(out, reference.attention(name, q, k, v, is_causal, None))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", FLASH_HEAD_DIMS, ids=lambda head_dim: f"d{head_dim}")
+def test_flash_attention(head_dim: int, is_causal: bool, dtype: torch.dtype) -> None:
+    q = values(dtype, 1, 2, 130, head_dim)
+    k, v = values(dtype, 1, 1, 150, head_dim), values(dtype, 1, 1, 150, head_dim)
+    out = cuda_llm_ops.flash_attention(q, k, v, is_causal)
+    reference.assert_right(out, reference.attention("flash_attention", q, k, v, is_causal, None))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(
+    ("head_dim", "seq"), [(64, 192), (64, 256), (65, 140), (128, 256), (129, 140), (192, 70), (256, 70)]
+)
+def test_attention_of_many_tiles(head_dim: int, seq: int, is_causal: bool, dtype: torch.dtype) -> None:
+    """Several for each multiprocessor, of tall tiles and of joined ones too."""
+    q = values(dtype, 1, 264 if head_dim == 64 else 150, seq, head_dim)
+    k, v = values(dtype, 1, q.shape[1] // 2, seq, head_dim), values(dtype, 1, q.shape[1] // 2, seq, head_dim)
+    out = cuda_llm_ops.flash_attention(q, k, v, is_causal)
+    reference.assert_right(out, reference.attention("flash_attention", q, k, v, is_causal, None))
 
 
 @pytest.mark.gpu

@@ -79,7 +79,7 @@ struct Config {
   static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
   static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
-  static constexpr int barriers = 2 * q_tiles + 4 * Stages;
+  static constexpr int barriers = 2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0);
   static constexpr int alignment = packed ? 128 : 1024;
   static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
                                       combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 + (packed ? 8 : 0);
@@ -100,8 +100,8 @@ struct Config {
   static_assert(producer_registers + Consumers * consumer_registers <= 65536 / threads / 8 * 8 * (Consumers + 1));
 };
 
-// Named barriers 1.. (0 is __syncthreads): turns of the warpgroups, and the hand-over when keys are split.
-constexpr uint32_t turn_barrier = 1, combine_full_barrier = 6, combine_empty_barrier = 7;
+// Named barriers 1.. (0 is __syncthreads): turns of the warpgroups.
+constexpr uint32_t turn_barrier = 1;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
 constexpr uint32_t begun_barrier = 10;   // the consumers have packed what they began with
 
@@ -130,6 +130,9 @@ struct Layout {
   __device__ __forceinline__ uint32_t k_empty(int s) const { return k_full(s) + C::stages * 8; }
   __device__ __forceinline__ uint32_t v_full(int s) const { return k_full(s) + 2 * C::stages * 8; }
   __device__ __forceinline__ uint32_t v_empty(int s) const { return k_full(s) + 3 * C::stages * 8; }
+  // When keys are split: what a warpgroup hands to the other, and that it has been read.
+  __device__ __forceinline__ uint32_t combine_full() const { return k_full(0) + 4 * C::stages * 8; }
+  __device__ __forceinline__ uint32_t combine_empty() const { return combine_full() + 8; }
   __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
 };
 
@@ -593,7 +596,14 @@ struct Consumer {
     release_v(count);
   }
 
-  __device__ __forceinline__ void release_q() const { release(shared.q_empty(q_barrier())); }
+  // Packed: outputs were put there and packers write there next, so every lane arrives for itself.
+  __device__ __forceinline__ void release_q() const {
+    if constexpr (C::packed) {
+      ptx::mbarrier_arrive(shared.q_empty(q_barrier()));
+    } else {
+      release(shared.q_empty(q_barrier()));
+    }
+  }
 
   // Blocks past what this warpgroup's rows see, which other warpgroups use: let them go by.
   __device__ __forceinline__ void skip(uint32_t count) const {
@@ -631,7 +641,8 @@ struct Consumer {
 #pragma unroll
       for (int e = 0; e < C::v_columns / 2; ++e) o[e] = 0.0f;
       if constexpr (C::packed) {
-        if (q_count > 0) ptx::mbarrier_wait(shared.q_full(q_barrier()), q_count / C::q_slots & 1);
+        // The first tile's are this warpgroup's own work: begin().
+        if (q_count > 0) ptx::mbarrier_wait(shared.q_full(q_barrier()), (q_count - 1) / C::q_slots & 1);
       } else {
         await_queries();
       }
@@ -673,6 +684,7 @@ struct Consumer {
   __device__ __forceinline__ void combine(const Tile& tile, int first_row) {
     const uint32_t mine = shared.combine + threadIdx.x % 128 * 4;
     if (group == 1) {
+      ptx::mbarrier_wait(shared.combine_empty(), q_count & 1 ^ 1);
 #pragma unroll
       for (int e = 0; e < d / 2; ++e) store_shared(mine + e * 512, o[e]);
 #pragma unroll
@@ -680,10 +692,9 @@ struct Consumer {
         store_shared(mine + (d / 2 + h) * 512, state.maximum[h]);
         store_shared(mine + (d / 2 + 2 + h) * 512, state.sum[h]);
       }
-      ptx::bar_arrive(combine_full_barrier, 256);
-      ptx::bar_sync(combine_empty_barrier, 256);
+      ptx::mbarrier_arrive(shared.combine_full());
     } else {
-      ptx::bar_sync(combine_full_barrier, 256);
+      ptx::mbarrier_wait(shared.combine_full(), q_count & 1);
       float own[2], other[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -694,7 +705,7 @@ struct Consumer {
       for (int e = 0; e < d / 2; ++e) {
         o[e] = o[e] * own[e % 4 / 2] + load_shared(mine + e * 512) * other[e % 4 / 2];
       }
-      ptx::bar_arrive(combine_empty_barrier, 256);
+      ptx::mbarrier_arrive(shared.combine_empty());
       store(tile, first_row);
     }
   }
@@ -810,8 +821,8 @@ struct Consumer {
   }
   // Of the tile before this one, if there was one.
   __device__ __forceinline__ void finish_store() const {
-    if (q_count > 0 && threadIdx.x % 128 == 0) {
-      ptx::bulk_wait_group_read<0>();
+    if (q_count > 0 && threadIdx.x % 128 / 32 == 0) {
+      if (lane == 0) ptx::bulk_wait_group_read<0>();
       ptx::mbarrier_arrive(shared.q_empty((q_count - 1) % C::q_slots));
     }
   }
@@ -863,11 +874,12 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       ptx::prefetch_tensormap(&p.v);
     }
     for (int w = 0; w < C::q_tiles; ++w) {
-      ptx::mbarrier_init(shared.q_full(w), C::packed ? packers : 1);
-      ptx::mbarrier_init(shared.q_empty(w), C::split_keys || C::packed ? 8 : 4);
+      ptx::mbarrier_init(shared.q_full(w), C::packed ? packers * 32 : 1);
+      ptx::mbarrier_init(shared.q_empty(w), C::packed ? C::consumers * 128 : C::split_keys ? 8 : 4);
     }
-    if constexpr (C::packed) {
-      for (int k = 0; k < packers; ++k) ptx::mbarrier_arrive(shared.q_full(0));  // those of the first tile
+    if constexpr (C::split_keys) {
+      ptx::mbarrier_init(shared.combine_full(), 128);
+      ptx::mbarrier_init(shared.combine_empty(), 128);
     }
     for (int s = 0; s < C::stages; ++s) {
       constexpr int readers = C::split_keys ? 4 : 4 * C::consumers * C::cluster;

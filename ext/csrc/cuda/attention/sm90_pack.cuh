@@ -458,8 +458,7 @@ struct Packer {
       buffer = other(buffer);
     }
     ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(shared.q_full(slot));
+    ptx::mbarrier_arrive(shared.q_full(slot));
   }
 
   // What the tile before needs goes first. Then queries as soon as there is room for them, for consumers may wait for
@@ -585,7 +584,13 @@ struct Packer {
       const int there = lane / 4 * 8 < valid && at < end ? static_cast<int>(min(end - at, uint64_t{4096})) : 0;
 #pragma unroll 1
       for (int k = 0; (lane % 4 + 4 * k) * 16 < bytes; ++k) {
-        ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), max(min(there - k * 64, 16), 0));
+        const int size = max(min(there - k * 64, 16), 0);
+        if (size % 16 == 0) {
+          ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), size);
+        } else {
+          // The tensor ends within: not even the machine's 16 bytes are read of what is not there.
+          *static_cast<uint4*>(__cvta_shared_to_generic(to + k * 64)) = EightRows<C>::load_chunk(at + k * 64, true, end);
+        }
       }
       ptx::cp_async_commit_group();
     }
