@@ -11,11 +11,11 @@
 // of-th kernel with all of its plans; NAME takes plans whose names have it in them; after SECONDS no further plan begins
 // and the last line says how many are left, so that a tool that is given a time limit still comes to its summary.
 //
-// `each` is for racecheck, which takes about a second to get a kernel ready and more for every block: every plan once, of
-// either type, on a product made for it. That has three tiles by three (of few rows, three by one), the last of them cut
-// off, on so few multiprocessors that a persistent kernel's blocks have several tiles each; both parts of a cluster; and
-// for every block of a split a k that goes round its ring of stages and a little further. Where the plan can, it is
-// computed once more, as alpha a b + beta c in float32.
+// `each` is for racecheck, which needs some 15 s for a process and then time for every block: every plan once, of either
+// type, on a product made for it. That has two tiles by three (of few rows, two by one), the last of them cut off, on so
+// few multiprocessors that a persistent kernel's blocks have several tiles each; both parts of a cluster; and for every
+// block of a split a k that goes round its ring of stages and a little further. The first plan of a kernel also computes
+// alpha a b + beta c in float32, which most epilogues do in another way.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -133,6 +133,7 @@ template <typename T, typename Out>
 struct Operands {
   GemmArguments g;
   size_t of_out;
+  void* workspace = nullptr;
   T *a, *b;
   Out *c, *out[2], *right;
 
@@ -144,11 +145,17 @@ struct Operands {
     fill<<<64, 256>>>(b, of_b, 2u);
     fill<<<64, 256>>>(c, of_out, 3u);
     g.a = a, g.b = b;
+    size_t bytes = 0;
+    for (const cuda::sm90::Plan& plan : cuda::sm90::possible_plans(g, true)) {
+      bytes = std::max(bytes, cuda::sm90::parts_bytes(g, plan));
+    }
+    if (bytes > 0) cudaMalloc(&workspace, bytes);
+    g.workspace = workspace;
     if (with_c) g.c = c, g.c_stride_m = g.n, g.c_stride_n = 1, g.alpha = 0.5f, g.beta = 2.0f;
     multiply<<<264, 256>>>(a, b, right, g);
   }
   ~Operands() {
-    for (void* one : {static_cast<void*>(a), static_cast<void*>(b)}) cudaFree(one);
+    for (void* one : {static_cast<void*>(a), static_cast<void*>(b), workspace}) cudaFree(one);
     for (Out* one : {c, out[0], out[1], right}) cudaFree(one);
   }
   Operands(const Operands&) = delete;
@@ -200,7 +207,7 @@ bool run(const Product& product, float allowed, int multiprocessors, Request& re
 
 // The smallest product in which every block of a plan does all that it can: see the head of this file.
 Product made_for(const cuda::sm90::Kernel& kernel, int split) {
-  const int rows = 2 * kernel.tile_m + 24, columns = 2 * kernel.tile_n + 8;
+  const int rows = kernel.tile_m + 24, columns = 2 * kernel.tile_n + 8;
   const int k_blocks = split * (kernel.stages + 2);
   Product product{rows, columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major, kernel.type};
   if (kernel.swap) {
@@ -214,7 +221,8 @@ Product made_for(const cuda::sm90::Kernel& kernel, int split) {
 template <typename T>
 bool run_each(const cuda::sm90::Kernel& kernel, float allowed, Request& request) {
   const Product widest = made_for(kernel, cuda::sm90::splits[std::size(cuda::sm90::splits) - 1]);
-  for (const cuda::sm90::Plan& plan : cuda::sm90::possible_plans(arguments_of(widest))) {
+  bool with_c = !(kernel.persistent && kernel.swap);  // that stores through TMA only, so neither c nor float32
+  for (const cuda::sm90::Plan& plan : cuda::sm90::possible_plans(arguments_of(widest), true)) {
     const std::string name = cuda::sm90::plan_name(plan);
     if (plan.kernel != &kernel || !request.names(name)) continue;
     ++request.tally.plans;
@@ -225,9 +233,10 @@ bool run_each(const cuda::sm90::Kernel& kernel, float allowed, Request& request)
     const int cluster = plan.cluster_m * plan.cluster_n;
     const int multiprocessors = std::max(1, 2 * cluster / kernel.blocks_per_sm);  // two clusters at once
     const auto launch = [&](const GemmArguments& g) { return cuda::sm90::launch_plan(g, plan, multiprocessors, nullptr); };
-    GemmArguments g = arguments_of(made_for(kernel, plan.split));
+    GemmArguments g = arguments_of(made_for(kernel, plan.split * plan.parts));
     if (!Operands<T, T>(g, false).check(name, allowed, request, launch)) return false;
-    if (kernel.persistent && kernel.swap) continue;  // stores through TMA only, so neither c nor float32
+    if (!with_c) continue;
+    with_c = false;
     g.out_type = ScalarType::float32;
     if (!Operands<T, float>(g, true).check(name, 0.01f, request, launch)) return false;
   }
