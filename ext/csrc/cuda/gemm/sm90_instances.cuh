@@ -107,7 +107,6 @@ KernelList persistent_list() {
 template <typename T>
 KernelList swapped_list() {
   static const Kernel kernels[] = {
-      CUDA_LLM_OPS_SWAPPED_KK(T, 64, 104, 64, 10, 1, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 64, 136, 64, 8, 1, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 64, 160, 64, 7, 1, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 80, 64, 8, 2, 1),
