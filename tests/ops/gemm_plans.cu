@@ -3,7 +3,7 @@
 //
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
-//     tests/ops/gemm_plans.cu $gemm/sm90.cu $gemm/sm90_plan.cu $gemm/sm90_clusters.cu $gemm/sm90_persistent_*16.cu
+//     tests/ops/gemm_plans.cu $gemm/sm90.cu $gemm/sm90_{plan,parts,clusters}.cu $gemm/sm90_persistent_*16.cu
 //     $gemm/sm90_s{wapped,plit,kinny}_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_plans each 3/16       # the fourth of 16 parts
 //
@@ -11,8 +11,8 @@
 // of-th kernel with all of its plans; NAME takes plans whose names have it in them; after SECONDS no further plan begins
 // and the last line says how many are left, so that a tool that is given a time limit still comes to its summary.
 //
-// `each` is for racecheck, which needs some 15 s for a process and then time for every block: every plan once, of either
-// type, on a product made for it. That has two tiles by three (of few rows, two by one), the last of them cut off, on so
+// `each` is for racecheck, which needs 6 to 15 s for a process, about one for a plan, and a TMPDIR of its own where several
+// run at once (16 on an H200 took 50 s for a third of the plans): every plan once, of either type, on a product made for it. That has two tiles by three (of few rows, two by one), the last of them cut off, on so
 // few multiprocessors that a persistent kernel's blocks have several tiles each; both parts of a cluster; and for every
 // block of a split a k that goes round its ring of stages and a little further. The first plan of a kernel also computes
 // alpha a b + beta c in float32, which most epilogues do in another way.

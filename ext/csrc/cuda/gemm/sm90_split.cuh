@@ -12,7 +12,7 @@
 //                  lines, one a row of out, as long as there are owned rows of D; so a store runs along out's rows
 //
 // Where clusters do not fit, k may also be split into parts that do not know of each other: a grid as of a batch, whose
-// float32 products lie in a workspace, and a second kernel that adds them (sm90_parts.cuh).
+// float32 products lie in a workspace, and a second kernel that adds them (sm90_parts.h).
 //
 // Several blocks share an SM: the loads of one hide the start and end of another, of this grid or the next one. That
 // starts early (griddepcontrol.cuh): at once; or, where weights are read once, when the last loads of this one are under
