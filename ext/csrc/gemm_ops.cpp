@@ -173,7 +173,7 @@ Tensor gemm(const GemmOptions& options, Tensor a, Tensor b, const std::optional<
     void* stream = current_stream(a);
     std::optional<Tensor> workspace;
     if (const auto bytes = static_cast<int64_t>(cuda::gemm_workspace_bytes(arguments)); bytes > 0) {
-      workspace = allocate(op, "aligned copies of the operands", a, Dtype::Byte, {bytes});
+      workspace = allocate(op, "copies of operands or parts of the product", a, Dtype::Byte, {bytes});
       arguments.workspace = workspace->mutable_data_ptr();
     }
     check_launch(op, options.tensor_core ? cuda::tensor_core_gemm(arguments, stream) : cuda::gemm(arguments, stream));

@@ -117,6 +117,16 @@ def test_every_plan_with_many_tiles_of_few_k_blocks(of_a: str, of_b: str) -> Non
     check_in_turn(products, plans(*products[0][:2]))
 
 
+@pytest.mark.parametrize("of_b", LAYOUTS, ids=["b rows", "b columns"])
+@pytest.mark.parametrize(("m", "n", "k"), [(144, 5128, 3080), (333, 2568, 1544)])
+def test_every_plan_with_parts_of_k(m: int, n: int, k: int, of_b: str) -> None:
+    """A product's parts are added in a workspace's place that the next product's parts may take."""
+    products = [random_product(seed, m, n, k, "rows dense", of_b) for seed in range(2)]
+    names = [name for name in plans(*products[0][:2]) if " parts " in name]
+    assert names or not plans(*products[0][:2])
+    check_in_turn(products, names)
+
+
 def random_product(seed: int, m: int, n: int, k: int, of_a: str, of_b: str) -> tuple[Tensor, Tensor, Tensor]:
     """Two float16 operands, and their product in float64."""
     generator = torch.Generator(device="cuda").manual_seed(seed)

@@ -10,9 +10,10 @@ namespace cuda_llm_ops::cuda {
 
 size_t gemm_workspace_bytes(const GemmArguments& arguments) {
 #ifdef CUDA_LLM_OPS_SM90_GEMM
-  if (arguments.in_type == ScalarType::float32 || sm90::gemm_supported(arguments)) return 0;
+  if (arguments.in_type == ScalarType::float32) return 0;
   DeviceFacts device;
-  if (current_device_facts(&device) == cudaSuccess && device.capability == 90) return sm90::repack_bytes(arguments);
+  if (current_device_facts(&device) != cudaSuccess || device.capability != 90) return 0;
+  return sm90::gemm_supported(arguments) ? sm90::workspace_bytes(arguments) : sm90::repack_bytes(arguments);
 #endif
   return 0;
 }
@@ -20,12 +21,14 @@ size_t gemm_workspace_bytes(const GemmArguments& arguments) {
 const char* gemm(const GemmArguments& arguments, void* stream) {
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
 #ifdef CUDA_LLM_OPS_SM90_GEMM
-  if (arguments.workspace != nullptr) {
+  const bool supported = arguments.in_type != ScalarType::float32 && sm90::gemm_supported(arguments);
+  if (!supported && arguments.workspace != nullptr) {
     GemmArguments packed = arguments;
     if (const char* refused = sm90::repack(packed, cuda_stream)) return refused;
+    packed.workspace = nullptr;  // it is full
     return sm90::gemm(packed, cuda_stream);
   }
-  if (arguments.in_type != ScalarType::float32 && sm90::gemm_supported(arguments)) {
+  if (supported) {
     DeviceFacts device;
     if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return cudaGetErrorString(error);
     if (device.capability == 90) return sm90::gemm(arguments, cuda_stream);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sm90_operand.h"
+#include "sm90_parts.h"
 #include "sm90_plan.h"
 
 namespace cuda_llm_ops::cuda::sm90 {
@@ -97,10 +98,10 @@ struct PlanKey {
   int32_t m = 0, n = 0, k = 0, batch = 0, kinds = 0, sms = 0;
 
   PlanKey() = default;
-  PlanKey(const GemmArguments& g, int sms_)
+  PlanKey(const GemmArguments& g, int sms_, bool parts)
       : m(g.m), n(g.n), k(g.k), batch(g.batch),
         kinds((g.a_stride_k == 1) | (g.b_stride_k == 1) << 1 | static_cast<int>(g.in_type) << 2 |
-              static_cast<int>(g.out_type) << 4 | (g.c != nullptr) << 6),
+              static_cast<int>(g.out_type) << 4 | (g.c != nullptr) << 6 | parts << 7),
         sms(sms_) {}
 
   bool operator==(const PlanKey& o) const {
@@ -109,26 +110,36 @@ struct PlanKey {
 };
 
 // The choice costs microseconds, so each thread remembers its last ones.
-Plan cached_plan(const GemmArguments& arguments, int sms) {
+Plan cached_plan(const GemmArguments& arguments, int sms, bool parts) {
   struct Entry {
     PlanKey key;
     Plan plan;
   };
   constexpr size_t entries = 128;
   thread_local Entry cache[entries];
-  const PlanKey key(arguments, sms);
+  const PlanKey key(arguments, sms, parts);
   uint64_t hash = 0;
   for (const int32_t part : {key.m, key.n, key.k, key.batch, key.kinds}) {
     hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15ull;
   }
   Entry& entry = cache[hash >> 57];
-  if (entry.plan.kernel == nullptr || !(entry.key == key)) entry = {key, choose_plan(arguments, sms)};
+  if (entry.plan.kernel == nullptr || !(entry.key == key)) entry = {key, choose_plan(arguments, sms, parts)};
   return entry.plan;
 }
 
 // For tuning.
 std::string forced_plan;
 std::atomic<bool> forcing{false};
+
+// `parts`: also one that needs a workspace.
+Plan plan_of(const GemmArguments& arguments, int sms, bool parts) {
+  if (forcing.load(std::memory_order_acquire)) {
+    for (const Plan& plan : possible_plans(arguments, parts)) {
+      if (plan_name(plan) == forced_plan) return plan;
+    }
+  }
+  return cached_plan(arguments, sms, parts);
+}
 
 int multiprocessors() {
   static std::atomic<int> counts[64];
@@ -145,6 +156,7 @@ int multiprocessors() {
 
 const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaStream_t stream) {
   const Kernel& kernel = *plan.kernel;
+  if (plan.parts > 1 && g.workspace == nullptr) return "a plan with parts of k needs a workspace for them";
   if (const char* refused = prepare(kernel)) return refused;
 
   const Operand p = kernel.swap ? operand_b(g) : operand_a(g);
@@ -198,7 +210,16 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   arguments.c_stride_n = g.c_stride_n;
   arguments.alpha = g.alpha;
   arguments.beta = g.c == nullptr ? 0.0f : g.beta;
-  const int64_t tiles = static_cast<int64_t>(arguments.tiles_m) * arguments.tiles_n * g.batch;
+  // Parts of k take the place of a batch, in float32, and become the product in a second kernel.
+  const bool in_parts = plan.parts > 1;
+  if (in_parts) {
+    arguments.parts = plan.parts;
+    arguments.out_float = 1;
+    arguments.out = g.workspace;
+    arguments.alpha = 1.0f;
+    arguments.beta = 0.0f;
+  }
+  const int64_t tiles = static_cast<int64_t>(arguments.tiles_m) * arguments.tiles_n * g.batch * plan.parts;
   if (tiles * plan.split > INT_MAX) return "the product has more tiles than a grid can hold";
   arguments.tiles = static_cast<int>(tiles);
 
@@ -213,7 +234,8 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
     grid = std::min<int64_t>(tiles, sms * kernel.blocks_per_sm / cluster) * cluster;
   } else {
     const int bytes = element_bytes(g.out_type);
-    arguments.vector_store = reinterpret_cast<uintptr_t>(g.out) % 16 == 0 && static_cast<int64_t>(g.n) * bytes % 16 == 0;
+    arguments.vector_store =
+        in_parts || (reinterpret_cast<uintptr_t>(g.out) % 16 == 0 && static_cast<int64_t>(g.n) * bytes % 16 == 0);
     grid = tiles * plan.split;
   }
   if (fetches_ahead(g, plan)) fetch_ahead(arguments, kernel, operand_b(g));
@@ -246,7 +268,8 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   config.numAttrs = cluster * plan.split > 1 ? 2 : 1;
   void* parameters[] = {&p_map, &q_map, &out_map, &arguments};
   const cudaError_t error = cudaLaunchKernelExC(&config, kernel.function, parameters);
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  return in_parts ? add_parts(g, plan.parts, stream) : nullptr;
 }
 
 bool gemm_supported(const GemmArguments& arguments) {
@@ -256,7 +279,7 @@ bool gemm_supported(const GemmArguments& arguments) {
 
 std::vector<std::string> plan_names(const GemmArguments& arguments, int sms) {
   std::vector<std::pair<double, std::string>> timed;
-  for (const Plan& plan : possible_plans(arguments)) {
+  for (const Plan& plan : possible_plans(arguments, true)) {
     timed.emplace_back(modelled_microseconds(arguments, plan, sms), plan_name(plan));
   }
   std::sort(timed.begin(), timed.end());
@@ -270,15 +293,17 @@ void force_plan(const std::string& name) {
   forcing.store(!name.empty(), std::memory_order_release);
 }
 
+size_t workspace_bytes(const GemmArguments& arguments) {
+  const int sms = multiprocessors();
+  return sms == 0 ? 0 : parts_bytes(arguments, plan_of(arguments, sms, true));
+}
+
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
   const int sms = multiprocessors();
   if (sms == 0) return "no CUDA device is current";
-  if (forcing.load(std::memory_order_acquire)) {
-    for (const Plan& plan : possible_plans(arguments)) {
-      if (plan_name(plan) == forced_plan) return launch_plan(arguments, plan, sms, stream);
-    }
-  }
-  return launch_plan(arguments, cached_plan(arguments, sms), sms, stream);
+  Plan plan = plan_of(arguments, sms, true);
+  if (plan.parts > 1 && arguments.workspace == nullptr) plan = plan_of(arguments, sms, false);
+  return launch_plan(arguments, plan, sms, stream);
 }
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {

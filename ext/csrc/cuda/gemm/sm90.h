@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace cuda_llm_ops::cuda::sm90 {
 // Whether gemm() below takes this problem. Looks at types, sizes, strides and alignments, not at the device.
 bool gemm_supported(const GemmArguments& arguments);
 
-// As cuda::gemm, for arguments that gemm_supported() accepts.
+// As cuda::gemm_workspace_bytes and cuda::gemm, for arguments that gemm_supported() accepts.
+size_t workspace_bytes(const GemmArguments& arguments);
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream);
 
 // As cuda::gemm_plans and cuda::force_gemm_plan, for arguments that gemm_supported() accepts. Not thread-safe.

@@ -93,6 +93,7 @@ KernelList persistent_list() {
       CUDA_LLM_OPS_PERSISTENT_KK(T, 64, 112, 64, 9, 1, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 64, 96, 128, 5, 1, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 192, 80, 64, 5, 3, 1),
+      CUDA_LLM_OPS_PERSISTENT_KK(T, 192, 120, 64, 5, 3, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 80, 64, 7, 2, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 96, 64, 7, 2, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 112, 64, 7, 2, 1),
@@ -106,11 +107,16 @@ KernelList persistent_list() {
 template <typename T>
 KernelList swapped_list() {
   static const Kernel kernels[] = {
+      CUDA_LLM_OPS_SWAPPED_KK(T, 64, 136, 64, 8, 1, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 64, 160, 64, 7, 1, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 80, 64, 8, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 96, 64, 7, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 104, 64, 7, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 112, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 120, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 136, 64, 6, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 144, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 152, 64, 5, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 160, 64, 5, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 176, 64, 5, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 192, 64, 5, 2, 1),
@@ -118,9 +124,13 @@ KernelList swapped_list() {
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 80, 64, 5, 3, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 96, 64, 5, 3, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 104, 64, 5, 3, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 112, 64, 5, 3, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 128, 64, 5, 3, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 136, 64, 4, 3, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 160, 64, 4, 3, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 176, 64, 4, 3, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 256, 104, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 256, 120, 64, 4, 2, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -172,6 +182,7 @@ KernelList skinny_list() {
       CUDA_LLM_OPS_SKINNY_KK(T, 64, 160, 64, 7, 1, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 64, 208, 64, 6, 1, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 128, 160, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SKINNY_KK(T, 128, 168, 64, 6, 2, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }

@@ -34,6 +34,7 @@ struct KernelArguments {
   int late_blocks = -1;  // the next grid may start when every block has so many k blocks left to load; -1: at once
   int clipped_bytes = 0;  // of a stage, that no load brings: rows of a tile beyond an operand's
   int p_batched = 0, q_batched = 0;  // 0: one operand for all of the batch
+  int parts = 1;  // more than 1: in place of a batch, parts of k, whose products sm90_parts.h adds
   int out_float = 0;               // 1: out and c are float32, 0: they are of the input type
   int tma_store = 0;               // persistent kernels: beta is 0 and out can be described to TMA
   int vector_store = 0;            // split kernels: rows of out are 16-byte aligned
@@ -45,6 +46,9 @@ struct KernelArguments {
 
 // Blocks that share k. A tile's rows are dealt out in eights, so other counts would waste shared memory.
 constexpr int splits[] = {1, 2, 3, 4, 8};
+
+// Parts of k that a second kernel adds, at most.
+constexpr int most_parts = 4;
 
 struct Kernel {
   const char* name;

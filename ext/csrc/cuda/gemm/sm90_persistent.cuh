@@ -291,9 +291,15 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       const int other = lane - arguments.cluster_m;
       loader = my_m + (other + (other >= my_n)) * arguments.cluster_m;
     }
+    // Where registers allow it, its barriers are mapped once: a mapa would lie between one k block's products and the next's.
+    constexpr bool map_once = Tile::m64s * Tile::registers < 128;
+    uint32_t loaders_empty = 0;
+    if constexpr (map_once) loaders_empty = ptx::mapa(empty, lane < readers ? loader : rank);
     const auto release = [&](int stage) {
       if (cluster_size == 1) {
         if (lane == 0) ptx::mbarrier_arrive(empty + stage * 8);
+      } else if constexpr (map_once) {
+        if (lane < readers) ptx::mbarrier_arrive_remote(loaders_empty + stage * 8);
       } else {
         if (lane < readers) ptx::mbarrier_arrive_cluster(empty + stage * 8, loader);
       }

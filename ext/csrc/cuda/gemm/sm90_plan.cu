@@ -32,10 +32,17 @@ bool fits(const GemmArguments& arguments, const Kernel& kernel) {
   const bool a = a_mn_major(arguments), b = b_mn_major(arguments);
   if (kernel.swap) {
     if (kernel.p_mn_major != b || kernel.q_mn_major != a) return false;
-    if (!kernel.persistent) return arguments.m <= kernel.tile_n;
+    if (!kernel.persistent) return true;
     return arguments.out_type == arguments.in_type && arguments.c == nullptr && arguments.n % 8 == 0;  // TMA stores only
   }
   return kernel.p_mn_major == a && kernel.q_mn_major == b;
+}
+
+// Whether a second kernel may add parts of k: of large tiles, a block a multiprocessor.
+bool adds_parts(const GemmArguments& arguments, const Kernel& kernel) {
+  constexpr int64_t most_elements = 1 << 24;  // of a part
+  return arguments.batch == 1 && arguments.n % 8 == 0 && int64_t{arguments.m} * arguments.n <= most_elements &&
+         kernel.blocks_per_sm == 1 && kernel.tile_m == 128 && kernel.tile_n >= 96 && kernel.tile_k == 64;
 }
 
 const Measured* find_measured(const GemmArguments& arguments, int m) {
@@ -75,8 +82,8 @@ bool is_plan(const Measured& row, const Plan& plan) {
   const Family family = kernel.persistent ? (kernel.swap ? Family::swapped : Family::persistent)
                                           : (kernel.swap ? Family::skinny : Family::split);
   return family == row.family && kernel.tile_m == row.tile_m && kernel.tile_n == row.tile_n &&
-         kernel.tile_k == row.tile_k && kernel.stages == row.stages && plan.split == row.split && plan.cluster_m == row.cluster_m &&
-         plan.cluster_n == row.cluster_n;
+         kernel.tile_k == row.tile_k && kernel.stages == row.stages && plan.split == row.split &&
+         plan.cluster_m == row.cluster_m && plan.cluster_n == row.cluster_n && plan.parts == 1;
 }
 
 }  // namespace
@@ -96,10 +103,11 @@ const std::vector<const Kernel*>& all_kernels() {
 
 std::string plan_name(const Plan& plan) {
   return std::string(plan.kernel->name) + " split " + std::to_string(plan.split) + " cluster " +
-         std::to_string(plan.cluster_m) + "x" + std::to_string(plan.cluster_n);
+         std::to_string(plan.cluster_m) + "x" + std::to_string(plan.cluster_n) +
+         (plan.parts > 1 ? " parts " + std::to_string(plan.parts) : "");
 }
 
-std::vector<Plan> possible_plans(const GemmArguments& arguments) {
+std::vector<Plan> possible_plans(const GemmArguments& arguments, bool parts) {
   std::vector<Plan> plans;
   for (const Kernel* kernel : all_kernels()) {
     if (!fits(arguments, *kernel)) continue;
@@ -112,11 +120,20 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments) {
     } else {
       const int k_blocks = ceil_div(shape.k, kernel->tile_k);
       for (const int split : splits) {
+        if (kernel->swap && tiles_n > 1) break;  // a transposing kernel that does not persist is for one tile's rows
         if (split <= k_blocks && (kernel->splits >> split & 1) != 0) plans.push_back({kernel, split, 1, 1});
+      }
+      if (!parts || !adds_parts(arguments, *kernel)) continue;
+      for (int count = 2; count <= std::min(most_parts, k_blocks); ++count) {
+        plans.push_back({kernel, 1, 1, 1, count});
       }
     }
   }
   return plans;
+}
+
+size_t parts_bytes(const GemmArguments& arguments, const Plan& plan) {
+  return plan.parts > 1 ? sizeof(float) * plan.parts * arguments.m * arguments.n : 0;
 }
 
 bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
@@ -131,10 +148,11 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
 // cycles for m64 x n x k16) and the barriers around them; the loads, which are as fast as what is in flight over their
 // latency; and the card's L2. Around the loop lies what does not overlap: launch, first loads and drain, and again for
 // every further wave of blocks that take one tile each; a stage, before the first product; the epilogue, and a split's
-// exchange. The whole is never faster than memory, which is slower with few bytes in flight, of weights above all, or if
-// some multiprocessors have more to read than others; and weights that several tiles read apart from each other come from
-// memory more than once, in part. The constants are fitted to 28,000 times of plans on one NVIDIA H200, whose clock sinks
-// while the tensor cores work (docs/ladder-gemm-hopper.md, step 17).
+// exchange; parts of k cost a second kernel, and their way through L2. The whole is never faster than memory, which is
+// slower with few bytes in flight, of weights above all, or if some multiprocessors have more to read than others; and
+// weights that several tiles read apart from each other come from memory more than once, in part. The constants are fitted
+// to 28,000 times of plans on one NVIDIA H200, whose clock sinks while the tensor cores work (docs/ladder-gemm-hopper.md,
+// step 17), those of parts to 514 (step 18).
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
   constexpr double cycles_a_microsecond = 1394.7, barrier_cycles = 16.9;
   constexpr double load_latency = 1.303, more_in_narrow_blocks = 1.144;  // microseconds; of one consumer warpgroup
@@ -151,6 +169,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   constexpr double persistent_epilogue_a_panel = 0.0165, epilogue_a_panel = 0.1053, exchange_a_panel = 0.1398;  // 64 x 64
   constexpr double exchange_anyhow = 0.228, of_two_blocks = 1.0245;  // microseconds; of memory's time, where two share an SM
   constexpr double split_loop = 0.9821, cost_of_a_cluster = 0.0513, cost_of_late_clusters = 1.25;
+  constexpr double second_kernel = 1.144, parts_bytes_a_microsecond = 1.953e6, cost_of_parts = 1.05;
   const auto slowest = [](double x, double y, double z) {
     const auto fourth = [](double value) { return value * value * value * value; };
     return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z)));
@@ -161,8 +180,8 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const int clusters_n = ceil_div(ceil_div(shape.columns, kernel.tile_n), plan.cluster_n);
   const double tiles_m = clusters_m * plan.cluster_m, tiles_n = clusters_n * plan.cluster_n;
   const int cluster = plan.split * plan.cluster_m * plan.cluster_n;
-  const double blocks = tiles_m * tiles_n * shape.batch * plan.split;
-  const double k_blocks = ceil_div(ceil_div(shape.k, kernel.tile_k), plan.split);
+  const double blocks = tiles_m * tiles_n * shape.batch * plan.split * plan.parts;
+  const double k_blocks = ceil_div(ceil_div(shape.k, kernel.tile_k), plan.split * plan.parts);
 
   const double slots = static_cast<double>(sms) * kernel.blocks_per_sm;
   const double resident = std::min<double>(kernel.blocks_per_sm, std::ceil(blocks / sms));
@@ -216,12 +235,15 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
                                                  outside_a_wave * (waves - 1.0);
   const double body = slowest(waves * resident * (ragged * loop + after), ragged * memory + after, 0.0);
   const bool late = plan.split > 1 && waves > 1.0;  // of 1,790 products none was quickest so
-  return (outside + outside_a_stage_byte * stage + body) *
-         (plan.cluster_m * plan.cluster_n > 1 ? 1.0 + cost_of_a_cluster : 1.0) * (late ? cost_of_late_clusters : 1.0);
+  const double alone = (outside + outside_a_stage_byte * stage + body) *
+                       (plan.cluster_m * plan.cluster_n > 1 ? 1.0 + cost_of_a_cluster : 1.0) *
+                       (late ? cost_of_late_clusters : 1.0);
+  if (plan.parts == 1) return alone;
+  return cost_of_parts * (alone + second_kernel + static_cast<double>(parts_bytes(arguments, plan)) / parts_bytes_a_microsecond);
 }
 
-Plan choose_plan(const GemmArguments& arguments, int sms) {
-  const std::vector<Plan> plans = possible_plans(arguments);
+Plan choose_plan(const GemmArguments& arguments, int sms, bool parts) {
+  const std::vector<Plan> plans = possible_plans(arguments, parts);
   if (const Measured* row = sms == measured_multiprocessors ? find_measured(arguments) : nullptr) {
     for (const Plan& plan : plans) {
       if (is_plan(*row, plan)) return plan;

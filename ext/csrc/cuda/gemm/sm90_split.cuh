@@ -11,6 +11,9 @@
 //   slice          lines x length float32. Usual: the owned rows of D, tile_n long.  swap (D is out transposed): tile_n
 //                  lines, one a row of out, as long as there are owned rows of D; so a store runs along out's rows
 //
+// Where clusters do not fit, k may also be split into parts that do not know of each other: a grid as of a batch, whose
+// float32 products lie in a workspace, and a second kernel that adds them (sm90_parts.h).
+//
 // Several blocks share an SM: the loads of one hide the start and end of another, of this grid or the next one. That
 // starts early (griddepcontrol.cuh): at once; or, where weights are read once, when the last loads of this one are under
 // way, and then it fetches its first k blocks into L2, so that memory has work while this one ends.
@@ -138,7 +141,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
   const TileCoordinates where(arguments, blockIdx.x / split);
   const int m = tile_start<Tile::m, Tile::p_mn_major>(where.m * Tile::m, arguments.rows);
   const int n = tile_start<Tile::n, Tile::q_mn_major>(where.n * Tile::n, arguments.columns);
-  const int first_block = arguments.k_blocks * rank / split, last_block = arguments.k_blocks * (rank + 1) / split;
+  const int piece = (arguments.parts > 1 ? where.batch * split : 0) + rank, pieces = arguments.parts * split;
+  const int first_block = arguments.k_blocks * piece / pieces, last_block = arguments.k_blocks * (piece + 1) / pieces;
 
   if (warp == Tile::warpgroups * 4) {
     if (ptx::elect_sync()) {

@@ -51,6 +51,11 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32
       : "memory");
 }
 
+// The same at an address of mapa, for those who arrive again and again.
+__device__ __forceinline__ void mbarrier_arrive_remote(uint32_t remote) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
+}
+
 // One try: true when the phase of this parity has completed. It may sleep for a while that the hardware bounds.
 __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done;
