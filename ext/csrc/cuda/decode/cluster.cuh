@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
 #pragma unroll
       for (int s = 0; s < Stages; ++s) {
         ptx::mbarrier_init(full + s * 8, 1);
-        ptx::mbarrier_init(empty + s * 8, Warps);
+        ptx::mbarrier_init(empty + s * 8, Warps * 32);
       }
       ptx::mbarrier_init(sent, 1);
       ptx::fence_mbarrier_init();

@@ -203,10 +203,7 @@ __device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full,
                                         int end, int step, int in_stage, int lane) {
   const int panel_bytes = worker.p.box_rows * 128;
   const auto release = [&](uint32_t loaded) {
-    __syncwarp();
-    if (lane == 0) {
-      ptx::mbarrier_arrive((full + (S::stages + stage) * 8) | (loaded & worker.p.zero));  // empty[stage]
-    }
+    ptx::mbarrier_arrive((full + (S::stages + stage) * 8) | (loaded & worker.p.zero));  // empty[stage]
     if (++stage == S::stages) stage = 0, phase ^= 1;
     left -= step;
   };
@@ -259,10 +256,10 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
 #pragma unroll
       for (int s = 0; s < Stages; ++s) {
         ptx::mbarrier_init(full + s * 8, 1);
-        ptx::mbarrier_init(empty + s * 8, Warps);
+        ptx::mbarrier_init(empty + s * 8, Warps * 32);
       }
 #pragma unroll
-      for (int g = 0; g < Groups; ++g) ptx::mbarrier_init(turns + g * 8, Warps);
+      for (int g = 0; g < Groups; ++g) ptx::mbarrier_init(turns + g * 8, Warps * 32);
       ptx::fence_mbarrier_init();
     }
     __syncwarp();
@@ -348,7 +345,7 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
           const int left = at.length - at.block * S::block_keys - in_block * kTileKeys;
           consume<S>(worker, shared_memory, full, stage, phase, left,
                      max(left - blocks * S::block_keys, -in_block * kTileKeys), S::block_keys, in_stage, lane);
-          if (Groups > 1 && lane == 0) ptx::mbarrier_arrive(turns + group * 8);
+          if (Groups > 1) ptx::mbarrier_arrive(turns + group * 8);
           worker.finish(at);
         }
         at.block += blocks - 1;
