@@ -107,17 +107,13 @@ def test_packed_sequences(head_dim: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("head_dim", [33, 40, 64, 128, 192], ids=lambda head_dim: f"d{head_dim}")
 @pytest.mark.parametrize("lengths", [[70, 0, 16], [700]], ids=["short", "split"])
 def test_decode(lengths: list[int], head_dim: int, page_size: int | None, dtype: torch.dtype) -> None:
-    keys, worth = ([values(dtype, 2, length, head_dim) for length in lengths] for _ in range(2))
-    arguments = {"q": values(dtype, len(lengths), 6, 2, head_dim)}
-    if page_size is None:
-        capacity = max(lengths) + 1
-        arguments["k_cache"] = cases.contiguous(keys, capacity, seq_first=False)
-        arguments["v_cache"] = cases.contiguous(worth, capacity, seq_first=True)
-    else:
-        table, pages = cases.random_tables(lengths, page_size, 0, torch.Generator().manual_seed(1))
-        arguments["k_cache"] = cases.paged(keys, table, page_size, pages, head_first=False)
-        arguments["v_cache"] = cases.paged(worth, table, page_size, pages, head_first=False)
-        arguments["block_table"] = table.cuda()
-    arguments["cache_lens"] = torch.tensor(lengths, dtype=torch.int32, device="cuda")
-    case = cases.Decode(arguments, keys, worth)
-    cases.assert_right(cuda_llm_ops.flash_decode(**arguments), case)
+    case = cases.small("cuda", dtype, lengths, head_dim, page_size)
+    cases.assert_right(cuda_llm_ops.flash_decode(**case.arguments), case)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("name", cases.KERNELS)
+def test_decode_kernels(name: str, dtype: torch.dtype) -> None:
+    case = cases.small("cuda", dtype, **cases.KERNELS[name])
+    cases.assert_right(cuda_llm_ops.flash_decode(**case.arguments), case)
