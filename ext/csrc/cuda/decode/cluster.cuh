@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
 
   const int first_key = rank * S::block_keys, step = ranks * S::block_keys;
   if (warp == Warps) {
-    Loader<S> loader(p, lane);
+    Loader<S, true> loader(p, lane);
     Pages& pages = loader.pages;
     pages.first = rank, pages.step = ranks;
     const auto taken = [&](int i, int length) { return Cursor{sequence, unit_head, rank + i * ranks, 0, length}; };
