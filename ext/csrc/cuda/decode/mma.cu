@@ -229,7 +229,7 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
     config.stream = stream;
     config.attrs = attributes;
     // cp.async's do not wait for what comes before them.
-    config.numAttrs = instance.kind == MmaKind::cluster ? 2 : instance.kind == MmaKind::tma ? 1 : 0;
+    config.numAttrs = !instance.tma() ? 0 : plan.cluster > 1 || instance.kind == MmaKind::cluster ? 2 : 1;
     void* parameters[] = {&p};
     error = cudaLaunchKernelExC(&config, instance.address, parameters);
   }
@@ -316,6 +316,8 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   const int64_t room = std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone,
                                 kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
+  // Two thread blocks have a unit each, if the sequences are of one length.
+  plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
   return plan;
 }
 

@@ -73,7 +73,7 @@ const MmaInstances& mma_bfloat16();
 struct MmaPlan {
   const MmaInstance* instance = nullptr;
   int blocks = 0;    // of the grid
-  int cluster = 1;   // thread blocks of a cluster, where the instance has them
+  int cluster = 1;   // thread blocks of a cluster
   int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
 };
 

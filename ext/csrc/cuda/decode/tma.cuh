@@ -17,6 +17,7 @@
 //               which costs no trips to L2, where it has one.
 #pragma once
 
+#include "../ptx/cluster.cuh"
 #include "../ptx/fence.cuh"
 #include "../ptx/griddepcontrol.cuh"
 #include "../ptx/tma.cuh"
@@ -35,6 +36,8 @@ struct TmaShape {
   static constexpr int stage_bytes = 2 * tile_bytes;
   static constexpr int ring_bytes = Stages * stage_bytes;
 
+  static constexpr int pair_bytes = Groups == 2 ? Pair<HeadDim>::bytes : 0;
+
   // Of a group's queries, and of its merge.
   static constexpr int queries_bytes = query_bytes(HeadDim, TileRows);
   __host__ __device__ static constexpr int merge_bytes(int rows) {
@@ -42,8 +45,8 @@ struct TmaShape {
   }
 
   static constexpr int shared_bytes(int rows, int batch) {
-    return ring_bytes + Groups * (queries_bytes + merge_bytes(rows)) + (2 * Stages + Groups) * 8 +
-           list_integers(warps, batch) * 4;
+    return ring_bytes + Groups * (queries_bytes + merge_bytes(rows)) + pair_bytes + (2 * Stages + Groups + 1) * 8 +
+           list_integers(1, warps, batch) * 4;
   }
 };
 
@@ -252,11 +255,14 @@ __global__ void __launch_bounds__((Groups * Warps + kTmaProducers) * 32, HeadDim
   constexpr int all_warps = Groups * Warps;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   uint8_t* const merges = shared_memory + S::ring_bytes + Groups * S::queries_bytes;
-  uint64_t* const barriers = reinterpret_cast<uint64_t*>(merges + Groups * S::merge_bytes(p.rows));
-  int* const list_room = reinterpret_cast<int*>(barriers + 2 * Stages + Groups);
+  uint8_t* const pair_sums = merges + Groups * S::merge_bytes(p.rows);
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(pair_sums + S::pair_bytes);
+  int2* const list_room = reinterpret_cast<int2*>(barriers + 2 * Stages + Groups + 1);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const uint32_t ring = ptx::shared_address(shared_memory);
   const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8, turns = empty + Stages * 8;
+  const uint32_t sent = turns + Groups * 8;
+  const bool pairs = Groups == 2 && ptx::cluster_nctarank() == 2;
 
   if (warp == all_warps) {
     if (lane == 0) {
@@ -269,12 +275,14 @@ __global__ void __launch_bounds__((Groups * Warps + kTmaProducers) * 32, HeadDim
       }
 #pragma unroll
       for (int g = 0; g < Groups; ++g) ptx::mbarrier_init(turns + g * 8, Warps * 32);
+      ptx::mbarrier_init(sent, 1);
       ptx::fence_mbarrier_init();
+      if (pairs) ptx::mbarrier_arrive_expect_tx(sent, Pair<HeadDim>::bytes_from_other(p.rows));
     }
     __syncwarp();
   }
   // What a thread block does follows from the lengths. Few of them are read before the wait, too, and all is made of
-  // them then; after it, they need but be the same.
+  // them then; after it, they need but be the same. One warp looks: all of them would ask the same line of L2.
   const bool few = p.batch <= kFewSequences;
   Lists lists{};
   Cut cut;
@@ -290,14 +298,21 @@ __global__ void __launch_bounds__((Groups * Warps + kTmaProducers) * 32, HeadDim
     at.block -= in_last - 1;
   };
   if (few) {
-    lists = make_few_lists<S::block_keys, true>(p, list_room, warp, lane);
-    place();
+    if (warp == 0) make_few_lists<S::block_keys, true>(p, list_room, lane);
   } else if (p.prefetch > 0) {
     lists = make_lists<S::warps, S::block_keys>(p, list_room, warp, lane);
     place();
   }
   __syncthreads();
+  if (pairs) {
+    ptx::barrier_cluster_arrive_relaxed();
+    ptx::barrier_cluster_wait();  // both have begun
+  }
   ptx::griddepcontrol_launch_dependents();
+  if (few) {
+    lists = few_lists<S::block_keys>(p, list_room);
+    place();
+  }
   if (warp < all_warps) {
     const int group = warp / Warps;
     Cursor ahead = at;
@@ -313,9 +328,13 @@ __global__ void __launch_bounds__((Groups * Warps + kTmaProducers) * 32, HeadDim
   }
   if (!few && p.prefetch > 0) __syncthreads();  // the lists' room is used again
   ptx::griddepcontrol_wait();
-  if (!few || !few_lists_right(p, lists, lane)) {
-    if (few) __syncwarp();
+  if (!few) {
     lists = make_lists<S::warps, S::block_keys>(p, list_room, warp, lane);
+    place();
+  } else if (__syncthreads_and(warp > 0 || few_lists_right(p, lists, lane)) == 0) {
+    if (warp == 0) make_few_lists<S::block_keys>(p, list_room, lane);
+    __syncthreads();
+    lists = few_lists<S::block_keys>(p, list_room);
     place();
   }
   if (count > 0) {
@@ -342,6 +361,7 @@ __global__ void __launch_bounds__((Groups * Warps + kTmaProducers) * 32, HeadDim
           reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows), p.rows, HeadDim, TileRows));
       uint8_t* const queries = shared_memory + S::ring_bytes + group * S::queries_bytes;
       Worker<T, HeadDim, Warps, Groups, TileRows> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
+      if (pairs) worker.pair = {reinterpret_cast<float*>(pair_sums), sent};
       const int in_stage = tile_in_stage<S>(p, in_block);
       int piece = 0, after = count;
 #pragma unroll 1
