@@ -351,11 +351,12 @@ def test_streams_and_graphs_at_once_do_not_meet() -> None:
 @pytest.mark.gpu(min_capability=(9, 0))
 def test_small_calls_reach_every_kernel() -> None:
     """Those that compute-sanitizer watches in test_sanitize.py."""
+    calls = [(dtype, call) for dtype in (torch.float16, torch.bfloat16) for call in cases.kernels().values()]
+    calls.append((torch.float32, {"lengths": [70], "head_dim": 64}))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for dtype in (torch.float16, torch.bfloat16):
-            for shape in cases.KERNELS.values():
-                cuda_llm_ops.flash_decode(**cases.small("cuda", dtype, **shape).arguments)
-        cuda_llm_ops.flash_decode(**cases.small("cuda", torch.float32, [70], 64).arguments)
+        for dtype, shape in calls:
+            given = cases.small(dtype, **shape).arguments
+            cuda_llm_ops.flash_decode(**{name: tensor.cuda() for name, tensor in given.items()})
         torch.cuda.synchronize()
     reached = {event.key for event in profile.key_averages() if "_decode" in event.key}
     compiled = [kernel for kernel in cuda_llm_ops.kernel_attributes() if kernel["family"].startswith("flash_decode")]

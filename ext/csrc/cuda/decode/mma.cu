@@ -23,7 +23,6 @@ constexpr int64_t kLargeBytes = int64_t{1} << 30;
 constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // for one group of warps
 constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
 constexpr int kSmallPage = 64;                         // keys, less than
-constexpr int kSmallPageOfCluster = 32;                // the same
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -281,7 +280,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   const auto pages_below = [&a](int keys) { return a.block_table != nullptr && a.page_size < keys; };
   const bool small_pages = pages_below(kSmallPage);
   if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
-      tma && !pages_below(kSmallPageOfCluster) && a.batch <= kMaxBatch && cluster != nullptr &&
+      tma && a.batch <= kMaxBatch && cluster != nullptr &&
       units <= int64_t{device.multiprocessors} * fit(*cluster)) {
     plan.instance = cluster;
     plan.cluster = units > device.multiprocessors ? 1 : cluster_size(*cluster, device, units);

@@ -15,7 +15,7 @@ namespace cuda_llm_ops::cuda::decode {
 constexpr int kRows = 16;      // of a tile: query heads of a group, times queries
 constexpr int kFewRows = 8;    // of the tile that is better where there are no more
 constexpr int kTileKeys = 16;  // of a warp's tile
-constexpr int kTmaProducers = 2;  // warps of tma.cuh that load
+constexpr int kProducers = 2;  // warps that load by TMA
 constexpr int kMaxCluster = 8;  // more is for the driver to allow
 constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
 constexpr int kFewSequences = 64;  // each warp makes the lists of so many by itself
@@ -61,8 +61,7 @@ struct MmaInstance {
   int (*shared_bytes)(int rows, int batch);
 
   bool tma() const { return kind != MmaKind::cp_async; }  // with warps more, which load
-  int producers() const { return kind == MmaKind::tma ? kTmaProducers : tma() ? 1 : 0; }
-  int threads() const { return (groups * warps + producers()) * 32; }
+  int threads() const { return (groups * warps + (tma() ? kProducers : 0)) * 32; }
 };
 
 using MmaInstances = std::array<MmaInstance, 16>;

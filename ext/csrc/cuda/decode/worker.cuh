@@ -54,9 +54,9 @@ __host__ __device__ constexpr int merge_floats(int slots, int rows, int head_dim
 }
 
 // Warps whose sums lie there at once. With 5 to 8 rows the second half of the warps adds to the first before: so two
-// thread blocks fit on a multiprocessor.
-__host__ __device__ constexpr int merge_slots(int warps, int rows) {
-  return rows > 4 && rows <= 8 ? warps / 2 : warps;
+// thread blocks fit on a multiprocessor. Two groups of warps have one alone.
+__host__ __device__ constexpr int merge_slots(int warps, int rows, int groups) {
+  return groups == 1 && rows > 4 && rows <= 8 ? warps / 2 : warps;
 }
 
 // Of `makers` warps that each make the lists of few sequences, or of all `warps`.
@@ -751,7 +751,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   // The end of the unit's blocks in the range.
   __device__ __forceinline__ void finish(const Cursor& at) {
     if (merges++ > 0) Base::meet();  // the last merge has been read
-    const int slots = merge_slots(Warps, p.rows);
+    const int slots = merge_slots(Warps, p.rows, Groups);
     float tops[2] = {Base::top(0), Base::top(1)};
     if (slots < Warps) {
       if (warp >= slots) Base::store_sums(warp - slots, tops);
