@@ -223,7 +223,8 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
     attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
-    config.blockDim = dim3(static_cast<unsigned>(instance.threads()));
+    const int idle = instance.kind == MmaKind::cluster ? kProducers - cluster_producers(p) : 0;
+    config.blockDim = dim3(static_cast<unsigned>(instance.threads() - idle * 32));
     config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = stream;
     config.attrs = attributes;

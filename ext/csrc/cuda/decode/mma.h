@@ -44,6 +44,11 @@ struct MmaParameters {
   int prefetch;  // TMA alone: MmaPlan's
 };
 
+// Warps that load in cluster.cuh. Two where a block is several copies: only then is it worth a second look at pages.
+__host__ __device__ inline int cluster_producers(const MmaParameters& p) {
+  return p.block_table != nullptr && p.box_shift > 0 ? kProducers : 1;
+}
+
 enum class MmaKind {
   tma,       // tma.cuh
   cluster,   // cluster.cuh
@@ -61,6 +66,7 @@ struct MmaInstance {
   int (*shared_bytes)(int rows, int batch);
 
   bool tma() const { return kind != MmaKind::cp_async; }  // with warps more, which load
+  // At most: a cluster may do with one that loads.
   int threads() const { return (groups * warps + (tma() ? kProducers : 0)) * 32; }
 };
 

@@ -95,11 +95,11 @@ struct Pages {
 // What a producer warp copies: keys and values, or one of them. Where a block is one box of each, one lane copies; else
 // each lane has a box. All that a block's copies need is made ready before there is room for it: a stage that waits for
 // arithmetic is not on its way.
-template <typename S>
+template <typename S, bool Both>
 struct Loader {
   const MmaParameters& p;
   const int lane;
-  const bool single, both;
+  const bool single;
   Pages pages;
   bool values, has_box = false;  // with a box a lane: which
   int box = 0, column = 0, place = 0;
@@ -107,13 +107,12 @@ struct Loader {
   bool ready = false;
   uint32_t bytes = 0;
 
-  // `loaders` warps share the work: one has both, of two the second has the values.
-  __device__ __forceinline__ Loader(const MmaParameters& p_, int lane_, int loaders, int which)
-      : p(p_), lane(lane_), single(one_box(p_)), both(loaders == 1), values(which == 1) {
+  __device__ __forceinline__ Loader(const MmaParameters& p_, int lane_, bool values_ = false)
+      : p(p_), lane(lane_), single(p_.box_shift == 0 && p_.box_panels == 1), values(values_) {
     static_assert(2 * S::panels * (S::block_keys / kTileKeys) <= 32);
     if (single) return;
-    const int of_each = p.box_panels << p.box_shift, index = both && lane >= of_each ? lane - of_each : lane;
-    if (both) values = lane >= of_each;
+    const int of_each = p.box_panels << p.box_shift, index = Both && lane >= of_each ? lane - of_each : lane;
+    if (Both) values = lane >= of_each;
     has_box = index < of_each;
     box = index & ((1 << p.box_shift) - 1);
     const int panel = index >> p.box_shift;
@@ -121,15 +120,11 @@ struct Loader {
     place = (values ? S::tile_bytes : 0) + (box * S::panels + panel) * p.box_rows * 128;
   }
 
-  static __device__ __forceinline__ bool one_box(const MmaParameters& p) {
-    return p.box_shift == 0 && p.box_panels == 1;
-  }
-
   // Makes ready block i of those taken.
   __device__ __forceinline__ void prepare(const Cursor& at, int i) {
     const int first = at.block * S::block_keys, keys = min(at.length - first, S::block_keys);
     const int key = first + box * p.box_rows;
-    bytes = static_cast<uint32_t>((keys + p.box_rows - 1) & -p.box_rows) * ((both ? 2 : 1) * S::panels * 128);
+    bytes = static_cast<uint32_t>((keys + p.box_rows - 1) & -p.box_rows) * ((Both ? 2 : 1) * S::panels * 128);
     ready = has_box && key < at.length;
     head = p.row_blocks == 1 ? at.head : at.head / p.row_blocks;
     slot = key, page = at.sequence;
@@ -146,8 +141,8 @@ struct Loader {
     if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, bytes);
     if (single) {
       if (lane == 0) {
-        if (both || !values) ptx::tma_load_5d(stage, &p.k_map, full, 0, slot, 0, head, page, p.policy);
-        if (both || values) ptx::tma_load_5d(stage + S::tile_bytes, &p.v_map, full, 0, slot, 0, head, page, p.policy);
+        if (Both || !values) ptx::tma_load_5d(stage, &p.k_map, full, 0, slot, 0, head, page, p.policy);
+        if (Both || values) ptx::tma_load_5d(stage + S::tile_bytes, &p.v_map, full, 0, slot, 0, head, page, p.policy);
       }
     } else {
       __syncwarp();
@@ -346,7 +341,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
     int stage = 0;
     uint32_t phase = 0;
     if (warp >= all_warps) {
-      Loader<S> loader(p, lane, kProducers, warp - all_warps);
+      Loader<S, false> loader(p, lane, warp > all_warps);
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
         loader.prepare(at, at.block);
