@@ -90,6 +90,64 @@ def random_tables(lengths: list[int], page_size: int, extra: int, generator: tor
     return table, pages
 
 
+def small(
+    dtype: torch.dtype,
+    lengths: list[int],
+    head_dim: int,
+    page_size: int | None = None,
+    kv_heads: int = 2,
+    group: int = 3,
+    seq_q: int = 2,
+    capacity: int = 0,
+) -> Decode:
+    """A call that takes no time, on the CPU. `capacity` is that of a table of pages, most of which nobody needs."""
+    generator = torch.Generator().manual_seed(len(lengths))
+
+    def values(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to(dtype)
+
+    keys, worth = ([values(kv_heads, length, head_dim) for length in lengths] for _ in range(2))
+    arguments: dict[str, Any] = {"q": values(len(lengths), kv_heads * group, seq_q, head_dim)}
+    if page_size is None:
+        arguments["k_cache"] = contiguous(keys, max(lengths) + 1, seq_first=False)
+        arguments["v_cache"] = contiguous(worth, max(lengths) + 1, seq_first=True)
+    else:
+        table, pages = random_tables(lengths, page_size, 0, generator)
+        arguments["k_cache"] = paged(keys, table, page_size, pages, head_first=False)
+        arguments["v_cache"] = paged(worth, table, page_size, pages, head_first=False)
+        more = max(0, capacity // page_size - table.shape[1])
+        arguments["block_table"] = torch.nn.functional.pad(table, (0, more), value=-1)
+    arguments["cache_lens"] = torch.tensor(lengths, dtype=torch.int32)
+    return Decode(arguments, keys, worth)
+
+
+def kernels() -> dict[str, dict[str, Any]]:
+    """One small call of everything that flash_decode tells apart on a Hopper card for 16-bit floats.
+
+    The sizes of heads and of groups that have kernels; in clusters, evenly cut (where the capacity is large, or there
+    are many units), and without TMA (pages of 1); what has no tensor cores.
+    """
+    calls: dict[str, dict[str, Any]] = {}
+    for head_dim in (64, 128, 192):
+        for rows in (6, 12):
+            for page_size in (None, 1, 16, 64, 256):
+                name = f"d{head_dim}-{rows}rows-{'in-order' if page_size is None else f'p{page_size}'}"
+                calls[name] = {"lengths": [700], "head_dim": head_dim, "page_size": page_size, "group": rows // 2}
+                if page_size is not None and page_size > 1:
+                    calls[f"{name}-even"] = calls[name] | {"lengths": [700, 0, 77], "capacity": 2**16}
+    many = {"head_dim": 128, "seq_q": 1}
+    return calls | {
+        "d33": {"lengths": [70, 0, 16], "head_dim": 33},
+        "20rows": {"lengths": [300], "head_dim": 128, "group": 10},
+        "very-large": {"lengths": [700], "head_dim": 128, "page_size": 16, "capacity": 2**20},
+        "34-sequences": {"lengths": [37 * i % 150 for i in range(34)], "kv_heads": 4, **many},
+        "40-sequences": {"lengths": [37 * i % 150 for i in range(40)], "kv_heads": 8, **many},
+        "64-units": {"lengths": [256] * 8, "kv_heads": 8, "page_size": 16, "capacity": 2**13, **many},
+        "70-sequences": {"lengths": [37 * i % 150 for i in range(70)], "kv_heads": 4, **many},
+        "70-sequences-p16": {"lengths": [37 * i % 150 for i in range(70)], "kv_heads": 4, "page_size": 16, **many},
+    }
+
+
 @st.composite
 def decodes(draw: st.DrawFn, device: str) -> Decode:
     """Valid calls, with every layout, length and group that the kernels tell apart."""

@@ -348,6 +348,21 @@ def test_streams_and_graphs_at_once_do_not_meet() -> None:
         assert torch.equal(held, right)
 
 
+@pytest.mark.gpu(min_capability=(9, 0))
+def test_small_calls_reach_every_kernel() -> None:
+    """Those that compute-sanitizer watches in test_sanitize.py."""
+    calls = [(dtype, call) for dtype in (torch.float16, torch.bfloat16) for call in cases.kernels().values()]
+    calls.append((torch.float32, {"lengths": [70], "head_dim": 64}))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for dtype, shape in calls:
+            given = cases.small(dtype, **shape).arguments
+            cuda_llm_ops.flash_decode(**{name: tensor.cuda() for name, tensor in given.items()})
+        torch.cuda.synchronize()
+    reached = {event.key for event in profile.key_averages() if "_decode" in event.key}
+    compiled = [kernel for kernel in cuda_llm_ops.kernel_attributes() if kernel["family"].startswith("flash_decode")]
+    assert len(reached) == len(compiled), reached
+
+
 @pytest.mark.gpu
 def test_caches_beyond_32_bit_offsets() -> None:
     """The last sequence lies 2**32 elements and more behind the first."""

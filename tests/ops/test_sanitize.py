@@ -130,23 +130,23 @@ def test_packed_sequences(head_dim: int, dtype: torch.dtype) -> None:
         reference.assert_right(out[first:end].transpose(0, 1)[None], expected)
 
 
+def check_decode(case: cases.Decode) -> None:
+    """What is compared with is computed on the CPU: no other kernel is watched."""
+    given = {name: tensor.cuda() for name, tensor in case.arguments.items()}
+    cases.assert_right(cuda_llm_ops.flash_decode(**given).cpu(), case)
+
+
 @pytest.mark.gpu
 @dtypes
 @pytest.mark.parametrize("page_size", [None, 1, 16, 64], ids=lambda size: f"p{size}")
 @pytest.mark.parametrize("head_dim", [33, 40, 64, 128, 192], ids=lambda head_dim: f"d{head_dim}")
 @pytest.mark.parametrize("lengths", [[70, 0, 16], [700]], ids=["short", "split"])
 def test_decode(lengths: list[int], head_dim: int, page_size: int | None, dtype: torch.dtype) -> None:
-    keys, worth = ([values(dtype, 2, length, head_dim) for length in lengths] for _ in range(2))
-    arguments = {"q": values(dtype, len(lengths), 6, 2, head_dim)}
-    if page_size is None:
-        capacity = max(lengths) + 1
-        arguments["k_cache"] = cases.contiguous(keys, capacity, seq_first=False)
-        arguments["v_cache"] = cases.contiguous(worth, capacity, seq_first=True)
-    else:
-        table, pages = cases.random_tables(lengths, page_size, 0, torch.Generator().manual_seed(1))
-        arguments["k_cache"] = cases.paged(keys, table, page_size, pages, head_first=False)
-        arguments["v_cache"] = cases.paged(worth, table, page_size, pages, head_first=False)
-        arguments["block_table"] = table.cuda()
-    arguments["cache_lens"] = torch.tensor(lengths, dtype=torch.int32, device="cuda")
-    case = cases.Decode(arguments, keys, worth)
-    cases.assert_right(cuda_llm_ops.flash_decode(**arguments), case)
+    check_decode(cases.small(dtype, lengths, head_dim, page_size))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("name", cases.kernels())
+def test_decode_kernels(name: str, dtype: torch.dtype) -> None:
+    check_decode(cases.small(dtype, **cases.kernels()[name]))

@@ -2,7 +2,8 @@
 // of keys in turn and add their parts through each other's shared memory. No counter, no part in global memory, and
 // which blocks a thread block takes does not depend on the length.
 //
-//   ring        as in tma.cuh: one producer warp, full[stage], empty[stage].
+//   ring        as in tma.cuh: full[stage], empty[stage]. One producer warp copies keys and values; where pages are so
+//               small that a block is several copies, one warp has the keys and another the values.
 //   early       While the grid before it ends, the warps that compute ask L2 for the first blocks of keys, as far as
 //               the length and the pages that they find go: a guess, since that grid may still write them. All address
 //               arithmetic is done then, too: a division is as long as a tenth of a trip to memory. Then the producer
@@ -141,7 +142,7 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
 #endif
 
 template <typename T, int HeadDim, int TileRows, int Warps, int Stages>
-__global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
+__global__ void __launch_bounds__((Warps + kProducers) * 32, HeadDim <= 128 ? 2 : 1)
     cluster_decode(const __grid_constant__ MmaParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using S = ClusterShape<HeadDim, TileRows, Warps, Stages>;
@@ -160,14 +161,15 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, TileRows, HeadDim, TileRows));
   ClusterWorker<T, HeadDim, TileRows, Warps> worker(p, queries, merge, merge_stats, warp, lane);
   worker.prepare(sequence, unit_head, ranks);
+  const int producers = cluster_producers(p);
   if (warp == Warps) {
     if (lane == 0) {
       ptx::prefetch_tensormap(&p.k_map);
       ptx::prefetch_tensormap(&p.v_map);
 #pragma unroll
       for (int s = 0; s < Stages; ++s) {
-        ptx::mbarrier_init(full + s * 8, 1);
-        ptx::mbarrier_init(empty + s * 8, Warps);
+        ptx::mbarrier_init(full + s * 8, producers);
+        ptx::mbarrier_init(empty + s * 8, Warps * 32);
       }
       ptx::mbarrier_init(sent, 1);
       ptx::fence_mbarrier_init();
@@ -180,8 +182,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
   ptx::barrier_cluster_wait();  // all have begun
 
   const int first_key = rank * S::block_keys, step = ranks * S::block_keys;
-  if (warp == Warps) {
-    Loader<S> loader(p, lane);
+  const auto produce = [&](auto loader) {
     Pages& pages = loader.pages;
     pages.first = rank, pages.step = ranks;
     const auto taken = [&](int i, int length) { return Cursor{sequence, unit_head, rank + i * ranks, 0, length}; };
@@ -225,6 +226,13 @@ __global__ void __launch_bounds__(Warps * 32 + 32, HeadDim <= 128 ? 2 : 1)
       if (key >= length) ptx::mbarrier_wait(full + s * 8, 0);
     }
     __syncwarp();
+  };
+  if (warp >= Warps) {
+    if (producers == 1) {  // and it is the only one there
+      produce(Loader<S, true>(p, lane));
+    } else {
+      produce(Loader<S, false>(p, lane, warp > Warps));
+    }
   } else {
     const int in_stage = tile_in_stage<S>(p, warp), before = warp * kTileKeys;
     if (p.prefetch > 0) {

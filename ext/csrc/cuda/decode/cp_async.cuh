@@ -18,7 +18,7 @@ struct CpAsyncShape {
 
   static constexpr int shared_bytes(int rows, int batch) {
     return ring_bytes + query_bytes(HeadDim, kRows) + merge_floats(Warps, rows, HeadDim, kRows) * 4 +
-           Warps * kRows * 8 + list_integers(Warps, batch) * 4;
+           Warps * kRows * 8 + list_integers(Warps, Warps, batch) * 4;
   }
 };
 
@@ -61,11 +61,13 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   float* const merge = reinterpret_cast<float*>(shared_memory + S::ring_bytes + query_bytes(HeadDim, kRows));
   float2* const merge_stats = reinterpret_cast<float2*>(merge + merge_floats(Warps, p.rows, HeadDim, kRows));
-  int* const list_room = reinterpret_cast<int*>(merge_stats + Warps * kRows);
+  int2* const list_room = reinterpret_cast<int2*>(merge_stats + Warps * kRows);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const uint32_t ring = ptx::shared_address(shared_memory) + warp * Stages * S::stage_bytes;
 
-  const Lists lists = make_lists<Warps, S::block_keys>(p, list_room, warp, lane);
+  const Lists lists = p.batch <= kFewSequences
+                          ? make_few_lists<S::block_keys>(p, list_room + warp * kFewSequences, lane)
+                          : make_lists<Warps, S::block_keys>(p, list_room, warp, lane);
   const Cut cut(lists.total * p.unit_heads, gridDim.x);
   const int start = cut.start(blockIdx.x), count = cut.start(blockIdx.x + 1) - start;
   if (count > 0) {

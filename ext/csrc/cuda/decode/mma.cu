@@ -23,7 +23,6 @@ constexpr int64_t kLargeBytes = int64_t{1} << 30;
 constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // for one group of warps
 constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
 constexpr int kSmallPage = 64;                         // keys, less than
-constexpr int kSmallPageOfCluster = 32;                // the same
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -224,12 +223,13 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
     attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
-    config.blockDim = dim3(static_cast<unsigned>(instance.threads()));
+    const int idle = instance.kind == MmaKind::cluster ? kProducers - cluster_producers(p) : 0;
+    config.blockDim = dim3(static_cast<unsigned>(instance.threads() - idle * 32));
     config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = stream;
     config.attrs = attributes;
     // cp.async's do not wait for what comes before them.
-    config.numAttrs = instance.kind == MmaKind::cluster ? 2 : instance.kind == MmaKind::tma ? 1 : 0;
+    config.numAttrs = !instance.tma() ? 0 : plan.cluster > 1 || instance.kind == MmaKind::cluster ? 2 : 1;
     void* parameters[] = {&p};
     error = cudaLaunchKernelExC(&config, instance.address, parameters);
   }
@@ -281,7 +281,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   const auto pages_below = [&a](int keys) { return a.block_table != nullptr && a.page_size < keys; };
   const bool small_pages = pages_below(kSmallPage);
   if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
-      tma && !pages_below(kSmallPageOfCluster) && a.batch <= kMaxBatch && cluster != nullptr &&
+      tma && a.batch <= kMaxBatch && cluster != nullptr &&
       units <= int64_t{device.multiprocessors} * fit(*cluster)) {
     plan.instance = cluster;
     plan.cluster = units > device.multiprocessors ? 1 : cluster_size(*cluster, device, units);
@@ -316,6 +316,8 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   const int64_t room = std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone,
                                 kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
+  // Two thread blocks have a unit each, if the sequences are of one length.
+  plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
   return plan;
 }
 

@@ -15,6 +15,7 @@ namespace cuda_llm_ops::cuda::decode {
 constexpr int kRows = 16;      // of a tile: query heads of a group, times queries
 constexpr int kFewRows = 8;    // of the tile that is better where there are no more
 constexpr int kTileKeys = 16;  // of a warp's tile
+constexpr int kProducers = 2;  // warps that load by TMA
 constexpr int kMaxCluster = 8;  // more is for the driver to allow
 constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
 constexpr int kFewSequences = 64;  // each warp makes the lists of so many by itself
@@ -43,6 +44,11 @@ struct MmaParameters {
   int prefetch;  // TMA alone: MmaPlan's
 };
 
+// Warps that load in cluster.cuh. Two where a block is several copies: only then is it worth a second look at pages.
+__host__ __device__ inline int cluster_producers(const MmaParameters& p) {
+  return p.block_table != nullptr && p.box_shift > 0 ? kProducers : 1;
+}
+
 enum class MmaKind {
   tma,       // tma.cuh
   cluster,   // cluster.cuh
@@ -59,8 +65,9 @@ struct MmaInstance {
   MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
 
-  bool tma() const { return kind != MmaKind::cp_async; }  // with a warp more, which loads
-  int threads() const { return groups * warps * 32 + (tma() ? 32 : 0); }
+  bool tma() const { return kind != MmaKind::cp_async; }  // with warps more, which load
+  // At most: a cluster may do with one that loads.
+  int threads() const { return (groups * warps + (tma() ? kProducers : 0)) * 32; }
 };
 
 using MmaInstances = std::array<MmaInstance, 16>;
@@ -71,7 +78,7 @@ const MmaInstances& mma_bfloat16();
 struct MmaPlan {
   const MmaInstance* instance = nullptr;
   int blocks = 0;    // of the grid
-  int cluster = 1;   // thread blocks of a cluster, where the instance has them
+  int cluster = 1;   // thread blocks of a cluster
   int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
 };
 

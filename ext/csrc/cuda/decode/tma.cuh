@@ -1,4 +1,5 @@
-// Decode with TMA (Hopper): one producer warp fills a ring of blocks of keys, which all other warps work on together.
+// Decode with TMA (Hopper): two producer warps, of keys and of values, fill a ring of blocks, which all other warps work
+// on together.
 //
 //   ring        stage: keys, values; each head_dim / 64 panels of block_keys rows. full[stage]: the bytes have arrived.
 //               empty[stage]: every consumer has read it.
@@ -16,6 +17,7 @@
 //               which costs no trips to L2, where it has one.
 #pragma once
 
+#include "../ptx/cluster.cuh"
 #include "../ptx/fence.cuh"
 #include "../ptx/griddepcontrol.cuh"
 #include "../ptx/tma.cuh"
@@ -26,6 +28,7 @@ namespace cuda_llm_ops::cuda::decode {
 template <int HeadDim, int TileRows, int Warps, int Stages, int Groups>
 struct TmaShape {
   static constexpr int stages = Stages, tile_rows = TileRows;
+  static constexpr int warps = Groups * Warps + kProducers;
   static constexpr int panels = HeadDim / 64;
   static constexpr int block_keys = Warps * kTileKeys;
   static constexpr int panel_bytes = block_keys * 128;
@@ -33,15 +36,17 @@ struct TmaShape {
   static constexpr int stage_bytes = 2 * tile_bytes;
   static constexpr int ring_bytes = Stages * stage_bytes;
 
+  static constexpr int pair_bytes = Groups == 2 ? Pair<HeadDim>::bytes : 0;
+
   // Of a group's queries, and of its merge.
   static constexpr int queries_bytes = query_bytes(HeadDim, TileRows);
   __host__ __device__ static constexpr int merge_bytes(int rows) {
-    return merge_floats(merge_slots(Warps, rows), rows, HeadDim, TileRows) * 4 + Warps * kRows * 8;
+    return merge_floats(merge_slots(Warps, rows, Groups), rows, HeadDim, TileRows) * 4 + Warps * kRows * 8;
   }
 
   static constexpr int shared_bytes(int rows, int batch) {
-    return ring_bytes + Groups * (queries_bytes + merge_bytes(rows)) + (2 * Stages + Groups) * 8 +
-           list_integers(Groups * Warps + 1, batch) * 4;
+    return ring_bytes + Groups * (queries_bytes + merge_bytes(rows)) + pair_bytes + (2 * Stages + Groups + 1) * 8 +
+           list_integers(1, warps, batch) * 4;
   }
 };
 
@@ -52,10 +57,16 @@ struct Pages {
   int first = 0, step = 1;
   int sequence = -1, base = 0, next = 0, mine = 0, after = 0;
 
+  // Of a sequence; most often a page is a box, and a division as long as a copy's way.
+  static __device__ __forceinline__ int page_of_box(const MmaParameters& p, int box) {
+    if (p.page_boxes == 1) return box;
+    return static_cast<int>(static_cast<unsigned>(box) / static_cast<unsigned>(p.page_boxes));
+  }
+
   // The entry of a box. As far as the table goes, not the length: both can be on their way at once.
   __device__ __forceinline__ const int32_t* entry(const MmaParameters& p, int of, int taken) const {
     const int box = ((first + (taken >> p.box_shift) * step) << p.box_shift) + (taken & ((1 << p.box_shift) - 1));
-    const int page = static_cast<int>(static_cast<unsigned>(box) / static_cast<unsigned>(p.page_boxes));
+    const int page = page_of_box(p, box);
     return page < p.table_pages ? p.block_table + of * p.table_stride_batch + page * p.table_stride_page : nullptr;
   }
 
@@ -72,37 +83,37 @@ struct Pages {
   __device__ __forceinline__ void reach(const MmaParameters& p, const Cursor& at, int taken, int lane) {
     const int wanted = taken / 32 * 32;
     if (sequence == at.sequence && base == wanted) return;
-    const int box_count = (at.length + p.box_rows - 1) / p.box_rows;
     const bool known = sequence == at.sequence && wanted == next;
     sequence = at.sequence;
     base = wanted;
     mine = known ? after : look_up(entry(p, sequence, wanted + lane));
-    next = wanted + 32 < box_count ? wanted + 32 : 0;  // the next head begins with the same pages
+    next = (wanted + 32) * p.box_rows < at.length ? wanted + 32 : 0;  // the next head begins with the same pages
     after = look_up(entry(p, sequence, next + lane));
   }
 };
 
-// What the producer warp copies. Where a block is one box of keys and one of values, one lane copies both; else each
-// lane has a box. All that a block's copies need is made ready before there is room for it: a stage that waits for
+// What a producer warp copies: keys and values, or one of them. Where a block is one box of each, one lane copies; else
+// each lane has a box. All that a block's copies need is made ready before there is room for it: a stage that waits for
 // arithmetic is not on its way.
-template <typename S>
+template <typename S, bool Both>
 struct Loader {
   const MmaParameters& p;
   const int lane;
   const bool single;
   Pages pages;
-  bool values = false, has_box = false;  // with a box a lane: which
+  bool values, has_box = false;  // with a box a lane: which
   int box = 0, column = 0, place = 0;
   int slot = 0, head = 0, page = 0;  // of the block that is ready
   bool ready = false;
   uint32_t bytes = 0;
 
-  __device__ __forceinline__ Loader(const MmaParameters& p_, int lane_)
-      : p(p_), lane(lane_), single(p_.box_shift == 0 && p_.box_panels == 1) {
+  __device__ __forceinline__ Loader(const MmaParameters& p_, int lane_, bool values_ = false)
+      : p(p_), lane(lane_), single(p_.box_shift == 0 && p_.box_panels == 1), values(values_) {
     static_assert(2 * S::panels * (S::block_keys / kTileKeys) <= 32);
     if (single) return;
-    const int of_keys = p.box_panels << p.box_shift, index = lane < of_keys ? lane : lane - of_keys;
-    values = lane >= of_keys, has_box = lane < 2 * of_keys;
+    const int of_each = p.box_panels << p.box_shift, index = Both && lane >= of_each ? lane - of_each : lane;
+    if (Both) values = lane >= of_each;
+    has_box = index < of_each;
     box = index & ((1 << p.box_shift) - 1);
     const int panel = index >> p.box_shift;
     column = panel * 64;
@@ -113,14 +124,15 @@ struct Loader {
   __device__ __forceinline__ void prepare(const Cursor& at, int i) {
     const int first = at.block * S::block_keys, keys = min(at.length - first, S::block_keys);
     const int key = first + box * p.box_rows;
-    bytes = static_cast<uint32_t>((keys + p.box_rows - 1) & -p.box_rows) * (2 * S::panels * 128);
+    bytes = static_cast<uint32_t>((keys + p.box_rows - 1) & -p.box_rows) * ((Both ? 2 : 1) * S::panels * 128);
     ready = has_box && key < at.length;
     head = p.row_blocks == 1 ? at.head : at.head / p.row_blocks;
     slot = key, page = at.sequence;
     if (p.block_table != nullptr) {
       pages.reach(p, at, i << p.box_shift, lane);
       page = __shfl_sync(kAllLanes, pages.mine, ((i << p.box_shift) + box) % 32);
-      slot = static_cast<int>(static_cast<unsigned>(key) % static_cast<unsigned>(p.page_size));
+      const int of_sequence = (at.block << p.box_shift) + box;
+      slot = (of_sequence - Pages::page_of_box(p, of_sequence) * p.page_boxes) * p.box_rows;
     }
   }
 
@@ -129,8 +141,8 @@ struct Loader {
     if (lane == 0) ptx::mbarrier_arrive_expect_tx(full, bytes);
     if (single) {
       if (lane == 0) {
-        ptx::tma_load_5d(stage, &p.k_map, full, 0, slot, 0, head, page, p.policy);
-        ptx::tma_load_5d(stage + S::tile_bytes, &p.v_map, full, 0, slot, 0, head, page, p.policy);
+        if (Both || !values) ptx::tma_load_5d(stage, &p.k_map, full, 0, slot, 0, head, page, p.policy);
+        if (Both || values) ptx::tma_load_5d(stage + S::tile_bytes, &p.v_map, full, 0, slot, 0, head, page, p.policy);
       }
     } else {
       __syncwarp();
@@ -203,10 +215,7 @@ __device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full,
                                         int end, int step, int in_stage, int lane) {
   const int panel_bytes = worker.p.box_rows * 128;
   const auto release = [&](uint32_t loaded) {
-    __syncwarp();
-    if (lane == 0) {
-      ptx::mbarrier_arrive((full + (S::stages + stage) * 8) | (loaded & worker.p.zero));  // empty[stage]
-    }
+    ptx::mbarrier_arrive((full + (S::stages + stage) * 8) | (loaded & worker.p.zero));  // empty[stage]
     if (++stage == S::stages) stage = 0, phase ^= 1;
     left -= step;
   };
@@ -239,18 +248,21 @@ __device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full,
 #endif
 
 template <typename T, int HeadDim, int TileRows, int Warps, int Stages, int Groups>
-__global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Groups == 1 ? 2 : 1)
+__global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <= 128 && Groups == 1 ? 2 : 1)
     tma_decode(const __grid_constant__ MmaParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using S = TmaShape<HeadDim, TileRows, Warps, Stages, Groups>;
   constexpr int all_warps = Groups * Warps;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   uint8_t* const merges = shared_memory + S::ring_bytes + Groups * S::queries_bytes;
-  uint64_t* const barriers = reinterpret_cast<uint64_t*>(merges + Groups * S::merge_bytes(p.rows));
-  int* const list_room = reinterpret_cast<int*>(barriers + 2 * Stages + Groups);
+  uint8_t* const pair_sums = merges + Groups * S::merge_bytes(p.rows);
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(pair_sums + S::pair_bytes);
+  int2* const list_room = reinterpret_cast<int2*>(barriers + 2 * Stages + Groups + 1);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const uint32_t ring = ptx::shared_address(shared_memory);
   const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8, turns = empty + Stages * 8;
+  const uint32_t sent = turns + Groups * 8;
+  const bool pairs = Groups == 2 && ptx::cluster_nctarank() == 2;
 
   if (warp == all_warps) {
     if (lane == 0) {
@@ -258,17 +270,19 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
       ptx::prefetch_tensormap(&p.v_map);
 #pragma unroll
       for (int s = 0; s < Stages; ++s) {
-        ptx::mbarrier_init(full + s * 8, 1);
-        ptx::mbarrier_init(empty + s * 8, Warps);
+        ptx::mbarrier_init(full + s * 8, kProducers);
+        ptx::mbarrier_init(empty + s * 8, Warps * 32);
       }
 #pragma unroll
-      for (int g = 0; g < Groups; ++g) ptx::mbarrier_init(turns + g * 8, Warps);
+      for (int g = 0; g < Groups; ++g) ptx::mbarrier_init(turns + g * 8, Warps * 32);
+      ptx::mbarrier_init(sent, 1);
       ptx::fence_mbarrier_init();
+      if (pairs) ptx::mbarrier_arrive_expect_tx(sent, Pair<HeadDim>::bytes_from_other(p.rows));
     }
     __syncwarp();
   }
   // What a thread block does follows from the lengths. Few of them are read before the wait, too, and all is made of
-  // them then; after it, they need but be the same.
+  // them then; after it, they need but be the same. One warp looks: all of them would ask the same line of L2.
   const bool few = p.batch <= kFewSequences;
   Lists lists{};
   Cut cut;
@@ -284,35 +298,50 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
     at.block -= in_last - 1;
   };
   if (few) {
-    lists = make_few_lists<S::block_keys, true>(p, list_room, warp, lane);
-    place();
+    if (warp == 0) make_few_lists<S::block_keys, true>(p, list_room, lane);
   } else if (p.prefetch > 0) {
-    lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
+    lists = make_lists<S::warps, S::block_keys>(p, list_room, warp, lane);
     place();
   }
   __syncthreads();
+  if (pairs) {
+    ptx::barrier_cluster_arrive_relaxed();
+    ptx::barrier_cluster_wait();  // both have begun
+  }
   ptx::griddepcontrol_launch_dependents();
+  if (few) {
+    lists = few_lists<S::block_keys>(p, list_room);
+    place();
+  }
   if (warp < all_warps) {
     const int group = warp / Warps;
     Cursor ahead = at;
 #pragma unroll 1
     for (int i = 0; i < min(count, p.prefetch); ++i) {
       if (i % Groups == group) ask_l2<S>(p, ahead, threadIdx.x - group * Warps * 32);
-      advance<S::block_keys>(p, lists, ahead);
+      if (i == in_last - 1) {
+        ahead = cursor_at<S::block_keys>(p, lists, start);
+      } else {
+        advance<S::block_keys>(p, lists, ahead);
+      }
     }
   }
   if (!few && p.prefetch > 0) __syncthreads();  // the lists' room is used again
   ptx::griddepcontrol_wait();
-  if (!few || !few_lists_right(p, lists, lane)) {
-    if (few) __syncwarp();
-    lists = make_lists<all_warps + 1, S::block_keys>(p, list_room, warp, lane);
+  if (!few) {
+    lists = make_lists<S::warps, S::block_keys>(p, list_room, warp, lane);
+    place();
+  } else if (__syncthreads_and(warp > 0 || few_lists_right(p, lists, lane)) == 0) {
+    if (warp == 0) make_few_lists<S::block_keys>(p, list_room, lane);
+    __syncthreads();
+    lists = few_lists<S::block_keys>(p, list_room);
     place();
   }
   if (count > 0) {
     int stage = 0;
     uint32_t phase = 0;
-    if (warp == all_warps) {
-      Loader<S> loader(p, lane);
+    if (warp >= all_warps) {
+      Loader<S, false> loader(p, lane, warp > all_warps);
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
         loader.prepare(at, at.block);
@@ -329,13 +358,14 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
       const int group = warp / Warps, in_block = warp - group * Warps;
       float* const merge = reinterpret_cast<float*>(merges + group * S::merge_bytes(p.rows));
       float2* const merge_stats =
-          reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows), p.rows, HeadDim, TileRows));
+          reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows, Groups), p.rows, HeadDim, TileRows));
       uint8_t* const queries = shared_memory + S::ring_bytes + group * S::queries_bytes;
       Worker<T, HeadDim, Warps, Groups, TileRows> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
+      if (pairs) worker.pair = {reinterpret_cast<float*>(pair_sums), sent};
       const int in_stage = tile_in_stage<S>(p, in_block);
-      int piece = 0;
+      int piece = 0, after = count;
 #pragma unroll 1
-      for (int after = count; after > 0;) {
+      while (true) {
         const int blocks = min(at.blocks - at.block, piece == 0 ? in_last : after);  // of this unit
         after -= blocks;
         if (Groups > 1 && piece % Groups != group) {
@@ -348,19 +378,20 @@ __global__ void __launch_bounds__(Groups* Warps * 32 + 32, HeadDim <= 128 && Gro
           const int left = at.length - at.block * S::block_keys - in_block * kTileKeys;
           consume<S>(worker, shared_memory, full, stage, phase, left,
                      max(left - blocks * S::block_keys, -in_block * kTileKeys), S::block_keys, in_stage, lane);
-          if (Groups > 1 && lane == 0) ptx::mbarrier_arrive(turns + group * 8);
+          if (Groups > 1) ptx::mbarrier_arrive(turns + group * 8);
           worker.finish(at);
         }
-        at.block += blocks - 1;
+        if (after == 0) break;
         if (piece++ == 0) {
           at = cursor_at<S::block_keys>(p, lists, start);
         } else {
+          at.block += blocks - 1;
           advance<S::block_keys>(p, lists, at);
         }
       }
     }
   }
-  zero_empty<T, all_warps * 32 + 32>(p, lists);
+  zero_empty<T, S::warps * 32>(p, lists);
 #endif
 }
 

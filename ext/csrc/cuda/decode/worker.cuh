@@ -10,7 +10,8 @@
 //               to 8 rows), weights stay in registers, the softmax is each warp's own.
 //   merge       At the end of a unit's blocks the warps meet and merge in shared memory. Where the unit lies in several
 //               ranges, each writes its part to the workspace and counts itself; whoever is last adds the parts
-//               in order, so that the result does not depend on timing, and sets the count back to 0.
+//               in order, so that the result does not depend on timing, and sets the count back to 0. Where a unit is
+//               all that two thread blocks of a cluster have, they add through each other's shared memory instead.
 //
 //   tile        Keys, or values: head_dim / 64 panels of rows of 128 bytes, 16-byte chunks XORed with row % 8 (TMA's
 //               128-byte swizzle): ldmatrix meets no bank twice.
@@ -25,6 +26,7 @@
 #include "../numeric.cuh"
 #include "../ptx/atomic.cuh"
 #include "../ptx/barrier.cuh"
+#include "../ptx/cluster.cuh"
 #include "../ptx/cvt.cuh"
 #include "../ptx/ex2.cuh"
 #include "../ptx/ldmatrix.cuh"
@@ -52,13 +54,14 @@ __host__ __device__ constexpr int merge_floats(int slots, int rows, int head_dim
 }
 
 // Warps whose sums lie there at once. With 5 to 8 rows the second half of the warps adds to the first before: so two
-// thread blocks fit on a multiprocessor.
-__host__ __device__ constexpr int merge_slots(int warps, int rows) {
-  return rows > 4 && rows <= 8 ? warps / 2 : warps;
+// thread blocks fit on a multiprocessor. Two groups of warps have one alone.
+__host__ __device__ constexpr int merge_slots(int warps, int rows, int groups) {
+  return groups == 1 && rows > 4 && rows <= 8 ? warps / 2 : warps;
 }
 
-__host__ __device__ constexpr int list_integers(int warps, int batch) {
-  return batch <= kFewSequences ? warps * 2 * (kFewSequences + 1) : warps + 2 * batch + 1;
+// Of `makers` warps that each make the lists of few sequences, or of all `warps`.
+__host__ __device__ constexpr int list_integers(int makers, int warps, int batch) {
+  return batch <= kFewSequences ? makers * 2 * kFewSequences : 2 * batch + (warps + 3) / 4 * 4;
 }
 
 // Where a warp is in the list of all blocks.
@@ -67,11 +70,13 @@ struct Cursor {
   int blocks, length;         // of the sequence
 };
 
-// The lengths and, before each sequence, the blocks of one head of all sequences before it.
+// Of each sequence the length and, before it, the blocks of one head of all sequences before it.
 struct Lists {
-  int* lengths;
-  int* before;
+  int2* of;
   int total;  // blocks of one head of all sequences
+
+  __device__ __forceinline__ int length(int sequence) const { return of[sequence].x; }
+  __device__ __forceinline__ int before(int sequence) const { return of[sequence].y; }
 };
 
 template <int BlockKeys>
@@ -101,45 +106,46 @@ __device__ __forceinline__ int scan_of_warp(int value, int lane) {
   return value;
 }
 
-// A warp's own lists of few sequences; from the guess of the lengths where that is asked for.
+// The lists of few sequences, made by one warp; from the guess of the lengths where that is asked for.
 template <int BlockKeys, bool Guess = false>
-__device__ __forceinline__ Lists make_few_lists(const MmaParameters& p, int* room, int warp, int lane) {
-  constexpr int size = kFewSequences + 1;
-  Lists lists{room + warp * 2 * size, room + warp * 2 * size + size, 0};
+__device__ __forceinline__ Lists make_few_lists(const MmaParameters& p, int2* room, int lane) {
   const auto length_at = [&](int b) { return b < p.batch ? Guess ? guess_of_length(p, b) : length_of(p, b) : 0; };
   const int first = length_at(2 * lane), second = length_at(2 * lane + 1);
   const int blocks = blocks_of<BlockKeys>(first), both = blocks + blocks_of<BlockKeys>(second);
   const int through = p.batch <= 2 ? both : scan_of_warp(both, lane);
-  lists.total = __shfl_sync(kAllLanes, through, (p.batch - 1) / 2);
   __syncwarp();
-  lists.lengths[2 * lane] = first;
-  lists.lengths[2 * lane + 1] = second;
-  lists.before[2 * lane] = through - both;
-  lists.before[2 * lane + 1] = through - both + blocks;
+  room[2 * lane] = make_int2(first, through - both);
+  room[2 * lane + 1] = make_int2(second, through - both + blocks);
   __syncwarp();
-  return lists;
+  return {room, __shfl_sync(kAllLanes, through, (p.batch - 1) / 2)};
+}
+
+// Those that another warp made, after a barrier.
+template <int BlockKeys>
+__device__ __forceinline__ Lists few_lists(const MmaParameters& p, int2* room) {
+  const int2 last = room[p.batch - 1];
+  return {room, last.y + blocks_of<BlockKeys>(last.x)};
 }
 
 // Whether those are the lengths.
 __device__ __forceinline__ bool few_lists_right(const MmaParameters& p, const Lists& lists, int lane) {
-  const auto right = [&](int b) { return b >= p.batch || lists.lengths[b] == length_of(p, b); };
+  const auto right = [&](int b) { return b >= p.batch || lists.length(b) == length_of(p, b); };
   const bool first = right(2 * lane), second = right(2 * lane + 1);
   return __all_sync(kAllLanes, first && second) != 0;
 }
 
-// One set of lists for the thread block, made by all its warps.
+// The lists, made by all warps of the thread block. After them, room for integers.
 template <int BlockWarps, int BlockKeys>
-__device__ __forceinline__ Lists make_lists(const MmaParameters& p, int* room, int warp, int lane) {
-  if (p.batch <= kFewSequences) return make_few_lists<BlockKeys>(p, room, warp, lane);
-  int* const totals = room;
-  Lists lists{room + BlockWarps, room + BlockWarps + p.batch, 0};
+__device__ __forceinline__ Lists make_lists(const MmaParameters& p, int2* room, int warp, int lane) {
+  int* const totals = reinterpret_cast<int*>(room + p.batch);
+  Lists lists{room, 0};
   const int each = (p.batch + BlockWarps * 32 - 1) / (BlockWarps * 32);
   const int first = min((warp * 32 + lane) * each, p.batch), last = min(first + each, p.batch);
   int mine = 0;
 #pragma unroll 1
   for (int b = first; b < last; ++b) {
     const int length = length_of(p, b);
-    lists.lengths[b] = length;
+    lists.of[b].x = length;
     mine += blocks_of<BlockKeys>(length);
   }
   const int through = scan_of_warp(mine, lane);
@@ -153,8 +159,8 @@ __device__ __forceinline__ Lists make_lists(const MmaParameters& p, int* room, i
   }
 #pragma unroll 1
   for (int b = first; b < last; ++b) {
-    lists.before[b] = before;
-    before += blocks_of<BlockKeys>(lists.lengths[b]);
+    lists.of[b].y = before;
+    before += blocks_of<BlockKeys>(lists.length(b));
   }
   __syncthreads();
   return lists;
@@ -184,7 +190,7 @@ __device__ __forceinline__ Cursor cursor_at(const MmaParameters& p, const Lists&
 #pragma unroll 1
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    if (lists.before[middle] * p.unit_heads <= position) {
+    if (lists.before(middle) * p.unit_heads <= position) {
       low = middle;
     } else {
       high = middle;
@@ -192,9 +198,9 @@ __device__ __forceinline__ Cursor cursor_at(const MmaParameters& p, const Lists&
   }
   Cursor at;
   at.sequence = low;
-  at.length = lists.lengths[low];
+  at.length = lists.length(low);
   at.blocks = max(blocks_of<BlockKeys>(at.length), 1);
-  const int inside = position - lists.before[low] * p.unit_heads;
+  const int inside = position - lists.before(low) * p.unit_heads;
   at.head = static_cast<int>(static_cast<unsigned>(inside) / static_cast<unsigned>(at.blocks));
   at.block = inside - at.head * at.blocks;
   return at;
@@ -209,9 +215,9 @@ __device__ __forceinline__ void advance(const MmaParameters& p, const Lists& lis
 #pragma unroll 1
   do {
     ++at.sequence;
-  } while (at.sequence < p.batch && lists.lengths[at.sequence] == 0);
+  } while (at.sequence < p.batch && lists.length(at.sequence) == 0);
   if (at.sequence < p.batch) {
-    at.length = lists.lengths[at.sequence];
+    at.length = lists.length(at.sequence);
     at.blocks = blocks_of<BlockKeys>(at.length);
   }
 }
@@ -692,6 +698,22 @@ struct Rows<T, HeadDim, Warps, Groups, kFewRows> : RowsBase<T, HeadDim, Warps, G
   }
 };
 
+// Where the two thread blocks of a cluster add a unit that is all that they have: each the rows of its parity, which the
+// other sends.
+template <int HeadDim>
+struct Pair {
+  static constexpr int bytes = 2 * kFewRows * (HeadDim * 4 + 8);
+
+  float* sums;        // (2, kFewRows, HeadDim): of the first and of the second
+  uint32_t sent = 0;  // mbarrier: what the other sends is here; 0 where there are no pairs
+
+  static __device__ __forceinline__ int rank() { return static_cast<int>(blockIdx.x % 2); }
+  static __device__ __forceinline__ uint32_t bytes_from_other(int rows) {
+    return static_cast<uint32_t>((rows + 1 - rank()) / 2 * (HeadDim * 4 + 8));
+  }
+  __device__ __forceinline__ float2* stats() const { return reinterpret_cast<float2*>(sums + 2 * kFewRows * HeadDim); }
+};
+
 // One whose units lie anywhere in the cut.
 template <typename T, int HeadDim, int Warps, int Groups, int TileRows>
 struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
@@ -705,6 +727,8 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   bool first_is_second;  // the first of them holds another unit before this one
   int mine;              // slot of the part that is being computed
   int merges = 0;
+  Pair<HeadDim> pair{};
+  bool paired = false;   // the unit is all that the two thread blocks of the cluster have
 
   __device__ __forceinline__ Worker(const MmaParameters& parameters, const Lists& lists_, const Cut& cut_,
                                     uint8_t* queries, float* merge_at, float2* stats_at, int warp_, int lane_)
@@ -713,17 +737,21 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   __device__ __forceinline__ void begin(const Cursor& at, int range) {
     Base::take(at.sequence, at.head);
     Base::load_queries();
-    const int start = lists.before[at.sequence] * p.unit_heads + at.head * at.blocks;
+    const int start = lists.before(at.sequence) * p.unit_heads + at.head * at.blocks;
     first = cut.range_of(start);
     parts = cut.range_of(start + at.blocks - 1) - first + 1;
     first_is_second = parts > 1 && start > cut.start(first);
     mine = 2 * range + (range == first && first_is_second ? 1 : 0);
+    if constexpr (Groups == 2) {
+      paired = pair.sent != 0 && parts == 2 && first % 2 == 0 && !first_is_second &&
+               start + at.blocks == cut.start(first + 2);
+    }
   }
 
   // The end of the unit's blocks in the range.
   __device__ __forceinline__ void finish(const Cursor& at) {
     if (merges++ > 0) Base::meet();  // the last merge has been read
-    const int slots = merge_slots(Warps, p.rows);
+    const int slots = merge_slots(Warps, p.rows, Groups);
     float tops[2] = {Base::top(0), Base::top(1)};
     if (slots < Warps) {
       if (warp >= slots) Base::store_sums(warp - slots, tops);
@@ -764,12 +792,16 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
       }
       if (parts == 1) {
         write(out + row * p.head_dim, value, total);
+      } else if (Groups == 2 && paired) {
+        give(row, value, make_float2(common, total));
       } else {
         store_columns(p.partial + (mine * p.rows + row) * HeadDim + lane * columns, value);
         if (lane == 0) p.partial_stats[mine * kRows + row] = make_float2(common, total);
       }
     }
-    if (parts > 1 && warp < row_count && is_last()) {
+    if (Groups == 2 && paired) {
+      add_pair(out);
+    } else if (parts > 1 && warp < row_count && is_last()) {
       if (HeadDim <= 128 && row_count > Warps) {
 #pragma unroll 1
         for (int row = warp; row < row_count; row += 2 * Warps) add_parts<2, 6>(row, out);
@@ -786,6 +818,42 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
 #pragma unroll
     for (int c = 0; c < columns; ++c) value[c] *= inverse;
     if (lane * columns < p.head_dim) store_row<T, columns>(to, value);
+  }
+
+  // A row's part, to the thread block of the pair that adds it.
+  __device__ __forceinline__ void give(int row, const float (&value)[columns], float2 stats) {
+    if constexpr (columns == 4) {
+      const int rank = pair.rank(), place = rank * kFewRows + row;
+      float* const to = pair.sums + place * HeadDim + lane * columns;
+      if (row % 2 == rank) {
+        store_columns(to, value);
+        if (lane == 0) pair.stats()[place] = stats;
+      } else {
+        const uint32_t sent = ptx::mapa(pair.sent, rank ^ 1);
+        ptx::st_async(ptx::mapa(ptx::shared_address(to), rank ^ 1),
+                      make_float4(value[0], value[1], value[2], value[3]), sent);
+        if (lane == 0) ptx::st_async(ptx::mapa(ptx::shared_address(pair.stats() + place), rank ^ 1), stats, sent);
+      }
+    }
+  }
+
+  // Each warp adds its own rows, of those that are the thread block's.
+  __device__ __forceinline__ void add_pair(T* out) {
+    __syncwarp();
+    ptx::mbarrier_wait_cluster(pair.sent, 0);  // nobody sends to this thread block any more: it may end
+#pragma unroll 1
+    for (int row = warp; row < row_count; row += Warps) {
+      if (row % 2 != pair.rank()) continue;
+      const float2 first = pair.stats()[row], second = pair.stats()[kFewRows + row];
+      const float top = fmaxf(first.x, second.x);
+      const float of_first = part_weight(first.x, top), of_second = part_weight(second.x, top);
+      float value[columns], other[columns];
+      load_columns(value, pair.sums + row * HeadDim + lane * columns);
+      load_columns(other, pair.sums + (kFewRows + row) * HeadDim + lane * columns);
+#pragma unroll
+      for (int c = 0; c < columns; ++c) value[c] = value[c] * of_first + other[c] * of_second;
+      write(out + row * p.head_dim, value, first.y * of_first + second.y * of_second);
+    }
   }
 
   // Each warp counts, and adds, its own rows.
@@ -879,7 +947,7 @@ __device__ __forceinline__ void zero_empty(const MmaParameters& p, const Lists& 
   const int64_t of_sequence = static_cast<int64_t>(p.kv_heads) * p.group_rows * p.head_dim;
 #pragma unroll 1
   for (int b = blockIdx.x; b < p.batch; b += gridDim.x) {
-    if (lists.lengths[b] > 0) continue;
+    if (lists.length(b) > 0) continue;
     T* const out = static_cast<T*>(p.out) + b * of_sequence;
 #pragma unroll 1
     for (int64_t i = threadIdx.x * 8; i < of_sequence; i += Threads * 8) {
