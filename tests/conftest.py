@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 pytest_plugins = ["pytester"]
+TOOLKIT = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
 
 
 @pytest.hookimpl
@@ -28,3 +35,22 @@ def ops() -> ModuleType:
     import cuda_llm_ops
 
     return cuda_llm_ops
+
+
+@pytest.fixture(scope="session")
+def compile_for_host() -> Callable[..., ctypes.CDLL]:
+    """Makes a library of a C++ file that includes device headers: (the file, a folder to put it in, flags) -> library.
+
+    The headers of CUDA are found without a flag. Skips where there are none, or no compiler.
+    """
+
+    def compiled(source: Path, folder: Path, *flags: str) -> ctypes.CDLL:
+        compiler = shutil.which("g++")
+        if compiler is None or not (TOOLKIT / "cuda_runtime.h").is_file():
+            pytest.skip(f"needs g++ and the headers of CUDA in {TOOLKIT}")
+        library = folder / f"{source.stem}.so"
+        always = ["-std=c++17", "-O1", "-shared", "-fPIC"]
+        subprocess.run([compiler, *always, *flags, f"-I{TOOLKIT}", "-o", library, source], check=True)
+        return ctypes.CDLL(str(library))
+
+    return compiled

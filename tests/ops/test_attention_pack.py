@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import shutil
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -14,14 +13,10 @@ import pytest
 
 HOST = Path(__file__).with_name("sm90_pack_host.cpp")
 SOURCES = HOST.parents[2] / "ext/csrc"
-TOOLKIT = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("g++")
-    if compiler is None or not (TOOLKIT / "cuda_runtime.h").is_file():
-        pytest.skip(f"needs g++ and the headers of CUDA in {TOOLKIT}")
+def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     build = tmp_path_factory.mktemp("sm90_pack") / "csrc"
     for folder in ("attention", "ptx"):
         (build / "cuda" / folder).mkdir(parents=True)
@@ -30,9 +25,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         shutil.copy(SOURCES / "cuda/attention" / name, build / "cuda/attention")
     for name in ("atomic", "cp_async", "fence", "mbarrier", "special_registers", "tma"):
         (build / f"cuda/ptx/{name}.cuh").touch()
-    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{build}/cuda", f"-I{TOOLKIT}"]
-    subprocess.run([compiler, *flags, "-o", build / "host.so", HOST], check=True)
-    return ctypes.CDLL(str(build / "host.so"))
+    return compile_for_host(HOST, build, "-w", f"-I{build}/cuda")
 
 
 @pytest.mark.parametrize("head_dim", [1, 2, 7, 33, 64, 65, 95, 98, 100, 112, 113, 127, 128, *range(129, 137), 159, 191])

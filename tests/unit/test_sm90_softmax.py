@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import shutil
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,25 +16,19 @@ from torch import Tensor  # noqa: E402
 
 HOST = Path(__file__).with_name("sm90_softmax_host.cpp")
 HEADER = HOST.parents[2] / "ext/csrc/cuda/attention/sm90_softmax.cuh"
-TOOLKIT = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
 LOG2_E = math.log2(math.e)
 CASES = 24  # each of 16 rows
 WAYS = ("plain", "split keys", "summed")  # sm90_softmax_host.cpp's Way
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("g++")
-    if compiler is None or not (TOOLKIT / "cuda_bf16.h").is_file():
-        pytest.skip(f"needs g++ and the headers of CUDA in {TOOLKIT}")
+def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     build = tmp_path_factory.mktemp("sm90_softmax")
     for folder in ("attention", "ptx"):
         (build / folder).mkdir()
     shutil.copy(HEADER, build / "attention")
     (build / "ptx/ex2.cuh").write_text(f'#define HOST_PTX\n#include "{HOST}"\n#undef HOST_PTX\n')
-    command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", f"-I{build}", f"-I{TOOLKIT}"]
-    subprocess.run([*command, "-o", build / "host.so", HOST], check=True)
-    return ctypes.CDLL(str(build / "host.so"))
+    return compile_for_host(HOST, build, "-ffp-contract=off", f"-I{build}")
 
 
 def attend(host: ctypes.CDLL, scores: Tensor, v: Tensor, limits: Tensor, scale: float, way: str) -> Tensor:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -13,7 +11,6 @@ import pytest
 
 HOST = Path(__file__).with_name("sm90_tiles_host.cpp")
 SOURCES = HOST.parents[2] / "ext/csrc"
-TOOLKIT = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
 SCHEDULES = ("linear", "chunks", "snake", "pairs")  # sm90_instance.h's Schedule
 SHAPES = {
     "two in turn": (1, 2, 1, 128),
@@ -24,14 +21,9 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("g++")
-    if compiler is None or not (TOOLKIT / "cuda.h").is_file():
-        pytest.skip(f"needs g++ and the headers of CUDA in {TOOLKIT}")
+def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     build = tmp_path_factory.mktemp("sm90_tiles")
-    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{SOURCES}/cuda", f"-I{SOURCES}", f"-I{TOOLKIT}"]
-    subprocess.run([compiler, *flags, "-o", build / "host.so", HOST], check=True)
-    return ctypes.CDLL(str(build / "host.so"))
+    return compile_for_host(HOST, build, "-w", f"-I{SOURCES}/cuda", f"-I{SOURCES}")
 
 
 def schedule(host: ctypes.CDLL, way: str, multiprocessors: int, *problem: int) -> tuple[str, int]:
