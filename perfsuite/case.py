@@ -224,9 +224,11 @@ class _Case(CaseChecks):
         return start + found
 
     def result(self, verdict: Verdict, reason: Reason, sentence: str) -> Comparison:
+        # Other values are another case: errors differ, and so do times where power is the limit.
+        values = "" if self.settings.distribution == Settings.distribution else f" {self.settings.distribution}"
         return Comparison(
             family=self.problem.family,
-            name=self.problem.name,
+            name=f"{self.problem.name}{values}",
             params=dict(self.problem.params),
             candidate=name_of(self.candidate),
             rival=self.rival_name,

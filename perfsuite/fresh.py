@@ -138,7 +138,7 @@ def options_of(config: pytest.Config) -> list[str]:
         line.append("--no-cov")
     line += ["--perf-portable"] if options.portable else ["--gpu", "--perf-allow-shared"]
     line += [f"--perf-seconds={options.seconds!r}", f"--perf-cache={options.cache}", f"--perf-seed={options.seed + 1}"]
-    line.append("--perf-markdown=")
+    line += [f"--perf-distribution={options.distribution}", "--perf-markdown="]
     if options.targets is not None:
         line.append(f"--perf-targets={options.targets}")
     if options.calibration is not None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 CACHES = ("cold", "hot")
 DEFAULT_SECONDS = 1.0
+DEFAULT_DISTRIBUTION = "normal"
 DEFAULT_ISOLATE_SECONDS = 30.0
 MOST_SECONDS = 3600.0
 DEFAULT_RECORD_DIR = ".perfsuite"
@@ -33,6 +34,7 @@ class Options(NamedTuple):
     seconds: float = DEFAULT_SECONDS
     cache: str = "cold"
     seed: int = 0
+    distribution: str = DEFAULT_DISTRIBUTION
     allow_shared: bool = False
     isolate: bool = False
     isolate_seconds: float = DEFAULT_ISOLATE_SECONDS
@@ -57,6 +59,7 @@ class Options(NamedTuple):
             seconds=self.seconds,
             cache="hot" if self.cache == "hot" else "cold",
             seed=self.seed,
+            distribution=self.distribution,
             cases=max(cases, 1),
             allow_shared=self.allow_shared,
             calibration=self.calibration,
@@ -84,6 +87,8 @@ def add_options(parser: pytest.Parser) -> None:
         "N",
         "seed of the inputs and of the order of the rounds (default: another in every run; the record says which)",
     )
+    drawn = f"what inputs are drawn from, such as cancellation (default {DEFAULT_DISTRIBUTION}); cases carry the name"
+    _value(parser, group, "--perf-distribution", "NAME", drawn)
     _flag(parser, group, "--perf-allow-shared", "measure although other processes use the card")
     _flag(parser, group, "--perf-isolate", "run every candidate in a process of its own (it must be importable)")
     isolated = f"how long an isolated candidate may take for one request (default {DEFAULT_ISOLATE_SECONDS:g})"
@@ -116,6 +121,7 @@ def build_options(config: pytest.Config) -> Options:
         seconds=_seconds(config, "perf_seconds", DEFAULT_SECONDS),
         cache=cache,
         seed=_seed(config),
+        distribution=_distribution(config),
         allow_shared=_switch(config, "perf_allow_shared"),
         isolate=_switch(config, "perf_isolate"),
         isolate_seconds=_seconds(config, "perf_isolate_seconds", DEFAULT_ISOLATE_SECONDS),
@@ -180,6 +186,19 @@ def _seed(config: pytest.Config) -> int:
         name = _name(config, "perf_seed")
         raise pytest.UsageError(f"{name} is {text!r}; it must be a whole number from 0 to {2**63 - 1}")
     return int(text)
+
+
+def _distribution(config: pytest.Config) -> str:
+    name = _text(config, "perf_distribution")
+    if name is None or name == DEFAULT_DISTRIBUTION:
+        return DEFAULT_DISTRIBUTION
+    from perfsuite.problems import DISTRIBUTIONS
+
+    if name not in DISTRIBUTIONS:
+        raise pytest.UsageError(
+            f"{_name(config, 'perf_distribution')} is {name!r}; allowed are {', '.join(DISTRIBUTIONS)}"
+        )
+    return name
 
 
 def _path(config: pytest.Config, key: str) -> Path | None:

@@ -45,7 +45,7 @@ def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least,
         target=at_least, speed=speed if timed else None, speed_low=speed - 0.01 if timed else None,
         speed_high=speed + 0.01 if timed else None, candidate_seconds=1e-5 if timed else None,
         rival_seconds=speed * 1e-5 if timed else None, clock="fake" if timed else "none",
-        cache=settings.cache, seed=settings.seed, gpu_seconds=0.1,
+        cache=settings.cache, seed=settings.seed, distribution=settings.distribution, gpu_seconds=0.1,
     )
 """
 

@@ -19,6 +19,7 @@ GATE = "@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n"
         (["--perf-seconds", "0"], "--perf-seconds is '0'; it must be"),
         (["--perf-seconds", "nan"], "--perf-seconds is 'nan'; it must be"),
         (["--perf-cache", "tepid"], "--perf-cache is 'tepid'; allowed are cold and hot"),
+        (["--perf-distribution", "zeros"], "--perf-distribution is 'zeros'; allowed are normal, uniform"),
         (["--perf-seed", "-1"], "--perf-seed is '-1'; it must be a whole number from 0"),
         (["--perf-seed", "1.5"], "--perf-seed is '1.5'; it must be a whole number from 0"),
         (["--gpu", "--perf-portable"], "--gpu and --perf-portable exclude each other"),
@@ -43,6 +44,12 @@ def test_ini_options_are_taken_and_flags_win(suite: Suite) -> None:
     assert (case["cache"], case["seed"]) == ("hot", 7)
     case = suite.run("--gpu", "--perf-cache=cold", "--perf-seed=8").cases[0]
     assert (case["cache"], case["seed"]) == ("cold", 8)
+
+
+def test_inputs_are_drawn_from_what_was_asked(suite: Suite) -> None:
+    suite.write(GATE)
+    assert suite.run("--gpu").cases[0]["distribution"] == "normal"
+    assert suite.run("--gpu", "--perf-distribution=heavy-tails").cases[0]["distribution"] == "heavy-tails"
 
 
 def test_a_bad_ini_value_is_named_as_such(suite: Suite) -> None:

@@ -258,6 +258,18 @@ def test_missing_calibration_is_a_warning_on_a_gpu(tmp_path: Path) -> None:
     assert one.warnings == ()
 
 
+def test_other_values_are_another_case() -> None:
+    made = [
+        run_case(
+            PROBLEM, torch.mm, against=None, correctness=True, at_least=None,
+            settings=Settings(device="cpu", distribution=distribution),
+        )
+        for distribution in ("normal", "cancellation")
+    ]  # fmt: skip
+    assert [one.name for one in made] == [PROBLEM.name, f"{PROBLEM.name} cancellation"]
+    assert [one.verdict for one in made] == [Verdict.MET, Verdict.MET]
+
+
 def test_a_case_says_what_it_took_and_how_much_of_it_were_checks() -> None:
     settings = Settings(device="cpu", seconds=0.05)
     one = run_case(PROBLEM, torch.mm, against="cublas", correctness=True, at_least=1e-3, settings=settings)
