@@ -27,6 +27,7 @@
 #include "cuda/attention/sm90_general.h"
 #include "cuda/attention/sm90_instances.h"
 #include "cuda/attention/sm90_launch.h"
+#include "device_values.cuh"
 
 using namespace cuda_llm_ops;
 using cuda::sm90::flash::Instance;
@@ -47,20 +48,6 @@ struct Problem {
 
 // Packed: sequences of 1, 130 and 70 tokens.
 const std::vector<int32_t> ends = {0, 1, 131, 201};
-
-__device__ size_t first() { return blockIdx.x * size_t{blockDim.x} + threadIdx.x; }
-__device__ size_t step() { return gridDim.x * size_t{blockDim.x}; }
-
-// Between -1 and 1, by a hash of the place.
-template <typename T>
-__global__ void fill(T* values, size_t count, unsigned seed) {
-  for (size_t i = first(); i < count; i += step()) {
-    unsigned hash = static_cast<unsigned>(i) * 2654435761u + seed * 40503u;
-    hash = (hash ^ hash >> 15) * 2246822519u;
-    hash = (hash ^ hash >> 13) * 3266489917u;
-    values[i] = T(static_cast<float>((hash ^ hash >> 16) & 0xffff) / 32768.0f - 1.0f);
-  }
-}
 
 // Row r of (batch, head, query) sees the keys seen[2 r] .. seen[2 r + 1] - 1; scores has room for all keys of every row.
 template <typename T>
@@ -136,8 +123,8 @@ void run_typed(const Problem& p, const std::string& what, const Call& call, size
   cudaMalloc(&scores, rows * p.seq_kv * 8), cudaMalloc(&right, rows * p.head_dim * 8), cudaMalloc(&error, 24);
   cudaMalloc(&seen, rows * 8), cudaMalloc(&device_ends, ends.size() * 4), cudaMalloc(&lse, rows * 4);
   if (workspace > 0) cudaMalloc(&a.workspace, workspace);
-  fill<<<64, 256>>>(q, of_q + p.offset, 1u), fill<<<64, 256>>>(k, of_kv + p.offset, 2u);
-  fill<<<64, 256>>>(v, of_kv + p.offset, 3u);
+  fill<<<64, 256>>>(q, of_q + p.offset, 1u, 1.0f), fill<<<64, 256>>>(k, of_kv + p.offset, 2u, 1.0f);
+  fill<<<64, 256>>>(v, of_kv + p.offset, 3u, 1.0f);
   a.q = q + p.offset, a.k = k + p.offset, a.v = v + p.offset;
 
   AttentionOptions options;

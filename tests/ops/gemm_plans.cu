@@ -30,6 +30,7 @@
 
 #include "cuda/gemm/sm90.h"
 #include "cuda/gemm/sm90_plan.h"
+#include "device_values.cuh"
 
 using namespace cuda_llm_ops;
 
@@ -63,20 +64,6 @@ std::vector<Product> products_of(const std::string& name) {
     }
   }
   return products;
-}
-
-__device__ size_t first() { return blockIdx.x * size_t{blockDim.x} + threadIdx.x; }
-__device__ size_t step() { return gridDim.x * size_t{blockDim.x}; }
-
-// Between -0.5 and 0.5, by a hash of the place.
-template <typename T>
-__global__ void fill(T* values, size_t count, unsigned seed) {
-  for (size_t i = first(); i < count; i += step()) {
-    unsigned hash = static_cast<unsigned>(i) * 2654435761u + seed * 40503u;
-    hash = (hash ^ hash >> 15) * 2246822519u;
-    hash = (hash ^ hash >> 13) * 3266489917u;
-    values[i] = T(static_cast<float>((hash ^ hash >> 16) & 0xffff) / 65536.0f - 0.5f);
-  }
 }
 
 template <typename T, typename Out>
@@ -142,9 +129,9 @@ struct Operands {
     const size_t of_a = size_t(g.m) * g.k, of_b = size_t(g.n) * g.k;
     cudaMalloc(&a, of_a * sizeof(T)), cudaMalloc(&b, of_b * sizeof(T));
     for (Out** one : {&c, &out[0], &out[1], &right}) cudaMalloc(one, of_out * sizeof(Out));
-    fill<<<64, 256>>>(a, of_a, 1u);
-    fill<<<64, 256>>>(b, of_b, 2u);
-    fill<<<64, 256>>>(c, of_out, 3u);
+    fill<<<64, 256>>>(a, of_a, 1u, 0.5f);
+    fill<<<64, 256>>>(b, of_b, 2u, 0.5f);
+    fill<<<64, 256>>>(c, of_out, 3u, 0.5f);
     g.a = a, g.b = b;
     size_t bytes = 0;
     for (const cuda::sm90::Plan& plan : cuda::sm90::possible_plans(g, true)) {
