@@ -90,12 +90,13 @@ class _Place:
         return value is not None and self._there.get(self._key) is value and self._function.__code__ is self._code
 
     def comes_from(self, homes: tuple[str, ...]) -> bool:
-        """Whether what stands there now was written in one of the folders; it is then what should."""
+        """Whether what stands there now was written in one of the folders; it is then what should. Built-in is none."""
         value = self._there.get(self._key)
         function = _plain(value)
-        if not _comes_from(function, homes):
+        code = _code(function)
+        if code is None or not _comes_from(function, homes):
             return False
-        self._value, self._function, self._code = value, function, _code(function)
+        self._value, self._function, self._code = value, function, code
         return True
 
 

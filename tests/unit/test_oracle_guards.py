@@ -102,6 +102,13 @@ def test_replaced_functions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(replaced()) == {"time.perf_counter", "torch.mm", "perfsuite.oracle.check.measure"}
 
 
+def test_a_function_of_ours_that_a_built_in_one_replaces_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replaced() == []
+    monkeypatch.setattr(sys.modules["perfsuite.oracle.check"], "judge", len)
+    for _ in range(2):
+        assert replaced() == ["perfsuite.oracle.check.judge"]
+
+
 def test_a_function_whose_code_was_exchanged_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replaced() == []
     judge = sys.modules["perfsuite.oracle.check"].judge
