@@ -41,7 +41,7 @@ def share_of(difference: float, size: float) -> float | None:
     difference is not. None where the norms do not tell, and `apart` has to."""
     if not math.isfinite(size):
         return None
-    return _share_of(difference, size) if math.isfinite(difference) else math.inf
+    return _relative(difference, size) if math.isfinite(difference) else math.inf
 
 
 def apart(mine: Any, rivals: Any) -> float:
@@ -68,7 +68,7 @@ def _share(one: torch.Tensor, other: torch.Tensor) -> float:
             return math.inf
         mine, rivals = (torch.where(both, values.double(), 0.0) for values in (one, other))
         difference, size = _norms(mine - rivals, rivals, torch.float64).tolist()
-    return _share_of(difference, size)
+    return _relative(difference, size)
 
 
 def _with_arithmetic(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,7 +76,7 @@ def _with_arithmetic(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tens
     return (one.float(), other.float()) if other.element_size() == 1 else (one, other)
 
 
-def _share_of(difference: float, size: float) -> float:
+def _relative(difference: float, size: float) -> float:
     import torch
 
     return difference / max(size, torch.finfo(torch.float32).tiny)

@@ -20,24 +20,23 @@ def table(cases: Sequence[Mapping[str, Any]]) -> str:
     The mean of ratios is the geometric one: a kernel twice as fast in one case and half as fast in another comes out
     at 1.
     """
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[tuple[float, Mapping[str, Any]]]] = {}
     for case in cases:
-        if figures.speed(case) is not None:
-            groups.setdefault((figures.candidate(case), figures.rival(case)), []).append(case)
+        if (speed := figures.speed(case)) is not None:
+            groups.setdefault((figures.candidate(case), figures.rival(case)), []).append((speed, case))
     rows = [_row(what, rival, members) for (what, rival), members in groups.items()]
     return "\n".join("| " + " | ".join(row) + " |" for row in [_HEAD, _RULE, *rows])
 
 
-def _row(what: str, rival: str, members: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    met = sum(case["verdict"] == "MET" for case in members)
-    speeds = [figures.speed(case) or 0.0 for case in members]
-    lowest = members[speeds.index(min(speeds))]
+def _row(what: str, rival: str, members: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[str, ...]:
+    met = sum(case["verdict"] == "MET" for _, case in members)
+    low, lowest = min(members, key=lambda member: member[0])
     return (
         what,
         rival,
         str(len(members)),
         str(met),
-        figures.ratio(statistics.geometric_mean(speeds)),
-        figures.ratio(min(speeds)),
+        figures.ratio(statistics.geometric_mean(speed for speed, _ in members)),
+        figures.ratio(low),
         figures.label(lowest).removeprefix(f"{what} "),
     )

@@ -15,7 +15,7 @@ fake = pytest_perfsuite_compare
 def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least, settings, remeasure):
     made = fake(problem, candidate, against, correctness, at_least, settings)
     if "PERFSUITE_FRESH" in os.environ:
-        assert remeasure is None and settings.seed == 8
+        assert remeasure is None and settings.seed == 8 and settings.distribution == "uniform"
         rounds = (Round(1e-5, 2e-5 + problem.m, "rival", 0, 1.9e9), Round(1e-5, 3e-5, "candidate", 1, None))
         return dataclasses.replace(made, rounds=rounds, discarded=(Round(1.0, 1.0, "rival", 0, None, "hot"),))
     if at_least is None:
@@ -35,7 +35,9 @@ def test_rounds_of_a_fresh_process_come_back(suite: Suite, flag: str) -> None:
         "def test_only_checked(perf): perf(Gemm(9, 8, 8), met)\n"
     )
     (suite.path / "pytest.ini").write_text("[pytest]\naddopts = -k test -m 'not slow' --junitxml=kept.xml\n")
-    outcome = suite.run(flag, "--perf-seed=7", "-k", "it", "-p", "no:cacheprovider", subprocess=True)
+    outcome = suite.run(
+        flag, "--perf-seed=7", "--perf-distribution=uniform", "-k", "it", "-p", "no:cacheprovider", subprocess=True
+    )
     assert outcome.code == 0, outcome.out
     found = {(case["params"]["m"], case["rival"]): case["samples"] for case in outcome.cases}
     assert set(found) == {(3, "cublas"), (3, "cublas:other"), (4, "cublas"), (4, "cublas:other")}
@@ -59,6 +61,6 @@ def test_where_the_fresh_process_fails_there_are_no_rounds(suite: Suite) -> None
 def test_a_worker_measures_afresh_outside_xdist(suite: Suite) -> None:
     suite.add_hooks(HOOKS)
     suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n")
-    outcome = suite.run("--gpu", "-p", "xdist", "-n1", "--perf-seed=7", subprocess=True)
+    outcome = suite.run("--gpu", "-p", "xdist", "-n1", "--perf-seed=7", "--perf-distribution=uniform", subprocess=True)
     assert outcome.code == 0, outcome.out
     assert outcome.cases[0]["samples"]["setup"] == [0, 1]

@@ -18,7 +18,7 @@ constexpr int kTileKeys = 16;  // of a warp's tile
 constexpr int kProducers = 2;  // warps that load by TMA
 constexpr int kMaxCluster = 8;  // more is for the driver to allow
 constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
-constexpr int kFewSequences = 64;  // each warp makes the lists of so many by itself
+constexpr int kFewSequences = 64;  // a warp makes the lists of so many by itself
 
 struct MmaParameters {
   CUtensorMap k_map, v_map;  // TMA alone: (head_dim, slot, kv head, page)
