@@ -21,14 +21,6 @@ __device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* glob
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" : : "r"(shared), "l"(global) : "memory");
 }
 
-// 8 bytes, cached in L1 and L2.
-__device__ __forceinline__ void cp_async_ca_8(uint32_t shared, const void* global, int source_bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-               :
-               : "r"(shared), "l"(global), "r"(source_bytes)
-               : "memory");
-}
-
 // 4 bytes, cached in L1 and L2.
 __device__ __forceinline__ void cp_async_ca_4(uint32_t shared, const void* global, int source_bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"

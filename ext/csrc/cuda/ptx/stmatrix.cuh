@@ -21,11 +21,6 @@ __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, uint32_t r0,
                : "memory");
 }
 
-__device__ __forceinline__ void stmatrix_x2(uint32_t address, uint32_t r0, uint32_t r1) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(r0), "r"(r1)
-               : "memory");
-}
-
 // Ordinary loads and stores at a shared::cta address. PTX ISA, "ld", "st".
 __device__ __forceinline__ float ld_shared(uint32_t address) {
   float x;

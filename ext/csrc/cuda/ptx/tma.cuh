@@ -22,15 +22,6 @@ __device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-__device__ __forceinline__ void tma_load_2d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y,
-                                            uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(x), "r"(y), "l"(policy)
-      : "memory");
-}
-
 __device__ __forceinline__ void tma_load_3d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y,
                                             int z, uint64_t policy) {
   asm volatile(
@@ -58,14 +49,6 @@ __device__ __forceinline__ void tma_load_5d(uint32_t shared, const CUtensorMap* 
       : "memory");
 }
 
-// Fetches a box into L2 and nowhere else: a hint, as bulk_prefetch below.
-__device__ __forceinline__ void tma_prefetch_5d(const CUtensorMap* map, int x, int y, int z, int w, int v,
-                                                uint64_t policy) {
-  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.L2::cache_hint [%0, {%1, %2, %3, %4, %5}], %6;" ::"l"(map),
-               "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "l"(policy)
-               : "memory");
-}
-
 // Multicast: the box lands, and its bytes count, at the same shared memory offsets in every block of `mask`.
 __device__ __forceinline__ void tma_load_3d_multicast(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x,
                                                       int y, int z, uint16_t mask, uint64_t policy) {
@@ -86,21 +69,9 @@ __device__ __forceinline__ void tma_load_4d_multicast(uint32_t shared, const CUt
 }
 
 // Stores: after fence_proxy_async_shared() of the writers and a barrier; then bulk_commit_group() by the same thread.
-__device__ __forceinline__ void tma_store_2d(const CUtensorMap* map, uint32_t shared, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(shared),
-               "r"(x), "r"(y)
-               : "memory");
-}
-
 __device__ __forceinline__ void tma_store_3d(const CUtensorMap* map, uint32_t shared, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
                "r"(shared), "r"(x), "r"(y), "r"(z)
-               : "memory");
-}
-
-__device__ __forceinline__ void tma_store_4d(const CUtensorMap* map, uint32_t shared, int x, int y, int z, int w) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-               "r"(shared), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
 }
 
