@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.record.store import read_record
-from perfsuite.report import calibration, exploits, figures, markdown, outputs, summary, terminal
+from perfsuite.report import accuracy, calibration, exploits, figures, markdown, outputs, summary, terminal
 
 Filters = Mapping[str, str]
 _BLOCK = re.compile(
@@ -81,6 +81,12 @@ def summed(path: Path, filters: Filters) -> str:
     return f"{summary.table(cases)}\n\n{_measured(cases)}{f' {told.capitalize()}.' if told else ''}"
 
 
+def errors(path: Path, filters: Filters) -> str:
+    """The gates record's errors against float64, in a row for each candidate and rival, over a line that says where."""
+    cases = _fitting(path, filters)
+    return f"{accuracy.table(cases)}\n\n{_measured(cases)}"
+
+
 def shown(path: Path, filters: Filters) -> str:
     """What the terminal shows at the end of the run that a gates record is of, shortened to `rows=N` of its rows.
 
@@ -124,6 +130,7 @@ def _value(case: Mapping[str, Any], name: str) -> str:
 KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "gates": gates,
     "summary": summed,
+    "errors": errors,
     "terminal": shown,
     "calibration": calibration.gates_table,
     "peers": calibration.peers_table,

@@ -1,0 +1,36 @@
+"""The errors of a record by those of the rival."""
+
+from __future__ import annotations
+
+from perfsuite.report.accuracy import table
+
+
+def _case(own: float | None, theirs: float | None, name: str, distribution: str = "normal") -> dict[str, object]:
+    return {
+        "candidate": "ops.gemm",
+        "rival": "cublas",
+        "candidate_error": own,
+        "rival_error": theirs,
+        "name": name,
+        "distribution": distribution,
+        "aspect": None,
+    }
+
+
+def test_a_row_for_each_distribution_with_the_worst_case() -> None:
+    rows = table(
+        [
+            _case(2e-4, 1e-4, "8x8x8 float16"),
+            _case(1e-4, 2e-4, "9x9x9 float16"),
+            _case(3e-4, 2e-4, "9x9x9 float16 cancellation", "cancellation"),
+        ]
+    ).splitlines()
+    assert rows[2:] == [
+        "| gemm | cublas | normal | 2 | 1.000 | 2.000 | 8x8x8 fp16 |",
+        "| gemm | cublas | cancellation | 1 | 1.500 | 1.500 | 9x9x9 fp16 |",
+    ]
+
+
+def test_cases_without_both_errors_are_left_out() -> None:
+    rows = table([_case(None, 1e-4, "a"), _case(1e-4, None, "b"), _case(1e-4, 0.0, "c"), _case(0.0, 1e-4, "d")])
+    assert rows.splitlines()[2:] == ["| gemm | cublas | normal | 1 | 0.000 | 0.000 | d |"]
