@@ -1,4 +1,4 @@
-"""The errors of a record in a few lines: for each candidate and rival, how far from float64 both are, one by the other."""
+"""The errors of a record in a few lines: how far from float64 each candidate is, by how far its rival is."""
 
 from __future__ import annotations
 
