@@ -268,8 +268,9 @@ struct Softmax {
         float& high = s[n][2 * h + 1];
         low = ptx::ex2(fmaf(low, scale_log2, -base));
         high = ptx::ex2(fmaf(high, scale_log2, -base));
-        sum[h] += low + high;
         weights[2 * n + h] = ptx::cvt_rn_x2<T>(low, high);
+        const float2 rounded = unpack_pair<T>(weights[2 * n + h]);
+        sum[h] += rounded.x + rounded.y;
       }
     }
   }
@@ -652,10 +653,13 @@ struct Rows<T, HeadDim, Warps, Groups, kFewRows> : RowsBase<T, HeadDim, Warps, G
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) power[e] = ptx::ex2(power[e]);
-    sum[0] += power[0] + power[2];
-    sum[1] += power[1] + power[3];
-    weights[0] = ptx::movmatrix_trans(ptx::cvt_rn_x2<T>(power[0], power[1]));
-    weights[1] = ptx::movmatrix_trans(ptx::cvt_rn_x2<T>(power[2], power[3]));
+    // The sum of the weights as they are multiplied: where one key has nearly all the weight, its rounding cancels.
+    const uint32_t first = ptx::cvt_rn_x2<T>(power[0], power[1]), second = ptx::cvt_rn_x2<T>(power[2], power[3]);
+    const float2 one = unpack_pair<T>(first), other = unpack_pair<T>(second);
+    sum[0] += one.x + other.x;
+    sum[1] += one.y + other.y;
+    weights[0] = ptx::movmatrix_trans(first);
+    weights[1] = ptx::movmatrix_trans(second);
   }
 
   // As above.
