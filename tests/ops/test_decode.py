@@ -107,6 +107,29 @@ def test_scores_that_rise(device: str, dtype: torch.dtype, group: int, step: flo
     cases.assert_right(cuda_llm_ops.flash_decode(**given), case_of(given))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("group", [1, 8, 16])
+def test_the_rounding_of_a_weight_cancels_where_one_key_has_nearly_all(
+    device: str, dtype: torch.dtype, group: int
+) -> None:
+    """Then the error is that of rounding the output, and no more: what is divided by is the sum of rounded weights."""
+    generator = torch.Generator().manual_seed(0)
+    heads, length = 32, 400
+    scores = torch.full((1, heads, length, 1), -60.0)
+    scores[..., ::16, :] = 0.0  # each tile has one, so that a weight's power is that of an earlier tile
+    scores[..., 390, :] = 5.0 + 0.5 * torch.rand(heads, 1, generator=generator)
+    k = torch.cat([scores, torch.zeros(1, heads, length, 63)], dim=-1).to(device, dtype)
+    v = torch.randn(1, heads, length, 64, generator=generator).to(device, dtype)
+    q = torch.zeros(1, heads * group, 1, 64, device=device, dtype=dtype)
+    q[..., 0] = 1.0
+    lens = torch.tensor([length], dtype=torch.int32, device=device)
+    out = cuda_llm_ops.flash_decode(q, k, v, lens, scale=1.0)
+    weights = torch.softmax(k[..., :1].double(), dim=2)
+    exact = (weights * v.double()).sum(2, keepdim=True).repeat_interleave(group, dim=1)
+    error = torch.linalg.vector_norm(out.double() - exact)
+    assert error < 1.1 * torch.linalg.vector_norm(exact.to(dtype).double() - exact)
+
+
 def test_the_same_bits_every_time(device: str) -> None:
     given = call(device, length=3000)
     first = cuda_llm_ops.flash_decode(**given)
