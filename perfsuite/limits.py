@@ -42,8 +42,7 @@ def check(
 ) -> Iterator[Limit]:
     """Check each of a test's limits in turn.
 
-    seconds: device time of a call on cold inputs, where the test has timed it against a rival; a second measurement of
-    it, alone on the card, was up to 15 % off in 4 of 72 cases.
+    seconds: device time of a call on cold inputs, where the test has timed it against a rival.
     """
     for limit in asked:
         if isinstance(limit, MemoryTarget):
@@ -85,13 +84,20 @@ def _roofline(limit: RooflineTarget, problem: Problem, measure: Measure, timed: 
         raise ValueError(f"roofline_target needs the FLOPs and bytes of a call, which {problem.name} does not say")
     attainable = measure(ATTAINABLE_WITH[limit.bandwidth], problem)
     seconds = measure(SECONDS, problem) if timed is None else timed
+    measured = {}
+    if problem.flops / seconds / attainable < limit.at_least:
+        # A card's memory is slower by a tenth and more for a moment now and then, its rival's times then too: a miss
+        # counts when it is seen twice.
+        measured["first_seconds"] = seconds
+        seconds = measure(SECONDS, problem)
     share = problem.flops / seconds / attainable
+    before = f" ({measured['first_seconds'] * 1e6:.4g} us the first time)" if measured else ""
     sentence = (
         f"{share:.1%} of the attainable {attainable / 1e12:.4g} TFLOPS at {problem.flops / problem.bytes:.4g} FLOPs a "
         f"byte{' read' if limit.bandwidth == 'read' else ''}, at least {limit.at_least:.1%} asked: "
-        f"{seconds * 1e6:.4g} us"
+        f"{seconds * 1e6:.4g} us{before}"
     )
-    measured = {SECONDS: seconds, ATTAINABLE: attainable, "share": share}
+    measured |= {SECONDS: seconds, ATTAINABLE: attainable, "share": share}
     return _limit("roofline", share >= limit.at_least, Reason.TOO_SLOW, sentence, measured)
 
 
