@@ -171,8 +171,8 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   constexpr double persistent_epilogue_a_panel = 0.0165, epilogue_a_panel = 0.1053, exchange_a_panel = 0.1398;  // 64 x 64
   constexpr double exchange_anyhow = 0.228, of_two_blocks = 1.0245;  // microseconds; of memory's time, where two share an SM
   constexpr double split_loop = 0.9821, cost_of_a_cluster = 0.0513, cost_of_late_clusters = 1.25;
-  constexpr double gain_a_turn = 0.618, panels_without_gain = 0.786, cost_of_one_turn = 1.010;  // alternating; microseconds
-  constexpr double cost_of_skinny_tiles = 1.062;                                                // side by side
+  constexpr double gain_a_turn = 0.035, gain_a_panel = 0.079, panels_without_gain = 1.25;  // alternating; of the loop; microseconds
+  constexpr double cost_of_one_turn = 1.0105, cost_of_skinny_tiles = 1.039;                // side by side
   constexpr double second_kernel = 1.144, parts_bytes_a_microsecond = 1.953e6, cost_of_parts = 1.05;
   const auto slowest = [](double x, double y, double z) {
     const auto fourth = [](double value) { return value * value * value * value; };
@@ -237,11 +237,12 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double outside = kernel.persistent ? persistent_outside + persistent_epilogue_a_panel * panels
                                            : split_outside - ahead + (plan.split > 1 ? exchange_anyhow : 0.0) +
                                                  outside_a_wave * (waves - 1.0);
-  const double body = slowest(waves * resident * (ragged * loop + after), ragged * memory + after, 0.0);
-  const bool late = plan.split > 1 && waves > 1.0;  // of 1,790 products none was quickest so
   // Of two warpgroups that alternate one multiplies while the other stores; with one tile a block one has no work.
-  const double overlapped = kernel.alternating ? gain_a_turn * std::max(panels - panels_without_gain, 0.0) * (waves - 1.0) : 0.0;
-  double alone = outside + outside_a_stage_byte * stage + std::max(body - overlapped, 0.0);
+  const double gain = gain_a_turn * loop + gain_a_panel * std::max(panels - panels_without_gain, 0.0);
+  const double overlapped = kernel.alternating ? gain * (waves - 1.0) : 0.0;
+  const double body = slowest(waves * resident * (ragged * loop + after) - overlapped, ragged * memory + after, 0.0);
+  const bool late = plan.split > 1 && waves > 1.0;  // of 1,790 products none was quickest so
+  double alone = outside + outside_a_stage_byte * stage + body;
   if (plan.cluster_m * plan.cluster_n > 1) alone *= 1.0 + cost_of_a_cluster;
   if (late) alone *= cost_of_late_clusters;
   if (kernel.alternating && waves == 1.0) alone *= cost_of_one_turn;
