@@ -106,7 +106,6 @@ KernelList persistent_list() {
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 112, 64, 7, 2, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 168, 64, 5, 2, 1),
       CUDA_LLM_OPS_SWAPPED(T, 128, 144, 64, 5, 2, 1),
-      CUDA_LLM_OPS_ALTERNATING_KK(T, 128, 144, 64, 5),
       CUDA_LLM_OPS_ALTERNATING_KK(T, 128, 176, 64, 5),
       CUDA_LLM_OPS_ALTERNATING_KK(T, 192, 112, 64, 5),
   };
@@ -151,9 +150,7 @@ KernelList swapped_list() {
       CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 152, 64, 5),
       CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 168, 64, 5),
       CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 176, 64, 5),
-      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 192, 88, 64, 5),
       CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 192, 104, 64, 5),
-      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 192, 112, 64, 5),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -184,7 +181,6 @@ KernelList split_list() {
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 120, 128, 4, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 144, 128, 4, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 128, 80, 64, 8, 2, 1),
-      CUDA_LLM_OPS_SPLIT_KK(T, 128, 112, 64, 7, 2, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -202,9 +198,6 @@ KernelList skinny_list() {
       CUDA_LLM_OPS_SKINNY(T, 64, 16, 128, 5, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 32, 128, 4, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 64, 128, 3, 1, 2),
-      CUDA_LLM_OPS_SKINNY_KK(T, 64, 96, 64, 11, 1, 1),
-      CUDA_LLM_OPS_SKINNY_KK(T, 64, 112, 64, 10, 1, 1),
-      CUDA_LLM_OPS_SKINNY_KK(T, 64, 144, 64, 8, 1, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 128, 104, 64, 7, 2, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 64, 80, 128, 6, 1, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 64, 104, 128, 5, 1, 1),
