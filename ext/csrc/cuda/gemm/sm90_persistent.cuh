@@ -1,20 +1,22 @@
 // GEMM on Hopper: persistent blocks that walk over tiles, one block an SM, or two of the small tiles, so that the next
 // grid's blocks find room beside this one's and have begun when it ends.
 //
-//   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers
+//   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers. Alternating: two, one
+//                        with the block's first, third, ... tile, one with the second, fourth, ...: while one stores a
+//                        tile the other multiplies
 //   last warp            one thread is the producer: it runs ahead over the tile borders, limited by the stages only,
 //                        so that the next tile's loads overlap this tile's epilogue
-//                        Alternating: each of two warpgroups has whole tiles, the first, third ... and the second,
-//                        fourth ...: one stores its tile while the other multiplies
 //   registers            128 accumulators a thread and 40 for the rest: a scheduler's 512 a lane make 168 for each of
 //                        its three warps, so no setmaxnreg is needed. With three consumer warpgroups the producer has a
-//                        whole one, three warps of which idle, and gives them registers; so too with two that alternate, which
+//                        whole one, three warps of which idle, and gives them registers; so too with two that alternate and
 //                        have up to 176 accumulators a thread
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1: P | Q]  [warpgroup 0: 2 output panels] ... [full S][empty S]
 //   cluster         cluster_m x cluster_n tiles, rank = m + cluster_m n: a row of blocks shares P, a column shares Q
 //   barriers        full[s]: 1 arrival + bytes, of this producer and of those that share with it.  empty[s]: 4 warps x
-//                   W x (blocks that read what this producer loads): consumers arrive at all that load for them
+//                   W (alternating: 1) x (blocks that read what this producer loads): consumers arrive at all that
+//                   load for them.  turn (named, one a warpgroup that alternates): the other has waited for the last
+//                   stage of its tile, so the stages that follow are this one's, each in the phase that it waits for
 //   epilogue        64 x 128-byte panels: registers -> stmatrix (swizzled) -> TMA store, two panels in turn, so that
 //                   one is read by TMA while the next is written, over the tiles' borders. With c, or where TMA cannot
 //                   describe out, the threads store from float32 panels.

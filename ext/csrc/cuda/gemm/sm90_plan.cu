@@ -56,7 +56,8 @@ const Measured* find_measured(const GemmArguments& arguments, int m) {
 
 // Rows of `a` that a tile of a measured plan has.
 int tile_rows(const Measured& row) {
-  const bool swap = row.family == Family::skinny || row.family == Family::swapped || row.family == Family::alternating_swapped;
+  const bool swap =
+      row.family == Family::skinny || row.family == Family::swapped || row.family == Family::alternating_swapped;
   return swap ? row.tile_n : row.tile_m;
 }
 
@@ -171,8 +172,9 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   constexpr double persistent_epilogue_a_panel = 0.0165, epilogue_a_panel = 0.1053, exchange_a_panel = 0.1398;  // 64 x 64
   constexpr double exchange_anyhow = 0.228, of_two_blocks = 1.0245;  // microseconds; of memory's time, where two share an SM
   constexpr double split_loop = 0.9821, cost_of_a_cluster = 0.0513, cost_of_late_clusters = 1.25;
-  constexpr double gain_a_turn = 0.035, gain_a_panel = 0.079, panels_without_gain = 1.25;  // alternating; of the loop; microseconds
-  constexpr double cost_of_one_turn = 1.0105, cost_of_skinny_tiles = 1.039;                // side by side
+  // Of warpgroups that alternate, for each turn but the first: a part of its loop, microseconds.
+  constexpr double gain_a_turn = 0.035, gain_a_panel = 0.079, panels_without_gain = 1.25, cost_of_one_turn = 1.0105;
+  constexpr double cost_of_skinny_tiles = 1.039;  // side by side
   constexpr double second_kernel = 1.144, parts_bytes_a_microsecond = 1.953e6, cost_of_parts = 1.05;
   const auto slowest = [](double x, double y, double z) {
     const auto fourth = [](double value) { return value * value * value * value; };
