@@ -199,7 +199,8 @@ Product made_for(const cuda::sm90::Kernel& kernel, int split) {
   const int k_blocks = split * (kernel.stages + 2);
   Product product{rows, columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major, kernel.type};
   if (kernel.swap) {
-    product.m = kernel.persistent ? columns : kernel.tile_n - 3;
+    const bool one_tile = !kernel.persistent && kernel.tile_n < 80;  // the others may lie side by side
+    product.m = one_tile ? kernel.tile_n - 3 : columns;
     product.n = rows;
     std::swap(product.a_columns, product.b_rows);
   }

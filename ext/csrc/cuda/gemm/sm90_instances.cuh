@@ -17,7 +17,7 @@ Kernel persistent_kernel(const char* name) {
   return {name,      reinterpret_cast<const void*>(&persistent_gemm<Tile, Swap, BlocksPerSm>),
           scalar_type<typename Tile::T>,
           Tile::p_mn_major != 0, Tile::q_mn_major != 0,
-          true,      Swap,
+          true,      Swap,      Tile::alternating,
           Tile::m,   Tile::n,
           Tile::k,   Tile::stages,
           Tile::threads,
@@ -31,7 +31,7 @@ Kernel split_kernel(const char* name) {
   return {name,      reinterpret_cast<const void*>(&split_gemm<Tile, Swap, BlocksPerSm>),
           scalar_type<typename Tile::T>,
           Tile::p_mn_major != 0, Tile::q_mn_major != 0,
-          false,     Swap,
+          false,     Swap,      false,
           Tile::m,   Tile::n,
           Tile::k,   Tile::stages,
           Tile::threads,
@@ -76,6 +76,13 @@ Kernel split_kernel(const char* name) {
 #define CUDA_LLM_OPS_SKINNY_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
   split_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " kk")
 
+// Of weights stored n x k: two warpgroups with a tile each in turn.
+#define CUDA_LLM_OPS_ALTERNATING_KK(T, M, N, K, STAGES) \
+  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, false, 1>("alternating " #M "x" #N "x" #K "/" #STAGES " kk")
+
+#define CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, M, N, K, STAGES) \
+  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, true, 1>("alternating_swapped " #M "x" #N "x" #K "/" #STAGES " kk")
+
 template <typename T>
 KernelList persistent_list() {
   static const Kernel kernels[] = {
@@ -99,6 +106,8 @@ KernelList persistent_list() {
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 112, 64, 7, 2, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 168, 64, 5, 2, 1),
       CUDA_LLM_OPS_SWAPPED(T, 128, 144, 64, 5, 2, 1),
+      CUDA_LLM_OPS_ALTERNATING_KK(T, 128, 176, 64, 5),
+      CUDA_LLM_OPS_ALTERNATING_KK(T, 192, 112, 64, 5),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -121,6 +130,10 @@ KernelList swapped_list() {
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 176, 64, 5, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 192, 64, 5, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 128, 208, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 216, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 224, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 232, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 248, 64, 4, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 80, 64, 5, 3, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 96, 64, 5, 3, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 104, 64, 5, 3, 1),
@@ -131,6 +144,13 @@ KernelList swapped_list() {
       CUDA_LLM_OPS_SWAPPED_KK(T, 192, 176, 64, 4, 3, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 256, 104, 64, 4, 2, 1),
       CUDA_LLM_OPS_SWAPPED_KK(T, 256, 120, 64, 4, 2, 1),
+      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 120, 64, 6),
+      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 136, 64, 5),
+      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 144, 64, 5),
+      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 152, 64, 5),
+      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 168, 64, 5),
+      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 176, 64, 5),
+      CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 192, 104, 64, 5),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -160,6 +180,7 @@ KernelList split_list() {
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 112, 128, 5, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 120, 128, 4, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 144, 128, 4, 1, 1),
+      CUDA_LLM_OPS_SPLIT_KK(T, 128, 80, 64, 8, 2, 1),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }
@@ -177,6 +198,7 @@ KernelList skinny_list() {
       CUDA_LLM_OPS_SKINNY(T, 64, 16, 128, 5, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 32, 128, 4, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 64, 128, 3, 1, 2),
+      CUDA_LLM_OPS_SKINNY_KK(T, 128, 104, 64, 7, 2, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 64, 80, 128, 6, 1, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 64, 104, 128, 5, 1, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 64, 160, 64, 7, 1, 1),

@@ -57,6 +57,7 @@ struct Kernel {
   bool p_mn_major, q_mn_major;  // P stored k x rows; Q stored k x columns
   bool persistent;              // else: one tile a cluster, the blocks of the cluster splitting k
   bool swap;
+  bool alternating;             // persistent: two warpgroups with a tile each in turn
   int tile_m, tile_n, tile_k, stages;
   int threads;
   int shared_bytes;

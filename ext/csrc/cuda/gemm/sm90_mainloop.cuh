@@ -25,22 +25,28 @@
 
 namespace cuda_llm_ops::cuda::sm90 {
 
-template <typename T_, int TileM, int TileN, int TileK, int Stages, int Warpgroups, int PMnMajor, int QMnMajor>
+// Alternating: two consumer warpgroups, each with a tile of its own in turn, instead of a part of each tile.
+template <typename T_, int TileM, int TileN, int TileK, int Stages, int Warpgroups, int PMnMajor, int QMnMajor,
+          bool Alternating = false>
 struct Tile {
   using T = T_;
   static constexpr int m = TileM, n = TileN, k = TileK, stages = Stages, warpgroups = Warpgroups;
   static constexpr int p_mn_major = PMnMajor, q_mn_major = QMnMajor;
-  // Three consumer warpgroups and one warp would have 128 registers a thread: with a whole warpgroup for the producer they
-  // can be moved to the consumers.
-  static constexpr bool moves_registers = Warpgroups == 3;
+  static constexpr bool alternating = Alternating;
+  static constexpr int sharers = Alternating ? 1 : Warpgroups;  // warpgroups that multiply a tile
+  static constexpr int rows = TileM / sharers;                  // of each
+  static constexpr int m64s = rows / 64;                        // wgmma's along m
+  static constexpr int registers = TileN / 2;                   // accumulators a thread, of one wgmma
+  // Three consumer warpgroups and one warp would have 128 registers a thread, two 168: with a whole warpgroup for the
+  // producer they can be moved to the consumers.
+  static constexpr bool moves_registers = Warpgroups == 3 || m64s * registers > 128;
+  static constexpr int producer_registers = 40, consumer_registers = Warpgroups == 3 ? 152 : 232;
   static constexpr int threads = Warpgroups * 128 + (moves_registers ? 128 : 32);
-  static constexpr int rows = TileM / Warpgroups;  // of a warpgroup
-  static constexpr int m64s = rows / 64;           // wgmma's along m
-  static constexpr int registers = TileN / 2;      // accumulators a thread, of one wgmma
   static constexpr int q_extent = QMnMajor ? (TileN + 63) / 64 * 64 : TileN;  // columns in a stage: whole panels
   static constexpr int p_bytes = TileM * TileK * 2, q_bytes = q_extent * TileK * 2;
   static constexpr int stage_bytes = p_bytes + q_bytes;
   static_assert(rows % 64 == 0 && TileK % 64 == 0 && TileN % 8 == 0 && TileN <= 256);
+  static_assert(!Alternating || Warpgroups == 2);
   static_assert(p_bytes % 1024 == 0 && q_bytes % 1024 == 0, "the swizzle's atom is 1024 bytes");
 };
 
@@ -54,6 +60,14 @@ struct Position {
       stage = 0;
       phase ^= 1;
     }
+  }
+
+  // By as many stages at once.
+  template <int Stages>
+  __device__ __forceinline__ void skip(int count) {
+    stage += count;
+    phase ^= stage / Stages % 2;
+    stage %= Stages;
   }
 };
 

@@ -1,17 +1,22 @@
 // GEMM on Hopper: persistent blocks that walk over tiles, one block an SM, or two of the small tiles, so that the next
 // grid's blocks find room beside this one's and have begun when it ends.
 //
-//   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers
+//   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers. Alternating: two, one
+//                        with the block's first, third, ... tile, one with the second, fourth, ...: while one stores a
+//                        tile the other multiplies
 //   last warp            one thread is the producer: it runs ahead over the tile borders, limited by the stages only,
 //                        so that the next tile's loads overlap this tile's epilogue
 //   registers            128 accumulators a thread and 40 for the rest: a scheduler's 512 a lane make 168 for each of
 //                        its three warps, so no setmaxnreg is needed. With three consumer warpgroups the producer has a
-//                        whole one, three warps of which idle, and gives them registers
+//                        whole one, three warps of which idle, and gives them registers; so too with two that alternate and
+//                        have up to 176 accumulators a thread
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1: P | Q]  [warpgroup 0: 2 output panels] ... [full S][empty S]
 //   cluster         cluster_m x cluster_n tiles, rank = m + cluster_m n: a row of blocks shares P, a column shares Q
 //   barriers        full[s]: 1 arrival + bytes, of this producer and of those that share with it.  empty[s]: 4 warps x
-//                   W x (blocks that read what this producer loads): consumers arrive at all that load for them
+//                   W (alternating: 1) x (blocks that read what this producer loads): consumers arrive at all that
+//                   load for them.  turn (named, one a warpgroup that alternates): the other has waited for the last
+//                   stage of its tile, so the stages that follow are this one's, each in the phase that it waits for
 //   epilogue        64 x 128-byte panels: registers -> stmatrix (swizzled) -> TMA store, two panels in turn, so that
 //                   one is read by TMA while the next is written, over the tiles' borders. With c, or where TMA cannot
 //                   describe out, the threads store from float32 panels.
@@ -223,7 +228,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
   } else if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::stages; ++s) {
       ptx::mbarrier_init(full + s * 8, 1);
-      ptx::mbarrier_init(empty + s * 8, 4 * Tile::warpgroups * (arguments.cluster_m + arguments.cluster_n - 1));
+      ptx::mbarrier_init(empty + s * 8, 4 * Tile::sharers * (arguments.cluster_m + arguments.cluster_n - 1));
     }
     ptx::fence_mbarrier_init();
   }
@@ -249,7 +254,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
   ptx::griddepcontrol_wait();
 
   if (warp >= Tile::warpgroups * 4) {
-    if constexpr (Tile::moves_registers) ptx::setmaxnreg_dec<40>();
+    if constexpr (Tile::moves_registers) ptx::setmaxnreg_dec<Tile::producer_registers>();
     if (warp == Tile::warpgroups * 4 && ptx::elect_sync()) {
       Share p_share, q_share;
       if (arguments.cluster_n > 1) {
@@ -281,7 +286,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
     }
     __syncwarp();
   } else {
-    if constexpr (Tile::moves_registers) ptx::setmaxnreg_inc<152>();
+    if constexpr (Tile::moves_registers) ptx::setmaxnreg_inc<Tile::consumer_registers>();
     const int warpgroup = warp / 4;
     const int lane = threadIdx.x % 32;
     // Lane l < readers tells one of the blocks that load for this one: its column's, then the rest of its row's.
@@ -292,7 +297,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       loader = my_m + (other + (other >= my_n)) * arguments.cluster_m;
     }
     // Where registers allow it, its barriers are mapped once: a mapa would lie between one k block's products and the next's.
-    constexpr bool map_once = Tile::m64s * Tile::registers < 128;
+    constexpr bool map_once = Tile::moves_registers || Tile::m64s * Tile::registers < 128;
     uint32_t loaders_empty = 0;
     if constexpr (map_once) loaders_empty = ptx::mapa(empty, lane < readers ? loader : rank);
     const auto release = [&](int stage) {
@@ -306,23 +311,35 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
     };
     Position at;
     int buffer = 0;
-    for (int tile = first; tile < arguments.tiles; tile += step) {
+    const int share = Tile::alternating ? 0 : warpgroup;  // of a tile's rows
+    constexpr int first_turn = Tile::warpgroups + 1;      // after the barriers of store_tile
+    int begin = first, stride = step;
+    if constexpr (Tile::alternating) {
+      begin += warpgroup * step, stride *= 2;
+      at.skip<Tile::stages>(warpgroup * arguments.k_blocks);
+    }
+    for (int tile = begin; tile < arguments.tiles; tile += stride) {
       const TileCoordinates where(arguments, tile);
       float d[Tile::m64s][Tile::registers];
       pin<Tile>(d);
       int previous = 0;
+      if (Tile::alternating && tile != first) ptx::bar_sync(first_turn + warpgroup, 256);
       for (int block = 0; block < arguments.k_blocks; ++block) {
         ptx::mbarrier_wait(full + at.stage * 8, at.phase);
-        multiply_stage<Tile>(d, stages + at.stage * Tile::stage_bytes, warpgroup, block > 0);
+        multiply_stage<Tile>(d, stages + at.stage * Tile::stage_bytes, share, block > 0);
         ptx::wgmma_wait_group<1>();
         if (block > 0) release(previous);
         previous = at.stage;
         at.advance<Tile::stages>();
       }
+      if constexpr (Tile::alternating) {
+        if (tile + step < arguments.tiles) ptx::bar_arrive(first_turn + 1 - warpgroup, 256);
+        at.skip<Tile::stages>(arguments.k_blocks);
+      }
       ptx::wgmma_wait_group<0>();
       release(previous);
       pin<Tile>(d);
-      const int m = first_row(where) + warpgroup * Tile::rows, n = first_column(where);
+      const int m = first_row(where) + share * Tile::rows, n = first_column(where);
       store_tile<Tile, panels_each, Swap>(d, arguments, &out_map, panels + warpgroup * panels_each * panel_bytes,
                                           buffer, 1 + warpgroup, m, n, where.batch);
     }

@@ -56,7 +56,9 @@ const Measured* find_measured(const GemmArguments& arguments, int m) {
 
 // Rows of `a` that a tile of a measured plan has.
 int tile_rows(const Measured& row) {
-  return row.family == Family::skinny || row.family == Family::swapped ? row.tile_n : row.tile_m;
+  const bool swap =
+      row.family == Family::skinny || row.family == Family::swapped || row.family == Family::alternating_swapped;
+  return swap ? row.tile_n : row.tile_m;
 }
 
 // Some numbers of rows are measured. What lies between goes as the next: of few rows, where one tile holds them all, since
@@ -79,8 +81,9 @@ const Measured* find_measured(const GemmArguments& arguments) {
 
 bool is_plan(const Measured& row, const Plan& plan) {
   const Kernel& kernel = *plan.kernel;
-  const Family family = kernel.persistent ? (kernel.swap ? Family::swapped : Family::persistent)
-                                          : (kernel.swap ? Family::skinny : Family::split);
+  const Family family = kernel.alternating  ? (kernel.swap ? Family::alternating_swapped : Family::alternating)
+                        : kernel.persistent ? (kernel.swap ? Family::swapped : Family::persistent)
+                                            : (kernel.swap ? Family::skinny : Family::split);
   return family == row.family && kernel.tile_m == row.tile_m && kernel.tile_n == row.tile_n &&
          kernel.tile_k == row.tile_k && kernel.stages == row.stages && plan.split == row.split &&
          plan.cluster_m == row.cluster_m && plan.cluster_n == row.cluster_n && plan.parts == 1;
@@ -120,7 +123,7 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments, bool parts) {
     } else {
       const int k_blocks = ceil_div(shape.k, kernel->tile_k);
       for (const int split : splits) {
-        if (kernel->swap && tiles_n > 1) break;  // a transposing kernel that does not persist is for one tile's rows
+        if (kernel->swap && tiles_n > 1 && kernel->tile_n < 80) break;  // narrower ones are for one tile's rows
         if (split <= k_blocks && (kernel->splits >> split & 1) != 0) plans.push_back({kernel, split, 1, 1});
       }
       if (!parts || !adds_parts(arguments, *kernel)) continue;
@@ -152,7 +155,7 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
 // slower with few bytes in flight, of weights above all, or if some multiprocessors have more to read than others; and
 // weights that several tiles read apart from each other come from memory more than once, in part. The constants are fitted
 // to 28,000 times of plans on one NVIDIA H200, whose clock sinks while the tensor cores work (docs/ladder-gemm-hopper.md,
-// step 17), those of parts to 514 (step 18).
+// step 17), those of parts to 514 (step 18), of alternating warpgroups to 7,000 (step 20).
 double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
   constexpr double cycles_a_microsecond = 1394.7, barrier_cycles = 16.9;
   constexpr double load_latency = 1.303, more_in_narrow_blocks = 1.144;  // microseconds; of one consumer warpgroup
@@ -169,6 +172,9 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   constexpr double persistent_epilogue_a_panel = 0.0165, epilogue_a_panel = 0.1053, exchange_a_panel = 0.1398;  // 64 x 64
   constexpr double exchange_anyhow = 0.228, of_two_blocks = 1.0245;  // microseconds; of memory's time, where two share an SM
   constexpr double split_loop = 0.9821, cost_of_a_cluster = 0.0513, cost_of_late_clusters = 1.25;
+  // Of warpgroups that alternate, for each turn but the first: a part of its loop, microseconds.
+  constexpr double gain_a_turn = 0.035, gain_a_panel = 0.079, panels_without_gain = 1.25, cost_of_one_turn = 1.0105;
+  constexpr double cost_of_skinny_tiles = 1.039;  // side by side
   constexpr double second_kernel = 1.144, parts_bytes_a_microsecond = 1.953e6, cost_of_parts = 1.05;
   const auto slowest = [](double x, double y, double z) {
     const auto fourth = [](double value) { return value * value * value * value; };
@@ -233,11 +239,16 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double outside = kernel.persistent ? persistent_outside + persistent_epilogue_a_panel * panels
                                            : split_outside - ahead + (plan.split > 1 ? exchange_anyhow : 0.0) +
                                                  outside_a_wave * (waves - 1.0);
-  const double body = slowest(waves * resident * (ragged * loop + after), ragged * memory + after, 0.0);
+  // Of two warpgroups that alternate one multiplies while the other stores; with one tile a block one has no work.
+  const double gain = gain_a_turn * loop + gain_a_panel * std::max(panels - panels_without_gain, 0.0);
+  const double overlapped = kernel.alternating ? gain * (waves - 1.0) : 0.0;
+  const double body = slowest(waves * resident * (ragged * loop + after) - overlapped, ragged * memory + after, 0.0);
   const bool late = plan.split > 1 && waves > 1.0;  // of 1,790 products none was quickest so
-  const double alone = (outside + outside_a_stage_byte * stage + body) *
-                       (plan.cluster_m * plan.cluster_n > 1 ? 1.0 + cost_of_a_cluster : 1.0) *
-                       (late ? cost_of_late_clusters : 1.0);
+  double alone = outside + outside_a_stage_byte * stage + body;
+  if (plan.cluster_m * plan.cluster_n > 1) alone *= 1.0 + cost_of_a_cluster;
+  if (late) alone *= cost_of_late_clusters;
+  if (kernel.alternating && waves == 1.0) alone *= cost_of_one_turn;
+  if (!kernel.persistent && kernel.swap && tiles_n > 1.0) alone *= cost_of_skinny_tiles;
   if (plan.parts == 1) return alone;
   return cost_of_parts * (alone + second_kernel + static_cast<double>(parts_bytes(arguments, plan)) / parts_bytes_a_microsecond);
 }
