@@ -77,6 +77,7 @@ struct Config {
                                         : HeadDim == 160 ? 137
                                                          : HeadDim - 31;  // the instance below has those up to it
   static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
+  // A lane reads a quarter of the chunks, rounded up, and one more.
   static constexpr int raw_pitch = ((v_chunks == 14 ? 17 : raw_chunks) | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
   // Packed: 64 raw rows each, in the rings before these are used.
@@ -106,7 +107,7 @@ struct Config {
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups.
 constexpr uint32_t turn_barrier = 1;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
-constexpr uint32_t begun_barrier = 10;   // the consumers have packed what they began with
+constexpr uint32_t begun_barrier = 10;   // what is begun with is packed, and the rings are free
 
 template <int Stages>
 __device__ __forceinline__ uint32_t ring_stage(uint32_t count) { return count % Stages; }
@@ -139,6 +140,7 @@ struct Layout {
   __device__ __forceinline__ uint32_t begin_full(int i) const { return k_full(0) + (4 * C::stages + i) * 8; }
   __device__ __forceinline__ uint32_t begin_empty(int i) const { return begin_full(C::begin_slots + i); }
   __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
+  // Packed: 96 bytes that a packer keeps there.
   __device__ __forceinline__ uint32_t packer_state(int packer) const { return (first_ticket() + 23) / 16 * 16 + packer * 96; }
 };
 

@@ -4,11 +4,15 @@
 //   packers    three warps beside the producing one. They take 64 rows of K or V at a time, by a ticket, in the order in
 //              which tiles are wanted; the raw 16-byte chunks of eight rows come by cp.async, are shifted to their place
 //              and go to a workspace in global memory that holds tiles as shared memory will (below). A counter for each
-//              tile (or a few) says how many of its rows are there. The queries of their block's next tile they put
-//              into shared memory themselves, between two groups of eight rows if need be: consumers wait for them.
-//   producer   one thread waits for a tile's counter, and brings the tile by one bulk copy
+//              tile (or a few) says how many of its rows are there. The queries of their block's next tiles they put
+//              into shared memory themselves, 64 rows at a time in turn, between two tickets: consumers wait for them.
+//   producer   at the start brings raw rows into the rings, which are empty yet, for the consumers; then one thread waits
+//              for a tile's counter, and brings the tile by one bulk copy
 //   consumers  begin with the queries of their block's first tile, and with some tickets that one addition took for the
 //              whole block: at the start nothing else is there for them to do
+//
+// Barriers: begin_full, begin_empty of raw rows at the start; begun_barrier when the rings are free; q_full (32 arrivals
+// for each 64 rows) and q_empty of queries; the rings' own.
 //
 // Tiles are core matrices of 8 rows by 16 bytes, without swizzle: [8 rows][chunk][row].
 //
@@ -16,8 +20,8 @@
 // own tile needs without waiting for anybody: whatever blocks are resident, they go on. Past that, packers stay within
 // what their block's next tile needs, so that the workspace is still in L2 when it is read.
 //
-// The last warp of all packers and producers sets the counters back. A block's producer is not done before its consumers
-// have packed what they began with.
+// The last warp of all packers and producers sets the counters back. A block's producer brings no tile before its
+// consumers have packed what they began with.
 // Included by sm90_flash.cuh, whose Layout and walk() it needs.
 #pragma once
 
@@ -141,8 +145,8 @@ struct Source {
 template <typename C>
 struct EightRows {
   static constexpr bool one_more = C::v_chunks % 4 == 1;
-  static constexpr int own = (C::v_chunks + 2) / 4;                        // chunks of a lane
-// Whether a row may end in the k-th chunk of some lane.
+  static constexpr int own = (C::v_chunks + 2) / 4;  // chunks of a lane
+  // Whether a row may end in the k-th chunk of some lane.
   static __host__ __device__ constexpr bool may_end(int k) {
     for (int q = 0; q < 4; ++q) {
       if (q * own + k < C::v_chunks && (q * own + k + 1) * 8 > C::least_head_dim) return true;
@@ -165,6 +169,11 @@ struct EightRows {
   }
   // From shared memory, where rows begin with the multiple of 16 bytes that their first byte is in: this lane's part.
   __device__ __forceinline__ uint32_t raw_part() const { return row() * C::raw_pitch + quarter() * (own * 16); }
+  // Where rows follow one another as in memory, from `begin`, an address there, rounded down, on: the rows of that group.
+  __device__ __forceinline__ uint32_t run_part(uint64_t begin, int group) const {
+    const uint32_t pitch = static_cast<uint32_t>(head_dim) * 2;
+    return ((static_cast<uint32_t>(begin) & 15) + group * pitch & ~15u) + row() * 8 * pitch + quarter() * (own * 16);
+  }
   static __device__ __forceinline__ void load(Loaded& z, uint32_t from) {
 #pragma unroll
     for (int k = 0; k < own + 1 + one_more; ++k) z.chunk[k] = load_shared_16(from + k * 16);
@@ -224,47 +233,40 @@ struct EightRows {
 
   // Starts the copy of eight rows' raw chunks; of rows that there are not, zeros.
   __device__ __forceinline__ void fetch(uint64_t place, uint64_t end, int valid, uint32_t buffer) const {
-    if (valid > 64) {
-      fetch_whole(place, buffer + copied_part());
-    } else {
-      fetch_checked(place, end, valid, buffer + copied_part());
-    }
+    fetch_checked(place, end, valid, buffer + copied_part());
     ptx::cp_async_commit_group();
   }
+  // The same, without closing the group of copies. to: this lane's part of the buffer.
   __device__ __forceinline__ void fetch_checked(uint64_t place, uint64_t end, int valid, uint32_t to) const {
-      const int bytes = static_cast<uint32_t>(place) % 16 + head_dim * 2;
-      const uint64_t at = place & ~uint64_t{15};
-      // What the tensor has of it: its last chunk may reach past its end.
-      const int there = lane / 4 * 8 < valid && at < end ? static_cast<int>(min(end - at, uint64_t{4096})) : 0;
+    const int bytes = static_cast<uint32_t>(place) % 16 + head_dim * 2;
+    const uint64_t at = place & ~uint64_t{15};
+    // What the tensor has of it: its last chunk may reach past its end.
+    const int there = lane / 4 * 8 < valid && at < end ? static_cast<int>(min(end - at, uint64_t{4096})) : 0;
 #pragma unroll 1
-      for (int k = 0; (lane % 4 + 4 * k) * 16 < bytes; ++k) {
-        const int size = max(min(there - k * 64, 16), 0);
-        if (size % 16 == 0) {
-          ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), size);
-        } else {
-          // The tensor ends within: not even the machine's 16 bytes are read of what is not there.
-#pragma unroll 1
-          for (int e = 0; e < 16; e += 2) {
-            *static_cast<uint16_t*>(__cvta_shared_to_generic(to + k * 64 + e)) =
-                e < size ? *reinterpret_cast<const uint16_t*>(at + k * 64 + e) : 0;
-          }
-        }
-      }
-  }
-  // All of eight rows and of their chunks are there.
-  __device__ __forceinline__ uint32_t copied_part() const { return lane / 4 * C::raw_pitch + lane % 4 * 16; }
-  __device__ __forceinline__ void fetch_whole(uint64_t place, uint32_t to) const { fetch_at(place & ~uint64_t{15}, to); }
-  __device__ __forceinline__ void fetch_at(uint64_t at, uint32_t to) const {
-#pragma unroll
-    for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
-      const void* const from = reinterpret_cast<const void*>(at + k * 64);
-      if (4 * k + 4 <= C::raw_chunks) {
-        ptx::cp_async_cg_16(to + k * 64, from);
+    for (int k = 0; (lane % 4 + 4 * k) * 16 < bytes; ++k) {
+      const int size = max(min(there - k * 64, 16), 0);
+      if (size % 16 == 0) {
+        ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), size);
       } else {
-        if (lane % 4 + 4 * k < C::raw_chunks) ptx::cp_async_cg_16(to + k * 64, from);
+        // The tensor ends within: not even the machine's 16 bytes are read of what is not there.
+#pragma unroll 1
+        for (int e = 0; e < 16; e += 2) {
+          *static_cast<uint16_t*>(__cvta_shared_to_generic(to + k * 64 + e)) =
+              e < size ? *reinterpret_cast<const uint16_t*>(at + k * 64 + e) : 0;
+        }
       }
     }
   }
+  // Where all of eight rows and of their chunks are there; at: a multiple of 16.
+  __device__ __forceinline__ void fetch_whole(uint64_t at, uint32_t to) const {
+#pragma unroll
+    for (int k = 0; k < (C::raw_chunks + 3) / 4; ++k) {
+      if (4 * k + 4 <= C::raw_chunks || lane % 4 + 4 * k < C::raw_chunks) {
+        ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64));
+      }
+    }
+  }
+  __device__ __forceinline__ uint32_t copied_part() const { return lane / 4 * C::raw_pitch + lane % 4 * 16; }
 };
 
 // Whether the copies of so many groups, each one row further, stay inside of the tensor and of rows that there are.
@@ -440,9 +442,7 @@ struct Beginner {
       ptx::mbarrier_wait(shared.begin_full(i % C::begin_slots), i / C::begin_slots & 1);
       uint32_t raw;
       if (runs >> i & 1) {
-        const uint32_t begin = static_cast<uint32_t>(from) - warp * static_cast<uint32_t>(pitch);
-        raw = slot(i) + ((begin & 15) + warp * static_cast<uint32_t>(pitch) & ~15u) +
-              rows.row() * 8 * static_cast<uint32_t>(pitch) + rows.quarter() * (EightRows<C>::own * 16);
+        raw = slot(i) + rows.run_part(from - static_cast<uint64_t>(warp * pitch), warp);
       } else {
         if (i >= C::begin_slots) fetch(i);
         ptx::cp_async_wait_group<0>();
@@ -460,7 +460,7 @@ struct Beginner {
     }
     ptx::fence_proxy_async_global();
     __syncwarp();
-    if (mine.ticket) ptx::red_release_add(p.packing.counters + mine.counter, 1);
+    if (mine.ticket) ptx::red_release_add(p.packing.counters + mine.counter, 1);  // one of its eight groups
   }
 };
 
@@ -468,15 +468,29 @@ template <typename C>
 struct Packer {
   static constexpr uint32_t none = ~0u;
 
-  // 64 rows, eight groups of rows that are eight apart: the first group's address, where it goes to, and of what kind they
-  // are, + whole, + 16 * (counter, or slot), + 2^20 * rows that there are; 0: there is nothing to do. The next job is kept
-  // in shared memory, but for its kind.
-  enum : uint32_t { k_rows = 1, v_rows = 2, q_rows = 3, kinds = 3, whole = 4, ordered = 8, first_half = 1 << 18, second_half = 1 << 19 };
+  // A job is 64 rows, eight groups of rows that are eight apart. What it is about: 0 if there is nothing to do, else its
+  // kind, + 16 * (the tile's counter, or the slot of queries), + 2^20 * rows that there are, and
+  enum : uint32_t {
+    k_rows = 1,
+    v_rows = 2,
+    q_rows = 3,
+    kinds = 3,
+    whole = 4,              // no row, and no chunk of one, needs to be looked at
+    ordered = 8,            // besides, its groups are taken in the order of their distance from a multiple of 16 bytes
+    first_half = 1 << 18,   // of a tile of 128 rows, announced with ..
+    second_half = 1 << 19,  // .. this
+  };
+
+  // What is kept in shared memory, since registers are short: offsets from `state`, in bytes.
+  static constexpr uint32_t position = 20;                                 // all tickets before are taken
+  static constexpr uint32_t job_from = 24, job_to = 32;                    // of the next job
+  static constexpr uint32_t half_about = 40, half_from = 48, half_to = 56;  // of the tile whose second half is left, if any
+  static constexpr uint32_t masks = 64;                                    // for EightRows::shift, of two quarters
 
   const Parameters& p;
   const Layout<C>& shared;
   const uint32_t raw;
-  const uint32_t state;        // where the walk is kept in shared memory: registers are short
+  const uint32_t state;
   uint32_t taken = none;       // in lane 0 the next tickets, if there are any
 
   __device__ __forceinline__ Packer(const Parameters& parameters, const Layout<C>& layout, int packer)
@@ -486,14 +500,16 @@ struct Packer {
     walk.unit = C::q_tiles + packer;
     keep(walk);
     if (lane() == 0) {
-      ptx::store_shared(state + 20, 0);
-      ptx::store_shared(state + 40, 0);
+      ptx::store_shared(state + position, 0);
+      ptx::store_shared(state + half_about, 0);
     }
     __syncwarp();
   }
 
   // Read afresh: registers are short.
   static __device__ __forceinline__ int lane() { return ptx::fresh_tid_x() % 32; }
+
+  __device__ __forceinline__ uint32_t taken_before() const { return static_cast<uint32_t>(ptx::load_shared(state + position)); }
 
   struct Walk {
     int i = 0;                   // the queries of this block's tile i - 1 are the next; 0 at its end
@@ -548,7 +564,7 @@ struct Packer {
     uint64_t to;
     uint32_t about;
     const Walk walk = kept();
-    if (walk.i > 0 && static_cast<uint32_t>(ptx::load_shared(state + 20)) >= walk.now && queries_free(walk)) {
+    if (walk.i > 0 && taken_before() >= walk.now && queries_free(walk)) {
       const Tile tile = tile_at<C>(p, walk.i - 1);
       const int slot = walk.slot(), group = walk.unit % C::q_tiles, first_row = tile.m * C::block_m + group * 64;
       source = {address_of(p.q_rows, tile.batch, tile.head, first_row), p.q_rows.seq * 2, p.q_rows.end,
@@ -560,44 +576,44 @@ struct Packer {
       keep(after);
       prefetch(source, 64);
       if (walk.count < after.unit / C::q_tiles) next_tile();
-    } else if (const uint32_t rest = ptx::load_shared(state + 40)) {
+    } else if (const uint32_t rest = ptx::load_shared(state + half_about)) {
       // The second half of the tile at hand.
       about = rest;
       source.pitch = pitch_of(about);
-      source.from = ptx::load_shared_64(state + 48) + static_cast<uint64_t>(64 * source.pitch);
+      source.from = ptx::load_shared_64(state + half_from) + static_cast<uint64_t>(64 * source.pitch);
       source.end = end_of(about);
       source.valid = static_cast<int>(about >> 20) - 64;
-      to = ptx::load_shared_64(state + 56) + 64 * 16 * ((about & kinds) == v_rows ? C::v_chunks : C::k_chunks);
+      to = ptx::load_shared_64(state + half_to) + 64 * 16 * ((about & kinds) == v_rows ? C::v_chunks : C::k_chunks);
       about = (about & 0xfffff) | second_half;
       __syncwarp();
-      if (lane() == 0) ptx::store_shared(state + 40, 0);
+      if (lane() == 0) ptx::store_shared(state + half_about, 0);
     } else {
       uint32_t ticket = __shfl_sync(0xffffffffu, taken, 0);
-      uint32_t position = static_cast<uint32_t>(ptx::load_shared(state + 20));
-      if (ticket == none && position < walk.limit) ticket = __shfl_sync(0xffffffffu, claim_tile(), 0);
+      const uint32_t before = taken_before();
+      if (ticket == none && before < walk.limit) ticket = __shfl_sync(0xffffffffu, claim_tile(), 0);
       taken = none;
       if (ticket == none) return 0;
-      position = ticket + (1u << p.packing.tile_shift);
+      const uint32_t behind = ticket + (1u << p.packing.tile_shift);
       __syncwarp();
-      if (lane() == 0) ptx::store_shared(state + 20, static_cast<int>(position));
+      if (lane() == 0) ptx::store_shared(state + position, static_cast<int>(behind));
       if (ticket >= p.packing.tickets) return 0;
-      if (position < walk.limit) taken = claim_tile();
+      if (behind < walk.limit) taken = claim_tile();
       const Ticket t = read_ticket<C>(p, ticket);
       source = t.source;
       to = reinterpret_cast<uint64_t>(p.packing.workspace) + t.to * uint64_t{16};
       about = (t.values ? v_rows : k_rows) + t.counter * 16;
       prefetch(source, 64 << p.packing.tile_shift);
       if (p.packing.tile_shift > 0 && lane() == 0) {
-        ptx::store_shared(state + 40, static_cast<int>(about | max(min(source.valid, 128), 0) << 20));
-        ptx::store_shared(state + 48, source.from);
-        ptx::store_shared(state + 56, to);
+        ptx::store_shared(state + half_about, static_cast<int>(about | max(min(source.valid, 128), 0) << 20));
+        ptx::store_shared(state + half_from, source.from);
+        ptx::store_shared(state + half_to, to);
       }
       if (p.packing.tile_shift > 0) about |= first_half;
     }
     __syncwarp();
     if (lane() == 0) {
-      ptx::store_shared(state + 24, source.from);
-      ptx::store_shared(state + 32, to);
+      ptx::store_shared(state + job_from, source.from);
+      ptx::store_shared(state + job_to, to);
     }
     __syncwarp();
     // Where rows are an odd number of elements apart, each group is another distance past a multiple of 16 bytes.
@@ -609,7 +625,7 @@ struct Packer {
   }
   // Of the next job: where this lane's copies begin, and its chunks go to.
   __device__ __forceinline__ uint64_t next_place(int64_t pitch) const {
-    return ptx::load_shared_64(state + 24) + static_cast<uint64_t>(lane() / 4 * 8 * pitch) + lane() % 4 * 16;
+    return ptx::load_shared_64(state + job_from) + static_cast<uint64_t>(lane() / 4 * 8 * pitch) + lane() % 4 * 16;
   }
 
   __device__ __forceinline__ int64_t pitch_of(uint32_t about) const {
@@ -628,7 +644,7 @@ struct Packer {
       __syncwarp();
       rows.load(z, loaded_from + Class % 2 * C::raw_bytes);
       __syncwarp();
-      rows.fetch_at(place + uint64_t{ahead} * pitch - 2 * (Class + 2), copied_to + Class % 2 * C::raw_bytes);
+      rows.fetch_whole(place + uint64_t{ahead} * pitch - 2 * (Class + 2), copied_to + Class % 2 * C::raw_bytes);
       ptx::cp_async_commit_group();
       ahead = static_cast<uint32_t>(ptx::opaque(static_cast<int>(ahead + order & 7)));
       rows.template shift_words<Class / 2>(z, Class % 2 * 16, chunks,
@@ -643,10 +659,10 @@ struct Packer {
     const EightRows<C> rows{lane(), p.head_dim};
     if (p.packing.tickets > 0) taken = claim_tile();
     if (lane() / 8 >= 2 && lane() % 8 == 0) {
-      *static_cast<uint4*>(__cvta_shared_to_generic(state + 64 + (3 - lane() / 8) * 16)) = rows.last();
+      *static_cast<uint4*>(__cvta_shared_to_generic(state + masks + (3 - lane() / 8) * 16)) = rows.last();
     }
     __syncwarp();
-    const uint32_t behind = ptx::opaque(state + 64 + (3 - max(lane() / 8, 2)) * 16);
+    const uint32_t behind = ptx::opaque(state + masks + (3 - max(lane() / 8, 2)) * 16);
     const uint32_t loaded_from = ptx::opaque(raw + rows.raw_part()), copied_to = ptx::opaque(raw + rows.copied_part());
     uint32_t now_about = 0;
     // Of the job at hand: where the next of its groups to be shifted, and to be copied, are in the order of their numbers.
@@ -701,7 +717,7 @@ struct Packer {
         }
         const uint64_t from = place + static_cast<uint64_t>(ahead * pitch);
         if (copied & whole) {
-          rows.fetch_whole(from, buffer + copied_to);
+          rows.fetch_whole(from & ~uint64_t{15}, buffer + copied_to);
           ptx::cp_async_commit_group();
         }
         if (now_about != 0) {
@@ -731,9 +747,9 @@ struct Packer {
       begun = true;
       now_about = next;
       order = ahead_order;
-      offset = static_cast<uint32_t>(ptx::load_shared(state + 24)) & 15;
+      offset = static_cast<uint32_t>(ptx::load_shared(state + job_from)) & 15;
       group = next & ordered ? -(offset / 2) * order & 7 : 0;
-      to = ptx::load_shared_64(state + 32) + EightRows<C>{lane(), 0}.part();
+      to = ptx::load_shared_64(state + job_to) + EightRows<C>{lane(), 0}.part();
     }
   }
   __device__ __forceinline__ uint64_t end_of(uint32_t about) const {
