@@ -60,9 +60,9 @@ struct Config {
   static constexpr int threads = Consumers * 128 + 128;
   static constexpr bool packed_tight = HeadDim / 2 + BlockN > 180;  // registers of outputs, scores, two sets of weights
   static constexpr int producer_registers =
-      Consumers == 3 ? 32 : packed ? (packed_tight ? 56 : 72) : cluster > 1 ? 40 : 24;
+      Consumers == 3 ? 32 : packed ? (packed_tight ? 56 : HeadDim > 160 ? 80 : 72) : cluster > 1 ? 40 : 24;
   static constexpr int consumer_registers =
-      Consumers == 3 ? 160 : packed ? (packed_tight ? 224 : 216) : cluster > 1 ? 232 : 240;
+      Consumers == 3 ? 160 : packed ? (packed_tight ? 224 : HeadDim > 160 ? 208 : 216) : cluster > 1 ? 232 : 240;
   static constexpr int steps = (HeadDim + 15) / 16;  // of 16 columns that the scores' product takes
   // 16-byte chunks of a row in shared memory.
   static constexpr int k_chunks = packed ? 2 * steps : 8 * panels, v_chunks = packed ? HeadDim / 8 : 8 * panels;
