@@ -107,7 +107,7 @@ struct Config {
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups.
 constexpr uint32_t turn_barrier = 1;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
-constexpr uint32_t begun_barrier = 10;   // what is begun with is packed, and the rings are free
+constexpr uint32_t begun_barrier = 10;   // what is begun with is packed: the rings are free; and the next: queries are there
 
 template <int Stages>
 __device__ __forceinline__ uint32_t ring_stage(uint32_t count) { return count % Stages; }
@@ -680,7 +680,8 @@ struct Consumer {
   __device__ __forceinline__ void begin() {
     Beginner<C>(p, shared).pack(static_cast<int>(threadIdx.x / 32));
     ptx::fence_proxy_async_shared();
-    ptx::bar_sync(begun_barrier, 32 + 128 * C::consumers);
+    ptx::bar_sync(begun_barrier + 1, 128 * C::consumers);
+    ptx::bar_arrive(begun_barrier, 32 + 128 * C::consumers);
   }
 
   // Warpgroup 1 hands its state and outputs to warpgroup 0 through shared memory (register-major: no bank conflicts).

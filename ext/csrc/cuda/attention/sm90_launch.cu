@@ -12,9 +12,9 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
-// Tickets that a thread block packs before it begins: all, if they are not more than the first of these; else the fewer
-// the more products there are to pack beside, so many at least and at most.
-constexpr int64_t all_first_tickets = 8, least_first_tickets = 4, most_first_tickets = 14;
+// Tickets that a thread block packs before it begins: the fewer, the more products there are to pack beside. So many, but
+// only where a tile has hardly more products than tickets more than half of all; an even number.
+constexpr int64_t least_first_tickets = 2, most_first_tickets = 14;
 
 // What a tile of two warpgroups takes, of one of three.
 constexpr double small_tile = 0.82;
@@ -64,9 +64,10 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
   const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
   const int64_t all_tickets = ceil_div(kv_heads * units, int64_t{2} * plan.blocks) * 2;  // a block's share
-  const int64_t half_products = m_tiles * group * (a.causal ? 1 : 2);  // of two tickets, one of K and one of V
-  const int64_t usual = std::clamp(32 * tile_tickets / half_products * 2, least_first_tickets, most_first_tickets);
-  w.first_tickets = static_cast<int32_t>(all_tickets <= all_first_tickets ? all_tickets : usual);
+  const int64_t products = m_tiles * group * (a.causal ? 1 : 2);  // of four halves of a tile, two of K and two of V
+  const int64_t first = std::clamp(32 * tile_tickets / products * 2, least_first_tickets, most_first_tickets);
+  w.first_tickets = static_cast<int32_t>(
+      std::min(first, products <= 8 || all_tickets <= 4 ? all_tickets : (all_tickets + 2) / 4 * 2));
   while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;
   w.workspace = a.workspace;
   w.kv_heads = static_cast<int32_t>(kv_heads);

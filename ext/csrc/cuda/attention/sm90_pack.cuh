@@ -476,7 +476,6 @@ struct Packer {
     q_rows = 3,
     kinds = 3,
     whole = 4,              // no row, and no chunk of one, needs to be looked at
-    ordered = 8,            // besides, its groups are taken in the order of their distance from a multiple of 16 bytes
     first_half = 1 << 18,   // of a tile of 128 rows, announced with ..
     second_half = 1 << 19,  // .. this
   };
@@ -616,9 +615,7 @@ struct Packer {
       ptx::store_shared(state + job_to, to);
     }
     __syncwarp();
-    // Where rows are an odd number of elements apart, each group is another distance past a multiple of 16 bytes.
-    const uint32_t way = source.pitch % 4 != 0 && source.pitch >> 30 == 0 ? whole + ordered : whole;
-    return about | max(min(source.valid, 64), 0) << 20 | (inside<C>(source, 8) ? way : 0);
+    return about | max(min(source.valid, 64), 0) << 20 | (inside<C>(source, 8) ? whole : 0);
   }
   __device__ __forceinline__ uint32_t claim_tile() const {
     return lane() == 0 ? atomicAdd(p.packing.counters + ticket_counter, 1u << p.packing.tile_shift) : 0;
@@ -633,28 +630,8 @@ struct Packer {
     return (kind == k_rows ? p.k_rows.seq : kind == v_rows ? p.v_rows.seq : p.q_rows.seq) * 2;
   }
 
-  // Six groups of a job, those that are 0, 2 .. 10 bytes past a multiple of 16.
-  template <int Class>
-  __device__ __forceinline__ void straight(const EightRows<C>& rows, uint32_t loaded_from, uint32_t copied_to,
-                                           uint32_t behind, uint64_t place, uint32_t pitch, uint32_t order, uint32_t& ahead,
-                                           uint32_t& group, uint64_t to, int chunks) const {
-    if constexpr (Class < 6) {
-      typename EightRows<C>::Loaded z;
-      ptx::cp_async_wait_group<1>();
-      __syncwarp();
-      rows.load(z, loaded_from + Class % 2 * C::raw_bytes);
-      __syncwarp();
-      rows.fetch_whole(place + uint64_t{ahead} * pitch - 2 * (Class + 2), copied_to + Class % 2 * C::raw_bytes);
-      ptx::cp_async_commit_group();
-      ahead = static_cast<uint32_t>(ptx::opaque(static_cast<int>(ahead + order & 7)));
-      rows.template shift_words<Class / 2>(z, Class % 2 * 16, chunks,
-                                           reinterpret_cast<unsigned char*>(to + uint64_t{group} * (128 * chunks)),
-                                           [&] { return EightRows<C>::load_shared_16(behind); });
-      group = static_cast<uint32_t>(ptx::opaque(static_cast<int>(group + order & 7)));
-      straight<Class + 1>(rows, loaded_from, copied_to, behind, place, pitch, order, ahead, group, to, chunks);
-    }
-  }
-
+  // One loop over groups, also from a job to the next: two are on their way while one is shifted, and the code is short,
+  // since consumers and packers share what holds instructions.
   __device__ __forceinline__ void run() {
     const EightRows<C> rows{lane(), p.head_dim};
     if (p.packing.tickets > 0) taken = claim_tile();
@@ -664,37 +641,26 @@ struct Packer {
     __syncwarp();
     const uint32_t behind = ptx::opaque(state + masks + (3 - max(lane() / 8, 2)) * 16);
     const uint32_t loaded_from = ptx::opaque(raw + rows.raw_part()), copied_to = ptx::opaque(raw + rows.copied_part());
-    uint32_t now_about = 0;
-    // Of the job at hand: where the next of its groups to be shifted, and to be copied, are in the order of their numbers.
-    uint32_t group = 0, ahead = 0, order = 1, offset = 0;
-    uint64_t to = 0, place = 0;  // of its first group
+    uint32_t now_about = 0, offset = 0;  // of the job at hand
+    unsigned char* to = nullptr;         // of its next group to be shifted
+    uint64_t place = 0;                  // of the next group to be copied
     for (bool begun = false;;) {
       const uint32_t next = next_job();
-      if (now_about == 0 && next == 0) {
+      if (now_about == 0 && next == 0 && begun) {
         // Nothing is left to take, now at least.
-        if (begun) {
-          const Walk walk = kept();
-          if (walk.i == 0) return;
-          ptx::mbarrier_wait(shared.q_empty(walk.slot()), walk.queries_parity());
-          __syncwarp();
-          continue;
-        }
+        const Walk walk = kept();
+        if (walk.i == 0) return;
+        ptx::mbarrier_wait(shared.q_empty(walk.slot()), walk.queries_parity());
+        __syncwarp();
+        continue;
       }
       uint32_t copied = now_about;
       int64_t pitch = pitch_of(now_about);
-      const uint32_t step = now_about & ordered ? 2 : static_cast<uint32_t>(pitch);
+      const uint32_t step = static_cast<uint32_t>(pitch);
       const int chunks = (now_about & kinds) == v_rows ? C::v_chunks : C::k_chunks;
-      uint32_t ahead_order = order;
-      int first = now_about == 0 ? 6 : 0;
-      if (now_about & ordered) {
-        straight<0>(rows, loaded_from, copied_to, behind, place, static_cast<uint32_t>(pitch), order, ahead, group, to,
-                    chunks);
-        offset = 12;
-        first = 6;
-      }
 #pragma unroll 1
-      for (int i = first; i < 8; ++i) {
-        const uint32_t buffer = (i & 1) * C::raw_bytes;
+      for (int group = now_about == 0 ? 6 : 0; group < 8; ++group) {
+        const uint32_t buffer = (group & 1) * C::raw_bytes;
         typename EightRows<C>::Loaded z;
         if (now_about != 0) {
           ptx::cp_async_wait_group<1>();
@@ -704,41 +670,32 @@ struct Packer {
         } else {
           z = {};  // what it held before is not to be kept in registers
         }
-        if (i == 6) {
+        if (group == 6) {
           copied = next;
           pitch = pitch_of(copied);
           place = next_place(pitch);
-          ahead = 0;
-          ahead_order = 1;
-          if (copied & ordered) {
-            ahead_order = static_cast<uint32_t>(pitch) / 2 & 7;
-            ahead = -(static_cast<uint32_t>(place) / 2) * ahead_order & 7;
-          }
         }
-        const uint64_t from = place + static_cast<uint64_t>(ahead * pitch);
         if (copied & whole) {
-          rows.fetch_whole(from & ~uint64_t{15}, buffer + copied_to);
+          rows.fetch_whole(place & ~uint64_t{15}, buffer + copied_to);
           ptx::cp_async_commit_group();
         }
         if (now_about != 0) {
-          rows.shift(z, offset, chunks, reinterpret_cast<unsigned char*>(to + group * (128 * chunks)),
-                     [&] { return EightRows<C>::load_shared_16(behind); });
+          rows.shift(z, offset, chunks, to, [&] { return EightRows<C>::load_shared_16(behind); });
           offset = offset + step & 15;
-          group = group + order & 7;
+          to += 128 * chunks;
         }
         if (!(copied & whole)) {
           if (copied != 0) {
-            rows.fetch_checked(from, end_of(copied), static_cast<int>(copied >> 20) - static_cast<int>(ahead),
-                               buffer + copied_to);
+            rows.fetch_checked(place, end_of(copied), static_cast<int>(copied >> 20) - (group + 2) % 8, buffer + copied_to);
           }
           ptx::cp_async_commit_group();
         }
-        ahead = ahead + ahead_order & 7;
+        place += static_cast<uint64_t>(pitch);
       }
       if (now_about != 0) {
         if ((now_about & kinds) == q_rows) {
           ptx::fence_proxy_async_shared();
-          ptx::mbarrier_arrive(shared.q_full(now_about / 16 & 0xffff));
+          ptx::mbarrier_arrive(shared.q_full(now_about / 16 & 0x3fff));
         } else if (!(now_about & first_half)) {
           announce(p.packing, now_about / 16 & 0x3fff, now_about & second_half ? 16 : 8, lane());
         }
@@ -746,10 +703,8 @@ struct Packer {
       if (!begun) next_tile();
       begun = true;
       now_about = next;
-      order = ahead_order;
       offset = static_cast<uint32_t>(ptx::load_shared(state + job_from)) & 15;
-      group = next & ordered ? -(offset / 2) * order & 7 : 0;
-      to = ptx::load_shared_64(state + job_to) + EightRows<C>{lane(), 0}.part();
+      to = reinterpret_cast<unsigned char*>(ptx::load_shared_64(state + job_to) + EightRows<C>{lane(), 0}.part());
     }
   }
   __device__ __forceinline__ uint64_t end_of(uint32_t about) const {
