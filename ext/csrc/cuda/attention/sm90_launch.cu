@@ -53,6 +53,9 @@ size_t tile_bytes(const Instance& instance, const AttentionArguments& a) {
   return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
 }
 constexpr size_t counter_bytes = decode::kCounters * sizeof(uint32_t);
+uint32_t* counters_behind_tiles(const Instance& instance, const AttentionArguments& a) {
+  return reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(a.workspace) + tile_bytes(instance, a));
+}
 
 // Which tiles are packed together, and which counters count them: a counter for each tile where there are enough.
 const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan, const AttentionArguments& a,
@@ -100,7 +103,7 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   w.counters = decode::counters_for(stream, &error);
   if (error == cudaSuccess && w.counters == nullptr) {
     // There is a set for each of some hundred captures and streams: after those, counters behind the tiles, set to zero.
-    w.counters = reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(a.workspace) + tile_bytes(instance, a));
+    w.counters = counters_behind_tiles(instance, a);
     error = cudaMemsetAsync(w.counters, 0, counter_bytes, stream);
   }
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
@@ -277,8 +280,10 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
-  // Where packed tiles take several rounds, blocks that wait for the launch before were slower than a launch that does.
-  const bool early = !instance.packed || int64_t{p.m_tiles} * p.batch_heads <= plan.blocks;
+  // Where packed tiles take several rounds, blocks that wait for the launch before were slower than a launch that does. And
+  // a kernel behind a memset of its counters is no kernel behind a kernel.
+  const bool early = !instance.packed || (int64_t{p.m_tiles} * p.batch_heads <= plan.blocks &&
+                                          p.packing.counters != counters_behind_tiles(instance, a));
   return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early,
                            instance.cluster);
 }

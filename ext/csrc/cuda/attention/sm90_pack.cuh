@@ -325,10 +325,6 @@ __device__ __forceinline__ void announce(const Packing& w, uint32_t counter, uin
   if (lane == 0) ptx::red_release_add(w.counters + counter, groups);
 }
 
-__device__ __forceinline__ uint32_t claim_ticket(const Packing& w, int lane) {
-  return lane == 0 ? atomicAdd(w.counters + ticket_counter, 1u) : 0;
-}
-
 // The tickets up to which a tile needs all.
 template <typename C>
 __device__ __forceinline__ uint32_t tickets_of(const Parameters& p, const Tile& tile) {
