@@ -19,20 +19,6 @@ struct {
   unsigned x;
 } threadIdx, gridDim;
 
-// A vote takes two passes over the lanes: the first asks, the second gets the answer.
-bool voting, every;
-bool __all_sync(unsigned, bool mine) {
-  if (voting) every &= mine;
-  return !voting && every;
-}
-template <typename Work>
-void of_all_lanes(const Work& work) {
-  voting = every = true;
-  for (int lane = 0; lane < 32; ++lane) work(lane);
-  voting = false;
-  for (int lane = 0; lane < 32; ++lane) work(lane);
-}
-
 alignas(256) unsigned char memory[1 << 17];  // shared
 constexpr uint32_t base = 1 << 16;
 void* __cvta_shared_to_generic(uint32_t shared) { return memory + (shared - base); }
@@ -49,7 +35,10 @@ template <typename T>
 T max(T a, T b) { return a < b ? b : a; }
 uint32_t min(uint32_t a, int b) { return min(a, static_cast<uint32_t>(b)); }
 uint32_t min(int a, uint32_t b) { return min(static_cast<uint32_t>(a), b); }
-uint32_t __shfl_sync(unsigned, uint32_t value, int) { return value; }
+template <typename T>
+T __shfl_sync(unsigned, T value, int) { return value; }
+bool __all_sync(unsigned, bool mine) { return mine; }
+int __popc(unsigned) { return 0; }
 uint32_t __ballot_sync(unsigned, bool) { return 0; }
 void __syncwarp() {}
 void __nanosleep(unsigned) {}
@@ -58,11 +47,6 @@ uint32_t atomicAdd(uint32_t* at, uint32_t value) { return *at += value; }
 uintptr_t tensor_begin, tensor_end;
 void reads(uintptr_t from, size_t bytes) {
   if (from + 15 < tensor_begin || from + bytes > tensor_end) fault("reads what is not the tensor's\n");
-}
-template <typename T>
-T __ldg(const T* from) {
-  reads(reinterpret_cast<uintptr_t>(from), sizeof(T));
-  return *from;
 }
 }  // namespace
 
@@ -73,7 +57,6 @@ T __ldg(const T* from) {
 namespace cuda_llm_ops {
 namespace ptx {
 void cp_async_cg_16(uint32_t shared, const void* global, int bytes) {
-  if (voting) return;
   if (bytes > 0) reads(reinterpret_cast<uintptr_t>(global), static_cast<size_t>(bytes));
   std::memset(memory + (shared - base), 0, 16);
   std::memcpy(memory + (shared - base), global, static_cast<size_t>(bytes));
@@ -89,6 +72,11 @@ void mbarrier_arrive_expect_tx(uint32_t, uint32_t) {}
 void mbarrier_wait(uint32_t, uint32_t) {}
 bool mbarrier_test_wait(uint32_t, uint32_t) { return true; }
 void bulk_load(uint32_t, const void*, uint32_t, uint32_t) {}
+void bulk_prefetch(const void*, uint32_t) {}
+int load_shared(uint32_t) { return 0; }
+uint64_t load_shared_64(uint32_t) { return 0; }
+template <typename T>
+void store_shared(uint32_t, T) {}
 void prefetch_l2(const void*) {}
 void red_release_add(uint32_t*, uint32_t) {}
 uint32_t load_acquire(const uint32_t* at) { return *at; }
@@ -102,7 +90,7 @@ struct Tile {
   int m, head, batch;
   bool valid;
 };
-template <int Cluster, bool Multiply>
+template <typename C>
 Tile tile_at(const Parameters&, int) { return {}; }
 template <int Stages>
 uint32_t ring_stage(uint32_t) { return 0; }
@@ -129,7 +117,8 @@ struct Config {
   static constexpr int block_m = 128, block_n = BlockN, consumers = 2, stages = 2, q_slots = 2, cluster = 1;
   static constexpr int k_chunks = (HeadDim + 15) / 16 * 2, v_chunks = HeadDim / 8, least_head_dim = Least;
   static constexpr int k_bytes = k_chunks * BlockN * 16, v_bytes = v_chunks * BlockN * 16;
-  static constexpr int raw_chunks = v_chunks + 1, raw_pitch = (raw_chunks | 1) * 16, raw_bytes = 8 * raw_pitch;
+  static constexpr int raw_chunks = v_chunks + 1, raw_pitch = ((v_chunks == 14 ? 17 : raw_chunks) | 1) * 16;
+  static constexpr int raw_bytes = 8 * raw_pitch;
 };
 
 uint16_t element(int tensor, int head, int row, int column) {
@@ -161,7 +150,7 @@ struct Tensor {
 };
 
 template <typename C>
-void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, bool direct) {
+void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, bool run) {
   const Tensor k(1, batch, heads, seq, head_dim, offset, pad), v(2, batch, heads, seq, head_dim, (offset + 3) % 8, pad);
   Parameters p{};
   p.k_rows = k.rows;
@@ -191,41 +180,40 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
   std::vector<uint4> workspace(bytes / 16, make_uint4(~0u, ~0u, ~0u, ~0u));
   w.workspace = workspace.data();
   std::vector<int> announced(first_tile_counter + w.kv_heads * w.head_counters);
-  const Layout<C> shared;
   for (uint32_t ticket = 0; ticket < w.tickets; ++ticket) {
     Ticket t = read_ticket<C>(p, ticket);
     announced[t.counter] += 8;
     tensor_begin = t.values ? v.begin : k.begin;
     tensor_end = t.source.end;
     const int chunks = t.values ? C::v_chunks : C::k_chunks;
+    const uint64_t begin = t.source.from, end = begin + static_cast<uint64_t>(64 * t.source.pitch) + 15 & ~uint64_t{15};
+    // As at the start, where one copy brings all rows; else as a ticket is fetched, and as queries are.
+    const bool in_run = run && t.source.pitch == head_dim * 2 && t.source.valid >= 64 && end <= t.source.end;
     for (int g = 0; g < 8; ++g) {
-      auto* const to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
+      std::memset(memory, 0xEE, sizeof(memory));
       const uint32_t distance = static_cast<uint32_t>(t.source.from) % 16;
-      if (direct) {
-        // As the consumers do it, of whom each warp has two groups.
-        of_all_lanes([&](int lane) {
-          const EightRows<C> rows{lane, head_dim};
-          const Tile tile{};
-          const Beginner<C> beginner{p, tile, 0, 0, 0, 0, 0, lane};
-          const auto work = beginner.of_ticket(ticket, g);
-          if (work.counter != t.counter) fault("%d tickets of another tile\n", 1);
-          typename EightRows<C>::Loaded z;
-          rows.load(z, work.source);
-          if (!voting) rows.shift(z, static_cast<uint32_t>(work.source.from) % 16, work.chunks, work.to);
-        });
+      const auto of = [&](int lane) { return EightRows<C>{lane, head_dim}; };
+      if (in_run) {
+        reads(begin & ~uint64_t{15}, end - (begin & ~uint64_t{15}));
+        std::memcpy(memory, reinterpret_cast<const void*>(begin & ~uint64_t{15}), end - (begin & ~uint64_t{15}));
       } else {
-        std::memset(memory, 0xEE, sizeof(memory));
-        of_all_lanes([&](int lane) {
-          threadIdx.x = static_cast<unsigned>(lane);
-          const Packer<C> packer(p, shared, 0);
-          // As a ticket is fetched, and as queries are.
-          const bool inside = (seq + head_dim) % 2 ? packer.inside(t.source, 8 - g) : packer.inside(t.source, 1);
-          packer.fetch(packer.place_in(t.source), t.source.end, inside ? packer.whole : min(t.source.valid, 64), base);
-        });
-        for (unsigned lane = 0; lane < 32; ++lane) {
-          threadIdx.x = lane;
-          Packer<C>(p, shared, 0).pack(base, distance, chunks, to);
+        const bool whole = (seq + head_dim) % 2 ? inside<C>(t.source, 8 - g) : inside<C>(t.source, 1);
+        for (int lane = 0; lane < 32; ++lane) {
+          const uint64_t place = of(lane).place_in(t.source);
+          if (place % 16 != distance) fault("another distance\n");
+          if (whole) {
+            of(lane).fetch_whole(place & ~uint64_t{15}, base + of(lane).copied_part());
+          } else {
+            of(lane).fetch(place, t.source.end, min(t.source.valid, 64), base);
+          }
         }
+      }
+      auto* const to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
+      for (int lane = 0; lane < 32; ++lane) {
+        const EightRows<C> rows = of(lane);
+        typename EightRows<C>::Loaded z;
+        rows.load(z, base + (in_run ? rows.run_part(begin, g) : rows.raw_part()));
+        rows.shift(z, distance, chunks, to + rows.part(), [&] { return rows.last(); });
       }
       t.source.from += static_cast<uint64_t>(t.source.pitch);
       --t.source.valid;
@@ -257,25 +245,25 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
 }  // namespace
 
 // How much is wrong with rows of head_dim elements, `pad` more apart, that begin `offset` elements past 16 bytes.
-extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, bool direct) {
+extern "C" int pack(int batch, int heads, int seq, int head_dim, int offset, int pad, int section, bool run) {
   faults = 0;
-  const auto run = [&](auto config) {
-    check<decltype(config)>(batch, heads, seq, head_dim, offset, pad, section, direct);
+  const auto with = [&](auto config) {
+    check<decltype(config)>(batch, heads, seq, head_dim, offset, pad, section, run);
   };
   if (head_dim <= 64) {
-    run(Config<64, 1, 128>{});
+    with(Config<64, 1, 128>{});
   } else if (head_dim <= 96) {
-    run(Config<96, 65, 128>{});
+    with(Config<96, 65, 128>{});
   } else if (head_dim <= 112) {
-    run(Config<112, 97, 128>{});
+    with(Config<112, 97, 128>{});
   } else if (head_dim <= 128) {
-    run(Config<128, 113, 128>{});
+    with(Config<128, 113, 128>{});
   } else if (head_dim <= 136) {
-    run(Config<136, 129, 128>{});
+    with(Config<136, 129, 128>{});
   } else if (head_dim <= 160) {
-    run(Config<160, 137, 64>{});
+    with(Config<160, 137, 64>{});
   } else {
-    run(Config<192, 161, 64>{});
+    with(Config<192, 161, 64>{});
   }
   return faults;
 }

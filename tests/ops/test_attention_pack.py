@@ -23,15 +23,15 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
     shutil.copy(SOURCES / "kernels.h", build)
     for name in ("sm90_pack.cuh", "sm90_instance.h", "launch.h"):
         shutil.copy(SOURCES / "cuda/attention" / name, build / "cuda/attention")
-    for name in ("atomic", "cp_async", "fence", "mbarrier", "special_registers", "tma"):
+    for name in ("atomic", "cp_async", "fence", "mbarrier", "shared_words", "special_registers", "tma"):
         (build / f"cuda/ptx/{name}.cuh").touch()
     return compile_for_host(HOST, build, "-w", f"-I{build}/cuda")
 
 
 @pytest.mark.parametrize("head_dim", [1, 2, 7, 33, 64, 65, 95, 98, 100, 112, 113, 127, 128, *range(129, 137), 159, 191])
 def test_every_element_gets_to_its_place(host: ctypes.CDLL, head_dim: int) -> None:
-    for offset, pad, direct in itertools.product(range(8), [0, 1, 4], [False, True]):
-        assert host.pack(1, 2, 200, head_dim, offset, pad, 2, direct) == 0, (offset, pad, direct)
+    for offset, pad, run in itertools.product(range(8), [0, 1, 4], [False, True]):
+        assert host.pack(1, 2, 200, head_dim, offset, pad, 2, run) == 0, (offset, pad, run)
 
 
 @pytest.mark.parametrize("section", [1, 2, 3, 5, 6])

@@ -60,9 +60,9 @@ struct Config {
   static constexpr int threads = Consumers * 128 + 128;
   static constexpr bool packed_tight = HeadDim / 2 + BlockN > 180;  // registers of outputs, scores, two sets of weights
   static constexpr int producer_registers =
-      Consumers == 3 ? 32 : packed ? (packed_tight ? 56 : 72) : cluster > 1 ? 40 : 24;
+      Consumers == 3 ? 32 : packed ? (packed_tight ? 56 : HeadDim > 160 ? 80 : 72) : cluster > 1 ? 40 : 24;
   static constexpr int consumer_registers =
-      Consumers == 3 ? 160 : packed ? (packed_tight ? 224 : 216) : cluster > 1 ? 232 : 240;
+      Consumers == 3 ? 160 : packed ? (packed_tight ? 224 : HeadDim > 160 ? 208 : 216) : cluster > 1 ? 232 : 240;
   static constexpr int steps = (HeadDim + 15) / 16;  // of 16 columns that the scores' product takes
   // 16-byte chunks of a row in shared memory.
   static constexpr int k_chunks = packed ? 2 * steps : 8 * panels, v_chunks = packed ? HeadDim / 8 : 8 * panels;
@@ -77,12 +77,16 @@ struct Config {
                                         : HeadDim == 160 ? 137
                                                          : HeadDim - 31;  // the instance below has those up to it
   static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
-  static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
+  // A lane reads a quarter of the chunks, rounded up, and one more.
+  static constexpr int raw_pitch = ((v_chunks == 14 ? 17 : raw_chunks) | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
-  static constexpr int barriers = 2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0);
+  // Packed: 64 raw rows each, in the rings before these are used.
+  static constexpr int begin_slots =
+      !packed ? 0 : Stages * (k_bytes + v_bytes) / (8 * raw_bytes) < 8 ? Stages * (k_bytes + v_bytes) / (8 * raw_bytes) : 8;
+  static constexpr int barriers = 2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0) + 2 * begin_slots;
   static constexpr int alignment = packed ? 128 : 1024;
   static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
-                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 + (packed ? 8 : 0);
+                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 + (packed ? 16 + 3 * 96 : 0);
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
@@ -103,7 +107,7 @@ struct Config {
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups.
 constexpr uint32_t turn_barrier = 1;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
-constexpr uint32_t begun_barrier = 10;   // the consumers have packed what they began with
+constexpr uint32_t begun_barrier = 10;   // what is begun with is packed: the rings are free; and the next: queries are there
 
 template <int Stages>
 __device__ __forceinline__ uint32_t ring_stage(uint32_t count) { return count % Stages; }
@@ -133,7 +137,11 @@ struct Layout {
   // When keys are split: what a warpgroup hands to the other, and that it has been read.
   __device__ __forceinline__ uint32_t combine_full() const { return k_full(0) + 4 * C::stages * 8; }
   __device__ __forceinline__ uint32_t combine_empty() const { return combine_full() + 8; }
+  __device__ __forceinline__ uint32_t begin_full(int i) const { return k_full(0) + (4 * C::stages + i) * 8; }
+  __device__ __forceinline__ uint32_t begin_empty(int i) const { return begin_full(C::begin_slots + i); }
   __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
+  // Packed: 96 bytes that a packer keeps there.
+  __device__ __forceinline__ uint32_t packer_state(int packer) const { return (first_ticket() + 23) / 16 * 16 + packer * 96; }
 };
 
 // The block's place in its cluster.
@@ -670,13 +678,9 @@ struct Consumer {
 
   // Packs what the first tiles of all blocks need soonest, and its own first queries: no packer could have them sooner.
   __device__ __forceinline__ void begin() {
-    const Tile tile = tile_at<C>(p, 0);
-    const uint32_t first_ticket = __float_as_uint(load_shared(shared.first_ticket()));
-    const Beginner<C> beginner{p,     tile,  first_ticket, own_queries(), group, tile.m * C::block_m + group * 64,
-                               static_cast<int>(threadIdx.x % 128 / 32), lane};
-    beginner.run();
+    Beginner<C>(p, shared).pack(static_cast<int>(threadIdx.x / 32));
     ptx::fence_proxy_async_shared();
-    ptx::bar_sync(queries_barrier + group, 128);
+    ptx::bar_sync(begun_barrier + 1, 128 * C::consumers);
     ptx::bar_arrive(begun_barrier, 32 + 128 * C::consumers);
   }
 
@@ -874,8 +878,12 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       ptx::prefetch_tensormap(&p.v);
     }
     for (int w = 0; w < C::q_tiles; ++w) {
-      ptx::mbarrier_init(shared.q_full(w), C::packed ? packers * 32 : 1);
+      ptx::mbarrier_init(shared.q_full(w), C::packed ? C::q_tiles * 32 : 1);
       ptx::mbarrier_init(shared.q_empty(w), C::packed ? C::consumers * 128 : C::split_keys ? 8 : 4);
+    }
+    for (int s = 0; s < C::begin_slots; ++s) {
+      ptx::mbarrier_init(shared.begin_full(s), 1);
+      ptx::mbarrier_init(shared.begin_empty(s), C::consumers * 128);
     }
     if constexpr (C::split_keys) {
       ptx::mbarrier_init(shared.combine_full(), 128);
@@ -891,6 +899,8 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     ptx::fence_mbarrier_init();
   }
   if constexpr (C::packed) {
+    ptx::griddepcontrol_launch_dependents();
+    ptx::griddepcontrol_wait();
     if (threadIdx.x == 128 * C::consumers) {
       *static_cast<uint32_t*>(__cvta_shared_to_generic(shared.first_ticket())) = claim_first_tickets(p.packing);
     }
@@ -918,9 +928,10 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       if (packer >= 0) {
         Packer<C>(p, shared, packer).run();
       } else {
-        produce_packed<C>(p, shared);
-        // Their additions to counters come before these are set back.
+        // The rings hold what is begun with until then.
+        Beginner<C>(p, shared).produce();
         ptx::bar_sync(begun_barrier, 32 + 128 * C::consumers);
+        produce_packed<C>(p, shared);
       }
       leave_counters(p.packing, threadIdx.x % 32);
     } else {

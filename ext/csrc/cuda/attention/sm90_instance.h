@@ -57,7 +57,7 @@ struct Packing {
   uint32_t section_tickets, tickets;  // of a section, of all
   uint32_t half, last_half;           // tickets of one block's K, or V, of all heads of a section, of the last section
   int32_t tile_shift;                 // log2 of the tickets of a tile of K or V
-  int32_t first_tickets;              // that a thread block's consumers take before their first tile: an even number
+  int32_t first_tickets;              // that a thread block takes before its first tile: an even number
   int32_t counter_heads;              // heads that one counter counts; if 1, ..
   int32_t counter_shift;              // .. each counts 2^shift tiles ..
   int32_t head_counters;              // .. and a head has so many

@@ -12,8 +12,9 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
-// Tickets that a thread block's consumers pack before they begin: all, if they are not more than the first of these.
-constexpr int64_t most_first_tickets = 8, usual_first_tickets = 4;
+// Tickets that a thread block packs before it begins: the fewer, the more products there are to pack beside. So many, but
+// only where a tile has hardly more products than tickets more than half of all; an even number.
+constexpr int64_t least_first_tickets = 2, most_first_tickets = 14;
 
 // What a tile of two warpgroups takes, of one of three.
 constexpr double small_tile = 0.82;
@@ -52,6 +53,9 @@ size_t tile_bytes(const Instance& instance, const AttentionArguments& a) {
   return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
 }
 constexpr size_t counter_bytes = decode::kCounters * sizeof(uint32_t);
+uint32_t* counters_behind_tiles(const Instance& instance, const AttentionArguments& a) {
+  return reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(a.workspace) + tile_bytes(instance, a));
+}
 
 // Which tiles are packed together, and which counters count them: a counter for each tile where there are enough.
 const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan, const AttentionArguments& a,
@@ -63,7 +67,10 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
   const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
   const int64_t all_tickets = ceil_div(kv_heads * units, int64_t{2} * plan.blocks) * 2;  // a block's share
-  w.first_tickets = static_cast<int32_t>(all_tickets <= most_first_tickets ? all_tickets : usual_first_tickets);
+  const int64_t products = m_tiles * group * (a.causal ? 1 : 2);  // of four halves of a tile, two of K and two of V
+  const int64_t first = std::clamp(32 * tile_tickets / products * 2, least_first_tickets, most_first_tickets);
+  w.first_tickets = static_cast<int32_t>(
+      std::min(first, products <= 8 || all_tickets <= 4 ? all_tickets : (all_tickets + 2) / 4 * 2));
   while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;
   w.workspace = a.workspace;
   w.kv_heads = static_cast<int32_t>(kv_heads);
@@ -96,7 +103,7 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   w.counters = decode::counters_for(stream, &error);
   if (error == cudaSuccess && w.counters == nullptr) {
     // There is a set for each of some hundred captures and streams: after those, counters behind the tiles, set to zero.
-    w.counters = reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(a.workspace) + tile_bytes(instance, a));
+    w.counters = counters_behind_tiles(instance, a);
     error = cudaMemsetAsync(w.counters, 0, counter_bytes, stream);
   }
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
@@ -273,7 +280,10 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
-  const bool early = !instance.packed;  // packers begin with counters that the launch before may still be using
+  // Where packed tiles take several rounds, blocks that wait for the launch before were slower than a launch that does. And
+  // a kernel behind a memset of its counters is no kernel behind a kernel.
+  const bool early = !instance.packed || (int64_t{p.m_tiles} * p.batch_heads <= plan.blocks &&
+                                          p.packing.counters != counters_behind_tiles(instance, a));
   return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early,
                            instance.cluster);
 }
