@@ -6,7 +6,7 @@
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
 //     tests/ops/gemm_uneven.cu $gemm/{portable,select,simt,shifted_f16,shifted_bf16}.cu $gemm/aligned_*.cu
 //     $gemm/sm90_repack.cu $src/tensor_map.cu $src/device.cu -o gemm_uneven
-//   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_uneven 3/16       # the fourth of 16 parts
+//   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_uneven 3/80       # the fourth of 80 parts
 //
 // Operands are allocations that end with their last element, so that memcheck sees whoever reads behind them; what lies
 // between lines is NaN, so that whoever uses it is wrong.

@@ -206,7 +206,8 @@ double shifted_microseconds(const GemmArguments& g, const ShiftedCost& cost, int
                                epilogue * cost.m * cost.n);
   const double elements = (static_cast<double>(m) + static_cast<double>(n)) * g.k + static_cast<double>(m) * n;
   const double memory = 2.0 * g.batch * elements / bytes_a_microsecond;
-  return outside + (split > 1 ? exchange * split : 0.0) + std::pow(std::pow(loop, 4) + std::pow(memory, 4), 0.25);
+  const auto fourth = [](double value) { return value * value * value * value; };
+  return outside + (split > 1 ? exchange * split : 0.0) + std::sqrt(std::sqrt(fourth(loop) + fourth(memory)));
 }
 
 template <typename Take>
