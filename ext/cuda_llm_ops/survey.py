@@ -4,6 +4,10 @@ its own best plan.
 A random sample of the linear layers of well-known models (weights n x k), float16 and bfloat16 in turn, the number of
 rows log-uniform. Each is computed by torch.mm, by the plan that `gemm` chooses, and by those that the cost model puts
 first; every side in a CUDA graph over rotated inputs, replayed in turn, as in `cuda_llm_ops.tune`.
+
+With `--uneven` the products are such that lines of an operand begin at any element, which TMA cannot describe: heads of
+odd vocabularies, layers with a few more elements a line, small products of a long k, in all layouts. They have one
+plan; instead of the others the product of the next multiples of 8 is timed.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -36,10 +40,17 @@ _SIZES = """
     17920x1536 1536x8960 151936x1536 2112x7168 7168x2048 24576x1536 7168x16384 4096x7168 7168x18432 36864x7168
 """
 LAYERS = tuple((int(n), int(k)) for n, k in (size.split("x") for size in _SIZES.split()))
+# Odd vocabularies, as they are or after tokens were added.
+_HEADS = """
+    50257x768 50257x1024 50257x1280 50257x1600 51865x1280 51866x768 50295x2560 32001x4096 32003x2048 49953x2048
+    151655x896 151655x1536 250681x1024 256001x2304 128257x3072
+"""
+HEADS = tuple((int(n), int(k)) for n, k in (size.split("x") for size in _HEADS.split()))
 MOST_ROWS = 8192
 MOST_MULTIPLICATIONS = 1.5e12  # of a product: 5 ms of an H200
 ROUNDS = 5
 MOST_PRODUCTS = 10_000
+ALIGNED = 8  # elements of 16 bytes
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,8 @@ class Timed:
     chosen: float
     best: float
     plan: str  # the quickest
+    layout: str = "nt"  # n or t for a (t: stored k x m) and b (t: stored n x k)
+    aligned: float | None = None  # gemm's seconds for the product of the next multiples of 8
 
     @property
     def speed(self) -> float:
@@ -71,6 +84,45 @@ def sample(count: int, seed: int) -> list[tuple[int, int, int]]:
         if m * n * k <= MOST_MULTIPLICATIONS:
             found[m, n, k] = None
     return list(found)
+
+
+def uneven_sample(count: int, seed: int) -> list[Product]:
+    """Products of which at least one operand has lines that do not begin at multiples of 16 bytes, no two the same."""
+    generator = random.Random(seed)
+
+    def log_uniform(low: int, high: int) -> int:
+        return round(math.exp(generator.uniform(math.log(low), math.log(high))))
+
+    found: dict[Product, None] = {}
+    while len(found) < count:
+        kind = generator.choice(("head", "layer", "layer", "small"))
+        if kind == "small":
+            m, n, k = log_uniform(8, 600), log_uniform(8, 600), log_uniform(700, 16_000)
+        else:
+            n, k = generator.choice(HEADS if kind == "head" else LAYERS)
+            m = log_uniform(1, MOST_ROWS)
+        if kind == "layer":
+            n += generator.choice((0, -1, 1, 1, 2, 3, 5))
+            k += generator.choice((0, -1, 1, 1, 2, 3, 5))
+        drawn = Product(m, n, k, a_mn_major=generator.random() < 0.2, b_mn_major=generator.random() < 0.5)
+        lengths = m if drawn.a_mn_major and m > 1 else k, n if drawn.b_mn_major else k
+        if m * n * k <= MOST_MULTIPLICATIONS / 4 and any(length % ALIGNED for length in lengths):
+            found[drawn] = None
+    return list(found)
+
+
+def layout(of: Product) -> str:
+    """As in `Timed`."""
+    return ("t" if of.a_mn_major else "n") + ("n" if of.b_mn_major else "t")
+
+
+def timed_uneven(of: Product, dtype: torch.dtype) -> Timed:
+    """The times of a product without plans, and of the aligned one."""
+    library, chosen = in_turn(inputs(of, dtype), [""], ROUNDS)
+    m, n, k = (-(-length // ALIGNED) * ALIGNED for length in (of.m, of.n, of.k))
+    m = m if of.a_mn_major else of.m  # the rows of another a may be as many as they are
+    (_, aligned) = in_turn(inputs(replace(of, m=m, n=n, k=k), dtype), [""], ROUNDS)
+    return Timed(of.m, of.n, of.k, str(dtype), library, chosen, chosen, "", layout(of), aligned)
 
 
 def timed(m: int, n: int, k: int, dtype: torch.dtype, plans: int) -> Timed:
@@ -96,22 +148,35 @@ def summary(all_timed: Sequence[Timed]) -> str:
         if of_rows:
             mean = statistics.geometric_mean(of_rows)
             lines.append(f"{low} to {high} rows: {mean:.3f}, lowest {min(of_rows):.3f}, {len(of_rows)} products")
+    shares = sorted(one.aligned / one.chosen for one in all_timed if one.aligned is not None)
+    if shares:
+        for name in sorted({one.layout for one in all_timed}):
+            of_layout = [one.speed for one in all_timed if one.layout == name]
+            mean = statistics.geometric_mean(of_layout)
+            lines.append(f"layout {name}: {mean:.3f}, lowest {min(of_layout):.3f}, {len(of_layout)} products")
+        lines.append(
+            f"of the aligned product's speed: geometric mean {statistics.geometric_mean(shares):.3f}, a tenth below "
+            f"{shares[len(shares) // 10]:.3f}, lowest {shares[0]:.3f}"
+        )
     lines.append("lowest five:")
     for one in sorted(all_timed, key=lambda one: one.speed)[:5]:
-        lines.append(
-            f"{one.m} x {one.n} x {one.k}: {one.speed:.3f}, {one.chosen * 1e6:.1f} us; "
+        other = (
             f"{one.best * 1e6:.1f} by {one.plan or 'the same'}"
+            if one.aligned is None
+            else f"{one.aligned * 1e6:.1f} aligned"
         )
+        lines.append(f"{one.m} x {one.n} x {one.k}: {one.speed:.3f}, {one.chosen * 1e6:.1f} us; {other}")
     return "\n".join(lines)
 
 
-def survey(products: Iterable[tuple[int, int, int]], plans: int, seconds: float) -> Iterator[Timed]:
+def survey(products: Iterable[tuple[int, int, int] | Product], plans: int, seconds: float) -> Iterator[Timed]:
     """The times of each product in turn, of as many as the seconds allow, the first in any case."""
     end = time.monotonic() + seconds
-    for index, (m, n, k) in enumerate(products):
+    for index, product in enumerate(products):
         if index and time.monotonic() > end:
             return
-        yield timed(m, n, k, (torch.float16, torch.bfloat16)[index % 2], plans)
+        dtype = (torch.float16, torch.bfloat16)[index % 2]
+        yield timed_uneven(product, dtype) if isinstance(product, Product) else timed(*product, dtype, plans)
         torch.cuda.empty_cache()
 
 
@@ -131,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cuda_llm_ops.survey", description=__doc__)
     parser.add_argument("--products", type=count, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--uneven", action="store_true", help="products whose lines begin at any element")
     parser.add_argument("--plans", type=count, default=12, help="of each product, by the model, besides the chosen one")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further product begins")
     parser.add_argument("--output", type=Path, help="a file for one line of JSON a product")
@@ -141,7 +207,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     found = []
     with given.output.open("w") if given.output else nullcontext() as lines:
-        for one in survey(sample(given.products, given.seed), given.plans, given.seconds):
+        products = (uneven_sample if given.uneven else sample)(given.products, given.seed)
+        for one in survey(products, given.plans, given.seconds):
             found.append(one)
             if lines:
                 lines.write(json.dumps(asdict(one)) + "\n")

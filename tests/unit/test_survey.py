@@ -26,6 +26,28 @@ def test_a_sample_is_the_same_for_the_same_seed_and_has_no_product_twice() -> No
     assert sum(m <= 16 for m, _, _ in drawn) > 50 < sum(m > 512 for m, _, _ in drawn), "log-uniform"
 
 
+def test_an_uneven_sample_has_lines_that_begin_anywhere_in_every_layout() -> None:
+    drawn = survey.uneven_sample(300, 1)
+    assert drawn == survey.uneven_sample(300, 1) != survey.uneven_sample(300, 2)
+    assert len(set(drawn)) == 300
+    for one in drawn:
+        lengths = one.m if one.a_mn_major and one.m > 1 else one.k, one.n if one.b_mn_major else one.k
+        assert any(length % 8 for length in lengths)
+    assert {survey.layout(one) for one in drawn} == {"nn", "nt", "tn", "tt"}
+    assert sum((one.n, one.k) in survey.HEADS for one in drawn) > 30 < sum(one.m <= 16 for one in drawn)
+
+
+def test_a_summary_of_uneven_products_tells_layouts_and_the_share_of_the_aligned_speed() -> None:
+    made_up = [
+        survey.Timed(9, 4097, 4096, "torch.float16", 2e-5, 1e-5, 1e-5, "", layout, aligned)
+        for layout, aligned in (("nn", 8e-6), ("nn", 5e-6), ("tt", 1e-5))
+    ]
+    text = survey.summary(made_up)
+    assert "layout nn: 2.000, lowest 2.000, 2 products" in text
+    assert "of the aligned product's speed: geometric mean 0.737, a tenth below 0.500, lowest 0.500" in text
+    assert text.splitlines()[-3] == "9 x 4097 x 4096: 2.000, 10.0 us; 8.0 aligned"
+
+
 def test_a_summary_tells_the_mean_the_tenth_and_the_lowest() -> None:
     text = survey.summary([timed(m, 2e-5, 1e-5, 1e-5) for m in range(1, 10)] + [timed(200, 1e-5, 2e-5, 1e-5)])
     assert "10 products: geometric mean 1.741 of torch.mm's speed, a tenth below 2.000; 7.2% behind the best" in text

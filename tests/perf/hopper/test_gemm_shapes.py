@@ -73,3 +73,19 @@ def test_float32_results(n: int, perf: Perf, ops: ModuleType) -> None:
 )
 def test_unaligned(m: int, n: int, k: int, perf: Perf, ops: ModuleType) -> None:
     perf(Gemm(m, n, k), ops.gemm)
+
+
+@unaligned
+@pytest.mark.parametrize(
+    ("m", "n", "k", "trans_b"),
+    [
+        (16, 50257, 768, False),  # a head whose vocabulary is odd
+        (48, 50257, 1024, False),
+        (9, 7169, 2051, True),
+        (20, 12289, 4101, True),
+        (37, 22, 1987, False),
+    ],
+    ids=["16x50257x768", "48x50257x1024", "9x7169x2051-nt", "20x12289x4101-nt", "37x22x1987"],
+)
+def test_unaligned_few_rows(m: int, n: int, k: int, trans_b: bool, perf: Perf, ops: ModuleType) -> None:
+    perf(Gemm(m, n, k, trans_b=trans_b), ops.gemm)

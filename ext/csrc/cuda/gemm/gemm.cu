@@ -7,13 +7,26 @@
 #include "sm90_repack.h"
 
 namespace cuda_llm_ops::cuda {
+#ifdef CUDA_LLM_OPS_SM90_GEMM
+namespace {
+
+// Bytes for copies of operands that TMA can describe, or 0 where they do not pay.
+size_t copies(const GemmArguments& arguments) {
+  const size_t bytes = sm90::repack_bytes(arguments);
+  if (bytes == 0) return 0;
+  const double copied = sm90::repack_microseconds(bytes) + sm90::modelled_microseconds(arguments);
+  return copied < portable::shifted_plan(arguments).microseconds ? bytes : 0;
+}
+
+}  // namespace
+#endif
 
 size_t gemm_workspace_bytes(const GemmArguments& arguments) {
 #ifdef CUDA_LLM_OPS_SM90_GEMM
   if (arguments.in_type == ScalarType::float32) return 0;
   DeviceFacts device;
   if (current_device_facts(&device) != cudaSuccess || device.capability != 90) return 0;
-  return sm90::gemm_supported(arguments) ? sm90::workspace_bytes(arguments) : sm90::repack_bytes(arguments);
+  return sm90::gemm_supported(arguments) ? sm90::workspace_bytes(arguments) : copies(arguments);
 #endif
   return 0;
 }

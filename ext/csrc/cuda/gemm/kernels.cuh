@@ -26,9 +26,13 @@ using MmaSmall = MmaConfig<64, 32, 128, 1, 1, 4, 4, 2>;
 using MmaSkinny = MmaConfig<16, 32, 128, 1, 1, 4, 8, 2>;
 constexpr int kAlignedConfigs = 6;
 
-using ShiftedLarge = ShiftedConfig<128, 2, 4, 2>;
-using ShiftedSmall = ShiftedConfig<64, 2, 2, 4>;
-constexpr int kShiftedConfigs = 2;
+// Tiles of the kernel for shifted lines, in the order of `shifted_instances`.
+//                                m    n    k   warps m, n  blocks a multiprocessor
+using ShiftedLarge = ShiftedConfig<128, 128, 64, 4, 4, 1>;
+using ShiftedMedium = ShiftedConfig<64, 128, 64, 2, 4, 2>;
+using ShiftedFew = ShiftedConfig<32, 128, 128, 1, 8, 2>;
+using ShiftedFewest = ShiftedConfig<16, 128, 128, 1, 8, 2>;
+constexpr int kShiftedConfigs = 4;
 
 using SimtLarge = SimtConfig<2, 2>;
 using SimtSmall = SimtConfig<1, 3>;

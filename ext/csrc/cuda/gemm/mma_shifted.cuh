@@ -1,242 +1,343 @@
 // 16-bit GEMM with mma.sync for operands of any alignment (sm_80 and later): lines may begin at any element.
 //
-//   global a, b --cp.async 16 B--> ring of Stages raw tiles --shift--> one tile --ldmatrix--> fragments --mma.sync-->
-//   float32
+//   global a, b --16 B loads--> registers --shift--> tiles in shared memory, two of each --ldmatrix--> fragments
+//   --mma.sync--> accumulators of one tile along k --add--> float32 sums --staging tile--> out
 //
 //   Roles     every warp loads, shifts, multiplies and stores; warps form a WarpsM x WarpsN grid over the tile.
-//   Raw tile  a line (see mma_tile.cuh) of L elements is fetched as the L / 8 + 1 aligned granules of 16 bytes that hold
-//             it, so copies stay wide and asynchronous; it then begins 0 to 7 elements into its raw line, and since a
-//             step along k is a multiple of 16 bytes, always at the same one.
-//   Stages    while tile t is shifted and multiplied, t + 1 is complete or on its way and t + 2 is being issued.
-//   Barriers  two a tile: raw tile complete (and the multiplied tile free again); tile shifted. Two or more blocks share
-//             a multiprocessor, so that one multiplies while another shifts.
-//   Edges     a copy reads no byte behind the end of its line and fills zeros instead. The granule in which an operand
-//             begins may hold up to 14 bytes before it: they are of the same allocation (16 aligned bytes never are of
-//             two) and are not used.
+//   Lines     of L elements (see mma_tile.cuh) are loaded as the L / 8 + 1 aligned granules of 16 bytes that hold them: a
+//             thread has a granule of several lines that are alike aligned, gets the granule behind it from the next lane,
+//             and shifts the two together. The last granules of a warp's lines (`tails`) are copied to shared memory with
+//             cp.async, by a lane each.
+//   Stages    tile t + 1 is on its way to registers while tile t is multiplied; several blocks share a multiprocessor.
+//   Barriers  one a tile: tile t is shifted into place. Its place was last read for tile t - 2, before the barrier of t - 1.
+//   Sums      tensor cores cut a sum off towards zero after every 16 terms, which adds up; so their sums are 32 terms long,
+//             and added to the others with rounding to nearest.
+//   Split     the blocks of a cluster (sm_90) share k. Each then reads a share of the tile from all staging tiles, in
+//             the order of the blocks: the sum does not depend on who was first.
+//   Edges     no byte behind the end of an operand is read. The granule in which an operand begins may hold up to 14 bytes
+//             before it: they are of the same allocation (16 aligned bytes never are of two) and are not used.
 #pragma once
 
 #include <cstdint>
 
+#include "../ptx/cluster.cuh"
 #include "../ptx/cp_async.cuh"
+#include "../ptx/griddepcontrol.cuh"
 #include "../ptx/shared_address.cuh"
+#include "../ptx/special_registers.cuh"
+#include "lines.cuh"
 #include "mma_tile.cuh"
 #include "problem.cuh"
 
 namespace cuda_llm_ops::cuda {
 
-template <int Tile_, int WarpsM_, int WarpsN_, int BlocksPerSm_>
+constexpr int kMostShiftedSplit = 16;  // blocks of a cluster: more than 8 must be allowed for each kernel
+
+template <int TileM_, int TileN_, int TileK_, int WarpsM_, int WarpsN_, int BlocksPerSm_>
 struct ShiftedConfig {
-  static constexpr int TileM = Tile_, TileN = Tile_, TileK = 32;
+  static constexpr int TileM = TileM_, TileN = TileN_, TileK = TileK_;
   static constexpr int WarpsM = WarpsM_, WarpsN = WarpsN_;
-  static constexpr int Stages = 3;
   static constexpr int BlocksPerSm = BlocksPerSm_;
   static constexpr int Threads = 32 * WarpsM * WarpsN;
-  static constexpr int TileBytes = Tile_ * TileK * 2;
-  static constexpr int RawBytes = Tile_ * (TileK + 8) * 2;  // of the layout with more granules, K-major
-  static constexpr int StagingBytes = Tile_ * kStagingPitch<Tile_> * 4;
-  static constexpr int RingBytes = 2 * (TileBytes + Stages * RawBytes);
-  static constexpr int SharedBytes = RingBytes > StagingBytes ? RingBytes : StagingBytes;
+  static constexpr int BytesA = TileM * TileK * 2, BytesB = TileN * TileK * 2;
+  static constexpr int TailsA = (TileM > TileK ? TileM : TileK) * 16, TailsB = (TileN > TileK ? TileN : TileK) * 16;
+  static constexpr int StagingPitch = kStagingPitch<TileN>;
+  static constexpr int StagingBytes = TileM * StagingPitch * 4;
+  static constexpr int TilesBytes = 2 * (BytesA + BytesB) + TailsA + TailsB;
+  static constexpr int SharedBytes = TilesBytes > StagingBytes ? TilesBytes : StagingBytes;
 };
 
-// One thread's share of the copies and shifts of one operand's tiles, `Extent` along m or n and `TileK` along k. In
-// both a thread's lines are a multiple of 8 apart, so that all of them are aligned alike and swizzled alike.
+// One thread's share of the loads and shifts of one operand's tiles, `Extent` along m or n and `TileK` along k. A warp's
+// lines are a multiple of 8 apart, so that all of them are aligned alike, in all tiles, and swizzled alike.
 template <int Extent, int TileK, int Threads, bool KMajor>
 class ShiftedLoader {
  public:
   static constexpr int kLines = KMajor ? Extent : TileK;
   static constexpr int kElements = KMajor ? TileK : Extent;  // of a line
   static constexpr int kChunks = kElements / 8;
-  static constexpr int kRawPitch = (kChunks + 1) * 16;  // bytes
-  // Copies: all granules of a line but the last one; the last ones by a thread a line.
-  static constexpr int kCopyLines = Threads / kChunks;
-  static constexpr int kCopies = kLines / kCopyLines;
-  // Shifts: words of two elements.
-  static constexpr int kWords = kElements / 2;
-  static constexpr int kShiftWords = kWords < Threads / 8 ? kWords : Threads / 8;
-  static constexpr int kShiftLines = Threads / kShiftWords;
-  static_assert(kCopyLines % 8 == 0 && kLines % kCopyLines == 0, "copies of a thread are aligned alike");
-  static_assert(kShiftLines % 8 == 0 && kLines % kShiftLines == 0 && kWords % kShiftWords == 0, "and its shifts");
-  static_assert(TileK % 8 == 0, "a step along k keeps every line's alignment");
+  static constexpr int kWarps = Threads / 32;
+  static constexpr int kGroup = 32 / kChunks;      // lines of a warp at one time
+  static constexpr int kStep = kWarps * kGroup;    // lines of all warps at one time
+  static constexpr int kLoads = kLines / kStep;
+  static constexpr int kTails = kLoads * kGroup;   // lines of a warp
+  static_assert(kChunks <= 32 && kLoads * kStep == kLines && kTails <= 32, "a lane a tail");
+  static_assert(kWarps % 8 == 0 && TileK % 8 == 0, "lines of a warp are aligned alike, in all tiles");
 
-  // `operand` is 2-byte aligned; `origin` is the tile's first row (column) of the operand's `extent`. Threads
-  // first_last_copier to first_last_copier + kLines - 1 copy the last granules.
-  __device__ __forceinline__ ShiftedLoader(const void* operand, int64_t leading, int origin, int extent, int k,
-                                           int thread, int first_last_copier) {
-    const int64_t leading_bytes = leading * 2;
-    const char* const first =
-        static_cast<const char*>(operand) + (KMajor ? origin * leading_bytes : static_cast<int64_t>(origin) * 2);
-    const int line_bytes = (KMajor ? k : extent - origin) * 2;
-    tile_bytes_ = KMajor ? TileK * 2 : TileK * leading_bytes;
-    copy_bytes_ = kCopyLines * leading_bytes;
-    lines_left_ = KMajor ? extent - origin : k;
+  // `operand` is 2-byte aligned; `origin` is the tile's first row (column) of the operand's `extent`, `k_begin` (a
+  // multiple of TileK) its first k.
+  __device__ __forceinline__ ShiftedLoader(const void* operand, int64_t leading, int origin, int extent, int k_begin,
+                                           int k) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    const int line = warp + kWarps * (lane / kChunks), chunk = lane % kChunks;
+    const int64_t outer = KMajor ? origin : k_begin, inner = KMajor ? k_begin : origin;
+    const char* const first = static_cast<const char*>(operand) + (outer * leading + inner) * 2;
+    const int line_bytes = (KMajor ? k - k_begin : extent - origin) * 2;
+    const int lines = KMajor ? extent - origin : k - k_begin;
 
-    copy_line_ = thread / kChunks;
-    set_source(first + copy_line_ * leading_bytes, thread % kChunks, line_bytes, &source_, &bytes_left_);
-    target_ = copy_line_ * kRawPitch + thread % kChunks * 16;
-
-    last_line_ = thread - first_last_copier;
-    if (last_line_ < 0 || last_line_ >= kLines) last_line_ = kNoLine;
-    set_source(first + last_line_ % kLines * leading_bytes, kChunks, line_bytes, &last_source_, &last_bytes_left_);
-
-    const int line = thread / kShiftWords;
-    const int word = thread % kShiftWords;
-    const int offset = static_cast<int>((reinterpret_cast<uint64_t>(first + line * leading_bytes) & 15) >> 1);
-    raw_word_ = line * kRawPitch + (word + offset / 2) * 4;
-    funnel_ = offset % 2 * 16;
-    tile_line_ = line * (kElements * 2) + word % 4 * 4;
-    tile_chunk_ = ((word / 4) ^ swizzle<kChunks>(line)) << 4;
+    source_ = first + line * leading * 2 + chunk * 16;
+    left_ = line_bytes - chunk * 16;
+    lines_left_ = lines - line;
   }
 
-  // Copies the current tile into the raw tile at `raw` and goes to the next tile. `operand_end` is the end of the
-  // operand's last batch.
-  __device__ __forceinline__ void issue(uint32_t raw, const char* operand_end) {
-    const int bytes = min(max(bytes_left_, 0), 16);
+  // Begins to load the current tile, and goes to the next one. The operand ends at `end`; `whole`: all of its elements
+  // along the tile's lines are there. All lanes have done with the tails of the tile before.
+  __device__ __forceinline__ void load(uint32_t tails, int64_t leading, const char* end, bool whole) {
+    const char* from = source_ - misaligned(source_);
+    if (whole) {
 #pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      const char* const source = source_ + i * copy_bytes_;
-      const int inside = copy_line_ + i * kCopyLines < lines_left_ ? bytes : 0;
-      if (!crosses_end(source, inside, operand_end)) {
-        ptx::cp_async_cg_16(raw + target_ + i * kCopyLines * kRawPitch, source, inside);
+      for (int i = 0; i < kLoads; ++i) {
+        held_[i] = make_uint4(0, 0, 0, 0);
+        if (i * kStep < lines_left_) held_[i] = __ldg(reinterpret_cast<const uint4*>(from));
+        from += leading * (kStep * 2);
       }
-    }
-    if (bytes > 0 && bytes < 16) {
-#pragma unroll 1
-      for (int i = 0; i < kCopies && copy_line_ + i * kCopyLines < lines_left_; ++i) {
-        const char* const source = source_ + i * copy_bytes_;
-        if (crosses_end(source, bytes, operand_end)) {
-          copy_elements(raw + target_ + i * kCopyLines * kRawPitch, source, bytes);
-        }
-      }
-    }
-    if (last_line_ != kNoLine) {
-      const int last_bytes = last_line_ < lines_left_ ? min(max(last_bytes_left_, 0), 16) : 0;
-      const uint32_t target = raw + last_line_ * kRawPitch + kChunks * 16;
-      if (crosses_end(last_source_, last_bytes, operand_end)) {
-        copy_elements(target, last_source_, last_bytes);
-      } else {
-        ptx::cp_async_cg_16(target, last_source_, last_bytes);
-      }
-    }
-    source_ += tile_bytes_;
-    last_source_ += tile_bytes_;
-    if constexpr (KMajor) {
-      bytes_left_ -= TileK * 2;
-      last_bytes_left_ -= TileK * 2;
     } else {
+      const int left = left_ + misaligned(source_);  // from the granule to the end of the line
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        held_[i] = make_uint4(0, 0, 0, 0);
+        if (left > 0 && i * kStep < lines_left_) {
+          held_[i] = from + 16 <= end ? __ldg(reinterpret_cast<const uint4*>(from)) : load_until(from, end);
+          if constexpr (KMajor) held_[i] = first_bytes(held_[i], left);  // behind k there are zeros
+        }
+        from += leading * (kStep * 2);
+      }
+    }
+    load_tail(tails, leading, end);
+    if constexpr (KMajor) {
+      source_ += TileK * 2;
+      left_ -= TileK * 2;
+    } else {
+      source_ += leading * (TileK * 2);
       lines_left_ -= TileK;
     }
   }
 
-  // From a raw tile to the swizzled one.
-  __device__ __forceinline__ void shift(const char* raw, char* tile) const {
-#pragma unroll
-    for (int i = 0; i < kLines / kShiftLines; ++i) {
-#pragma unroll
-      for (int j = 0; j < kWords / kShiftWords; ++j) {
-        const uint32_t* const source = reinterpret_cast<const uint32_t*>(
-            raw + raw_word_ + i * kShiftLines * kRawPitch + j * kShiftWords * 4);
-        const uint32_t value = __funnelshift_r(source[0], source[1], funnel_);
-        const int chunk = tile_chunk_ ^ (j * (kShiftWords / 4) << 4);
-        *reinterpret_cast<uint32_t*>(tile + tile_line_ + i * kShiftLines * (kElements * 2) + chunk) = value;
-      }
+  // From registers to the swizzled tile, when the warp's tails are there.
+  __device__ __forceinline__ void place(uint32_t tails, uint32_t tile) const {
+    const uint32_t shift = misaligned(source_);
+    switch (shift / 4) {  // the same for all of the warp
+      case 0: place_shifted<0>(tails, tile, shift); break;
+      case 1: place_shifted<1>(tails, tile, shift); break;
+      case 2: place_shifted<2>(tails, tile, shift); break;
+      default: place_shifted<3>(tails, tile, shift); break;
     }
   }
 
  private:
-  static constexpr int kNoLine = 1 << 30;
-
-  // The granule of a line that begins at `line`, and the bytes from its begin to the end of the line.
-  __device__ __forceinline__ static void set_source(const char* line, int granule, int line_bytes, const char** source,
-                                                    int* left) {
-    const uint64_t start = reinterpret_cast<uint64_t>(line);
-    *source = reinterpret_cast<const char*>(start & ~uint64_t{15}) + granule * 16;
-    *left = line_bytes + static_cast<int>(start & 15) - granule * 16;
+  // Bytes behind a multiple of 16.
+  __device__ __forceinline__ static int misaligned(const char* address) {
+    return static_cast<int>(reinterpret_cast<uint64_t>(address) & 15);
   }
 
-  const char* source_;
-  const char* last_source_;
-  int64_t tile_bytes_, copy_bytes_;
-  int lines_left_;  // from the tile's first line to the end of the operand
-  int bytes_left_, last_bytes_left_;
-  int copy_line_, last_line_;
-  int target_, raw_word_, funnel_, tile_line_, tile_chunk_;
+  // A lane copies what one of the warp's lines has behind its chunks. An aligned line needs nothing of that.
+  __device__ __forceinline__ void load_tail(uint32_t tails, int64_t leading, const char* end) const {
+    const int thread = ptx::fresh_tid_x();  // what follows from it need not stay in registers
+    const int lane = thread % 32;
+    const int lines = kWarps * (lane - lane / kChunks), bytes = (kChunks - lane % kChunks) * 16;  // from source_ to there
+    const char* granule = source_ + lines * leading * 2 + bytes;
+    const int shift = misaligned(granule);
+    if (lane >= kTails || shift == 0) return;
+    granule -= shift;
+    int wanted = lines_left_ > lines ? 16 : 0;  // behind k there are zeros
+    if constexpr (KMajor) wanted = min(wanted, max(left_ - bytes + shift, 0));
+    const uint32_t to = tails + (thread / 32 * kTails + lane) * 16;
+    if (wanted == 0 || granule + 16 <= end) {
+      ptx::cp_async_cg_16(to, granule, wanted);
+    } else {
+      copy_elements(to, granule, max(min(static_cast<int>(end - granule), wanted), 0));
+    }
+  }
+
+  template <int Words>
+  __device__ __forceinline__ void place_shifted(uint32_t tails, uint32_t tile, uint32_t shift) const {
+    const int thread = ptx::fresh_tid_x();
+    const int warp = thread / 32, lane = thread % 32;
+    const uint32_t tail = tails + (warp * kTails + lane / kChunks) * 16;
+    const int line = warp + kWarps * (lane / kChunks), chunk = lane % kChunks;
+    const uint32_t to = tile + line * (kElements * 2) + ((chunk ^ swizzle<kChunks>(line)) << 4);
+    const uint32_t bits = shift % 4 * 8;
+    const bool last = chunk == kChunks - 1;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      uint32_t words[8] = {held_[i].x, held_[i].y, held_[i].z, held_[i].w};
+      const uint4 behind = *static_cast<const uint4*>(__cvta_shared_to_generic(tail + i * kGroup * 16));
+      const uint32_t behind_words[4] = {behind.x, behind.y, behind.z, behind.w};
+#pragma unroll
+      for (int word = 0; word <= Words; ++word) {
+        words[4 + word] = __shfl_down_sync(0xffffffff, words[word], 1);
+        if (last) words[4 + word] = behind_words[word];
+      }
+      *static_cast<uint4*>(__cvta_shared_to_generic(to + i * kStep * (kElements * 2))) =
+          make_uint4(__funnelshift_r(words[Words], words[Words + 1], bits),
+                     __funnelshift_r(words[Words + 1], words[Words + 2], bits),
+                     __funnelshift_r(words[Words + 2], words[Words + 3], bits),
+                     __funnelshift_r(words[Words + 3], words[Words + 4], bits));
+    }
+  }
+
+  const char* source_;       // where the chunk begins, somewhere in the granule that is loaded
+  int left_;                 // bytes from source_ to the end of the line
+  int lines_left_;           // from the line to the end of the operand
+  uint4 held_[kLoads];       // the tile on its way
 };
+
+// Writes this block's share of the tile, the sum of all blocks' staging tiles.
+template <typename Out, typename Config>
+__device__ __forceinline__ void store_shifted(const GemmProblem& problem, uint32_t staging, int rank, int batch, int row0,
+                                              int column0) {
+  constexpr int kItems = Config::TileM * Config::TileN;
+  const int split = problem.split;
+  const bool along_n = problem.out_n == 1;
+  Out* const out = static_cast<Out*>(problem.out) + static_cast<int64_t>(batch) * problem.m * problem.n;
+  const Out* const c = static_cast<const Out*>(problem.c) + batch * problem.c_batch;
+  const int share = kItems / split;
+#pragma unroll 2
+  for (int item = rank * share + static_cast<int>(threadIdx.x); item < (rank + 1) * share; item += Config::Threads) {
+    // A warp writes along out's rows. Of a transposed product 8 elements of each of 4: that many banks it finds free.
+    const int i = along_n ? item / Config::TileN : item / 32 % (Config::TileM / 8) * 8 + item % 8;
+    const int j = along_n ? item % Config::TileN : item / (Config::TileM * 4) * 4 + item / 8 % 4;
+    if (row0 + i >= problem.m || column0 + j >= problem.n) continue;
+    const uint32_t at = staging + (i * Config::StagingPitch + j) * 4;
+    float sum = 0.0f;
+#if __CUDA_ARCH__ >= 900
+    if (split > 1) {
+      float parts[kMostShiftedSplit];
+#pragma unroll
+      for (int part = 0; part < kMostShiftedSplit; ++part) {
+        parts[part] = part < split ? ptx::ld_cluster(ptx::mapa(at, part)) : 0.0f;
+      }
+#pragma unroll
+      for (int part = 0; part < kMostShiftedSplit; ++part) sum += parts[part];
+    } else
+#endif
+    {
+      sum = *static_cast<const float*>(__cvta_shared_to_generic(at));
+    }
+    float value = problem.alpha * sum;
+    if (problem.c != nullptr) {
+      value += problem.beta * to_float(c[(row0 + i) * problem.c_m + (column0 + j) * problem.c_n]);
+    }
+    out[(row0 + i) * problem.out_m + (column0 + j) * problem.out_n] = from_float<Out>(value);
+  }
+}
 
 template <typename T, typename Config, bool AKMajor, bool BKMajor>
 __global__ void __launch_bounds__(Config::Threads, Config::BlocksPerSm)
     mma_shifted_kernel(const __grid_constant__ GemmProblem problem) {
-  constexpr int kStages = Config::Stages;
   constexpr int kWarpM = Config::TileM / Config::WarpsM;
   constexpr int kWarpN = Config::TileN / Config::WarpsN;
   constexpr int kBlocksM = kWarpM / 16;
   constexpr int kBlocksN = kWarpN / 16;
+  constexpr int kSteps = 2;  // of 16 along k, that tensor cores add up
+  constexpr int kUnroll = kBlocksM * kBlocksN == 1 ? 4 : 1;
 
   extern __shared__ __align__(1024) char shared[];
-  char* const tile_a = shared;
-  char* const tile_b = shared + Config::TileBytes;
-  char* const ring = shared + 2 * Config::TileBytes;
+  constexpr int kTileBytes = Config::BytesA + Config::BytesB;
+  const uint32_t tails_a = ptx::shared_address(shared) + 2 * kTileBytes;
+  const uint32_t tails_b = tails_a + Config::TailsA;
 
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % 32;
-  const int warp_m = thread / 32 % Config::WarpsM;
-  const int warp_n = thread / 32 / Config::WarpsM;
-
-  const TilePosition position = tile_position(problem.tiles_m, problem.tiles_n);
-  const int row0 = position.m * Config::TileM;
-  const int column0 = position.n * Config::TileN;
-  ShiftedLoader<Config::TileM, Config::TileK, Config::Threads, AKMajor> load_a(
-      static_cast<const T*>(problem.a) + position.batch * problem.a_batch, problem.a_leading, row0, problem.m,
-      problem.k, thread, 0);
-  ShiftedLoader<Config::TileN, Config::TileK, Config::Threads, BKMajor> load_b(
-      static_cast<const T*>(problem.b) + position.batch * problem.b_batch, problem.b_leading, column0, problem.n,
-      problem.k, thread, Config::Threads / 2);
-  const int tiles = (problem.k + Config::TileK - 1) / Config::TileK;
-
-  const auto issue = [&](int slot) {
-    const uint32_t raw = ptx::shared_address(ring) + slot * 2 * Config::RawBytes;
-    load_a.issue(raw, problem.a_end);
-    load_b.issue(raw + Config::RawBytes, problem.b_end);
+  const int split = problem.split;
+  // Found twice rather than kept in registers.
+  const auto rank_of_block = [&] { return ptx::opaque(static_cast<int>(blockIdx.x)) % split; };
+  const auto tile_of_block = [&] {
+    return tile_position(problem.tiles_m, problem.tiles_n, ptx::opaque(static_cast<int>(blockIdx.x)) / split);
   };
-#pragma unroll
-  for (int stage = 0; stage < kStages - 1; ++stage) {
-    if (stage < tiles) issue(stage);
+  TilePosition position = tile_of_block();
+  int rank = rank_of_block();
+  const bool whole_m = problem.m - position.m * Config::TileM >= Config::TileM;
+  const bool whole_n = problem.n - position.n * Config::TileN >= Config::TileN;
+  const int64_t all_tiles = (problem.k + Config::TileK - 1) / Config::TileK;
+  const int first = static_cast<int>(all_tiles * rank / split);
+  const int tiles = static_cast<int>(all_tiles * (rank + 1) / split) - first;
+  ShiftedLoader<Config::TileM, Config::TileK, Config::Threads, AKMajor> a(
+      static_cast<const T*>(problem.a) + position.batch * problem.a_batch, problem.a_leading,
+      position.m * Config::TileM, problem.m, first * Config::TileK, problem.k);
+  ShiftedLoader<Config::TileN, Config::TileK, Config::Threads, BKMajor> b(
+      static_cast<const T*>(problem.b) + position.batch * problem.b_batch, problem.b_leading,
+      position.n * Config::TileN, problem.n, first * Config::TileK, problem.k);
+  int thread = static_cast<int>(threadIdx.x);
+  const FragmentReader<Config::TileM, Config::TileK, AKMajor, true> read_a(thread % 32,
+                                                                           thread / 32 % Config::WarpsM * kWarpM);
+  const FragmentReader<Config::TileN, Config::TileK, BKMajor, false> read_b(thread % 32,
+                                                                            thread / 32 / Config::WarpsM * kWarpN);
+
+  const auto load = [&](int tile) {
+    const bool whole_k = problem.k - (first + tile) * Config::TileK >= Config::TileK;
+    b.load(tails_b, problem.b_leading, problem.b_end, BKMajor ? whole_k : whole_n);
+    a.load(tails_a, problem.a_leading, problem.a_end, AKMajor ? whole_k : whole_m);
     ptx::cp_async_commit_group();
-  }
-
-  const FragmentReader<Config::TileM, Config::TileK, AKMajor, true> read_a(lane, warp_m * kWarpM);
-  const FragmentReader<Config::TileN, Config::TileK, BKMajor, false> read_b(lane, warp_n * kWarpN);
-  float accumulators[kBlocksM][2 * kBlocksN][4] = {};
-
-  int slot = 0;
+  };
+#if __CUDA_ARCH__ >= 900
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+#endif
+  float sums[kBlocksM][2 * kBlocksN][4] = {};
+  if (tiles > 0) load(0);
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {
-    ptx::cp_async_wait_group<kStages - 2>();
+    const uint32_t tile_b = ptx::shared_address(shared) + tile % 2 * kTileBytes;
+    const uint32_t tile_a = tile_b + Config::BytesB;
+    ptx::cp_async_wait_group<0>();
+    __syncwarp();
+    b.place(tails_b, tile_b);
+    a.place(tails_a, tile_a);
+    __syncwarp();
+    if (tile + 1 < tiles) load(tile + 1);
     __syncthreads();
-    if (tile + kStages - 1 < tiles) issue(slot == 0 ? kStages - 1 : slot - 1);
-    ptx::cp_async_commit_group();
-    const char* const raw = ring + slot * 2 * Config::RawBytes;
-    load_a.shift(raw, tile_a);
-    load_b.shift(raw + Config::RawBytes, tile_b);
-    __syncthreads();
+#pragma unroll kUnroll
+    for (int step = 0; step < Config::TileK / 16; step += kSteps) {
+      uint32_t fragments_a[kSteps][kBlocksM][4];
 #pragma unroll
-    for (int step = 0; step < Config::TileK / 16; ++step) {
-      uint32_t a[kBlocksM][4];
-      uint32_t b[kBlocksN][4];
+      for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
-      for (int i = 0; i < kBlocksM; ++i) read_a.read(a[i], ptx::shared_address(tile_a), step, i);
+        for (int i = 0; i < kBlocksM; ++i) read_a.read(fragments_a[s][i], tile_a, step + s, i);
+      }
 #pragma unroll
-      for (int j = 0; j < kBlocksN; ++j) read_b.read(b[j], ptx::shared_address(tile_b), step, j);
-      multiply_fragments<T, kBlocksM, kBlocksN>(accumulators, a, b);
+      for (int j = 0; j < kBlocksN; ++j) {
+        float accumulators[kBlocksM][2][4] = {};
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+          uint32_t fragments_b[1][4];
+          read_b.read(fragments_b[0], tile_b, step + s, j);
+          multiply_fragments<T, kBlocksM, 1>(accumulators, fragments_a[s], fragments_b);
+        }
+#pragma unroll
+        for (int i = 0; i < kBlocksM; ++i) {
+#pragma unroll
+          for (int e = 0; e < 8; ++e) sums[i][2 * j + e / 4][e % 4] += accumulators[i][e / 4][e % 4];
+        }
+      }
     }
-    slot = slot + 1 == kStages ? 0 : slot + 1;
   }
 
-  ptx::cp_async_wait_group<0>();
   __syncthreads();
-  float* const staging = reinterpret_cast<float*>(shared);
-  stage_accumulators<kStagingPitch<Config::TileN>>(staging, accumulators, lane, warp_m * kWarpM, warp_n * kWarpN);
-  __syncthreads();
-  store_tile<T, Config::TileM, Config::TileN, 1, Config::Threads>(problem, staging, position.batch, row0, column0);
+  thread = ptx::fresh_tid_x();
+  stage_accumulators<Config::StagingPitch>(reinterpret_cast<float*>(shared), sums, thread % 32,
+                                           thread / 32 % Config::WarpsM * kWarpM,
+                                           thread / 32 / Config::WarpsM * kWarpN);
+#if __CUDA_ARCH__ >= 900
+  if (split > 1) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else
+#endif
+  {
+    __syncthreads();
+  }
+  position = tile_of_block();
+  rank = rank_of_block();
+  const int row0 = position.m * Config::TileM, column0 = position.n * Config::TileN;
+  if (problem.out_float) {
+    store_shifted<float, Config>(problem, ptx::shared_address(shared), rank, position.batch, row0, column0);
+  } else {
+    store_shifted<T, Config>(problem, ptx::shared_address(shared), rank, position.batch, row0, column0);
+  }
+#if __CUDA_ARCH__ >= 900
+  if (split > 1) {  // the others may still read this block's staging tile
+    ptx::barrier_cluster_arrive_relaxed();
+    ptx::barrier_cluster_wait();
+  }
+#endif
 }
 
 }  // namespace cuda_llm_ops::cuda

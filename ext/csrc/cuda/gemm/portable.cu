@@ -1,7 +1,10 @@
 // From GemmArguments to a launch: layouts and alignments, the kernel family, the configuration, the parameters.
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "dispatch.h"
 #include "kernels.cuh"
@@ -22,8 +25,6 @@ constexpr TileCost kAlignedCosts[kAlignedConfigs] = {
     cost_of<MmaWide>(2, 1900.0, 680, 2500),   cost_of<MmaMedium>(3, 1400.0, 480, 2000),
     cost_of<MmaSmall>(2, 1100.0, 700, 1500),  cost_of<MmaSkinny>(2, 400.0, 500, 1200),
 };
-constexpr TileCost kShiftedCosts[kShiftedConfigs] = {
-    cost_of<ShiftedLarge>(2, 1000.0, 800, 3000), cost_of<ShiftedSmall>(4, 700.0, 450, 2000)};
 constexpr TileCost kSimtCosts[kSimtConfigs] = {
     cost_of<SimtLarge>(2, 196.0, 3000, 3000), cost_of<SimtSmall>(3, 140.0, 900, 2000)};
 
@@ -64,15 +65,40 @@ int cheapest(const TileCost (&costs)[Count], const DeviceFacts& device, const Ge
   return best;
 }
 
+constexpr int kPortableCluster = 8;
+
+// `hopper`: by clusters of problem.split blocks, beginning while the grid before it ends.
 cudaError_t launch(const KernelInstance& instance, GemmProblem& problem, int batch, void** parameters,
-                   cudaStream_t stream) {
+                   cudaStream_t stream, bool hopper = false) {
   problem.tiles_m = (problem.m + instance.tile_m - 1) / instance.tile_m;
   problem.tiles_n = (problem.n + instance.tile_n - 1) / instance.tile_n;
   if (const cudaError_t error = allow_dynamic_shared(instance.function, instance.shared_bytes); error != cudaSuccess) {
     return error;
   }
   const dim3 grid(static_cast<unsigned>(batch) * problem.tiles_m * problem.tiles_n);
-  return cudaLaunchKernel(instance.function, grid, dim3(instance.threads), parameters, instance.shared_bytes, stream);
+  if (!hopper) {
+    return cudaLaunchKernel(instance.function, grid, dim3(instance.threads), parameters, instance.shared_bytes, stream);
+  }
+  if (problem.split > kPortableCluster) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(instance.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(problem.split);
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(grid.x * problem.split);
+  config.blockDim = dim3(static_cast<unsigned>(instance.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(instance.shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = problem.split > 1 ? 2 : 1;
+  return cudaLaunchKernelExC(&config, instance.function, parameters);
 }
 
 template <typename T>
@@ -86,17 +112,20 @@ const char* describe(cudaError_t error) {
   return cudaGetErrorString(error);
 }
 
-}  // namespace
+// A problem as the kernels are given it, and its operands' lines.
+struct Described {
+  GemmProblem problem;
+  Lines a, b;
+};
 
-const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config) {
-  DeviceFacts device;
-  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
-
+Described described(const GemmArguments& arguments) {
   GemmProblem problem{};
   problem.a = arguments.a, problem.b = arguments.b, problem.c = arguments.c, problem.out = arguments.out;
   problem.m = arguments.m, problem.n = arguments.n, problem.k = arguments.k;
   problem.a_batch = arguments.a_stride_batch, problem.b_batch = arguments.b_stride_batch;
   problem.c_batch = arguments.c_stride_batch, problem.c_m = arguments.c_stride_m, problem.c_n = arguments.c_stride_n;
+  problem.out_m = arguments.n, problem.out_n = 1;
+  problem.split = 1;
   problem.alpha = arguments.alpha, problem.beta = arguments.beta;
   problem.out_float = arguments.out_type == ScalarType::float32;
 
@@ -124,7 +153,114 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config
                            arguments.a_stride_m, arguments.k, arguments.a_stride_k);
   const Lines b = lines_of(arguments.b, in_bytes, arguments.batch, arguments.b_stride_batch, arguments.n,
                            arguments.b_stride_n, arguments.k, arguments.b_stride_k);
+  problem.a_leading = a.leading;
+  problem.b_leading = b.leading;
+  return {problem, a, b};
+}
 
+// The transposed product: the kernel computes out^T = b^T a^T.
+Described transposed(const Described& of) {
+  Described other{of.problem, of.b, of.a};
+  GemmProblem& problem = other.problem;
+  std::swap(problem.a, problem.b);
+  std::swap(problem.a_end, problem.b_end);
+  std::swap(problem.a_batch, problem.b_batch);
+  std::swap(problem.a_leading, problem.b_leading);
+  std::swap(problem.m, problem.n);
+  std::swap(problem.c_m, problem.c_n);
+  std::swap(problem.out_m, problem.out_n);
+  return other;
+}
+
+// What the cost model knows of a configuration of mma_shifted.cuh, in kernels.cuh's order.
+struct ShiftedCost {
+  int m, n, k, blocks_per_sm;
+  double latency, work;  // microseconds of a tile along k: of a block alone, and of a multiprocessor's time
+};
+
+template <typename Config>
+constexpr ShiftedCost shifted_cost(double latency, double work) {
+  return {Config::TileM, Config::TileN, Config::TileK, Config::BlocksPerSm, latency, work};
+}
+
+// Fitted to 3,461 times on one NVIDIA H200 (docs/ladder-gemm-hopper.md, step 19).
+constexpr ShiftedCost kShiftedCosts[kShiftedConfigs] = {
+    shifted_cost<ShiftedLarge>(1.572, 1.682), shifted_cost<ShiftedMedium>(1.497, 0.892),
+    shifted_cost<ShiftedFew>(2.47, 0.181), shifted_cost<ShiftedFewest>(1.646, 1.09)};
+constexpr int kSplits[] = {1, 2, 4, 8, 16};
+static_assert(kSplits[4] == kMostShiftedSplit);
+
+// Microseconds. A tile along k costs its latency, or what it keeps a multiprocessor busy; the whole is not faster than
+// memory. Large clusters leave multiprocessors idle, which are not all in groups of their size.
+double shifted_microseconds(const GemmArguments& g, const ShiftedCost& cost, int split, bool transposed, int sms) {
+  constexpr double outside = 3.188, exchange = 0.038, epilogue = 1.326 / 4096;  // of a block of a cluster; of an element
+  constexpr double bytes_a_microsecond = 3.782e6, idle = 0.01;
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;
+  const int64_t blocks = ceil_div(m, cost.m) * ceil_div(n, cost.n) * g.batch * split;
+  const int64_t sharing = std::min<int64_t>(cost.blocks_per_sm, ceil_div(blocks, sms));
+  const auto usable = std::max<int64_t>(1, static_cast<int64_t>(sms * (split > 1 ? 1.0 - idle * split : 1.0)));
+  const double waves = static_cast<double>(ceil_div(blocks, usable * sharing));
+  const double tiles = static_cast<double>(ceil_div(ceil_div(g.k, cost.k), split));
+  const double loop = waves * (tiles * std::max(cost.latency, static_cast<double>(sharing) * cost.work) +
+                               epilogue * cost.m * cost.n);
+  const double elements = (static_cast<double>(m) + static_cast<double>(n)) * g.k + static_cast<double>(m) * n;
+  const double memory = 2.0 * g.batch * elements / bytes_a_microsecond;
+  const auto fourth = [](double value) { return value * value * value * value; };
+  return outside + (split > 1 ? exchange * split : 0.0) + std::sqrt(std::sqrt(fourth(loop) + fourth(memory)));
+}
+
+template <typename Take>
+void each_shifted_plan(const GemmArguments& arguments, Take&& take) {
+  const DeviceFacts device = current_device_or_none();
+  const int sms = std::max(device.multiprocessors, 1);
+  for (int config = 0; config < kShiftedConfigs; ++config) {
+    for (const int split : kSplits) {
+      if (split > 1 && (device.capability != 90 || (split - 1) * kShiftedCosts[config].k >= arguments.k)) break;
+      for (const bool transposed : {false, true}) {
+        take(ShiftedPlan{config, split, transposed,
+                         shifted_microseconds(arguments, kShiftedCosts[config], split, transposed, sms)});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<ShiftedPlan> shifted_plans(const GemmArguments& arguments) {
+  std::vector<ShiftedPlan> plans;
+  each_shifted_plan(arguments, [&](const ShiftedPlan& plan) { plans.push_back(plan); });
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const ShiftedPlan& x, const ShiftedPlan& y) { return x.microseconds < y.microseconds; });
+  return plans;
+}
+
+ShiftedPlan shifted_plan(const GemmArguments& arguments) {
+  ShiftedPlan best;
+  best.microseconds = std::numeric_limits<double>::infinity();
+  each_shifted_plan(arguments, [&](const ShiftedPlan& plan) {
+    if (plan.microseconds < best.microseconds) best = plan;
+  });
+  return best;
+}
+
+const char* shifted_gemm(const GemmArguments& arguments, const ShiftedPlan& plan, cudaStream_t stream) {
+  DeviceFacts device;
+  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
+  Described of = described(arguments);
+  if (plan.transposed) of = transposed(of);
+  of.problem.split = plan.split;
+  const auto& instances =
+      arguments.in_type == ScalarType::float16 ? shifted_instances<__half>() : shifted_instances<__nv_bfloat16>();
+  void* parameters[] = {&of.problem};
+  return describe(launch(instances[of.a.k_major][of.b.k_major][plan.config], of.problem, arguments.batch, parameters,
+                         stream, device.capability == 90));
+}
+
+const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config) {
+  DeviceFacts device;
+  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
+  auto [problem, a, b] = described(arguments);
   if (arguments.in_type == ScalarType::float32) {
     SimtStrides strides{};
     strides.a_m = arguments.a_stride_m, strides.a_k = arguments.a_stride_k;
@@ -135,20 +271,15 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config
     void* parameters[] = {&problem, &strides};
     return describe(launch(simt_instances()[chosen], problem, arguments.batch, parameters, stream));
   }
-
-  problem.a_leading = a.leading;
-  problem.b_leading = b.leading;
-  const bool half = arguments.in_type == ScalarType::float16;
-  void* parameters[] = {&problem};
   if (a.aligned && b.aligned) {
+    void* parameters[] = {&problem};
     const int chosen = config >= 0 ? config : cheapest(kAlignedCosts, device, arguments);
-    const KernelInstance* const row =
-        half ? aligned_row<__half>(a.k_major, b.k_major) : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);
+    const KernelInstance* const row = arguments.in_type == ScalarType::float16
+                                          ? aligned_row<__half>(a.k_major, b.k_major)
+                                          : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);
     return describe(launch(row[chosen], problem, arguments.batch, parameters, stream));
   }
-  const int chosen = config >= 0 ? config : cheapest(kShiftedCosts, device, arguments);
-  const auto& instances = half ? shifted_instances<__half>() : shifted_instances<__nv_bfloat16>();
-  return describe(launch(instances[a.k_major][b.k_major][chosen], problem, arguments.batch, parameters, stream));
+  return shifted_gemm(arguments, shifted_plan(arguments), stream);
 }
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {

@@ -22,6 +22,8 @@ struct GemmProblem {
   int64_t b_batch, b_leading;
   int64_t c_batch, c_m, c_n;
   float alpha, beta;
+  int64_t out_m, out_n;  // of the kernel for shifted lines, which also computes transposed products
+  int split;             // blocks of a cluster that share k, of that kernel
   bool out_float;   // else the type of a and b
   bool out_vector;  // 16-byte stores to out (and loads from c, where there is one) are aligned
 };
@@ -32,10 +34,9 @@ struct TilePosition {
 
 // Blocks are numbered along one grid dimension (the others end at 65535). Within a batch, bands of `kBand` tile rows
 // are walked column by column, so that the blocks that run at one time share rows of a and columns of b in L2.
-__device__ __forceinline__ TilePosition tile_position(int tiles_m, int tiles_n) {
+__device__ __forceinline__ TilePosition tile_position(int tiles_m, int tiles_n, int linear) {
   constexpr int kBand = 8;
   const int tiles = tiles_m * tiles_n;
-  const int linear = static_cast<int>(blockIdx.x);
   TilePosition position;
   position.batch = linear / tiles;
   const int rest = linear - position.batch * tiles;
@@ -45,6 +46,10 @@ __device__ __forceinline__ TilePosition tile_position(int tiles_m, int tiles_n) 
   position.n = in_band / rows;
   position.m = band * kBand + (in_band - position.n * rows);
   return position;
+}
+
+__device__ __forceinline__ TilePosition tile_position(int tiles_m, int tiles_n) {
+  return tile_position(tiles_m, tiles_n, static_cast<int>(blockIdx.x));
 }
 
 // Floats of one row of the staging tile: 8 more than a multiple of 32, so that the float2 writes of accumulator

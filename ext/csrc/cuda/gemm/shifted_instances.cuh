@@ -11,7 +11,8 @@ KernelInstance shifted_instance() {
 }
 
 #define CUDA_LLM_OPS_SHIFTED(T, A, B) \
-  { shifted_instance<T, A, B, ShiftedLarge>(), shifted_instance<T, A, B, ShiftedSmall>() }
+  { shifted_instance<T, A, B, ShiftedLarge>(), shifted_instance<T, A, B, ShiftedMedium>(), \
+    shifted_instance<T, A, B, ShiftedFew>(), shifted_instance<T, A, B, ShiftedFewest>() }
 
 template <typename T>
 const KernelInstance (&shifted_instances())[2][2][kShiftedConfigs] {

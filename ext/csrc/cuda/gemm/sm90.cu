@@ -293,6 +293,11 @@ void force_plan(const std::string& name) {
   forcing.store(!name.empty(), std::memory_order_release);
 }
 
+double modelled_microseconds(const GemmArguments& arguments) {
+  const int sms = multiprocessors();
+  return sms == 0 ? 0.0 : modelled_microseconds(arguments, plan_of(arguments, sms, false), sms);
+}
+
 size_t workspace_bytes(const GemmArguments& arguments) {
   const int sms = multiprocessors();
   return sms == 0 ? 0 : parts_bytes(arguments, plan_of(arguments, sms, true));

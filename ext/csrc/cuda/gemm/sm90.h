@@ -14,6 +14,9 @@ namespace cuda_llm_ops::cuda::sm90 {
 // Whether gemm() below takes this problem. Looks at types, sizes, strides and alignments, not at the device.
 bool gemm_supported(const GemmArguments& arguments);
 
+// What gemm() would take without a workspace, by the cost model, if the operands were in memory as TMA asks.
+double modelled_microseconds(const GemmArguments& arguments);
+
 // As cuda::gemm_workspace_bytes and cuda::gemm, for arguments that gemm_supported() accepts.
 size_t workspace_bytes(const GemmArguments& arguments);
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream);

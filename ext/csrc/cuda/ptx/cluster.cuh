@@ -38,6 +38,13 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
   return remote;
 }
 
+// An ordinary load from another block of the cluster, at an address of mapa.
+__device__ __forceinline__ float ld_cluster(uint32_t remote) {
+  float value;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(remote) : "memory");
+  return value;
+}
+
 // Ordinary stores to another block of the cluster, at an address of mapa.
 __device__ __forceinline__ void st_cluster(uint32_t remote, float4 value) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "f"(value.x), "f"(value.y),
