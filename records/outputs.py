@@ -40,6 +40,7 @@ COMMANDS = {
     "--candidate cuda_llm_ops:flash_attention --output attention.json",
     "trace-layer": "perfsuite trace docs.examples.layer:layer",
     "survey-gemm": "python -m cuda_llm_ops.survey --products 400 --seconds 40 --plans 4",
+    "survey-uneven": "python -m cuda_llm_ops.survey --uneven --products 400 --seconds 30",
     "diagnose-script": "perfsuite diagnose docs/examples/train.py",
     "diagnose-attention": "perfsuite diagnose attention:16x16x2048x129 --candidate sdpa",
 }
