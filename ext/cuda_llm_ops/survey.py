@@ -137,11 +137,12 @@ def timed(m: int, n: int, k: int, dtype: torch.dtype, plans: int) -> Timed:
 def summary(all_timed: Sequence[Timed]) -> str:
     """What the distribution of speeds is, as lines of text."""
     speeds = sorted(one.speed for one in all_timed)
-    behind = [one.chosen / one.best for one in all_timed]
+    behind = [one.chosen / one.best for one in all_timed if one.aligned is None]  # else no other plan was timed
     tenth = speeds[len(speeds) // 10]
     lines = [
         f"{len(speeds)} products: geometric mean {statistics.geometric_mean(speeds):.3f} of torch.mm's speed, "
-        f"a tenth below {tenth:.3f}; {statistics.geometric_mean(behind) - 1:.1%} behind the best plan"
+        f"a tenth below {tenth:.3f}"
+        + (f"; {statistics.geometric_mean(behind) - 1:.1%} behind the best plan" if behind else "")
     ]
     for low, high in ((1, 16), (17, 64), (65, 128), (129, 384), (385, 1024), (1025, MOST_ROWS)):
         of_rows = [one.speed for one in all_timed if low <= one.m <= high]
@@ -197,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--products", type=count, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--uneven", action="store_true", help="products whose lines begin at any element")
-    parser.add_argument("--plans", type=count, default=12, help="of each product, by the model, besides the chosen one")
+    parser.add_argument("--plans", type=count, default=12, help="of each even product, by the model, besides the chosen")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further product begins")
     parser.add_argument("--output", type=Path, help="a file for one line of JSON a product")
     given = parser.parse_args(arguments)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from perfsuite.record.store import read_record
 from perfsuite.report.accuracy import table
+
+RECORDS = Path(__file__).parents[2] / "records" / "h200"
 
 
 def _case(own: float | None, theirs: float | None, name: str, distribution: str = "normal") -> dict[str, object]:
@@ -34,3 +41,14 @@ def test_a_row_for_each_distribution_with_the_worst_case() -> None:
 def test_cases_without_both_errors_are_left_out() -> None:
     rows = table([_case(None, 1e-4, "a"), _case(1e-4, None, "b"), _case(1e-4, 0.0, "c"), _case(0.0, 1e-4, "d")])
     assert rows.splitlines()[2:] == ["| gemm | cublas | normal | 1 | 0.000 | 0.000 | d |"]
+
+
+@pytest.mark.parametrize("record", ["gates.jsonl", "cancellation.jsonl"])
+def test_no_kernel_on_record_is_a_fifth_further_off_than_its_rival(record: str) -> None:
+    errors = [
+        (case["candidate_error"] / case["rival_error"], case["case"])
+        for case in read_record(RECORDS / record)
+        if case.get("candidate_error") is not None and case.get("rival_error")
+    ]
+    assert len(errors) > 200
+    assert max(errors)[0] <= 1.2, max(errors)
