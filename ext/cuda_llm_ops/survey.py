@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--products", type=count, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--uneven", action="store_true", help="products whose lines begin at any element")
-    parser.add_argument("--plans", type=count, default=12, help="of each even product, by the model, besides the chosen")
+    parser.add_argument("--plans", type=count, default=12, help="of each aligned product besides the chosen one")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further product begins")
     parser.add_argument("--output", type=Path, help="a file for one line of JSON a product")
     given = parser.parse_args(arguments)
