@@ -30,7 +30,7 @@
 
 #include "cuda/gemm/sm90.h"
 #include "cuda/gemm/sm90_plan.h"
-#include "device_values.cuh"
+#include "device_products.cuh"
 
 using namespace cuda_llm_ops;
 
@@ -64,28 +64,6 @@ std::vector<Product> products_of(const std::string& name) {
     }
   }
   return products;
-}
-
-template <typename T, typename Out>
-__global__ void multiply(const T* a, const T* b, Out* out, GemmArguments g) {
-  for (size_t i = first(); i < size_t(g.m) * g.n; i += step()) {
-    const int64_t row = i / g.n, column = i % g.n;
-    float sum = 0.0f;
-    for (int64_t k = 0; k < g.k; ++k) {
-      sum += static_cast<float>(a[row * g.a_stride_m + k * g.a_stride_k]) *
-             static_cast<float>(b[k * g.b_stride_k + column * g.b_stride_n]);
-    }
-    sum *= g.alpha;
-    if (g.c != nullptr) sum += g.beta * static_cast<float>(static_cast<const Out*>(g.c)[i]);
-    out[i] = Out(sum);
-  }
-}
-
-template <typename T>
-__global__ void count_far(const T* one, const T* other, size_t count, float allowed, int* far) {
-  for (size_t i = first(); i < count; i += step()) {
-    if (!(fabsf(static_cast<float>(one[i]) - static_cast<float>(other[i])) <= allowed)) atomicAdd(far, 1);
-  }
 }
 
 struct Tally {

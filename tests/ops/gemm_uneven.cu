@@ -18,7 +18,7 @@
 
 #include "cuda/gemm/dispatch.h"
 #include "cuda/gemm/sm90_repack.h"
-#include "device_values.cuh"
+#include "device_products.cuh"
 
 using namespace cuda_llm_ops;
 
@@ -36,30 +36,6 @@ __global__ void fill_lines(T* out, int64_t lines, int64_t length, int64_t pitch,
     unsigned x = (static_cast<unsigned>(i) + seed) * 2654435761u;
     x ^= x >> 15, x *= 2246822519u, x ^= x >> 13;
     out[i / length * pitch + i % length] = T((static_cast<float>(x & 0xffff) / 32768.0f - 1.0f) * 0.5f);
-  }
-}
-
-template <typename T, typename Out>
-__global__ void multiply(const T* a, const T* b, Out* out, GemmArguments g) {
-  for (size_t i = first(); i < size_t(g.m) * g.n; i += step()) {
-    const int64_t row = i / g.n, column = i % g.n;
-    float sum = 0.0f;
-    for (int64_t k = 0; k < g.k; ++k) {
-      sum += static_cast<float>(a[row * g.a_stride_m + k * g.a_stride_k]) *
-             static_cast<float>(b[k * g.b_stride_k + column * g.b_stride_n]);
-    }
-    sum *= g.alpha;
-    if (g.c != nullptr) {
-      sum += g.beta * static_cast<float>(static_cast<const Out*>(g.c)[row * g.c_stride_m + column * g.c_stride_n]);
-    }
-    out[i] = Out(sum);
-  }
-}
-
-template <typename T>
-__global__ void count_far(const T* one, const T* other, size_t count, float allowed, int* far) {
-  for (size_t i = first(); i < count; i += step()) {
-    if (!(fabsf(static_cast<float>(one[i]) - static_cast<float>(other[i])) <= allowed)) atomicAdd(far, 1);
   }
 }
 
