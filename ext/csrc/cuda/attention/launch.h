@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../../kernels.h"
+#include "../launch_config.h"
 
 namespace cuda_llm_ops::cuda::attention {
 
@@ -29,24 +30,10 @@ inline const char* launch(const Kernel& kernel, dim3 blocks, int threads, void**
     error = cudaFuncSetAttribute(kernel.address, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared);
   }
   if (error == cudaSuccess) {
-    cudaLaunchAttribute attributes[2]{};
-    unsigned count = 0;
-    if (early) {
-      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (cluster > 1) {
-      attributes[count].id = cudaLaunchAttributeClusterDimension;
-      attributes[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-    }
-    cudaLaunchConfig_t config{};
-    config.gridDim = blocks;
-    config.blockDim = dim3(static_cast<unsigned>(threads));
-    config.dynamicSmemBytes = static_cast<size_t>(kernel.shared);
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = count;
-    error = cudaLaunchKernelExC(&config, kernel.address, arguments);
+    LaunchConfig config(blocks, threads, kernel.shared, stream);
+    if (early) config.early();
+    if (cluster > 1) config.cluster(cluster);
+    error = config.launch(kernel.address, arguments);
   }
   if (error == cudaSuccess) return nullptr;
   cudaGetLastError();  // reported here, so not to be found by whoever looks next

@@ -10,6 +10,7 @@
 
 #include "../attention/launch.h"
 #include "../device.h"
+#include "../launch_config.h"
 #include "../ptx/tma.cuh"
 #include "../tensor_map.h"
 #include "counters.h"
@@ -134,20 +135,10 @@ int cluster_size(const MmaInstance& instance, const DeviceFacts& facts, int64_t 
   const auto [found, is_new] = known.try_emplace({device, instance.address});
   auto& active = found->second;
   if (is_new) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    cudaLaunchConfig_t config{};
-    config.blockDim = dim3(static_cast<unsigned>(instance.threads()));
-    config.dynamicSmemBytes = static_cast<size_t>(alone);
-    config.attrs = &attribute;
-    config.numAttrs = 1;
     for (int size = 1; size <= kMaxCluster; ++size) {
-      attribute.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
-      config.gridDim = dim3(static_cast<unsigned>(size));
-      if (cudaOccupancyMaxActiveClusters(&active[size], instance.address, &config) != cudaSuccess) {
-        cudaGetLastError();
-        active[size] = 0;
-      }
+      active[size] = LaunchConfig(dim3(static_cast<unsigned>(size)), instance.threads(), alone, nullptr)
+                         .cluster(size)
+                         .active_clusters(instance.address);
     }
   }
   int size = kMaxCluster;
@@ -216,22 +207,14 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   const int shared = instance.shared_bytes(p.rows, p.batch);
   if (error == cudaSuccess) error = prepare(instance, shared);
   if (error == cudaSuccess) {
-    cudaLaunchAttribute attributes[2]{};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
     const int idle = instance.kind == MmaKind::cluster ? kProducers - cluster_producers(p) : 0;
-    config.blockDim = dim3(static_cast<unsigned>(instance.threads() - idle * 32));
-    config.dynamicSmemBytes = static_cast<size_t>(shared);
-    config.stream = stream;
-    config.attrs = attributes;
-    // cp.async's do not wait for what comes before them.
-    config.numAttrs = !instance.tma() ? 0 : plan.cluster > 1 || instance.kind == MmaKind::cluster ? 2 : 1;
+    LaunchConfig config(dim3(static_cast<unsigned>(plan.blocks)), instance.threads() - idle * 32, shared, stream);
+    if (instance.tma()) {
+      config.early();  // cp.async's do not wait for what comes before them
+      if (plan.cluster > 1 || instance.kind == MmaKind::cluster) config.cluster(plan.cluster);
+    }
     void* parameters[] = {&p};
-    error = cudaLaunchKernelExC(&config, instance.address, parameters);
+    error = config.launch(instance.address, parameters);
   }
   if (error == cudaSuccess) return nullptr;
   cudaGetLastError();

@@ -9,10 +9,9 @@
 
 namespace cuda_llm_ops::cuda::portable {
 
-// As cuda::gemm. `config` < 0 lets the cost model choose among the tile configurations of the kernel family that the
-// types and alignments ask for; otherwise it is the configuration's number in kernels.cuh. Lines that begin anywhere have
-// plans of their own, below.
-const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config = -1);
+// As cuda::gemm: the cost model chooses among the tile configurations (kernels.cuh) of the kernel family that the types and
+// alignments ask for. Lines that begin anywhere have plans of their own, below.
+const char* gemm(const GemmArguments& arguments, cudaStream_t stream);
 
 // How the kernels for lines that begin anywhere (mma_shifted.cuh) compute a product.
 struct ShiftedPlan {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "../launch_config.h"
 #include "dispatch.h"
 #include "kernels.cuh"
 #include "select.h"
@@ -84,21 +85,10 @@ cudaError_t launch(const KernelInstance& instance, GemmProblem& problem, int bat
         cudaFuncSetAttribute(instance.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     if (error != cudaSuccess) return error;
   }
-  cudaLaunchAttribute attributes[2];
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = static_cast<unsigned>(problem.split);
-  attributes[1].val.clusterDim.y = 1;
-  attributes[1].val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(grid.x * problem.split);
-  config.blockDim = dim3(static_cast<unsigned>(instance.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(instance.shared_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = problem.split > 1 ? 2 : 1;
-  return cudaLaunchKernelExC(&config, instance.function, parameters);
+  LaunchConfig config(dim3(grid.x * problem.split), instance.threads, instance.shared_bytes, stream);
+  config.early();
+  if (problem.split > 1) config.cluster(problem.split);
+  return config.launch(instance.function, parameters);
 }
 
 template <typename T>
@@ -257,7 +247,7 @@ const char* shifted_gemm(const GemmArguments& arguments, const ShiftedPlan& plan
                          stream, device.capability == 90));
 }
 
-const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config) {
+const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
   DeviceFacts device;
   if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
   auto [problem, a, b] = described(arguments);
@@ -267,13 +257,13 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream, int config
     strides.b_k = arguments.b_stride_k, strides.b_n = arguments.b_stride_n;
     strides.a_vector = a.aligned && !a.k_major;
     strides.b_vector = b.aligned && !b.k_major;
-    const int chosen = config >= 0 ? config : cheapest(kSimtCosts, device, arguments);
+    const int chosen = cheapest(kSimtCosts, device, arguments);
     void* parameters[] = {&problem, &strides};
     return describe(launch(simt_instances()[chosen], problem, arguments.batch, parameters, stream));
   }
   if (a.aligned && b.aligned) {
     void* parameters[] = {&problem};
-    const int chosen = config >= 0 ? config : cheapest(kAlignedCosts, device, arguments);
+    const int chosen = cheapest(kAlignedCosts, device, arguments);
     const KernelInstance* const row = arguments.in_type == ScalarType::float16
                                           ? aligned_row<__half>(a.k_major, b.k_major)
                                           : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "../launch_config.h"
 #include "sm90_operand.h"
 #include "sm90_parts.h"
 #include "sm90_plan.h"
@@ -252,22 +253,11 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
     arguments.prefetch_q_bytes = q_bytes;
   }
 
-  cudaLaunchAttribute attributes[2];
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster * plan.split);
-  attributes[1].val.clusterDim.y = 1;
-  attributes[1].val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(grid));
-  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(kernel.shared_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = cluster * plan.split > 1 ? 2 : 1;
+  LaunchConfig config(dim3(static_cast<unsigned>(grid)), kernel.threads, kernel.shared_bytes, stream);
+  config.early();
+  if (cluster * plan.split > 1) config.cluster(cluster * plan.split);
   void* parameters[] = {&p_map, &q_map, &out_map, &arguments};
-  const cudaError_t error = cudaLaunchKernelExC(&config, kernel.function, parameters);
+  const cudaError_t error = config.launch(kernel.function, parameters);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   return in_parts ? add_parts(g, plan.parts, stream) : nullptr;
 }

@@ -7,29 +7,20 @@
 #include <tuple>
 
 #include "../device.h"
+#include "../launch_config.h"
 
 namespace cuda_llm_ops::cuda::sm90 {
 namespace {
 
 // 0 where the driver does not tell.
 int ask(const Kernel& kernel, int blocks_a_cluster) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(blocks_a_cluster);
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks_a_cluster));
-  config.blockDim = dim3(static_cast<unsigned>(kernel.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(kernel.shared_bytes);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  if (allow_dynamic_shared(kernel.function, kernel.shared_bytes) != cudaSuccess ||
-      cudaOccupancyMaxActiveClusters(&clusters, kernel.function, &config) != cudaSuccess) {
+  if (allow_dynamic_shared(kernel.function, kernel.shared_bytes) != cudaSuccess) {
     cudaGetLastError();
     return 0;
   }
-  return clusters;
+  return LaunchConfig(dim3(static_cast<unsigned>(blocks_a_cluster)), kernel.threads, kernel.shared_bytes, nullptr)
+      .cluster(blocks_a_cluster)
+      .active_clusters(kernel.function);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include "../launch_config.h"
 #include "sm90_operand.h"
 #include "sm90_split.cuh"
 
@@ -62,18 +63,13 @@ const char* add_parts(const GemmArguments& g, int parts, cudaStream_t stream) {
   arguments.beta = g.c == nullptr ? 0.0f : g.beta;
   arguments.vector_store = reinterpret_cast<uintptr_t>(g.out) % 16 == 0;
 
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(static_cast<int64_t>(g.m) * g.n / 8, threads)));
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
   const auto kernel = g.in_type == ScalarType::bfloat16 ? &sum_parts<__nv_bfloat16> : &sum_parts<__half>;
-  const cudaError_t error =
-      cudaLaunchKernelEx(&config, kernel, arguments, static_cast<const float*>(g.workspace));
+  const dim3 blocks(static_cast<unsigned>(ceil_div(static_cast<int64_t>(g.m) * g.n / 8, threads)));
+  const auto* parts_of_c = static_cast<const float*>(g.workspace);
+  void* parameters[] = {&arguments, &parts_of_c};
+  const cudaError_t error = LaunchConfig(blocks, threads, 0, stream)
+                                .early()
+                                .launch(reinterpret_cast<const void*>(kernel), parameters);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 

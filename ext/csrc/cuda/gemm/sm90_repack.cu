@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include "../launch_config.h"
 #include "../ptx/griddepcontrol.cuh"
 #include "lines.cuh"
 #include "sm90_operand.h"
@@ -116,16 +117,10 @@ const char* repack(GemmArguments& arguments, cudaStream_t stream) {
   if (count == 0) return nullptr;
   const int64_t tasks = static_cast<int64_t>(copies.copy[0].warps) + copies.copy[1].warps;
 
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(ceil_div(tasks, warps)));
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  const cudaError_t error = cudaLaunchKernelEx(&config, repack_lines, copies);
+  void* parameters[] = {&copies};
+  const cudaError_t error = LaunchConfig(dim3(static_cast<unsigned>(ceil_div(tasks, warps))), threads, 0, stream)
+                                .early()
+                                .launch(reinterpret_cast<const void*>(&repack_lines), parameters);
   if (error != cudaSuccess) return cudaGetErrorString(error);
 
   arguments.a = a.pointer, arguments.b = b.pointer;
