@@ -39,7 +39,7 @@ inline float attention_scale(const char* op, std::optional<double> scale, int64_
 inline std::optional<Tensor> flash_attention_workspace(const char* op, AttentionArguments& arguments, const Tensor& q) {
   const auto bytes = static_cast<int64_t>(cuda::flash_attention_workspace_bytes(arguments));
   if (bytes == 0) return std::nullopt;
-  Tensor workspace = allocate(op, "aligned copies of k and v", q, Dtype::Byte, {bytes});
+  Tensor workspace = allocate(op, "aligned copies of k and v, or parts of the output", q, Dtype::Byte, {bytes});
   arguments.workspace = workspace.mutable_data_ptr();
   return workspace;
 }

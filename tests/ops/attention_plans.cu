@@ -196,16 +196,17 @@ const ScalarType type_of[] = {ScalarType::float32, ScalarType::float16, ScalarTy
 
 // One instance of sm90_flash.cuh in one order of tiles, or in that which its plan says (-1).
 void run_hopper(const Instance& instance, Problem p, int multiprocessors, int schedule, Tally& tally) {
-  size_t workspace = 0;
-  if (instance.packed) {
-    AttentionArguments a;
-    a.batch = p.batch, a.kv_heads = p.kv_heads, a.seq_kv = p.seq_kv;
-    workspace = workspace_bytes(instance, a);
-  }
-  const std::string what = std::string(instance.kernel.name) + (schedule < 0 ? "" : schedule == 2 ? ", snake" : ", pairs") +
+  AttentionArguments sizes;
+  sizes.batch = p.batch, sizes.heads = p.heads, sizes.kv_heads = p.kv_heads, sizes.seq_q = p.seq_q, sizes.seq_kv = p.seq_kv;
+  sizes.head_dim = p.head_dim, sizes.causal = p.mask == Mask::causal;
+  const size_t workspace = instance.packed
+                               ? workspace_bytes(instance, sizes)
+                               : shared_tiles_bytes(instance, plan(instance, sizes, multiprocessors, true));
+  const std::string what = std::string(instance.kernel.name) + (workspace > 0 && !instance.packed ? ", even"
+                                                         : schedule < 0 ? "" : schedule == 2 ? ", snake" : ", pairs") +
                            ", " + std::to_string(multiprocessors) + " multiprocessors";
   const Call call = [&](AttentionArguments& a, const AttentionOptions&) {
-    Plan chosen = plan(instance, a, multiprocessors);
+    Plan chosen = plan(instance, a, multiprocessors, true);
     if (schedule >= 0) chosen.schedule = static_cast<Schedule>(schedule);
     if (instance.packed ? !packable(instance, a) : !cuda::sm90::flash::describable(a)) return "not for this instance";
     return launch(instance, chosen, a, nullptr);
@@ -225,6 +226,11 @@ void hopper(Tally& tally) {
       const int d = instance.head_dim;
       const int narrower = instance.packed ? d - 3 : d - 8, odd = instance.packed ? 1 : 0;
       const int narrowest = instance.packed ? std::max(instance.least_head_dim, 1) : d;
+      // Tiles that blocks share: ranges of one and of two tiles, alone and before whole tiles.
+      if (instance.even) {
+        run_hopper(instance, {1, 2, 1, 500, 1500, d, Mask::none, instance.type}, 5, -1, tally);
+        run_hopper(instance, {1, 3, 3, 900, 1001, d, Mask::none, instance.type}, 7, -1, tally);
+      }
       for (const Mask mask : {Mask::none, Mask::causal}) {
         run_hopper(instance, {1, 2, 1, 130, 200, narrower, mask, instance.type}, 132, -1, tally);
         for (const int schedule : {2, 3}) {

@@ -192,10 +192,13 @@ MANY_CAPTURES = """
 import torch, cuda_llm_ops
 q, k, v = (torch.randn(1, 2, 300, 129, device="cuda", dtype=torch.float16) for _ in range(3))
 expected = cuda_llm_ops.flash_attention(q, k, v)
-for i in range(300):
+kept = []
+for i in range(600):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = cuda_llm_ops.flash_attention(q, k, v)
+    if i < KEPT:
+        kept.append((graph, out))
     for _ in range(3):
         out.fill_(0)
         graph.replay()
@@ -203,11 +206,25 @@ for i in range(300):
 """
 
 
+NODES = """
+import ctypes
+graph = torch.cuda.CUDAGraph(keep_graph=True)
+with torch.cuda.graph(graph):
+    out = cuda_llm_ops.flash_attention(q, k, v)
+count = ctypes.c_size_t()
+asked = ctypes.CDLL("libcuda.so.1").cuGraphGetNodes(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(count))
+print(asked, count.value)
+"""
+
+
 @pytest.mark.gpu
-def test_more_captures_than_sets_of_counters() -> None:
-    """Each capture keeps a set for good: in a process of its own, and the same bits say that it is the same kernel."""
-    run = subprocess.run([sys.executable, "-c", MANY_CAPTURES], capture_output=True, text=True, timeout=100)
+@pytest.mark.parametrize("kept", [0, 300])
+def test_graphs_that_have_ended_give_their_counters_back(kept: int) -> None:
+    """One kernel a call, after 600 captures too; where 300 graphs live, none is left, and counters are set to zero."""
+    program = MANY_CAPTURES.replace("KEPT", str(kept)) + NODES
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.split() == ["0", "1" if kept == 0 else "2"]
 
 
 @pytest.mark.gpu

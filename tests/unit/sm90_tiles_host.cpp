@@ -37,15 +37,17 @@ flash::Parameters launched;
 
 template <bool Joined, int QTiles, int Cluster>
 struct Shape {
-  static constexpr bool joined = Joined, packed = false;
+  static constexpr bool joined = Joined, packed = false, even = Joined && QTiles == 3;
   static constexpr int q_tiles = QTiles, block_m = 64 * QTiles, cluster = Cluster;
 };
 
-// Faults: 64s of queries that are computed by no warpgroup, or by two.
+// Faults: 64s of queries that are computed by no warpgroup, or by two; where blocks share tiles, with some block of keys.
 template <typename S>
 int walk(const flash::Parameters& p) {
   const int units = (p.seq_q + 63) / 64;
-  std::vector<int> times(static_cast<size_t>(units) * p.batch_heads);
+  const bool shares = S::even && p.schedule == flash::Schedule::even;
+  const int key_blocks = shares ? p.even.key_blocks : 1;
+  std::vector<int> times(static_cast<size_t>(units) * p.batch_heads * key_blocks);
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x += S::cluster) {
     for (int i = 0;; ++i) {
       const flash::Tile tile = flash::tile_at<S>(p, i);
@@ -54,8 +56,12 @@ int walk(const flash::Parameters& p) {
       const int row = S::joined ? tile.row : tile.m * S::block_m * S::cluster;
       const int warpgroups = S::joined ? tile.units : S::q_tiles * S::cluster;
       if (row % 64 != 0 || warpgroups < 1 || warpgroups > S::q_tiles * S::cluster) return -2;
+      const bool part = shares && tile.left >= 0;
+      const int first = part ? tile.first_block : 0, end = part ? tile.end_block : key_blocks;
+      if (first < 0 || first >= end || end > key_blocks || (part && i >= p.even.parts)) return -3;
       for (int w = 0; w < warpgroups && row / 64 + w < units; ++w) {
-        ++times[static_cast<size_t>(tile.batch * p.heads + tile.head) * units + row / 64 + w];
+        int* const of_rows = &times[(static_cast<size_t>(tile.batch * p.heads + tile.head) * units + row / 64 + w) * key_blocks];
+        for (int j = first; j < end; ++j) ++of_rows[j];
       }
     }
   }
@@ -78,7 +84,7 @@ extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
 
 // Faults of a launch, or -1 where it was refused; *schedule says which order it took, *blocks how many thread blocks.
 extern "C" int tiles(int joined, int warpgroups, int cluster, int block_n, int multiprocessors, int batch, int heads,
-                     int kv_heads, int seq_q, int seq_kv, int causal, int* schedule, int* blocks) {
+                     int kv_heads, int seq_q, int seq_kv, int causal, int may_share, int* schedule, int* blocks) {
   AttentionArguments a;
   a.batch = batch;
   a.heads = heads;
@@ -94,7 +100,9 @@ extern "C" int tiles(int joined, int warpgroups, int cluster, int block_n, int m
   instance.block_n = block_n;
   instance.cluster = cluster;
   instance.joined = joined != 0;
-  const flash::Plan plan = flash::plan(instance, a, multiprocessors);
+  instance.even = joined != 0 && warpgroups == 3;
+  instance.part_bytes = 1;
+  const flash::Plan plan = flash::plan(instance, a, multiprocessors, may_share != 0);
   if (flash::launch(instance, plan, a, nullptr) != nullptr) return -1;
   *schedule = static_cast<int>(plan.schedule);
   *blocks = plan.blocks;

@@ -32,7 +32,8 @@ struct Choice {
   flash::Plan plan{};
 };
 
-Choice choose(const AttentionArguments& a) {
+// may_share: with a workspace, blocks may share tiles.
+Choice choose(const AttentionArguments& a, bool may_share) {
   const int multiprocessors = current_device_or_none().multiprocessors;
   const bool packed = !flash::describable(a);
   Choice best;
@@ -45,7 +46,7 @@ Choice choose(const AttentionArguments& a) {
           (packed && !flash::packable(instance, a))) {
         continue;
       }
-      const flash::Plan candidate = flash::plan(instance, a, multiprocessors);
+      const flash::Plan candidate = flash::plan(instance, a, multiprocessors, may_share);
       if (best.instance == nullptr || candidate.cost < best.plan.cost) best = {&instance, candidate};
     }
   }
@@ -55,9 +56,12 @@ Choice choose(const AttentionArguments& a) {
 }  // namespace
 
 size_t flash_attention_workspace_bytes(const AttentionArguments& arguments) {
-  if (!takes(arguments) || flash::describable(arguments)) return 0;
-  const Choice choice = choose(arguments);
-  return choice.instance == nullptr ? 0 : flash::workspace_bytes(*choice.instance, arguments);
+  const bool packed = !flash::describable(arguments);
+  if (!takes(arguments) || (!packed && (arguments.causal || arguments.head_dim > 64))) return 0;  // no instance shares
+  const Choice choice = choose(arguments, true);
+  if (choice.instance == nullptr) return 0;
+  return packed ? flash::workspace_bytes(*choice.instance, arguments)
+                : flash::shared_tiles_bytes(*choice.instance, choice.plan);
 }
 
 bool flash_attention_supported(const AttentionArguments& arguments) {
@@ -65,7 +69,7 @@ bool flash_attention_supported(const AttentionArguments& arguments) {
 }
 
 const char* flash_attention(const AttentionArguments& arguments, cudaStream_t stream) {
-  const Choice choice = choose(arguments);
+  const Choice choice = choose(arguments, arguments.workspace != nullptr);
   if (choice.instance == nullptr) return "no Hopper attention kernel for this head_dim and alignment";
   return flash::launch(*choice.instance, choice.plan, arguments, stream);
 }

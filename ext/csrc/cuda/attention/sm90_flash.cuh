@@ -24,6 +24,7 @@
 #include "../ptx/setmaxnreg.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
+#include "sm90_even.cuh"
 #include "sm90_instance.h"
 #include "sm90_softmax.cuh"
 #include "sm90_tiles.cuh"
@@ -40,6 +41,7 @@ enum : unsigned {
   summed = 32,      // V has a column of ones more: the product sums the weights
   packed = 16,      // tiles come from a workspace that the producer warps fill (sm90_pack.cuh)
   joined = 64,      // a tile's first scores are issued together with the last product of the tile before
+  even = 128,       // takes Schedule::even: several blocks may share a tile's keys (sm90_even.cuh)
 };
 
 // Compile-time shape of a kernel.
@@ -50,7 +52,7 @@ struct Config {
   static constexpr bool ping_pong = Ways & flash::ping_pong, split_keys = Ways & flash::split_keys;
   static constexpr bool q_registers = Ways & flash::q_registers;
   static constexpr bool summed = Ways & flash::summed, packed = Ways & flash::packed;
-  static constexpr bool joined = Ways & flash::joined;
+  static constexpr bool joined = Ways & flash::joined, even = Ways & flash::even;
   static constexpr int v_columns = HeadDim + (summed ? 8 : 0);
   static constexpr int ones_bytes = summed ? 16 * 128 : 0;  // a panel of 16 rows
   static constexpr int cluster = Ways & flash::paired ? 2 : 1;
@@ -97,6 +99,7 @@ struct Config {
   static_assert(!split_keys || (!ping_pong && cluster == 1));
   // Warpgroups of which one sees fewer keys than another pass blocks by, which is not for between two products.
   static_assert(!joined || (ping_pong && q_registers && summed && !packed && cluster == 1));
+  static_assert(!even || joined);
   static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
   // A tile's outputs leave from where its queries were while the next tile is begun.
   static_assert(!packed || (BlockN % 64 == 0 && q_slots == 2));
@@ -163,9 +166,11 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
     if (tile.m < 0) continue;
     const int row = C::joined ? tile.row : (tile.m * C::cluster + rank) * C::block_m;
     const int row_end = C::joined ? row + tile.units * 64 : (tile.m + 1) * (C::block_m * C::cluster);
-    const int blocks = key_blocks<C::block_n>(p, min(row_end, p.seq_q));
+    const bool part = C::even && tile.left >= 0;
+    const int before = part ? tile.first_block : 0;
+    const int blocks = part ? tile.end_block - before : key_blocks<C::block_n>(p, min(row_end, p.seq_q));
     const int kv_head = tile.head / p.group;
-    const auto row_of = [&](int j) { return (C::packed ? blocks - 1 - j : j) * C::block_n; };
+    const auto row_of = [&](int j) { return (C::packed ? blocks - 1 - j : before + j) * C::block_n; };
     load_k(row_of(blocks - 1), kv_head, tile.batch);
 #pragma unroll
     for (int w = 0; w < C::q_tiles; ++w) {
@@ -415,8 +420,9 @@ struct Consumer {
 
   // One block: its scores, and under its softmax the product of the block before, whose weights are `previous`.
   // add: 0 where no product came before, and the outputs are to be forgotten.
+  // before: blocks of keys that this tile begins with and other thread blocks have.
   __device__ __forceinline__ void advance(Weights& previous, Weights& next, int j, uint32_t count, int first_row,
-                                          int add = 1) {
+                                          int add = 1, int before = 0) {
     float s[n / 2], rescale[2];
     const bool v_here = probe_v(count);
     issue_scores(s, count + step);
@@ -427,7 +433,7 @@ struct Consumer {
     ptx::wgmma_fence_operand(s);
     release_k(count + step);
     // Where tiles have as many queries as blocks have keys, only a tile's last block is masked.
-    if constexpr (!C::joined || C::block_m != n) mask(s, j, first_row);
+    if constexpr (!C::joined || C::block_m != n) mask(s, before + j, first_row);
     const bool kept = try_block<T, !C::summed>(next, s, state, p.scale_log2);
     if (!kept) take_block<T, !C::summed>(next, s, state, rescale, p.scale_log2);
     if (j >= step && !k_here) wait_k(count + 2 * step);
@@ -444,17 +450,24 @@ struct Consumer {
     T* head;        // its output
     int first_row;  // of this warpgroup's queries; -1: it has none, and passes the tile by
     int blocks;     // of keys; 0: there is no such tile
+    int before;     // blocks of keys before these, which other thread blocks have
+    int left;       // of Schedule::even: its number among the tiles left over; -1: it is none
   };
 
   // The next tile that has rows; i: of this block's tiles the next to look at.
   __device__ __forceinline__ Place next_place(int& i) const {
     for (;; ++i) {
       const Tile tile = tile_at<C>(p, i);
-      if (!tile.valid) return {nullptr, -1, 0};
+      if (!tile.valid) return {nullptr, -1, 0, 0, -1};
       if (tile.m < 0) continue;
       ++i;
-      return {head_of(tile), group < tile.units ? tile.row + group * 64 : -1,
-              key_blocks<n>(p, min(tile.row + tile.units * 64, p.seq_q))};
+      const int first_row = group < tile.units ? tile.row + group * 64 : -1;
+      if constexpr (C::even) {
+        if (tile.left >= 0) {
+          return {head_of(tile), first_row, tile.end_block - tile.first_block, tile.first_block, tile.left};
+        }
+      }
+      return {head_of(tile), first_row, key_blocks<n>(p, min(tile.row + tile.units * 64, p.seq_q)), 0, -1};
     }
   }
 
@@ -481,20 +494,22 @@ struct Consumer {
         int add = 0;  // to outputs of blocks before
         uint32_t at = count;
         for (int j = place.blocks - 2; j >= 0; j -= 2, at += 2) {
-          advance(a, b, j, at, place.first_row, add);
+          advance(a, b, j, at, place.first_row, add, place.before);
           add = 1;
           if (j == 0) break;
-          advance(b, a, j - 1, at + 1, place.first_row);
+          advance(b, a, j - 1, at + 1, place.first_row, 1, place.before);
         }
         // From here on the last block's weights are in b: shorter code is worth more than the moves.
         if (place.blocks % 2 != 0) copy(b, a);
+        RowState begun;
         if (more) {
-          cross(b, a, last, place, after, add);
+          begun = cross(b, a, last, after, add);
         } else {
           end(b, last, add);
           ++q_count;
-          store_aligned(place.head, place.first_row);
         }
+        store_tile(place);
+        if (more) state = begun;
         count = last + 1;
         place = after;
       }
@@ -541,7 +556,7 @@ struct Consumer {
   // second half, only the first is computed.
   __device__ __forceinline__ void take_last_block(Weights& weights, float (&s)[n / 2], RowState& begun,
                                                   const Place& place) const {
-    const int j = place.blocks - 1;
+    const int j = place.before + place.blocks - 1;
     if constexpr (C::block_m == n) {
       const bool half = p.causal && j * n + n / 2 >= place.first_row + 64;
       mask(s, j, place.first_row, half);
@@ -553,9 +568,9 @@ struct Consumer {
     }
   }
 
-  // From one tile to the next: the first scores of that, and under their softmax the last product of this.
-  __device__ __forceinline__ void cross(Weights& previous, Weights& next, uint32_t count, const Place& place,
-                                        const Place& after, int add) {
+  // From one tile to the next: the first scores of that, and under their softmax the last product of this. Returns the
+  // next one's state.
+  __device__ __forceinline__ RowState cross(Weights& previous, Weights& next, uint32_t count, const Place& after, int add) {
     float s[n / 2];
     const bool k_here = probe_k(count + 1), v_here = probe_v(count);
     ++q_count;
@@ -579,8 +594,14 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(previous[i]);
     release_v(count);
+    return begun;
+  }
+
+  __device__ __forceinline__ void store_tile(const Place& place) {
+    if constexpr (C::even) {
+      if (place.left >= 0 && !complete_tile<C::consumers>(p.even, place.left, group, o, state)) return;
+    }
     store_aligned(place.head, place.first_row);
-    state = begun;
   }
 
   // Returns when this warpgroup's queries are there, and, where they are multiplied from registers, in those.
@@ -965,9 +986,11 @@ inline Instance instance(const char* name, Cost cost = {}) {
           C::packed,
           C::split_keys,
           C::joined,
+          C::even,
           cost,
           C::least_head_dim,
           C::packed ? C::k_bytes + C::v_bytes : 0,
+          C::even ? part_bytes(C::consumers, C::v_columns) : 0,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
 }
 

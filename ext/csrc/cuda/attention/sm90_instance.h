@@ -17,6 +17,7 @@ enum class Schedule : int32_t {
   snake,   // causal: longest first over a section of heads, every other round of the blocks in reverse
   pairs,   // causal: a long and a short tile of one head together, all pairs of equal length; the last heads' tiles in
            // the snake's order, where the instance can
+  even,   // whole tiles, as many for each block; before them an equal range of the key blocks of all tiles left over
 };
 
 // A tensor that TMA cannot describe.
@@ -64,6 +65,20 @@ struct Packing {
   Division by_section, by_half, by_last_half, by_batch;
 };
 
+// Schedule::even (sm90_even.cuh). The tiles left over are numbered, those of all warpgroups first, and so are their blocks
+// of keys, one tile's after another's: a thread block's range is `share` of these.
+struct Even {
+  float* sums;              // what each range leaves of each tile it touches
+  uint32_t* counters;       // zeros; of each warp of each tile left over
+  int32_t rounds;           // whole tiles of a thread block
+  int32_t tall;             // tiles of all warpgroups of a head
+  int32_t left, left_tall;  // tiles left over; of all warpgroups
+  int32_t key_blocks;       // of a tile
+  int32_t share;
+  int32_t parts;            // tiles that a range may touch
+  Division by_tall, by_key_blocks, by_share;
+};
+
 struct Parameters {
   CUtensorMap q, k, v;                   // 4-D: head_dim, sequence, head, batch
   Rows q_rows, k_rows, v_rows;           // instead, for a kernel that packs
@@ -83,6 +98,7 @@ struct Parameters {
   Schedule schedule;
   float scale_log2;                      // scale * log2(e), above 0
   bool causal;
+  Even even;                             // of Schedule::even
 };
 
 // What a product of 64 queries with one key takes, and what a tile takes besides in the same unit: measured, and only
@@ -102,9 +118,11 @@ struct Instance {
   bool packed;             // for rows that TMA cannot describe: by way of a workspace
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
   bool joined;             // no gap between tiles; takes Schedule::chunks, and a tail of Schedule::pairs
+  bool even;               // takes Schedule::even
   Cost cost;
   int least_head_dim;      // packed: computes none below this
   int packed_tile_bytes;   // packed: of a tile of K and one of V
+  int part_bytes;          // even: that a range leaves of a tile
   attention::Kernel kernel;
 };
 

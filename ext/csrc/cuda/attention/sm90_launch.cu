@@ -19,6 +19,9 @@ constexpr int64_t least_first_tickets = 2, most_first_tickets = 14;
 // What a tile of two warpgroups takes, of one of three.
 constexpr double small_tile = 0.82;
 
+// What it takes to leave a tile's parts, and to add them up, in the unit of Cost.
+constexpr double sharing = 700;
+
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
   TensorMapArguments map;
@@ -53,6 +56,20 @@ size_t tile_bytes(const Instance& instance, const AttentionArguments& a) {
   return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.packed_tile_bytes;
 }
 constexpr size_t counter_bytes = decode::kCounters * sizeof(uint32_t);
+uint32_t* counters_behind_parts(const Instance& instance, const Plan& plan, const AttentionArguments& a) {
+  return reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(a.workspace) +
+                                     shared_tiles_bytes(instance, plan) - counter_bytes);
+}
+// There is a set of counters for each of some hundred streams and graphs at a time: beyond those, `spare`, set to zero.
+const char* take_counters(uint32_t*& counters, uint32_t* spare, cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  counters = decode::counters_for(stream, &error);
+  if (error == cudaSuccess && counters == nullptr) {
+    counters = spare;
+    error = cudaMemsetAsync(counters, 0, counter_bytes, stream);
+  }
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
 uint32_t* counters_behind_tiles(const Instance& instance, const AttentionArguments& a) {
   return reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(a.workspace) + tile_bytes(instance, a));
 }
@@ -99,19 +116,55 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   }
   if (used > most) return "too many heads for the attention kernel of packed tiles";
   w.used_counters = static_cast<int32_t>(packing_counters + used);
-  cudaError_t error = cudaSuccess;
-  w.counters = decode::counters_for(stream, &error);
-  if (error == cudaSuccess && w.counters == nullptr) {
-    // There is a set for each of some hundred captures and streams: after those, counters behind the tiles, set to zero.
-    w.counters = counters_behind_tiles(instance, a);
-    error = cudaMemsetAsync(w.counters, 0, counter_bytes, stream);
-  }
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return take_counters(w.counters, counters_behind_tiles(instance, a), stream);
+}
+
+const char* plan_sharing(Even& e, const Instance& instance, const Plan& plan, const AttentionArguments& a,
+                         cudaStream_t stream) {
+  e.sums = static_cast<float*>(a.workspace);
+  e.rounds = plan.rounds;
+  e.tall = plan.tall;
+  e.left = plan.left;
+  e.left_tall = plan.left_tall;
+  e.key_blocks = static_cast<int32_t>(ceil_div(a.seq_kv, instance.block_n));
+  e.share = plan.share;
+  e.parts = plan.parts;
+  e.by_tall = Division::by(static_cast<uint32_t>(std::max(1, plan.tall)));
+  e.by_key_blocks = Division::by(static_cast<uint32_t>(e.key_blocks));
+  e.by_share = Division::by(static_cast<uint32_t>(e.share));
+  return take_counters(e.counters, counters_behind_parts(instance, plan, a), stream);
+}
+
+// Schedule::even, if it takes less.
+void share_tiles(Plan& plan, const Instance& instance, const AttentionArguments& a, int multiprocessors,
+                 double tile_cost, double block_cost) {
+  const int64_t heads = int64_t{a.batch} * a.heads, key_blocks = ceil_div(a.seq_kv, instance.block_n);
+  const int64_t tall = a.seq_q / instance.block_m, small = a.seq_q % instance.block_m == 0 ? 0 : 1;
+  const int64_t rounds = tall * heads / multiprocessors, left_tall = tall * heads - rounds * multiprocessors;
+  const int64_t left = left_tall + small * heads, share = ceil_div(left * key_blocks, multiprocessors);
+  const int64_t warps = instance.block_m / 16;
+  const double cost = static_cast<double>(rounds) * tile_cost + static_cast<double>(share) * block_cost +
+                      2 * instance.cost.tile + sharing;
+  if (left == 0 || left * warps > decode::kCounters || left * key_blocks + share > INT32_MAX || cost >= plan.cost) return;
+  plan.cost = cost;
+  plan.schedule = Schedule::even;
+  plan.blocks = multiprocessors;
+  plan.rounds = static_cast<int>(rounds);
+  plan.tall = static_cast<int>(tall);
+  plan.left = static_cast<int>(left);
+  plan.left_tall = static_cast<int>(left_tall);
+  plan.share = static_cast<int>(share);
+  plan.parts = static_cast<int>(ceil_div(share, key_blocks)) + 1;
 }
 
 }  // namespace
 
-Plan plan(const Instance& instance, const AttentionArguments& a, int multiprocessors) {
+size_t shared_tiles_bytes(const Instance& instance, const Plan& plan) {
+  if (plan.schedule != Schedule::even) return 0;
+  return static_cast<size_t>(plan.blocks) * plan.parts * instance.part_bytes + counter_bytes;
+}
+
+Plan plan(const Instance& instance, const AttentionArguments& a, int multiprocessors, bool may_share) {
   const int64_t batch_heads = int64_t{a.batch} * a.heads;
   const int64_t m_tiles = ceil_div(a.seq_q, instance.block_m);
   const int64_t tiles = m_tiles * batch_heads;
@@ -148,6 +201,7 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
       plan.chunk_tall = static_cast<int>(tall);
       plan.chunk_tiles = static_cast<int>(tall + small);
     }
+    if (instance.even && may_share) share_tiles(plan, instance, a, multiprocessors, tile_cost, block_cost);
     return plan;
   }
   // Longest first needs many heads at once, reuse of the L2 few; pairs of equal length need neither, but enough of
@@ -275,6 +329,10 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.chunk_tiles = plan.chunk_tiles;
   p.by_chunk_tiles = Division::by(static_cast<uint32_t>(std::max(1, plan.chunk_tiles)));
   p.by_tail = Division::by(static_cast<uint32_t>(std::max(1, p.batch_heads - plan.tail_head)));
+  const bool even = plan.schedule == Schedule::even;
+  if (even) {
+    if (const char* error = plan_sharing(p.even, instance, plan, a, stream); error != nullptr) return error;
+  }
   p.schedule = plan.schedule;
   p.scale_log2 = a.scale * 1.4426950408889634f;
   p.causal = a.causal;
@@ -282,8 +340,9 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
   // Where packed tiles take several rounds, blocks that wait for the launch before were slower than a launch that does. And
   // a kernel behind a memset of its counters is no kernel behind a kernel.
-  const bool early = !instance.packed || (int64_t{p.m_tiles} * p.batch_heads <= plan.blocks &&
-                                          p.packing.counters != counters_behind_tiles(instance, a));
+  const bool early = instance.packed ? int64_t{p.m_tiles} * p.batch_heads <= plan.blocks &&
+                                           p.packing.counters != counters_behind_tiles(instance, a)
+                                     : !even || p.even.counters != counters_behind_parts(instance, plan, a);
   return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early,
                            instance.cluster);
 }

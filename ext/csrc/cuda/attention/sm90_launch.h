@@ -13,10 +13,12 @@ struct Plan {
   int section;  // heads
   int pair_rounds, tail_head;  // of Schedule::pairs: tail_head is the number of heads where there is no tail
   int chunks, chunk_units, chunk_tall, chunk_tiles;  // of Schedule::chunks
+  int rounds, tall, left, left_tall, share, parts;   // of Schedule::even
   double cost;  // of the busiest block, in products of 64 queries with one key, weighed by Cost
 };
 
-Plan plan(const Instance& instance, const AttentionArguments& arguments, int multiprocessors);
+// may_share: there is, or would be, a workspace for Schedule::even.
+Plan plan(const Instance& instance, const AttentionArguments& arguments, int multiprocessors, bool may_share = false);
 
 // The bytes that all rows of the inputs are aligned to: a power of two, at most 128.
 int alignment(const AttentionArguments& arguments);
@@ -27,6 +29,9 @@ bool describable(const AttentionArguments& arguments);
 // Whether a packing instance can compute these arguments, given counters; and what it works in.
 bool packable(const Instance& instance, const AttentionArguments& arguments);
 size_t workspace_bytes(const Instance& instance, const AttentionArguments& arguments);
+
+// What Schedule::even works in; 0 for other plans.
+size_t shared_tiles_bytes(const Instance& instance, const Plan& plan);
 
 const char* launch(const Instance& instance, const Plan& plan, const AttentionArguments& arguments,
                    cudaStream_t stream);

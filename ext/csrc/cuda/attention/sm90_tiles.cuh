@@ -9,6 +9,9 @@ struct Tile {
   int m, head, batch;
   int row, units;  // of a joined kernel: its first query, and of how many warpgroups it has queries
   bool valid;
+  // Of Schedule::even: its number among the tiles left over, if it is one (else -1), and the blocks of keys from the first
+  // to before the last that this thread block has of it.
+  int left, first_block, end_block;
 };
 
 // The i-th tile of this block, or of its cluster: then of twice the rows.
@@ -16,7 +19,7 @@ template <typename C>
 __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   constexpr bool multiplies = C::packed || C::joined;
   const int blocks = gridDim.x / C::cluster, block = blockIdx.x / C::cluster;
-  int row = -1, units = C::q_tiles;
+  int row = -1, units = C::q_tiles, left = -1, first_block = 0, end_block = 0;
   int m, batch_head;
   bool valid;
   if (p.schedule == Schedule::linear) {
@@ -44,6 +47,28 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
     row = ((chunk - batch_head * p.chunks) * p.chunk_units + tile * C::q_tiles - small) * 64;
     units = tile < p.chunk_tall ? C::q_tiles : C::q_tiles - 1;
     m = row < p.seq_q ? 0 : -1;
+  } else if (C::even && p.schedule == Schedule::even) {
+    const Even& e = p.even;
+    int tall = (i - e.parts) * blocks + block;  // among the tiles of all warpgroups
+    m = 0;
+    valid = i < e.parts + e.rounds;
+#ifdef EVEN_LAST
+    valid = i < e.parts + e.rounds;
+    if (i < e.rounds) { tall = i * blocks + block; }
+    const int ii = i; i -= e.rounds;
+    if (i >= 0) {
+#else
+    if (i < e.parts) {
+#endif
+      const int first = block * e.share, end = min(first + e.share, e.left * e.key_blocks);
+      left = e.by_key_blocks.divide(first) + i;
+      first_block = max(0, first - left * e.key_blocks);
+      end_block = min(e.key_blocks, end - left * e.key_blocks);
+      if (first_block >= end_block) m = -1;
+      tall = e.rounds * blocks + left;
+    }
+    batch_head = left < e.left_tall ? e.by_tall.divide(tall) : left - e.left_tall;
+    row = (left < e.left_tall ? tall - batch_head * e.tall : e.tall) * C::block_m;
   } else if (C::joined && i >= 2 * p.pair_rounds) {
     i -= 2 * p.pair_rounds;
     const int index = i * blocks + (i % 2 == 0 ? block : blocks - 1 - block);
@@ -66,6 +91,11 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   if constexpr (C::joined) {
     tile.row = row >= 0 ? row : m * C::block_m;
     tile.units = min(units, (p.seq_q - tile.row + 63) / 64);
+  }
+  if constexpr (C::even) {
+    tile.left = left;
+    tile.first_block = first_block;
+    tile.end_block = end_block;
   }
   tile.batch = multiplies ? p.by_heads.divide(batch_head) : batch_head / p.heads;
   tile.head = batch_head - tile.batch * p.heads;
