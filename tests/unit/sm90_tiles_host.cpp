@@ -58,7 +58,7 @@ int walk(const flash::Parameters& p) {
       if (row % 64 != 0 || warpgroups < 1 || warpgroups > S::q_tiles * S::cluster) return -2;
       const bool part = shares && tile.left >= 0;
       const int first = part ? tile.first_block : 0, end = part ? tile.end_block : key_blocks;
-      if (first < 0 || first >= end || end > key_blocks || (part && i >= p.even.parts)) return -3;
+      if (first < 0 || first >= end || end > key_blocks || (part && i >= flash::parts_of_a_range)) return -3;
       for (int w = 0; w < warpgroups && row / 64 + w < units; ++w) {
         int* const of_rows = &times[(static_cast<size_t>(tile.batch * p.heads + tile.head) * units + row / 64 + w) * key_blocks];
         for (int j = first; j < end; ++j) ++of_rows[j];

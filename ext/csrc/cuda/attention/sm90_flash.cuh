@@ -24,7 +24,6 @@
 #include "../ptx/setmaxnreg.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
-#include "sm90_even.cuh"
 #include "sm90_instance.h"
 #include "sm90_softmax.cuh"
 #include "sm90_tiles.cuh"
@@ -41,7 +40,7 @@ enum : unsigned {
   summed = 32,      // V has a column of ones more: the product sums the weights
   packed = 16,      // tiles come from a workspace that the producer warps fill (sm90_pack.cuh)
   joined = 64,      // a tile's first scores are issued together with the last product of the tile before
-  even = 128,       // takes Schedule::even: several blocks may share a tile's keys (sm90_even.cuh)
+  even = 128,       // takes Schedule::even: thread blocks may share a tile's keys (sm90_even.cuh)
 };
 
 // Compile-time shape of a kernel.
@@ -85,10 +84,12 @@ struct Config {
   // Packed: 64 raw rows each, in the rings before these are used.
   static constexpr int begin_slots =
       !packed ? 0 : Stages * (k_bytes + v_bytes) / (8 * raw_bytes) < 8 ? Stages * (k_bytes + v_bytes) / (8 * raw_bytes) : 8;
-  static constexpr int barriers = 2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0) + 2 * begin_slots;
+  static constexpr int barriers =
+      2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0) + 2 * begin_slots + (even ? parts_of_a_range * q_tiles : 0);
   static constexpr int alignment = packed ? 128 : 1024;
   static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
-                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 + (packed ? 16 + 3 * 96 : 0);
+                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 +
+                                      (packed ? 16 + 3 * 96 : even ? Consumers * 32 : 0);
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
@@ -99,7 +100,7 @@ struct Config {
   static_assert(!split_keys || (!ping_pong && cluster == 1));
   // Warpgroups of which one sees fewer keys than another pass blocks by, which is not for between two products.
   static_assert(!joined || (ping_pong && q_registers && summed && !packed && cluster == 1));
-  static_assert(!even || joined);
+  static_assert(!even || (joined && Consumers == 3));  // a warp beside the producing one for each warpgroup
   static_assert(!packed || (cluster == 1 && Consumers == 2 && !split_keys && !q_registers && !summed));
   // A tile's outputs leave from where its queries were while the next tile is begun.
   static_assert(!packed || (BlockN % 64 == 0 && q_slots == 2));
@@ -140,9 +141,14 @@ struct Layout {
   // When keys are split: what a warpgroup hands to the other, and that it has been read.
   __device__ __forceinline__ uint32_t combine_full() const { return k_full(0) + 4 * C::stages * 8; }
   __device__ __forceinline__ uint32_t combine_empty() const { return combine_full() + 8; }
+  // Of Schedule::even: what a warpgroup has of a part is in global memory.
+  __device__ __forceinline__ uint32_t part_full(int group, int part) const {
+    return k_full(0) + (4 * C::stages + part * C::q_tiles + group) * 8;
+  }
   __device__ __forceinline__ uint32_t begin_full(int i) const { return k_full(0) + (4 * C::stages + i) * 8; }
   __device__ __forceinline__ uint32_t begin_empty(int i) const { return begin_full(C::begin_slots + i); }
   __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
+  __device__ __forceinline__ uint32_t completer_state(int group) const { return barriers + C::barriers * 8 + group * 32; }
   // Packed: 96 bytes that a packer keeps there.
   __device__ __forceinline__ uint32_t packer_state(int packer) const { return (first_ticket() + 23) / 16 * 16 + packer * 96; }
 };
@@ -235,6 +241,7 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
 
 }  // namespace cuda_llm_ops::cuda::sm90::flash
 
+#include "sm90_even.cuh"
 #include "sm90_pack.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
@@ -451,7 +458,7 @@ struct Consumer {
     int first_row;  // of this warpgroup's queries; -1: it has none, and passes the tile by
     int blocks;     // of keys; 0: there is no such tile
     int before;     // blocks of keys before these, which other thread blocks have
-    int left;       // of Schedule::even: its number among the tiles left over; -1: it is none
+    int part;       // of this thread block's range; -1: no other has keys of this tile
   };
 
   // The next tile that has rows; i: of this block's tiles the next to look at.
@@ -464,7 +471,8 @@ struct Consumer {
       const int first_row = group < tile.units ? tile.row + group * 64 : -1;
       if constexpr (C::even) {
         if (tile.left >= 0) {
-          return {head_of(tile), first_row, tile.end_block - tile.first_block, tile.first_block, tile.left};
+          const int blocks = tile.end_block - tile.first_block;
+          return {head_of(tile), first_row, blocks, tile.first_block, blocks == p.even.key_blocks ? -1 : i - 1};
         }
       }
       return {head_of(tile), first_row, key_blocks<n>(p, min(tile.row + tile.units * 64, p.seq_q)), 0, -1};
@@ -501,15 +509,13 @@ struct Consumer {
         }
         // From here on the last block's weights are in b: shorter code is worth more than the moves.
         if (place.blocks % 2 != 0) copy(b, a);
-        RowState begun;
         if (more) {
-          begun = cross(b, a, last, after, add);
+          cross(b, a, last, place, after, add);
         } else {
           end(b, last, add);
           ++q_count;
+          store_tile(place);
         }
-        store_tile(place);
-        if (more) state = begun;
         count = last + 1;
         place = after;
       }
@@ -568,9 +574,9 @@ struct Consumer {
     }
   }
 
-  // From one tile to the next: the first scores of that, and under their softmax the last product of this. Returns the
-  // next one's state.
-  __device__ __forceinline__ RowState cross(Weights& previous, Weights& next, uint32_t count, const Place& after, int add) {
+  // From one tile to the next: the first scores of that, and under their softmax the last product of this.
+  __device__ __forceinline__ void cross(Weights& previous, Weights& next, uint32_t count, const Place& place,
+                                        const Place& after, int add) {
     float s[n / 2];
     const bool k_here = probe_k(count + 1), v_here = probe_v(count);
     ++q_count;
@@ -594,12 +600,16 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(previous[i]);
     release_v(count);
-    return begun;
+    store_tile(place);
+    state = begun;
   }
 
-  __device__ __forceinline__ void store_tile(const Place& place) {
+  __device__ __forceinline__ void store_tile(const Place& place) const {
     if constexpr (C::even) {
-      if (place.left >= 0 && !complete_tile<C::consumers>(p.even, place.left, group, o, state)) return;
+      if (place.part >= 0) {
+        leave_part<C>(p.even, shared, place.part, group, o, state);
+        return;
+      }
     }
     store_aligned(place.head, place.first_row);
   }
@@ -765,7 +775,7 @@ struct Consumer {
   }
 
   // The four lanes of a row exchange pairs so that each writes 16 bytes of four 8-column groups.
-  __device__ __forceinline__ void store_aligned(T* head, int first_row) {
+  __device__ __forceinline__ void store_aligned(T* head, int first_row) const {
     const int quad = lane % 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -910,6 +920,9 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       ptx::mbarrier_init(shared.combine_full(), 128);
       ptx::mbarrier_init(shared.combine_empty(), 128);
     }
+    if constexpr (C::even) {
+      for (int i = 0; i < parts_of_a_range * C::q_tiles; ++i) ptx::mbarrier_init(shared.part_full(0, 0) + i * 8, 128);
+    }
     for (int s = 0; s < C::stages; ++s) {
       constexpr int readers = C::split_keys ? 4 : 4 * C::consumers * C::cluster;
       ptx::mbarrier_init(shared.k_full(s), 1);
@@ -957,6 +970,11 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       leave_counters(p.packing, threadIdx.x % 32);
     } else {
       if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
+      if constexpr (C::even) {
+        if (warp > 4 * C::consumers && p.schedule == Schedule::even) {
+          Completer<C>{p, shared, warp - 4 * C::consumers - 1}.run();
+        }
+      }
     }
   } else {
     ptx::setmaxnreg_inc<C::consumer_registers>();
@@ -990,7 +1008,7 @@ inline Instance instance(const char* name, Cost cost = {}) {
           cost,
           C::least_head_dim,
           C::packed ? C::k_bytes + C::v_bytes : 0,
-          C::even ? part_bytes(C::consumers, C::v_columns) : 0,
+          C::even ? part_bytes<C> : 0,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
 }
 

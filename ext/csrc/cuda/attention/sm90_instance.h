@@ -17,7 +17,7 @@ enum class Schedule : int32_t {
   snake,   // causal: longest first over a section of heads, every other round of the blocks in reverse
   pairs,   // causal: a long and a short tile of one head together, all pairs of equal length; the last heads' tiles in
            // the snake's order, where the instance can
-  even,   // whole tiles, as many for each block; before them an equal range of the key blocks of all tiles left over
+  even,   // whole tiles, as many for each block; before them an equal range of the keys of the tiles left over
 };
 
 // A tensor that TMA cannot describe.
@@ -65,18 +65,25 @@ struct Packing {
   Division by_section, by_half, by_last_half, by_batch;
 };
 
-// Schedule::even (sm90_even.cuh). The tiles left over are numbered, those of all warpgroups first, and so are their blocks
-// of keys, one tile's after another's: a thread block's range is `share` of these.
+// Schedule::even (sm90_even.cuh): what whole tiles, as many for each thread block, leave over. Of these tiles, those of all
+// warpgroups are for the first thread blocks, the others for the rest. Either kind is numbered, and so are its blocks of
+// keys, one tile's after another's: a thread block's range is `share` of these.
+constexpr int parts_of_a_range = 2;  // tiles that it may touch
+
 struct Even {
-  float* sums;              // what each range leaves of each tile it touches
-  uint32_t* counters;       // zeros; of each warp of each tile left over
-  int32_t rounds;           // whole tiles of a thread block
-  int32_t tall;             // tiles of all warpgroups of a head
-  int32_t left, left_tall;  // tiles left over; of all warpgroups
-  int32_t key_blocks;       // of a tile
-  int32_t share;
-  int32_t parts;            // tiles that a range may touch
-  Division by_tall, by_key_blocks, by_share;
+  struct Ranges {
+    int32_t tiles, share;
+    Division by_share;
+  };
+  float* sums;          // what each range leaves of each tile it touches
+  uint32_t* counters;   // zeros; of each warp of each tile left over
+  int32_t rounds;       // whole tiles of a thread block
+  int32_t whole;        // of all thread blocks
+  int32_t tall;         // tiles of all warpgroups of a head
+  int32_t tall_ranges;  // thread blocks
+  int32_t key_blocks;   // of a tile
+  Ranges of_tall, of_small;
+  Division by_tall, by_key_blocks;
 };
 
 struct Parameters {

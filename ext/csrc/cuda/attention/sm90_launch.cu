@@ -1,6 +1,7 @@
 #include "sm90_launch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "../decode/counters.h"
@@ -16,11 +17,11 @@ constexpr int64_t section_bytes = int64_t{32} << 20;
 // only where a tile has hardly more products than tickets more than half of all; an even number.
 constexpr int64_t least_first_tickets = 2, most_first_tickets = 14;
 
-// What a tile of two warpgroups takes, of one of three.
-constexpr double small_tile = 0.82;
+// What a tile of two warpgroups, and of one, takes of one of three.
+constexpr double small_tile = 0.82, smallest_tile = 0.6;
 
-// What it takes to leave a tile's parts, and to add them up, in the unit of Cost.
-constexpr double sharing = 700;
+// What it takes to leave a tile's parts, in the unit of Cost.
+constexpr double sharing = 200;
 
 TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
@@ -121,17 +122,19 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
 
 const char* plan_sharing(Even& e, const Instance& instance, const Plan& plan, const AttentionArguments& a,
                          cudaStream_t stream) {
+  const auto ranges = [](int tiles, int share) {
+    return Even::Ranges{tiles, share, Division::by(static_cast<uint32_t>(std::max(1, share)))};
+  };
   e.sums = static_cast<float*>(a.workspace);
   e.rounds = plan.rounds;
+  e.whole = plan.rounds * plan.blocks;
   e.tall = plan.tall;
-  e.left = plan.left;
-  e.left_tall = plan.left_tall;
+  e.tall_ranges = plan.tall_ranges;
   e.key_blocks = static_cast<int32_t>(ceil_div(a.seq_kv, instance.block_n));
-  e.share = plan.share;
-  e.parts = plan.parts;
+  e.of_tall = ranges(plan.left_tall, plan.share_of_tall);
+  e.of_small = ranges(plan.left_small, plan.share_of_small);
   e.by_tall = Division::by(static_cast<uint32_t>(std::max(1, plan.tall)));
   e.by_key_blocks = Division::by(static_cast<uint32_t>(e.key_blocks));
-  e.by_share = Division::by(static_cast<uint32_t>(e.share));
   return take_counters(e.counters, counters_behind_parts(instance, plan, a), stream);
 }
 
@@ -139,29 +142,40 @@ const char* plan_sharing(Even& e, const Instance& instance, const Plan& plan, co
 void share_tiles(Plan& plan, const Instance& instance, const AttentionArguments& a, int multiprocessors,
                  double tile_cost, double block_cost) {
   const int64_t heads = int64_t{a.batch} * a.heads, key_blocks = ceil_div(a.seq_kv, instance.block_n);
-  const int64_t tall = a.seq_q / instance.block_m, small = a.seq_q % instance.block_m == 0 ? 0 : 1;
+  const int64_t tall = a.seq_q / instance.block_m, small_units = ceil_div(a.seq_q % instance.block_m, 64);
   const int64_t rounds = tall * heads / multiprocessors, left_tall = tall * heads - rounds * multiprocessors;
-  const int64_t left = left_tall + small * heads, share = ceil_div(left * key_blocks, multiprocessors);
-  const int64_t warps = instance.block_m / 16;
-  const double cost = static_cast<double>(rounds) * tile_cost + static_cast<double>(share) * block_cost +
-                      2 * instance.cost.tile + sharing;
-  if (left == 0 || left * warps > decode::kCounters || left * key_blocks + share > INT32_MAX || cost >= plan.cost) return;
+  const int64_t left_small = small_units > 0 ? heads : 0, left = left_tall + left_small;
+  if (left == 0 || left * (instance.block_m / 16) > decode::kCounters || left * key_blocks > INT32_MAX / 2) return;
+  const double small = small_units == 1 ? smallest_tile : small_tile;
+  const auto share = [&](int64_t tiles, int64_t blocks) { return tiles == 0 ? 0 : ceil_div(tiles * key_blocks, blocks); };
+  // As many thread blocks for either kind of tile as takes the same time.
+  const double part = static_cast<double>(left_tall) / (static_cast<double>(left_tall) + small * static_cast<double>(left_small));
+  int64_t tall_ranges = std::lround(part * multiprocessors);
+  if (left_tall > 0) tall_ranges = std::max<int64_t>(tall_ranges, 1);
+  if (left_small > 0) tall_ranges = std::min<int64_t>(tall_ranges, multiprocessors - 1);
+  if (left_tall > 0 && tall_ranges == 0) return;
+  const int64_t of_tall = share(left_tall, tall_ranges), of_small = share(left_small, multiprocessors - tall_ranges);
+  if (of_tall > key_blocks || of_small > key_blocks) return;
+  const double ranges = std::max(static_cast<double>(of_tall), static_cast<double>(of_small) * small) * block_cost;
+  const double cost = static_cast<double>(rounds) * tile_cost + ranges + 2 * instance.cost.tile + sharing;
+  if (cost >= plan.cost) return;
   plan.cost = cost;
   plan.schedule = Schedule::even;
   plan.blocks = multiprocessors;
   plan.rounds = static_cast<int>(rounds);
   plan.tall = static_cast<int>(tall);
-  plan.left = static_cast<int>(left);
   plan.left_tall = static_cast<int>(left_tall);
-  plan.share = static_cast<int>(share);
-  plan.parts = static_cast<int>(ceil_div(share, key_blocks)) + 1;
+  plan.left_small = static_cast<int>(left_small);
+  plan.tall_ranges = static_cast<int>(tall_ranges);
+  plan.share_of_tall = static_cast<int>(of_tall);
+  plan.share_of_small = static_cast<int>(of_small);
 }
 
 }  // namespace
 
 size_t shared_tiles_bytes(const Instance& instance, const Plan& plan) {
   if (plan.schedule != Schedule::even) return 0;
-  return static_cast<size_t>(plan.blocks) * plan.parts * instance.part_bytes + counter_bytes;
+  return static_cast<size_t>(plan.blocks) * parts_of_a_range * instance.part_bytes + counter_bytes;
 }
 
 Plan plan(const Instance& instance, const AttentionArguments& a, int multiprocessors, bool may_share) {

@@ -13,7 +13,8 @@ struct Plan {
   int section;  // heads
   int pair_rounds, tail_head;  // of Schedule::pairs: tail_head is the number of heads where there is no tail
   int chunks, chunk_units, chunk_tall, chunk_tiles;  // of Schedule::chunks
-  int rounds, tall, left, left_tall, share, parts;   // of Schedule::even
+  int rounds, tall, left_tall, left_small;           // of Schedule::even, as in Even
+  int tall_ranges, share_of_tall, share_of_small;
   double cost;  // of the busiest block, in products of 64 queries with one key, weighed by Cost
 };
 

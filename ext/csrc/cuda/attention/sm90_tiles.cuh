@@ -14,6 +14,27 @@ struct Tile {
   int left, first_block, end_block;
 };
 
+// Schedule::even: what a thread block's range has of a tile, of those left over that have all warpgroups' rows, or fewer.
+struct Part {
+  bool small;
+  int tile;  // its number among the tiles of its kind
+  int first_block, end_block;
+
+  __device__ __forceinline__ bool any() const { return first_block < end_block; }
+  __device__ __forceinline__ int left(const Even& e) const { return small ? e.of_tall.tiles + tile : tile; }
+};
+
+__device__ __forceinline__ Part part_at(const Even& e, int block, int i) {
+  Part part;
+  part.small = block >= e.tall_ranges;
+  const int share = part.small ? e.of_small.share : e.of_tall.share, tiles = part.small ? e.of_small.tiles : e.of_tall.tiles;
+  const int first = (block - (part.small ? e.tall_ranges : 0)) * share;
+  part.tile = e.by_key_blocks.divide(first) + i;
+  part.first_block = max(0, first - part.tile * e.key_blocks);
+  part.end_block = min(e.key_blocks, min(first + share, tiles * e.key_blocks) - part.tile * e.key_blocks);
+  return part;
+}
+
 // The i-th tile of this block, or of its cluster: then of twice the rows.
 template <typename C>
 __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
@@ -49,26 +70,21 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
     m = row < p.seq_q ? 0 : -1;
   } else if (C::even && p.schedule == Schedule::even) {
     const Even& e = p.even;
-    int tall = (i - e.parts) * blocks + block;  // among the tiles of all warpgroups
+    int tall = (i - parts_of_a_range) * blocks + block;  // among the tiles of all warpgroups
+    bool small = false;
     m = 0;
-    valid = i < e.parts + e.rounds;
-#ifdef EVEN_LAST
-    valid = i < e.parts + e.rounds;
-    if (i < e.rounds) { tall = i * blocks + block; }
-    const int ii = i; i -= e.rounds;
-    if (i >= 0) {
-#else
-    if (i < e.parts) {
-#endif
-      const int first = block * e.share, end = min(first + e.share, e.left * e.key_blocks);
-      left = e.by_key_blocks.divide(first) + i;
-      first_block = max(0, first - left * e.key_blocks);
-      end_block = min(e.key_blocks, end - left * e.key_blocks);
-      if (first_block >= end_block) m = -1;
-      tall = e.rounds * blocks + left;
+    valid = i < parts_of_a_range + e.rounds;
+    if (i < parts_of_a_range) {
+      const Part part = part_at(e, block, i);
+      small = part.small;
+      first_block = part.first_block;
+      end_block = part.end_block;
+      left = part.left(e);
+      tall = e.whole + part.tile;
+      if (!part.any()) m = -1;
     }
-    batch_head = left < e.left_tall ? e.by_tall.divide(tall) : left - e.left_tall;
-    row = (left < e.left_tall ? tall - batch_head * e.tall : e.tall) * C::block_m;
+    batch_head = small ? left - e.of_tall.tiles : e.by_tall.divide(tall);
+    row = (small ? e.tall : tall - batch_head * e.tall) * C::block_m;
   } else if (C::joined && i >= 2 * p.pair_rounds) {
     i -= 2 * p.pair_rounds;
     const int index = i * blocks + (i % 2 == 0 ? block : blocks - 1 - block);
