@@ -5,7 +5,8 @@
 //               by a counter for each of its warps; for the last of its ranges to come they add all up, always in the same
 //               order, and write the tile's rows. No warp waits for another thread block.
 //
-// Barriers: part_full, one for each warpgroup and part (128 arrivals).
+// Barriers: part_full, one for each warpgroup and part (128 arrivals); gathered, one for each completer: what the ranges left
+// of a warp's rows is in its shared memory.
 // What a warp leaves of a tile: [four floats][lane][4], the last four the sum and the maximum of the lane's first row, and
 // those of its second.
 // Included by sm90_flash.cuh, whose Layout it needs.
@@ -14,9 +15,11 @@
 #include <cstdint>
 
 #include "../ptx/atomic.cuh"
+#include "../ptx/fence.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/shared_words.cuh"
 #include "../ptx/special_registers.cuh"
+#include "../ptx/tma.cuh"
 #include "sm90_instance.h"
 #include "sm90_softmax.cuh"
 #include "sm90_tiles.cuh"
@@ -25,13 +28,13 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 
 // Bytes that a range leaves of a tile.
 template <typename C>
-constexpr int part_bytes = C::consumers * 128 * (C::v_columns / 2) * 4;
+constexpr int part_bytes = 4 * C::consumers * C::left_bytes;
 
 // This lane's place in what warp `warp` of thread block `block` leaves of its part `part`.
 template <typename C>
 __device__ __forceinline__ float4* part_of(const Even& e, int block, int part, int warp) {
   const int64_t bytes =
-      int64_t{block * parts_of_a_range + part} * part_bytes<C> + warp * (part_bytes<C> / (4 * C::consumers));
+      int64_t{block * parts_of_a_range + part} * part_bytes<C> + warp * C::left_bytes;
   return reinterpret_cast<float4*>(reinterpret_cast<unsigned char*>(e.sums) + bytes) + threadIdx.x % 32;
 }
 
@@ -54,6 +57,7 @@ struct Completer {
   // Of the tile at hand, in shared memory, since registers are short: offsets from `tile_state`, in bytes.
   static constexpr uint32_t first_part = 0, first_out = 8;  // addresses: what the first range left; this warpgroup's rows
   static constexpr uint32_t rows = 16, ranges = 20, to_next = 24, counters = 28;
+  static constexpr uint32_t gatherings = 32;  // of all tiles, before this
 
   const Parameters& p;
   const Layout<C>& shared;
@@ -63,6 +67,7 @@ struct Completer {
   static __device__ __forceinline__ int lane() { return ptx::fresh_tid_x() % 32; }
 
   __device__ __forceinline__ void run() const {
+    if (lane() == 0) ptx::store_shared(tile_state() + gatherings, 0);
 #pragma unroll 1
     for (int n = 0; n < parts_of_a_range * 4; ++n) {  // four warps' rows of each part
       if (n % 4 == 0) {
@@ -113,56 +118,78 @@ struct Completer {
     if (lane() == 0) {
       uint32_t* const counter = p.even.counters + ptx::load_shared(tile_state() + counters) + warp;
       last = ptx::atomic_add_acq_rel(counter, 1) + 1 == static_cast<uint32_t>(ptx::load_shared(tile_state() + ranges));
-      if (last) *counter = 0;
+      if (last) {
+        *counter = 0;
+        gather(warp);
+      }
     }
     return __shfl_sync(0xffffffffu, last, 0);
   }
 
-  // take(place) of what each range left of this warp's rows, from the lane's first byte on.
-  template <typename Take>
-  __device__ __forceinline__ void each_range(int warp, const Take& take) const {
-    const int within = (group * 4 + warp) * (part_bytes<C> / (4 * C::consumers)) + lane() * 16;
-    uint64_t from = ptx::load_shared_64(tile_state() + first_part) + static_cast<uint32_t>(within);
-    int step = ptx::load_shared(tile_state() + to_next);
+  // One lane's: what all ranges left of that warp's rows comes to shared memory.
+  __device__ __forceinline__ void gather(int warp) const {
+    ptx::fence_proxy_async_global();
+    const uint32_t full = shared.gathered(group);
+    uint64_t from = ptx::load_shared_64(tile_state() + first_part) + static_cast<uint32_t>((group * 4 + warp) * C::left_bytes);
+    int step = ptx::load_shared(tile_state() + to_next), count = ptx::load_shared(tile_state() + ranges);
+    uint32_t to = shared.left(group);
+    ptx::mbarrier_arrive_expect_tx(full, count * C::left_bytes);
 #pragma unroll 1
-    for (int left = ptx::load_shared(tile_state() + ranges); left > 0; --left) {
-      take(reinterpret_cast<const unsigned char*>(from));
+    for (; count > 0; --count) {
+      ptx::bulk_load(to, reinterpret_cast<const void*>(from), C::left_bytes, full);
+      to += C::left_bytes;
       from += step;
       step = parts_of_a_range * part_bytes<C>;
     }
   }
-  static __device__ __forceinline__ float2 pair_at(const unsigned char* from, int bytes) {
-    return __ldcg(reinterpret_cast<const float2*>(from + bytes));
+
+  static __device__ __forceinline__ float4 load_shared_16(uint32_t from) {
+    return *static_cast<const float4*>(__cvta_shared_to_generic(from));
   }
 
-  // One after the other the lane's two rows, of which the second is 8 rows down, and its floats 8 bytes on.
+  // Adds up what was gathered, and writes these 16 rows.
   __device__ __forceinline__ void complete(int warp) const {
+    const int gathering = ptx::load_shared(tile_state() + gatherings);
+    ptx::mbarrier_wait(shared.gathered(group), gathering & 1);
+    const uint32_t left = shared.left(group) + lane() * 16;
+    const uint32_t end = left + ptx::load_shared(tile_state() + ranges) * C::left_bytes;
+    float maximum[2] = {minus_infinity, minus_infinity}, factor[2] = {};
 #pragma unroll 1
-    for (int at = 0; at < 16; at += 8) {
-      float maximum = minus_infinity, factor = 0.0f;
-      each_range(warp, [&](const unsigned char* from) {
-        const float2 state = pair_at(from, groups * 512 + at);
-        float own, other;
-        join(maximum, factor, state.y, state.x, own, other);
-      });
-      factor = finish(maximum, factor);
-      maximum = shift_of(maximum);
+    for (uint32_t from = left; from < end; from += C::left_bytes) {
+      const float4 state = load_shared_16(from + groups * 512);
+      float own, other;
+      join(maximum[0], factor[0], state.y, state.x, own, other);
+      join(maximum[1], factor[1], state.w, state.z, own, other);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      factor[h] = finish(maximum[h], factor[h]);
+      maximum[h] = shift_of(maximum[h]);
+    }
 #pragma unroll 1
-      for (int g = 0; g < groups; ++g) {
-        float2 o = {};
-        each_range(warp, [&](const unsigned char* from) {
-          const float2 x = pair_at(from, g * 512 + at);
-          const float own = ptx::ex2(pair_at(from, groups * 512 + at).y - maximum);
-          o.x = fmaf(x.x, own, o.x);
-          o.y = fmaf(x.y, own, o.y);
-        });
-        const int row = warp * 16 + lane() / 4 + at, column = g * 8 + lane() % 4 * 2;
+    for (int g = 0; g < groups; ++g) {
+      float o[4] = {};
+#pragma unroll 1
+      for (uint32_t from = left; from < end; from += C::left_bytes) {
+        const float4 x = load_shared_16(from + g * 512), state = load_shared_16(from + groups * 512);
+        const float own[2] = {ptx::ex2(state.y - maximum[0]), ptx::ex2(state.w - maximum[1])};
+        o[0] = fmaf(x.x, own[0], o[0]);
+        o[1] = fmaf(x.y, own[0], o[1]);
+        o[2] = fmaf(x.z, own[1], o[2]);
+        o[3] = fmaf(x.w, own[1], o[3]);
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = warp * 16 + lane() / 4 + h * 8, column = g * 8 + lane() % 4 * 2;
         if (row < ptx::load_shared(tile_state() + rows) && column < p.head_dim) {
           T* const to = reinterpret_cast<T*>(ptx::load_shared_64(tile_state() + first_out)) + row * p.out_seq + column;
-          *reinterpret_cast<uint32_t*>(to) = pack(T{}, o.x * factor, o.y * factor);
+          *reinterpret_cast<uint32_t*>(to) = pack(T{}, o[2 * h] * factor[h], o[2 * h + 1] * factor[h]);
         }
       }
     }
+    __syncwarp();  // all have read
+    if (lane() == 0) ptx::store_shared(tile_state() + gatherings, gathering + 1);
+    __syncwarp();
   }
 };
 

@@ -85,11 +85,14 @@ struct Config {
   static constexpr int begin_slots =
       !packed ? 0 : Stages * (k_bytes + v_bytes) / (8 * raw_bytes) < 8 ? Stages * (k_bytes + v_bytes) / (8 * raw_bytes) : 8;
   static constexpr int barriers =
-      2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0) + 2 * begin_slots + (even ? parts_of_a_range * q_tiles : 0);
+      2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0) + 2 * begin_slots + (even ? (parts_of_a_range + 1) * q_tiles : 0);
+  // Schedule::even: what a range leaves of a warp's rows, and what a completer keeps besides.
+  static constexpr int left_bytes = even ? 32 * (v_columns / 2) * 4 : 0, completer_bytes = 48;
   static constexpr int alignment = packed ? 128 : 1024;
   static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
                                       combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 +
-                                      (packed ? 16 + 3 * 96 : even ? Consumers * 32 : 0);
+                                      (packed ? 16 + 3 * 96
+                                       : even ? 16 + Consumers * (most_ranges * left_bytes + completer_bytes) : 0);
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
   static_assert(Consumers == 2 || (Consumers == 3 && !split_keys));
@@ -145,10 +148,15 @@ struct Layout {
   __device__ __forceinline__ uint32_t part_full(int group, int part) const {
     return k_full(0) + (4 * C::stages + part * C::q_tiles + group) * 8;
   }
+  __device__ __forceinline__ uint32_t gathered(int group) const { return part_full(group, parts_of_a_range); }
   __device__ __forceinline__ uint32_t begin_full(int i) const { return k_full(0) + (4 * C::stages + i) * 8; }
   __device__ __forceinline__ uint32_t begin_empty(int i) const { return begin_full(C::begin_slots + i); }
   __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
-  __device__ __forceinline__ uint32_t completer_state(int group) const { return barriers + C::barriers * 8 + group * 32; }
+  // Of a completer: where what ranges left is gathered, and what it keeps besides.
+  __device__ __forceinline__ uint32_t left(int group) const {
+    return (barriers + C::barriers * 8 + 15) / 16 * 16 + group * (most_ranges * C::left_bytes);
+  }
+  __device__ __forceinline__ uint32_t completer_state(int group) const { return left(C::q_tiles) + group * C::completer_bytes; }
   // Packed: 96 bytes that a packer keeps there.
   __device__ __forceinline__ uint32_t packer_state(int packer) const { return (first_ticket() + 23) / 16 * 16 + packer * 96; }
 };
@@ -921,7 +929,10 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       ptx::mbarrier_init(shared.combine_empty(), 128);
     }
     if constexpr (C::even) {
-      for (int i = 0; i < parts_of_a_range * C::q_tiles; ++i) ptx::mbarrier_init(shared.part_full(0, 0) + i * 8, 128);
+      for (int w = 0; w < C::q_tiles; ++w) {
+        for (int i = 0; i < parts_of_a_range; ++i) ptx::mbarrier_init(shared.part_full(w, i), 128);
+        ptx::mbarrier_init(shared.gathered(w), 1);
+      }
     }
     for (int s = 0; s < C::stages; ++s) {
       constexpr int readers = C::split_keys ? 4 : 4 * C::consumers * C::cluster;

@@ -69,6 +69,7 @@ struct Packing {
 // warpgroups are for the first thread blocks, the others for the rest. Either kind is numbered, and so are its blocks of
 // keys, one tile's after another's: a thread block's range is `share` of these.
 constexpr int parts_of_a_range = 2;  // tiles that it may touch
+constexpr int most_ranges = 8;       // of a tile
 
 struct Even {
   struct Ranges {

@@ -147,7 +147,9 @@ void share_tiles(Plan& plan, const Instance& instance, const AttentionArguments&
   const int64_t left_small = small_units > 0 ? heads : 0, left = left_tall + left_small;
   if (left == 0 || left * (instance.block_m / 16) > decode::kCounters || left * key_blocks > INT32_MAX / 2) return;
   const double small = small_units == 1 ? smallest_tile : small_tile;
-  const auto share = [&](int64_t tiles, int64_t blocks) { return tiles == 0 ? 0 : ceil_div(tiles * key_blocks, blocks); };
+  const auto share = [&](int64_t tiles, int64_t blocks) {
+    return tiles == 0 ? 0 : std::max(ceil_div(tiles * key_blocks, blocks), ceil_div(key_blocks, most_ranges - 1));
+  };
   // As many thread blocks for either kind of tile as takes the same time.
   const double part = static_cast<double>(left_tall) / (static_cast<double>(left_tall) + small * static_cast<double>(left_small));
   int64_t tall_ranges = std::lround(part * multiprocessors);
