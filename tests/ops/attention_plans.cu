@@ -230,6 +230,7 @@ void hopper(Tally& tally) {
       if (instance.even) {
         run_hopper(instance, {1, 2, 1, 500, 1500, d, Mask::none, instance.type}, 5, -1, tally);
         run_hopper(instance, {1, 3, 3, 900, 1001, d, Mask::none, instance.type}, 7, -1, tally);
+        continue;
       }
       for (const Mask mask : {Mask::none, Mask::causal}) {
         run_hopper(instance, {1, 2, 1, 130, 200, narrower, mask, instance.type}, 132, -1, tally);

@@ -2,6 +2,7 @@
 // block of the grid walks its tiles with sm90_tiles.cuh. Built and called by test_sm90_tiles.py.
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -35,9 +36,9 @@ using namespace cuda_llm_ops;
 namespace flash = cuda::sm90::flash;
 flash::Parameters launched;
 
-template <bool Joined, int QTiles, int Cluster>
+template <bool Joined, int QTiles, int Cluster, bool Even = false>
 struct Shape {
-  static constexpr bool joined = Joined, packed = false, even = Joined && QTiles == 3;
+  static constexpr bool joined = Joined, packed = false, even = Even;
   static constexpr int q_tiles = QTiles, block_m = 64 * QTiles, cluster = Cluster;
 };
 
@@ -45,8 +46,7 @@ struct Shape {
 template <typename S>
 int walk(const flash::Parameters& p) {
   const int units = (p.seq_q + 63) / 64;
-  const bool shares = S::even && p.schedule == flash::Schedule::even;
-  const int key_blocks = shares ? p.even.key_blocks : 1;
+  const int key_blocks = S::even ? p.even.key_blocks : 1;
   std::vector<int> times(static_cast<size_t>(units) * p.batch_heads * key_blocks);
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x += S::cluster) {
     for (int i = 0;; ++i) {
@@ -56,9 +56,8 @@ int walk(const flash::Parameters& p) {
       const int row = S::joined ? tile.row : tile.m * S::block_m * S::cluster;
       const int warpgroups = S::joined ? tile.units : S::q_tiles * S::cluster;
       if (row % 64 != 0 || warpgroups < 1 || warpgroups > S::q_tiles * S::cluster) return -2;
-      const bool part = shares && tile.left >= 0;
-      const int first = part ? tile.first_block : 0, end = part ? tile.end_block : key_blocks;
-      if (first < 0 || first >= end || end > key_blocks || (part && i >= flash::parts_of_a_range)) return -3;
+      const int first = S::even ? tile.first_block : 0, end = S::even ? tile.end_block : key_blocks;
+      if (first < 0 || first >= end || end > key_blocks) return -3;
       for (int w = 0; w < warpgroups && row / 64 + w < units; ++w) {
         int* const of_rows = &times[(static_cast<size_t>(tile.batch * p.heads + tile.head) * units + row / 64 + w) * key_blocks];
         for (int j = first; j < end; ++j) ++of_rows[j];
@@ -82,9 +81,9 @@ extern "C" const char* cudaGetErrorString(cudaError_t) { return "refused"; }
 extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
 extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
 
-// Faults of a launch, or -1 where it was refused; *schedule says which order it took, *blocks how many thread blocks.
+// Faults of a launch, or -1 where it was refused; 0 where the instance has no plan for it. *schedule says which order it took, *blocks how many thread blocks.
 extern "C" int tiles(int joined, int warpgroups, int cluster, int block_n, int multiprocessors, int batch, int heads,
-                     int kv_heads, int seq_q, int seq_kv, int causal, int may_share, int* schedule, int* blocks) {
+                     int kv_heads, int seq_q, int seq_kv, int causal, int even, int* schedule, int* blocks) {
   AttentionArguments a;
   a.batch = batch;
   a.heads = heads;
@@ -100,12 +99,13 @@ extern "C" int tiles(int joined, int warpgroups, int cluster, int block_n, int m
   instance.block_n = block_n;
   instance.cluster = cluster;
   instance.joined = joined != 0;
-  instance.even = joined != 0 && warpgroups == 3;
-  instance.part_bytes = 1;
-  const flash::Plan plan = flash::plan(instance, a, multiprocessors, may_share != 0);
+  instance.even = even != 0;
+  const flash::Plan plan = flash::plan(instance, a, multiprocessors, true);
+  if (!std::isfinite(plan.cost)) return 0;
   if (flash::launch(instance, plan, a, nullptr) != nullptr) return -1;
   *schedule = static_cast<int>(plan.schedule);
   *blocks = plan.blocks;
+  if (even) return walk<Shape<true, 3, 1, true>>(launched);
   if (joined) return warpgroups == 2 ? walk<Shape<true, 2, 1>>(launched) : walk<Shape<true, 3, 1>>(launched);
   if (cluster == 2) return walk<Shape<false, 2, 2>>(launched);
   return warpgroups == 2 ? walk<Shape<false, 2, 1>>(launched) : walk<Shape<false, 3, 1>>(launched);

@@ -2,6 +2,8 @@
 // busiest block has the least to do.
 #include <cuda_runtime.h>
 
+#include <cmath>
+
 #include "../device.h"
 #include "sm90.h"
 #include "sm90_instances.h"
@@ -47,6 +49,7 @@ Choice choose(const AttentionArguments& a, bool may_share) {
         continue;
       }
       const flash::Plan candidate = flash::plan(instance, a, multiprocessors, may_share);
+      if (!std::isfinite(candidate.cost)) continue;
       if (best.instance == nullptr || candidate.cost < best.plan.cost) best = {&instance, candidate};
     }
   }

@@ -40,7 +40,7 @@ enum : unsigned {
   summed = 32,      // V has a column of ones more: the product sums the weights
   packed = 16,      // tiles come from a workspace that the producer warps fill (sm90_pack.cuh)
   joined = 64,      // a tile's first scores are issued together with the last product of the tile before
-  even = 128,       // takes Schedule::even: thread blocks may share a tile's keys (sm90_even.cuh)
+  even = 128,       // for Schedule::even alone: thread blocks share tiles' keys (sm90_even.cuh)
 };
 
 // Compile-time shape of a kernel.
@@ -180,9 +180,8 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
     if (tile.m < 0) continue;
     const int row = C::joined ? tile.row : (tile.m * C::cluster + rank) * C::block_m;
     const int row_end = C::joined ? row + tile.units * 64 : (tile.m + 1) * (C::block_m * C::cluster);
-    const bool part = C::even && tile.left >= 0;
-    const int before = part ? tile.first_block : 0;
-    const int blocks = part ? tile.end_block - before : key_blocks<C::block_n>(p, min(row_end, p.seq_q));
+    const int before = C::even ? tile.first_block : 0;
+    const int blocks = C::even ? tile.end_block - before : key_blocks<C::block_n>(p, min(row_end, p.seq_q));
     const int kv_head = tile.head / p.group;
     const auto row_of = [&](int j) { return (C::packed ? blocks - 1 - j : before + j) * C::block_n; };
     load_k(row_of(blocks - 1), kv_head, tile.batch);
@@ -478,10 +477,8 @@ struct Consumer {
       ++i;
       const int first_row = group < tile.units ? tile.row + group * 64 : -1;
       if constexpr (C::even) {
-        if (tile.left >= 0) {
-          const int blocks = tile.end_block - tile.first_block;
-          return {head_of(tile), first_row, blocks, tile.first_block, blocks == p.even.key_blocks ? -1 : i - 1};
-        }
+        const int blocks = tile.end_block - tile.first_block;
+        return {head_of(tile), first_row, blocks, tile.first_block, blocks == p.even.key_blocks ? -1 : i - 1};
       }
       return {head_of(tile), first_row, key_blocks<n>(p, min(tile.row + tile.units * 64, p.seq_q)), 0, -1};
     }
@@ -982,9 +979,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     } else {
       if (warp == 4 * C::consumers && ptx::elect_sync()) produce<C>(p, shared);
       if constexpr (C::even) {
-        if (warp > 4 * C::consumers && p.schedule == Schedule::even) {
-          Completer<C>{p, shared, warp - 4 * C::consumers - 1}.run();
-        }
+        if (warp > 4 * C::consumers) Completer<C>{p, shared, warp - 4 * C::consumers - 1}.run();
       }
     }
   } else {

@@ -126,7 +126,7 @@ struct Instance {
   bool packed;             // for rows that TMA cannot describe: by way of a workspace
   bool split_keys;         // the warpgroups share the queries of a tile and split its keys
   bool joined;             // no gap between tiles; takes Schedule::chunks, and a tail of Schedule::pairs
-  bool even;               // takes Schedule::even
+  bool even;               // takes Schedule::even, and no other
   Cost cost;
   int least_head_dim;      // packed: computes none below this
   int packed_tile_bytes;   // packed: of a tile of K and one of V

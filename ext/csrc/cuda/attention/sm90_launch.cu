@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "../decode/counters.h"
 #include "../tensor_map.h"
@@ -138,10 +139,10 @@ const char* plan_sharing(Even& e, const Instance& instance, const Plan& plan, co
   return take_counters(e.counters, counters_behind_parts(instance, plan, a), stream);
 }
 
-// Schedule::even, if it takes less.
-void share_tiles(Plan& plan, const Instance& instance, const AttentionArguments& a, int multiprocessors,
-                 double tile_cost, double block_cost) {
-  const int64_t heads = int64_t{a.batch} * a.heads, key_blocks = ceil_div(a.seq_kv, instance.block_n);
+// Schedule::even, if it can be.
+void share_tiles(Plan& plan, const Instance& instance, const AttentionArguments& a, int multiprocessors, int64_t key_blocks,
+                 double block_cost) {
+  const int64_t heads = int64_t{a.batch} * a.heads;
   const int64_t tall = a.seq_q / instance.block_m, small_units = ceil_div(a.seq_q % instance.block_m, 64);
   const int64_t rounds = tall * heads / multiprocessors, left_tall = tall * heads - rounds * multiprocessors;
   const int64_t left_small = small_units > 0 ? heads : 0, left = left_tall + left_small;
@@ -159,9 +160,8 @@ void share_tiles(Plan& plan, const Instance& instance, const AttentionArguments&
   const int64_t of_tall = share(left_tall, tall_ranges), of_small = share(left_small, multiprocessors - tall_ranges);
   if (of_tall > key_blocks || of_small > key_blocks) return;
   const double ranges = std::max(static_cast<double>(of_tall), static_cast<double>(of_small) * small) * block_cost;
-  const double cost = static_cast<double>(rounds) * tile_cost + ranges + 2 * instance.cost.tile + sharing;
-  if (cost >= plan.cost) return;
-  plan.cost = cost;
+  const double tile_cost = static_cast<double>(key_blocks) * block_cost + instance.cost.tile;
+  plan.cost = static_cast<double>(rounds) * tile_cost + ranges + 2 * instance.cost.tile + sharing;
   plan.schedule = Schedule::even;
   plan.blocks = multiprocessors;
   plan.rounds = static_cast<int>(rounds);
@@ -195,6 +195,11 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   plan.blocks = static_cast<int>(blocks) * instance.cluster;
   plan.section = plan.tail_head = static_cast<int>(batch_heads);
   plan.pair_rounds = INT32_MAX / 2;
+  if (instance.even) {
+    plan.cost = std::numeric_limits<double>::infinity();
+    if (!a.causal && may_share) share_tiles(plan, instance, a, multiprocessors, all_keys, block_cost);
+    return plan;
+  }
   if (!a.causal) {
     plan.schedule = Schedule::linear;
     const double tile_cost = static_cast<double>(all_keys) * block_cost + instance.cost.tile;
@@ -217,7 +222,6 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
       plan.chunk_tall = static_cast<int>(tall);
       plan.chunk_tiles = static_cast<int>(tall + small);
     }
-    if (instance.even && may_share) share_tiles(plan, instance, a, multiprocessors, tile_cost, block_cost);
     return plan;
   }
   // Longest first needs many heads at once, reuse of the L2 few; pairs of equal length need neither, but enough of

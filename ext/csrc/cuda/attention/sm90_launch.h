@@ -18,7 +18,7 @@ struct Plan {
   double cost;  // of the busiest block, in products of 64 queries with one key, weighed by Cost
 };
 
-// may_share: there is, or would be, a workspace for Schedule::even.
+// may_share: there is, or would be, a workspace for Schedule::even. The cost is infinite where the instance cannot do it.
 Plan plan(const Instance& instance, const AttentionArguments& arguments, int multiprocessors, bool may_share = false);
 
 // The bytes that all rows of the inputs are aligned to: a power of two, at most 128.

@@ -9,9 +9,7 @@ struct Tile {
   int m, head, batch;
   int row, units;  // of a joined kernel: its first query, and of how many warpgroups it has queries
   bool valid;
-  // Of Schedule::even: its number among the tiles left over, if it is one (else -1), and the blocks of keys from the first
-  // to before the last that this thread block has of it.
-  int left, first_block, end_block;
+  int first_block, end_block;  // of Schedule::even: the blocks of keys that this thread block has of it
 };
 
 // Schedule::even: what a thread block's range has of a tile, of those left over that have all warpgroups' rows, or fewer.
@@ -35,12 +33,42 @@ __device__ __forceinline__ Part part_at(const Even& e, int block, int i) {
   return part;
 }
 
+// Schedule::even: the i-th tile of this block, and its blocks of keys.
+template <typename C>
+__device__ __forceinline__ Tile even_tile_at(const Parameters& p, int i) {
+  const Even& e = p.even;
+  Tile tile;
+  int tall, batch_head = -1;  // its number among the tiles of all warpgroups
+  tile.m = 0;
+  tile.valid = i < parts_of_a_range + e.rounds;
+  if (i < parts_of_a_range) {
+    const Part part = part_at(e, blockIdx.x, i);
+    tile.first_block = part.first_block;
+    tile.end_block = part.end_block;
+    tall = e.whole + part.tile;
+    if (part.small) batch_head = part.tile;
+    if (!part.any()) tile.m = -1;
+  } else {
+    tile.first_block = 0;
+    tile.end_block = e.key_blocks;
+    tall = (i - parts_of_a_range) * gridDim.x + blockIdx.x;
+  }
+  const bool small = batch_head >= 0;
+  if (!small) batch_head = e.by_tall.divide(tall);
+  tile.row = (small ? e.tall : tall - batch_head * e.tall) * C::block_m;
+  tile.units = min(C::q_tiles, (p.seq_q - tile.row + 63) / 64);
+  tile.batch = p.by_heads.divide(batch_head);
+  tile.head = batch_head - tile.batch * p.heads;
+  return tile;
+}
+
 // The i-th tile of this block, or of its cluster: then of twice the rows.
 template <typename C>
 __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
+  if constexpr (C::even) return even_tile_at<C>(p, i);
   constexpr bool multiplies = C::packed || C::joined;
   const int blocks = gridDim.x / C::cluster, block = blockIdx.x / C::cluster;
-  int row = -1, units = C::q_tiles, left = -1, first_block = 0, end_block = 0;
+  int row = -1, units = C::q_tiles;
   int m, batch_head;
   bool valid;
   if (p.schedule == Schedule::linear) {
@@ -68,23 +96,6 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
     row = ((chunk - batch_head * p.chunks) * p.chunk_units + tile * C::q_tiles - small) * 64;
     units = tile < p.chunk_tall ? C::q_tiles : C::q_tiles - 1;
     m = row < p.seq_q ? 0 : -1;
-  } else if (C::even && p.schedule == Schedule::even) {
-    const Even& e = p.even;
-    int tall = (i - parts_of_a_range) * blocks + block;  // among the tiles of all warpgroups
-    bool small = false;
-    m = 0;
-    valid = i < parts_of_a_range + e.rounds;
-    if (i < parts_of_a_range) {
-      const Part part = part_at(e, block, i);
-      small = part.small;
-      first_block = part.first_block;
-      end_block = part.end_block;
-      left = part.left(e);
-      tall = e.whole + part.tile;
-      if (!part.any()) m = -1;
-    }
-    batch_head = small ? left - e.of_tall.tiles : e.by_tall.divide(tall);
-    row = (small ? e.tall : tall - batch_head * e.tall) * C::block_m;
   } else if (C::joined && i >= 2 * p.pair_rounds) {
     i -= 2 * p.pair_rounds;
     const int index = i * blocks + (i % 2 == 0 ? block : blocks - 1 - block);
@@ -107,11 +118,6 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   if constexpr (C::joined) {
     tile.row = row >= 0 ? row : m * C::block_m;
     tile.units = min(units, (p.seq_q - tile.row + 63) / 64);
-  }
-  if constexpr (C::even) {
-    tile.left = left;
-    tile.first_block = first_block;
-    tile.end_block = end_block;
   }
   tile.batch = multiplies ? p.by_heads.divide(batch_head) : batch_head / p.heads;
   tile.head = batch_head - tile.batch * p.heads;
