@@ -786,20 +786,29 @@ struct Consumer {
       const float factor = row_factor(h);
       const uint32_t to = image + row(h) * pitch;
       const auto word = [&](int g) { return pack(T{}, o[4 * g + 2 * h] * factor, o[4 * g + 2 * h + 1] * factor); };
+      constexpr int permuted = Shift<C>::permuted;
+      const auto column_of = [&](int g) { return g < permuted ? 8 * (g / 4 * 4 + quad) + g % 4 * 2 : 8 * g + 2 * quad; };
+      const auto end_of = [](int g) { return g < permuted ? 8 * (g / 4 * 4 + 3) + g % 4 * 2 + 2 : 8 * g + 8; };
+      // Of four chunks in V's order (sm90_shift.cuh) this lane has eight columns that follow one another, of others two.
       // Of all lanes of a warp the same: their rows are eight apart.
       if (to & 2) {
-        uint32_t mine = word(0);
+        uint32_t mine = word(0), first = mine;  // first: of columns that follow one another
         if (quad == 0) store_shared_16(to, mine);
 #pragma unroll
         for (int g = 0; g < d / 8; ++g) {
+          const bool last = g >= permuted || g % 4 == 3;
           const uint32_t later = g + 1 < d / 8 ? word(g + 1 < d / 8 ? g + 1 : g) : 0;
-          const uint32_t beside = __shfl_sync(0xffffffffu, quad == 0 ? later : mine, next);
-          store_pair(to, 8 * g + 2 * quad + 1, __funnelshift_r(mine, beside, 16), 8 * g + 9 <= C::least_head_dim);
+          uint32_t beside = later;
+          if (last) {
+            beside = __shfl_sync(0xffffffffu, quad == 0 ? later : first, next);
+            first = later;
+          }
+          store_pair(to, column_of(g) + 1, __funnelshift_r(mine, beside, 16), end_of(g) + 1 <= C::least_head_dim);
           mine = later;
         }
       } else {
 #pragma unroll
-        for (int g = 0; g < d / 8; ++g) store_pair(to, 8 * g + 2 * quad, word(g), 8 * g + 8 <= C::least_head_dim);
+        for (int g = 0; g < d / 8; ++g) store_pair(to, column_of(g), word(g), end_of(g) <= C::least_head_dim);
       }
     }
     ptx::fence_proxy_async_shared();

@@ -34,6 +34,7 @@
 #include "../ptx/shared_words.cuh"
 #include "../ptx/special_registers.cuh"
 #include "../ptx/tma.cuh"
+#include "sm90_shift.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
@@ -140,90 +141,15 @@ struct Source {
   int valid;      // so many rows from there on are there
 };
 
-// Eight rows, a warp's work at a time: a lane has a quarter of a row's chunks, one after another; where they are one more
-// than a multiple of four, the lane of the last quarter has it, and that of the third the chunk of zeros behind it.
+// Eight rows, a warp's work at a time: how they come to shared memory. Sm90_shift.cuh brings them on.
 template <typename C>
 struct EightRows {
-  static constexpr bool one_more = C::v_chunks % 4 == 1;
-  static constexpr int own = (C::v_chunks + 2) / 4;  // chunks of a lane
-  // Whether a row may end in the k-th chunk of some lane.
-  static __host__ __device__ constexpr bool may_end(int k) {
-    for (int q = 0; q < 4; ++q) {
-      if (q * own + k < C::v_chunks && (q * own + k + 1) * 8 > C::least_head_dim) return true;
-    }
-    return false;
-  }
   const int lane, head_dim;
 
-  // What of the chunk behind a lane's own is inside of the row.
-  __device__ __forceinline__ uint4 last() const { return cut(make_uint4(~0u, ~0u, ~0u, ~0u), 4 * own + 3 - quarter()); }
-
-  __device__ __forceinline__ int row() const { return lane % 8; }
-  __device__ __forceinline__ int quarter() const { return lane / 8; }
-
-  struct Loaded {
-    uint4 chunk[own + 1 + one_more];
-  };
-  static __device__ __forceinline__ uint4 load_shared_16(uint32_t from) {
-    return *static_cast<const uint4*>(__cvta_shared_to_generic(from));
-  }
-  // From shared memory, where rows begin with the multiple of 16 bytes that their first byte is in: this lane's part.
-  __device__ __forceinline__ uint32_t raw_part() const { return row() * C::raw_pitch + quarter() * (own * 16); }
   // Where rows follow one another as in memory, from `begin`, an address there, rounded down, on: the rows of that group.
   __device__ __forceinline__ uint32_t run_part(uint64_t begin, int group) const {
     const uint32_t pitch = static_cast<uint32_t>(head_dim) * 2;
-    return ((static_cast<uint32_t>(begin) & 15) + group * pitch & ~15u) + row() * 8 * pitch + quarter() * (own * 16);
-  }
-  static __device__ __forceinline__ void load(Loaded& z, uint32_t from) {
-#pragma unroll
-    for (int k = 0; k < own + 1 + one_more; ++k) z.chunk[k] = load_shared_16(from + k * 16);
-  }
-
-  // Of a tile's core matrices of these rows, where this lane's begin.
-  __device__ __forceinline__ uint32_t part() const { return quarter() * (own * 128) + row() * 16; }
-
-  // `offset` bytes of a row's first chunk are not the row's. `mine`: this lane's part of the tile's core matrices.
-  template <typename Last>
-  __device__ __forceinline__ void shift(const Loaded& z, uint32_t offset, int chunks, unsigned char* mine,
-                                        const Last& behind) const {
-    const uint32_t bits = (offset & 2) * 8;
-    switch (offset / 4) {
-      case 0: shift_words<0>(z, bits, chunks, mine, behind); break;
-      case 1: shift_words<1>(z, bits, chunks, mine, behind); break;
-      case 2: shift_words<2>(z, bits, chunks, mine, behind); break;
-      default: shift_words<3>(z, bits, chunks, mine, behind); break;
-    }
-  }
-
-  template <int Words, typename Last>
-  __device__ __forceinline__ void shift_words(const Loaded& z, uint32_t bits, int chunks, unsigned char* mine,
-                                              const Last& behind) const {
-#pragma unroll
-    for (int k = 0; k < own; ++k) {
-      uint4 x = joined<Words>(z.chunk[k], z.chunk[k + 1], bits);
-      if (may_end(k)) x = cut(x, quarter() * own + k);
-      if (4 * own <= C::v_chunks || quarter() * own + k < C::v_chunks) *reinterpret_cast<uint4*>(mine + k * 128) = x;
-    }
-    if constexpr (one_more) {
-      const int chunk = 4 * own + 3 - quarter();
-      if (chunk < chunks) {
-        const uint4 x = joined<Words>(z.chunk[own], z.chunk[own + one_more], bits), mask = behind();
-        *reinterpret_cast<uint4*>(mine + (chunk - quarter() * own) * 128) =
-            make_uint4(x.x & mask.x, x.y & mask.y, x.z & mask.z, x.w & mask.w);
-      }
-    }
-  }
-  template <int Words>
-  static __device__ __forceinline__ uint4 joined(const uint4& l, const uint4& h, uint32_t bits) {
-    const uint32_t z[8] = {l.x, l.y, l.z, l.w, h.x, h.y, h.z, h.w};
-    return make_uint4(__funnelshift_r(z[Words], z[Words + 1], bits), __funnelshift_r(z[Words + 1], z[Words + 2], bits),
-                      __funnelshift_r(z[Words + 2], z[Words + 3], bits), __funnelshift_r(z[Words + 3], z[Words + 4], bits));
-  }
-  // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
-  __device__ __forceinline__ uint4 cut(const uint4& x, int chunk) const {
-    const int left = (head_dim - chunk * 8) * 16;  // bits
-    const auto mask = [&](int j) { return __funnelshift_lc(~0u, 0, max(left - 32 * j, 0)); };
-    return make_uint4(x.x & mask(0), x.y & mask(1), x.z & mask(2), x.w & mask(3));
+    return ((static_cast<uint32_t>(begin) & 15) + group * pitch & ~15u) + Shift<C>{lane, head_dim}.raw_part(8 * pitch);
   }
 
   // Where this lane's chunks begin in global memory, before that is rounded down to a multiple of 16: every fourth.
@@ -414,7 +340,7 @@ struct Beginner {
   // A consumer warp's part. Rows that no bulk copy brings it copies itself.
   __device__ __forceinline__ void pack(int warp) {
     const EightRows<C> rows{lane, p.head_dim};
-    const uint4 last = rows.last();
+    const Shift<C> shift{lane, p.head_dim};
     Item mine = item();
     mine.source.from += static_cast<uint64_t>(warp * mine.source.pitch);
     mine.source.valid -= warp;
@@ -443,16 +369,13 @@ struct Beginner {
         if (i >= C::begin_slots) fetch(i);
         ptx::cp_async_wait_group<0>();
         __syncwarp();
-        raw = slot(i) + warp * C::raw_bytes + rows.raw_part();
+        raw = slot(i) + warp * C::raw_bytes + shift.raw_part(C::raw_pitch);
       }
-      typename EightRows<C>::Loaded z;
-      rows.load(z, raw);
+      shift.run(raw, static_cast<uint32_t>(from) & 15, chunks, reinterpret_cast<unsigned char*>(to) + shift.part());
       if (i + C::begin_slots < count) {
         ptx::fence_proxy_async_shared();
         ptx::mbarrier_arrive(shared.begin_empty(i % C::begin_slots));
       }
-      rows.shift(z, static_cast<uint32_t>(from) & 15, chunks, reinterpret_cast<unsigned char*>(to) + rows.part(),
-                 [&] { return last; });
     }
     ptx::fence_proxy_async_global();
     __syncwarp();
@@ -480,7 +403,6 @@ struct Packer {
   static constexpr uint32_t position = 20;                                 // all tickets before are taken
   static constexpr uint32_t job_from = 24, job_to = 32;                    // of the next job
   static constexpr uint32_t half_about = 40, half_from = 48, half_to = 56;  // of the tile whose second half is left, if any
-  static constexpr uint32_t masks = 64;                                    // for EightRows::shift, of two quarters
 
   const Parameters& p;
   const Layout<C>& shared;
@@ -631,12 +553,8 @@ struct Packer {
   __device__ __forceinline__ void run() {
     const EightRows<C> rows{lane(), p.head_dim};
     if (p.packing.tickets > 0) taken = claim_tile();
-    if (lane() / 8 >= 2 && lane() % 8 == 0) {
-      *static_cast<uint4*>(__cvta_shared_to_generic(state + masks + (3 - lane() / 8) * 16)) = rows.last();
-    }
-    __syncwarp();
-    const uint32_t behind = ptx::opaque(state + masks + (3 - max(lane() / 8, 2)) * 16);
-    const uint32_t loaded_from = ptx::opaque(raw + rows.raw_part()), copied_to = ptx::opaque(raw + rows.copied_part());
+    const Shift<C> shift{lane(), p.head_dim};
+    const uint32_t loaded_from = ptx::opaque(raw + shift.raw_part(C::raw_pitch)), copied_to = ptx::opaque(raw + rows.copied_part());
     uint32_t now_about = 0, offset = 0;  // of the job at hand
     unsigned char* to = nullptr;         // of its next group to be shifted
     uint64_t place = 0;                  // of the next group to be copied
@@ -657,14 +575,13 @@ struct Packer {
 #pragma unroll 1
       for (int group = now_about == 0 ? 6 : 0; group < 8; ++group) {
         const uint32_t buffer = (group & 1) * C::raw_bytes;
-        typename EightRows<C>::Loaded z;
         if (now_about != 0) {
           ptx::cp_async_wait_group<1>();
           __syncwarp();
-          rows.load(z, buffer + loaded_from);
+          shift.run(buffer + loaded_from, offset, chunks, to);
           __syncwarp();
-        } else {
-          z = {};  // what it held before is not to be kept in registers
+          offset = offset + step & 15;
+          to += 128 * chunks;
         }
         if (group == 6) {
           copied = next;
@@ -673,19 +590,10 @@ struct Packer {
         }
         if (copied & whole) {
           rows.fetch_whole(place & ~uint64_t{15}, buffer + copied_to);
-          ptx::cp_async_commit_group();
+        } else if (copied != 0) {
+          rows.fetch_checked(place, end_of(copied), static_cast<int>(copied >> 20) - (group + 2) % 8, buffer + copied_to);
         }
-        if (now_about != 0) {
-          rows.shift(z, offset, chunks, to, [&] { return EightRows<C>::load_shared_16(behind); });
-          offset = offset + step & 15;
-          to += 128 * chunks;
-        }
-        if (!(copied & whole)) {
-          if (copied != 0) {
-            rows.fetch_checked(place, end_of(copied), static_cast<int>(copied >> 20) - (group + 2) % 8, buffer + copied_to);
-          }
-          ptx::cp_async_commit_group();
-        }
+        ptx::cp_async_commit_group();
         place += static_cast<uint64_t>(pitch);
       }
       if (now_about != 0) {
@@ -700,7 +608,7 @@ struct Packer {
       begun = true;
       now_about = next;
       offset = static_cast<uint32_t>(ptx::load_shared(state + job_from)) & 15;
-      to = reinterpret_cast<unsigned char*>(ptx::load_shared_64(state + job_to) + EightRows<C>{lane(), 0}.part());
+      to = reinterpret_cast<unsigned char*>(ptx::load_shared_64(state + job_to) + Shift<C>{lane(), 0}.part());
     }
   }
   __device__ __forceinline__ uint64_t end_of(uint32_t about) const {
