@@ -34,7 +34,6 @@
 #include "../ptx/shared_words.cuh"
 #include "../ptx/special_registers.cuh"
 #include "../ptx/tma.cuh"
-#include "sm90_shift.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
@@ -141,15 +140,94 @@ struct Source {
   int valid;      // so many rows from there on are there
 };
 
-// Eight rows, a warp's work at a time: how they come to shared memory. Sm90_shift.cuh brings them on.
+// Eight rows, a warp's work at a time: a lane has a quarter of a row's chunks, one after another; where they are one more
+// than a multiple of four, the lane of the last quarter has it, and that of the third the chunk of zeros behind it.
 template <typename C>
 struct EightRows {
+  static constexpr bool one_more = C::v_chunks % 4 == 1;
+  static constexpr int own = (C::v_chunks + 2) / 4;  // chunks of a lane
+  // Whether a row may end in the k-th chunk of some lane.
+  static __host__ __device__ constexpr bool may_end(int k) {
+    for (int q = 0; q < 4; ++q) {
+      if (q * own + k < C::v_chunks && (q * own + k + 1) * 8 > C::least_head_dim) return true;
+    }
+    return false;
+  }
   const int lane, head_dim;
 
+  // What of the chunk behind a lane's own is inside of the row.
+  __device__ __forceinline__ uint4 last() const { return cut(make_uint4(~0u, ~0u, ~0u, ~0u), 4 * own + 3 - quarter()); }
+
+  __device__ __forceinline__ int row() const { return lane % 8; }
+  __device__ __forceinline__ int quarter() const { return lane / 8; }
+
+  struct Loaded {
+    uint4 chunk[own + 1 + one_more];
+  };
+  static __device__ __forceinline__ uint4 load_shared_16(uint32_t from) {
+    return *static_cast<const uint4*>(__cvta_shared_to_generic(from));
+  }
+  // From shared memory, where rows begin with the multiple of 16 bytes that their first byte is in: this lane's part.
+  __device__ __forceinline__ uint32_t raw_part() const { return row() * C::raw_pitch + quarter() * (own * 16); }
   // Where rows follow one another as in memory, from `begin`, an address there, rounded down, on: the rows of that group.
   __device__ __forceinline__ uint32_t run_part(uint64_t begin, int group) const {
     const uint32_t pitch = static_cast<uint32_t>(head_dim) * 2;
-    return ((static_cast<uint32_t>(begin) & 15) + group * pitch & ~15u) + Shift<C>{lane, head_dim}.raw_part(8 * pitch);
+    return ((static_cast<uint32_t>(begin) & 15) + group * pitch & ~15u) + row() * 8 * pitch + quarter() * (own * 16);
+  }
+  static __device__ __forceinline__ void load(Loaded& z, uint32_t from) {
+#pragma unroll
+    for (int k = 0; k < own + 1 + one_more; ++k) z.chunk[k] = load_shared_16(from + k * 16);
+  }
+
+  // Of a tile's core matrices of these rows, where this lane's begin.
+  __device__ __forceinline__ uint32_t part() const { return quarter() * (own * 128) + row() * 16; }
+
+  // `offset` bytes of a row's first chunk are not the row's. `mine`: this lane's part of the tile's core matrices.
+  template <typename Last>
+  __device__ __forceinline__ void shift(const Loaded& z, uint32_t offset, int chunks, unsigned char* mine,
+                                        const Last& behind) const {
+    const uint32_t bits = (offset & 2) * 8;
+    switch (offset / 4) {
+      case 0: shift_words<0>(z, bits, chunks, mine, behind); break;
+      case 1: shift_words<1>(z, bits, chunks, mine, behind); break;
+      case 2: shift_words<2>(z, bits, chunks, mine, behind); break;
+      default: shift_words<3>(z, bits, chunks, mine, behind); break;
+    }
+  }
+
+  template <int Words, typename Last>
+  __device__ __forceinline__ void shift_words(const Loaded& z, uint32_t bits, int chunks, unsigned char* mine,
+                                              const Last& behind) const {
+#pragma unroll
+    for (int k = 0; k < own; ++k) {
+      uint4 x = joined<Words>(z.chunk[k], z.chunk[k + 1], bits);
+      if (may_end(k)) x = cut(x, quarter() * own + k);
+      if (4 * own <= C::v_chunks || quarter() * own + k < C::v_chunks) *reinterpret_cast<uint4*>(mine + k * 128) = x;
+    }
+    if constexpr (one_more) {
+      const int chunk = 4 * own + 3 - quarter();
+      if (chunk < chunks) {
+        const uint4 x = joined<Words>(z.chunk[own], z.chunk[own + one_more], bits), mask = behind();
+        *reinterpret_cast<uint4*>(mine + (chunk - quarter() * own) * 128) =
+            make_uint4(x.x & mask.x, x.y & mask.y, x.z & mask.z, x.w & mask.w | last_of_row);
+      }
+    }
+  }
+  // V's last column is free, and ones. So are Q's and K's, and all scores larger by a constant, which is nothing to softmax:
+  // what a tile is of need not be known here.
+  static constexpr uint32_t last_of_row = C::ones_column ? C::one << 16 : 0;
+  static_assert(!C::ones_column || one_more);
+  template <int Words>
+  static __device__ __forceinline__ uint4 joined(const uint4& l, const uint4& h, uint32_t bits) {
+    const uint32_t z[8] = {l.x, l.y, l.z, l.w, h.x, h.y, h.z, h.w};
+    return make_uint4(__funnelshift_r(z[Words], z[Words + 1], bits), __funnelshift_r(z[Words + 1], z[Words + 2], bits),
+                      __funnelshift_r(z[Words + 2], z[Words + 3], bits), __funnelshift_r(z[Words + 3], z[Words + 4], bits));
+  }
+  // What is past the row's end is another row's: zeros in its stead, also because 0 times NaN is NaN.
+  __device__ __forceinline__ uint4 cut(const uint4& x, int chunk) const {
+    const int left = (head_dim - chunk * 8) * 16;  // bits
+    const auto mask = [&](int j) { return __funnelshift_lc(~0u, 0, max(left - 32 * j, 0)); };
+    return make_uint4(x.x & mask(0), x.y & mask(1), x.z & mask(2), x.w & mask(3));
   }
 
   // Where this lane's chunks begin in global memory, before that is rounded down to a multiple of 16: every fourth.
@@ -340,7 +418,7 @@ struct Beginner {
   // A consumer warp's part. Rows that no bulk copy brings it copies itself.
   __device__ __forceinline__ void pack(int warp) {
     const EightRows<C> rows{lane, p.head_dim};
-    const Shift<C> shift{lane, p.head_dim};
+    const uint4 last = rows.last();
     Item mine = item();
     mine.source.from += static_cast<uint64_t>(warp * mine.source.pitch);
     mine.source.valid -= warp;
@@ -369,13 +447,16 @@ struct Beginner {
         if (i >= C::begin_slots) fetch(i);
         ptx::cp_async_wait_group<0>();
         __syncwarp();
-        raw = slot(i) + warp * C::raw_bytes + shift.raw_part(C::raw_pitch);
+        raw = slot(i) + warp * C::raw_bytes + rows.raw_part();
       }
-      shift.run(raw, static_cast<uint32_t>(from) & 15, chunks, reinterpret_cast<unsigned char*>(to) + shift.part());
+      typename EightRows<C>::Loaded z;
+      rows.load(z, raw);
       if (i + C::begin_slots < count) {
         ptx::fence_proxy_async_shared();
         ptx::mbarrier_arrive(shared.begin_empty(i % C::begin_slots));
       }
+      rows.shift(z, static_cast<uint32_t>(from) & 15, chunks, reinterpret_cast<unsigned char*>(to) + rows.part(),
+                 [&] { return last; });
     }
     ptx::fence_proxy_async_global();
     __syncwarp();
@@ -403,6 +484,7 @@ struct Packer {
   static constexpr uint32_t position = 20;                                 // all tickets before are taken
   static constexpr uint32_t job_from = 24, job_to = 32;                    // of the next job
   static constexpr uint32_t half_about = 40, half_from = 48, half_to = 56;  // of the tile whose second half is left, if any
+  static constexpr uint32_t masks = 64;                                    // for EightRows::shift, of two quarters
 
   const Parameters& p;
   const Layout<C>& shared;
@@ -553,8 +635,12 @@ struct Packer {
   __device__ __forceinline__ void run() {
     const EightRows<C> rows{lane(), p.head_dim};
     if (p.packing.tickets > 0) taken = claim_tile();
-    const Shift<C> shift{lane(), p.head_dim};
-    const uint32_t loaded_from = ptx::opaque(raw + shift.raw_part(C::raw_pitch)), copied_to = ptx::opaque(raw + rows.copied_part());
+    if (lane() / 8 >= 2 && lane() % 8 == 0) {
+      *static_cast<uint4*>(__cvta_shared_to_generic(state + masks + (3 - lane() / 8) * 16)) = rows.last();
+    }
+    __syncwarp();
+    const uint32_t behind = ptx::opaque(state + masks + (3 - max(lane() / 8, 2)) * 16);
+    const uint32_t loaded_from = ptx::opaque(raw + rows.raw_part()), copied_to = ptx::opaque(raw + rows.copied_part());
     uint32_t now_about = 0, offset = 0;  // of the job at hand
     unsigned char* to = nullptr;         // of its next group to be shifted
     uint64_t place = 0;                  // of the next group to be copied
@@ -575,13 +661,14 @@ struct Packer {
 #pragma unroll 1
       for (int group = now_about == 0 ? 6 : 0; group < 8; ++group) {
         const uint32_t buffer = (group & 1) * C::raw_bytes;
+        typename EightRows<C>::Loaded z;
         if (now_about != 0) {
           ptx::cp_async_wait_group<1>();
           __syncwarp();
-          shift.run(buffer + loaded_from, offset, chunks, to);
+          rows.load(z, buffer + loaded_from);
           __syncwarp();
-          offset = offset + step & 15;
-          to += 128 * chunks;
+        } else {
+          z = {};  // what it held before is not to be kept in registers
         }
         if (group == 6) {
           copied = next;
@@ -590,10 +677,19 @@ struct Packer {
         }
         if (copied & whole) {
           rows.fetch_whole(place & ~uint64_t{15}, buffer + copied_to);
-        } else if (copied != 0) {
-          rows.fetch_checked(place, end_of(copied), static_cast<int>(copied >> 20) - (group + 2) % 8, buffer + copied_to);
+          ptx::cp_async_commit_group();
         }
-        ptx::cp_async_commit_group();
+        if (now_about != 0) {
+          rows.shift(z, offset, chunks, to, [&] { return EightRows<C>::load_shared_16(behind); });
+          offset = offset + step & 15;
+          to += 128 * chunks;
+        }
+        if (!(copied & whole)) {
+          if (copied != 0) {
+            rows.fetch_checked(place, end_of(copied), static_cast<int>(copied >> 20) - (group + 2) % 8, buffer + copied_to);
+          }
+          ptx::cp_async_commit_group();
+        }
         place += static_cast<uint64_t>(pitch);
       }
       if (now_about != 0) {
@@ -608,7 +704,7 @@ struct Packer {
       begun = true;
       now_about = next;
       offset = static_cast<uint32_t>(ptx::load_shared(state + job_from)) & 15;
-      to = reinterpret_cast<unsigned char*>(ptx::load_shared_64(state + job_to) + Shift<C>{lane(), 0}.part());
+      to = reinterpret_cast<unsigned char*>(ptx::load_shared_64(state + job_to) + EightRows<C>{lane(), 0}.part());
     }
   }
   __device__ __forceinline__ uint64_t end_of(uint32_t about) const {

@@ -34,15 +34,6 @@ __device__ __forceinline__ void mma_sync_m16n8k16_f32_bf16(float (&d)[4], const 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// d (16x8) = a (16x16) b (16x8), all of float16, d too: d[0] holds row g, columns 2t, 2t+1, and d[1] row g + 8. With ones and
-// zeros for b it moves columns, exactly: float16 has subnormals here, and a sum of one product and zeros is not rounded.
-__device__ __forceinline__ void mma_sync_m16n8k16_f16_zero(uint32_t (&d)[2], const uint32_t (&a)[4], uint32_t b0,
-                                                           uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %8};"
-      : "=r"(d[0]), "=r"(d[1])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
-}
-
 // The same by element type, for kernels that are templates over it.
 template <typename T>
 __device__ __forceinline__ void mma_sync_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
