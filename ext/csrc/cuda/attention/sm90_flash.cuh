@@ -113,6 +113,7 @@ struct Config {
 constexpr uint32_t turn_barrier = 1;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
 constexpr uint32_t begun_barrier = 10;   // what is begun with is packed: the rings are free; and the next: queries are there
+constexpr uint32_t packed_barrier = 12;  // what is begun with is packed, where that is all
 
 template <int Stages>
 __device__ __forceinline__ uint32_t ring_stage(uint32_t count) { return count % Stages; }

@@ -11,8 +11,9 @@
 //   consumers  begin with the queries of their block's first tile, and with some tickets that one addition took for the
 //              whole block: at the start nothing else is there for them to do
 //
-// Barriers: begin_full, begin_empty of raw rows at the start; begun_barrier when the rings are free; q_full (32 arrivals
-// for each 64 rows) and q_empty of queries; the rings' own.
+// Barriers: begin_full, begin_empty of raw rows at the start; packed_barrier, for packers, when consumers have packed what
+// they began with, if that was all; begun_barrier when the rings are free; q_full (32 arrivals for each 64 rows) and
+// q_empty of queries; the rings' own.
 //
 // Tiles are core matrices of 8 rows by 16 bytes, without swizzle: [8 rows][chunk][row].
 //
@@ -28,6 +29,7 @@
 #include <cstdint>
 
 #include "../ptx/atomic.cuh"
+#include "../ptx/barrier.cuh"
 #include "../ptx/cp_async.cuh"
 #include "../ptx/fence.cuh"
 #include "../ptx/mbarrier.cuh"
@@ -342,6 +344,11 @@ __device__ __forceinline__ uint32_t claim_first_tickets(const Packing& w) {
   return w.tickets > 0 ? atomicAdd(w.counters + ticket_counter, static_cast<uint32_t>(w.first_tickets)) : 0;
 }
 
+// Whether these are all that there are.
+__device__ __forceinline__ bool begins_with_all(const Packing& w) {
+  return w.tickets <= static_cast<uint32_t>(w.first_tickets) * gridDim.x;
+}
+
 // What a thread block packs before its first tile: some tickets, and that tile's queries, 64 rows each. The rings are empty
 // yet: raw rows come there, by one bulk copy where they follow one another and all are there, and each consumer warp
 // shifts one of their eight groups.
@@ -458,6 +465,7 @@ struct Beginner {
       rows.shift(z, static_cast<uint32_t>(from) & 15, chunks, reinterpret_cast<unsigned char*>(to) + rows.part(),
                  [&] { return last; });
     }
+    if (begins_with_all(p.packing)) ptx::bar_arrive(packed_barrier, 32 * packers + 128 * C::consumers);
     ptx::fence_proxy_async_global();
     __syncwarp();
     if (mine.ticket) ptx::red_release_add(p.packing.counters + mine.counter, 1);  // one of its eight groups
@@ -601,7 +609,8 @@ struct Packer {
       source = t.source;
       to = reinterpret_cast<uint64_t>(p.packing.workspace) + t.to * uint64_t{16};
       about = (t.values ? v_rows : k_rows) + t.counter * 16;
-      prefetch(source, 64 << p.packing.tile_shift);
+      // The first rows of all packers together would keep memory from what the consumers begin with.
+      if (before > 0) prefetch(source, 64 << p.packing.tile_shift);
       if (p.packing.tile_shift > 0 && lane() == 0) {
         ptx::store_shared(state + half_about, static_cast<int>(about | max(min(source.valid, 128), 0) << 20));
         ptx::store_shared(state + half_from, source.from);
@@ -634,7 +643,12 @@ struct Packer {
   // since consumers and packers share what holds instructions.
   __device__ __forceinline__ void run() {
     const EightRows<C> rows{lane(), p.head_dim};
-    if (p.packing.tickets > 0) taken = claim_tile();
+    if (begins_with_all(p.packing)) {
+      // Only queries are left, and there is time for them.
+      ptx::bar_sync(packed_barrier, 32 * packers + 128 * C::consumers);
+    } else {
+      taken = claim_tile();
+    }
     if (lane() / 8 >= 2 && lane() % 8 == 0) {
       *static_cast<uint4*>(__cvta_shared_to_generic(state + masks + (3 - lane() / 8) * 16)) = rows.last();
     }
