@@ -504,7 +504,7 @@ struct Packer {
       : p(parameters), shared(layout), raw(layout.raw + packer * 2 * C::raw_bytes),
         state(layout.packer_state(packer)) {
     Walk walk;
-    walk.unit = C::q_tiles + packer;
+    walk.unit = C::q_tiles + (C::own_queries ? 0 : packer);
     keep(walk);
     if (lane() == 0) {
       ptx::store_shared(state + position, 0);
@@ -570,8 +570,16 @@ struct Packer {
     Source source;
     uint64_t to;
     uint32_t about;
+    if constexpr (C::own_queries) {
+      // Queries are the consumers' work: only how far this warp may go depends on them.
+      for (Walk walk = kept(); walk.i > 0 && taken_before() >= walk.now && queries_free(walk); walk = kept()) {
+        walk.unit += C::q_tiles;
+        keep(walk);
+        next_tile();
+      }
+    }
     const Walk walk = kept();
-    if (walk.i > 0 && taken_before() >= walk.now && queries_free(walk)) {
+    if (!C::own_queries && walk.i > 0 && taken_before() >= walk.now && queries_free(walk)) {
       const Tile tile = tile_at<C>(p, walk.i - 1);
       const int slot = walk.slot(), group = walk.unit % C::q_tiles, first_row = tile.m * C::block_m + group * 64;
       source = {address_of(p.q_rows, tile.batch, tile.head, first_row), p.q_rows.seq * 2, p.q_rows.end,
