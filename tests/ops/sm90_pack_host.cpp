@@ -67,8 +67,6 @@ template <int>
 void cp_async_wait_group() {}
 void fence_proxy_async_global() {}
 void fence_proxy_async_shared() {}
-void bar_sync(uint32_t, uint32_t) {}
-void bar_arrive(uint32_t, uint32_t) {}
 void mbarrier_arrive(uint32_t) {}
 void mbarrier_arrive_expect_tx(uint32_t, uint32_t) {}
 void mbarrier_wait(uint32_t, uint32_t) {}
@@ -88,7 +86,6 @@ int fresh_tid_x() { return 0; }
 }  // namespace ptx
 
 namespace cuda::sm90::flash {
-constexpr uint32_t packed_barrier = 12;
 struct Tile {
   int m, head, batch;
   bool valid;

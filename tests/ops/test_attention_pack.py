@@ -23,7 +23,7 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
     shutil.copy(SOURCES / "kernels.h", build)
     for name in ("sm90_pack.cuh", "sm90_instance.h", "launch.h"):
         shutil.copy(SOURCES / "cuda/attention" / name, build / "cuda/attention")
-    for name in ("atomic", "barrier", "cp_async", "fence", "mbarrier", "shared_words", "special_registers", "tma"):
+    for name in ("atomic", "cp_async", "fence", "mbarrier", "shared_words", "special_registers", "tma"):
         (build / f"cuda/ptx/{name}.cuh").touch()
     return compile_for_host(HOST, build, "-w", f"-I{build}/cuda")
 

@@ -73,8 +73,6 @@ struct Config {
   static constexpr int k_chunks = packed ? 2 * steps : 8 * panels, v_chunks = packed ? HeadDim / 8 : 8 * panels;
   static constexpr int q_slots = packed && HeadDim < 256 ? 2 : 1;  // tiles of queries
   static constexpr int q_bytes = k_chunks * 64 * 16;               // one warpgroup's
-  // Packed: consumers pack all queries themselves, where raw rows fit where packed ones will be.
-  static constexpr bool own_queries = packed && k_chunks > v_chunks;
   static constexpr int k_bytes = k_chunks * BlockN * 16, v_bytes = v_chunks * BlockN * 16;  // one stage
   static constexpr int least_head_dim = !packed          ? 0
                                         : HeadDim == 64  ? 1
@@ -115,7 +113,6 @@ struct Config {
 constexpr uint32_t turn_barrier = 1;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
 constexpr uint32_t begun_barrier = 10;   // what is begun with is packed: the rings are free; and the next: queries are there
-constexpr uint32_t packed_barrier = 12;  // what is begun with is packed, where that is all
 
 template <int Stages>
 __device__ __forceinline__ uint32_t ring_stage(uint32_t count) { return count % Stages; }
@@ -259,7 +256,6 @@ struct Consumer {
   uint32_t q_fragments[C::q_registers ? steps : 1][4];  // of this warpgroup's queries
   uint32_t q_count = 0;  // tiles of queries before this one
   int tile_last;         // packed: its number of blocks less one
-  int tile_number;       // packed: of this block's tiles, that at hand
 
   __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, int warp_group)
       : p(parameters), shared(layout), group(warp_group), lane(threadIdx.x % 32) {}
@@ -403,7 +399,6 @@ struct Consumer {
       // the next tile's queries, which TMA then writes, were seen in it.
       if constexpr (C::q_registers) release_q();
       if constexpr (C::packed) finish_store();
-      if constexpr (C::own_queries) fetch_queries();
       mask(s, first, first_row);
       take_block<T, !C::product_sums>(a, s, state, rescale, p.scale_log2);
     }
@@ -658,11 +653,7 @@ struct Consumer {
       state.reset();
 #pragma unroll
       for (int e = 0; e < C::v_columns / 2; ++e) o[e] = 0.0f;
-      if constexpr (C::own_queries) {
-        // The first tile's: begin().
-        if (q_count > 0) pack_queries(query_source(tile, first_row));
-        tile_number = i;
-      } else if constexpr (C::packed) {
+      if constexpr (C::packed) {
         // The first tile's are this warpgroup's own work: begin().
         if (q_count > 0) ptx::mbarrier_wait(shared.q_full(q_barrier()), (q_count - 1) / C::q_slots & 1);
       } else {
@@ -688,60 +679,6 @@ struct Consumer {
       }
       ++q_count;
     }
-  }
-
-  // Of this warp the first eight of sixteen queries; the others are one row further.
-  __device__ __forceinline__ Source query_source(const Tile& tile, int first_row) const {
-    const int row = first_row + threadIdx.x % 128 / 32 * 2;
-    return {address_of(p.q_rows, tile.batch, tile.head, row), p.q_rows.seq * 2, p.q_rows.end, p.seq_q - row};
-  }
-  // Raw rows of the next tile come to where they will be packed, while this tile is worked on.
-  __device__ __forceinline__ void fetch_queries() {
-    Tile tile;
-    int i = tile_number;
-    do {
-      tile = tile_at<C>(p, ++i);
-    } while (tile.valid && tile.m < 0);
-    // All have seen the outputs leave from there.
-    ptx::bar_sync(queries_barrier + group, 128);
-    if (!tile.valid) return;
-    const EightRows<C> rows{lane, p.head_dim};
-    Source source = query_source(tile, tile.m * C::block_m + group * 64);
-    uint32_t to = shared.q + (((q_count + 1) % C::q_slots) * C::q_tiles + group) * C::q_bytes +
-                  threadIdx.x % 128 / 32 * 2 * (C::k_chunks * 128) + lane / 4 * (C::k_chunks * 16) + lane % 4 * 16;
-    const bool whole = inside<C>(source, 2);
-#pragma unroll 1
-    for (int g = 0; g < 2; ++g) {
-      const uint64_t place = rows.place_in(source);
-      if (whole) {
-        rows.fetch_whole(place & ~uint64_t{15}, to);
-      } else {
-        rows.fetch_checked(place, source.end, source.valid, to);
-      }
-      source.from += static_cast<uint64_t>(source.pitch);
-      --source.valid;
-      to += C::k_chunks * 128;
-    }
-    ptx::cp_async_commit_group();
-  }
-  __device__ __forceinline__ void pack_queries(const Source& source) const {
-    const EightRows<C> rows{lane, p.head_dim};
-    const uint4 last = rows.last();
-    uint32_t at = own_queries() + threadIdx.x % 128 / 32 * 2 * (C::k_chunks * 128);
-    uint32_t offset = static_cast<uint32_t>(source.from) & 15;
-    ptx::cp_async_wait_group<0>();
-    __syncwarp();
-#pragma unroll 1
-    for (int g = 0; g < 2; ++g) {
-      typename EightRows<C>::Loaded z;
-      rows.load(z, at + rows.row() * (C::k_chunks * 16) + rows.quarter() * (EightRows<C>::own * 16));
-      __syncwarp();
-      rows.shift(z, offset, C::k_chunks, generic_of_shared(at) + rows.part(), [&] { return last; });
-      offset = offset + static_cast<uint32_t>(source.pitch) & 15;
-      at += C::k_chunks * 128;
-    }
-    ptx::fence_proxy_async_shared();
-    ptx::bar_sync(queries_barrier + group, 128);
   }
 
   // Packs what the first tiles of all blocks need soonest, and its own first queries: no packer could have them sooner.

@@ -11,9 +11,8 @@
 //   consumers  begin with the queries of their block's first tile, and with some tickets that one addition took for the
 //              whole block: at the start nothing else is there for them to do
 //
-// Barriers: begin_full, begin_empty of raw rows at the start; packed_barrier, for packers, when consumers have packed what
-// they began with, if that was all; begun_barrier when the rings are free; q_full (32 arrivals for each 64 rows) and
-// q_empty of queries; the rings' own.
+// Barriers: begin_full, begin_empty of raw rows at the start; begun_barrier when the rings are free; q_full (32 arrivals
+// for each 64 rows) and q_empty of queries; the rings' own.
 //
 // Tiles are core matrices of 8 rows by 16 bytes, without swizzle: [8 rows][chunk][row].
 //
@@ -29,7 +28,6 @@
 #include <cstdint>
 
 #include "../ptx/atomic.cuh"
-#include "../ptx/barrier.cuh"
 #include "../ptx/cp_async.cuh"
 #include "../ptx/fence.cuh"
 #include "../ptx/mbarrier.cuh"
@@ -344,11 +342,6 @@ __device__ __forceinline__ uint32_t claim_first_tickets(const Packing& w) {
   return w.tickets > 0 ? atomicAdd(w.counters + ticket_counter, static_cast<uint32_t>(w.first_tickets)) : 0;
 }
 
-// Whether these are all that there are.
-__device__ __forceinline__ bool begins_with_all(const Packing& w) {
-  return w.tickets <= static_cast<uint32_t>(w.first_tickets) * gridDim.x;
-}
-
 // What a thread block packs before its first tile: some tickets, and that tile's queries, 64 rows each. The rings are empty
 // yet: raw rows come there, by one bulk copy where they follow one another and all are there, and each consumer warp
 // shifts one of their eight groups.
@@ -465,7 +458,6 @@ struct Beginner {
       rows.shift(z, static_cast<uint32_t>(from) & 15, chunks, reinterpret_cast<unsigned char*>(to) + rows.part(),
                  [&] { return last; });
     }
-    if (begins_with_all(p.packing)) ptx::bar_arrive(packed_barrier, 32 * packers + 128 * C::consumers);
     ptx::fence_proxy_async_global();
     __syncwarp();
     if (mine.ticket) ptx::red_release_add(p.packing.counters + mine.counter, 1);  // one of its eight groups
@@ -504,7 +496,7 @@ struct Packer {
       : p(parameters), shared(layout), raw(layout.raw + packer * 2 * C::raw_bytes),
         state(layout.packer_state(packer)) {
     Walk walk;
-    walk.unit = C::q_tiles + (C::own_queries ? 0 : packer);
+    walk.unit = C::q_tiles + packer;
     keep(walk);
     if (lane() == 0) {
       ptx::store_shared(state + position, 0);
@@ -570,16 +562,8 @@ struct Packer {
     Source source;
     uint64_t to;
     uint32_t about;
-    if constexpr (C::own_queries) {
-      // Queries are the consumers' work: only how far this warp may go depends on them.
-      for (Walk walk = kept(); walk.i > 0 && taken_before() >= walk.now && queries_free(walk); walk = kept()) {
-        walk.unit += C::q_tiles;
-        keep(walk);
-        next_tile();
-      }
-    }
     const Walk walk = kept();
-    if (!C::own_queries && walk.i > 0 && taken_before() >= walk.now && queries_free(walk)) {
+    if (walk.i > 0 && taken_before() >= walk.now && queries_free(walk)) {
       const Tile tile = tile_at<C>(p, walk.i - 1);
       const int slot = walk.slot(), group = walk.unit % C::q_tiles, first_row = tile.m * C::block_m + group * 64;
       source = {address_of(p.q_rows, tile.batch, tile.head, first_row), p.q_rows.seq * 2, p.q_rows.end,
@@ -651,12 +635,7 @@ struct Packer {
   // since consumers and packers share what holds instructions.
   __device__ __forceinline__ void run() {
     const EightRows<C> rows{lane(), p.head_dim};
-    if (begins_with_all(p.packing)) {
-      // Only queries are left, and there is time for them.
-      ptx::bar_sync(packed_barrier, 32 * packers + 128 * C::consumers);
-    } else {
-      taken = claim_tile();
-    }
+    if (p.packing.tickets > 0) taken = claim_tile();
     if (lane() / 8 >= 2 && lane() % 8 == 0) {
       *static_cast<uint4*>(__cvta_shared_to_generic(state + masks + (3 - lane() / 8) * 16)) = rows.last();
     }
