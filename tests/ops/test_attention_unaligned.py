@@ -82,7 +82,7 @@ def test_even_head_dims(head_dim: int, is_causal: bool, dtype: torch.dtype) -> N
 @masks
 @pytest.mark.parametrize("pad", [0, 1, 4])
 @pytest.mark.parametrize("offset", [0, 1, 2, 4, 7])
-@pytest.mark.parametrize("head_dim", [65, 128, 129])
+@pytest.mark.parametrize("head_dim", [65, 128, 129, 135, 136])
 def test_alignments(device: str, head_dim: int, offset: int, pad: int, is_causal: bool, dtype: torch.dtype) -> None:
     q = rows(device, dtype, (1, 2, 40, head_dim), offset=offset, pad=pad)
     k = rows(device, dtype, (1, 1, 70, head_dim), offset=(offset + 3) % 8, pad=pad)

@@ -37,7 +37,7 @@ enum : unsigned {
   split_keys = 2,   // two warpgroups share 64 rows, take alternate blocks of keys and combine at the end
   q_registers = 4,  // the queries are multiplied from registers, and their shared memory is free at once
   paired = 8,       // two blocks of a cluster take neighbouring tiles and load half of each K and V for both
-  summed = 32,      // V has a column of ones more: the product sums the weights
+  summed = 32,      // V has a panel of ones more: the product sums the weights
   packed = 16,      // tiles come from a workspace that the producer warps fill (sm90_pack.cuh)
   joined = 64,      // a tile's first scores are issued together with the last product of the tile before
   even = 128,       // for Schedule::even alone: thread blocks share tiles' keys (sm90_even.cuh)
@@ -52,6 +52,11 @@ struct Config {
   static constexpr bool q_registers = Ways & flash::q_registers;
   static constexpr bool summed = Ways & flash::summed, packed = Ways & flash::packed;
   static constexpr bool joined = Ways & flash::joined, even = Ways & flash::even;
+  // Packed, where the last column is free at any head_dim that the kernel takes: V's is ones, and the product sums the
+  // weights as they are rounded.
+  static constexpr bool ones_column = packed && HeadDim % 16 != 0;
+  static constexpr uint32_t one = ptx::is_bfloat16<T> ? 0x3f80 : 0x3c00;
+  static constexpr bool product_sums = summed || ones_column;
   static constexpr int v_columns = HeadDim + (summed ? 8 : 0);
   static constexpr int ones_bytes = summed ? 16 * 128 : 0;  // a panel of 16 rows
   static constexpr int cluster = Ways & flash::paired ? 2 : 1;
@@ -75,7 +80,7 @@ struct Config {
                                         : HeadDim == 112 ? 97
                                         : HeadDim == 128 ? 113
                                         : HeadDim == 136 ? 129
-                                        : HeadDim == 160 ? 137
+                                        : HeadDim == 160 ? 136
                                                          : HeadDim - 31;  // the instance below has those up to it
   static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
   // A lane reads a quarter of the chunks, rounded up, and one more.
@@ -414,7 +419,7 @@ struct Consumer {
       if constexpr (C::q_registers) release_q();
       if constexpr (C::packed) finish_store();
       mask(s, first, first_row);
-      take_block<T, !C::summed>(a, s, state, rescale, p.scale_log2);
+      take_block<T, !C::product_sums>(a, s, state, rescale, p.scale_log2);
     }
     int j = first - step;
     if (j >= 0) wait_k(count + step);
@@ -448,8 +453,8 @@ struct Consumer {
     release_k(count + step);
     // Where tiles have as many queries as blocks have keys, only a tile's last block is masked.
     if constexpr (!C::joined || C::block_m != n) mask(s, before + j, first_row);
-    const bool kept = try_block<T, !C::summed>(next, s, state, p.scale_log2);
-    if (!kept) take_block<T, !C::summed>(next, s, state, rescale, p.scale_log2);
+    const bool kept = try_block<T, !C::product_sums>(next, s, state, p.scale_log2);
+    if (!kept) take_block<T, !C::product_sums>(next, s, state, rescale, p.scale_log2);
     if (j >= step && !k_here) wait_k(count + 2 * step);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(o);
@@ -760,6 +765,9 @@ struct Consumer {
   __device__ __forceinline__ float row_factor(int h) const {
     if constexpr (C::summed) {
       return finish(state.maximum[h], o[d / 2 + 2 * h]);
+    } else if constexpr (C::ones_column) {
+      // The last column is the last lane's of the four that share a row.
+      return finish(state.maximum[h], __shfl_sync(0xffffffffu, o[d / 2 - 3 + 2 * h], lane | 3));
     } else {
       return finish(state, h);
     }
@@ -1003,7 +1011,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
 template <typename C>
 inline Instance instance(const char* name, Cost cost = {}) {
   return {ptx::is_bfloat16<typename C::T> ? ScalarType::bfloat16 : ScalarType::float16,
-          C::head_dim,
+          C::ones_column ? C::head_dim - 1 : C::head_dim,
           C::block_m * C::cluster,
           C::block_n,
           C::cluster,

@@ -87,7 +87,9 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
   const int64_t all_tickets = ceil_div(kv_heads * units, int64_t{2} * plan.blocks) * 2;  // a block's share
   const int64_t products = m_tiles * group * (a.causal ? 1 : 2);  // of four halves of a tile, two of K and two of V
-  const int64_t first = std::clamp(32 * tile_tickets / products * 2, least_first_tickets, most_first_tickets);
+  const int64_t by_products = std::clamp(32 * tile_tickets / products * 2, least_first_tickets, most_first_tickets);
+  // Not all before the first product, where there are many to pack beside.
+  const int64_t first = products >= 16 && all_tickets <= by_products ? least_first_tickets : by_products;
   w.first_tickets = static_cast<int32_t>(
       std::min(first, products <= 8 || all_tickets <= 4 ? all_tickets : (all_tickets + 2) / 4 * 2));
   while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;

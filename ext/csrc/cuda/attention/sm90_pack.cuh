@@ -209,10 +209,14 @@ struct EightRows {
       if (chunk < chunks) {
         const uint4 x = joined<Words>(z.chunk[own], z.chunk[own + one_more], bits), mask = behind();
         *reinterpret_cast<uint4*>(mine + (chunk - quarter() * own) * 128) =
-            make_uint4(x.x & mask.x, x.y & mask.y, x.z & mask.z, x.w & mask.w);
+            make_uint4(x.x & mask.x, x.y & mask.y, x.z & mask.z, x.w & mask.w | last_of_row);
       }
     }
   }
+  // V's last column is free, and ones. So are Q's and K's, and all scores larger by a constant, which is nothing to softmax:
+  // what a tile is of need not be known here.
+  static constexpr uint32_t last_of_row = C::ones_column ? C::one << 16 : 0;
+  static_assert(!C::ones_column || one_more);
   template <int Words>
   static __device__ __forceinline__ uint4 joined(const uint4& l, const uint4& h, uint32_t bits) {
     const uint32_t z[8] = {l.x, l.y, l.z, l.w, h.x, h.y, h.z, h.w};
@@ -597,7 +601,8 @@ struct Packer {
       source = t.source;
       to = reinterpret_cast<uint64_t>(p.packing.workspace) + t.to * uint64_t{16};
       about = (t.values ? v_rows : k_rows) + t.counter * 16;
-      prefetch(source, 64 << p.packing.tile_shift);
+      // The first rows of all packers together would keep memory from what the consumers begin with.
+      if (before > 0) prefetch(source, 64 << p.packing.tile_shift);
       if (p.packing.tile_shift > 0 && lane() == 0) {
         ptx::store_shared(state + half_about, static_cast<int>(about | max(min(source.valid, 128), 0) << 20));
         ptx::store_shared(state + half_from, source.from);
