@@ -4,7 +4,7 @@
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
 //     tests/ops/gemm_plans.cu $gemm/sm90.cu $gemm/sm90_{plan,parts,clusters}.cu $gemm/sm90_persistent_*16.cu
-//     $gemm/sm90_s{wapped,plit,kinny}_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
+//     $gemm/sm90_s{wapped,plit,kinny,hared}_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_plans each 3/16       # the fourth of 16 parts
 //
 // PRODUCTS is each, ragged, few-k, ahead or few-rows; PART n/of takes every of-th plan from the n-th on, of `each` every
@@ -13,7 +13,7 @@
 //
 // `each` is for racecheck, which needs 6 to 15 s for a process, about one for a plan, and a TMPDIR of its own where several
 // run at once (16 on an H200 took 50 s for a third of the plans): every plan once, of either type, on a product made for
-// it. That has two tiles by three (of few rows, two by one), the last of them cut off, on so few multiprocessors that a
+// it. That has two tiles by three (of few rows, two by one; of clusters that share, four by four), the last of them cut off, on so few multiprocessors that a
 // persistent kernel's blocks have several tiles each; both parts of a cluster; and for every block of a split a k that goes
 // round its ring of stages and a little further. The first plan of a kernel also computes alpha a b + beta c in float32,
 // which most epilogues do in another way.
@@ -173,7 +173,7 @@ bool run(const Product& product, float allowed, int multiprocessors, Request& re
 
 // The smallest product in which every block of a plan does all that it can: see the head of this file.
 Product made_for(const cuda::sm90::Kernel& kernel, int split) {
-  const int rows = kernel.tile_m + 24, columns = 2 * kernel.tile_n + 8;
+  const int rows = (kernel.shares ? 3 : 1) * kernel.tile_m + 24, columns = (kernel.shares ? 3 : 2) * kernel.tile_n + 8;
   const int k_blocks = split * (kernel.stages + 2);
   Product product{rows, columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major, kernel.type};
   if (kernel.swap) {
