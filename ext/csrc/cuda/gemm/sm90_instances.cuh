@@ -238,7 +238,6 @@ KernelList shared_list() {
   static const Kernel kernels[] = {
       CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 64, 80, 64, 12, 1),
       CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 64, 96, 64, 11, 1),
-      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 64, 136, 64, 8, 1),
       CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 64, 152, 64, 8, 1),
       CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 72, 64, 9, 2),
       CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 88, 64, 8, 2),
@@ -246,7 +245,6 @@ KernelList shared_list() {
       CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 112, 64, 7, 2),
       CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 120, 64, 7, 2),
       CUDA_LLM_OPS_SHARED_KK(T, 64, 96, 64, 11, 1),
-      CUDA_LLM_OPS_SHARED_KK(T, 64, 128, 64, 9, 1),
       CUDA_LLM_OPS_SHARED_KK(T, 128, 96, 64, 8, 2),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};

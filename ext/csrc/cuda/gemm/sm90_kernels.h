@@ -47,9 +47,6 @@ struct KernelArguments {
 // Blocks that share k, of split kernels. A tile's rows are dealt out in eights, so other counts would waste shared memory.
 constexpr int splits[] = {1, 2, 3, 4, 8};
 
-// Blocks of a cluster that every card runs, at most.
-constexpr int most_blocks_a_cluster = 8;
-
 // Parts of k that a second kernel adds, at most.
 constexpr int most_parts = 4;
 

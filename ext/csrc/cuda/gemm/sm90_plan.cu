@@ -99,19 +99,26 @@ bool is_plan(const Measured& row, const Plan& plan) {
 }
 
 // Of kernels whose clusters share operands: those that also split k, or whose products of parts of k a second kernel adds.
-// What does neither the persistent kernels do as well. Up to 64 rows have other plans.
+// What does neither, the persistent kernels do as well; what shares nothing, the split kernels, but in five. Up to 64 rows have
+// other plans, and up to 128 memory takes the time of tall tiles (docs/ladder-gemm-hopper.md, step 21).
 void add_shared_plans(const GemmArguments& arguments, const Kernel& kernel, int tiles_m, int tiles_n, bool parts,
                       std::vector<Plan>& plans) {
-  if (arguments.m <= 64) return;
+  const bool few_rows = arguments.m <= 128, low = kernel.tile_m == 64;
+  if (arguments.m <= 64 || (few_rows && !low)) return;
   const int k_blocks = ceil_div(arguments.k, kernel.tile_k);
-  for (const auto& [m, n] : {std::pair{1, 1}, {2, 1}, {1, 2}, {4, 1}, {1, 4}, {2, 2}, {4, 2}}) {
-    if (tiles_m < m || tiles_n < n) continue;
-    for (int split = 2; split * m * n <= most_blocks_a_cluster && split <= k_blocks; ++split) {
-      if ((kernel.splits >> split & 1) != 0) plans.push_back({&kernel, split, m, n, 1});
-    }
-    if (!parts || m * n < 4 || n == 4 || !may_add_parts(arguments)) continue;
-    for (int count = 2; count <= std::min(most_parts, k_blocks); ++count) plans.push_back({&kernel, 1, m, n, count});
+  const auto add = [&](int split, int m, int n, int count) {
+    if (tiles_m < m || tiles_n < n || split * count > k_blocks || (kernel.splits >> split & 1) == 0) return;
+    plans.push_back({&kernel, split, m, n, count});
+  };
+  if (low) add(5, 1, 1, 1);
+  for (int split = 2; split <= 4; ++split) {
+    if (!low || !kernel.swap) add(split, 2, 1, 1);
+    add(split, 1, 2, 1);
   }
+  if (!few_rows) add(2, 4, 1, 1);
+  add(2, 1, 4, 1);
+  add(2, 2, 2, 1);
+  for (int count = 2; parts && may_add_parts(arguments) && count <= 3; ++count) add(1, 4, 2, count);
 }
 
 }  // namespace
@@ -185,18 +192,18 @@ double slowest(std::initializer_list<double> times) {
 }
 
 // Of kernels whose clusters share operands, the same by constants of their own: a block asks L2 for its part of what is
-// shared, and receives all of it. Fitted to 9,000 times of 216 products, and to what the choice between these plans and
-// the others costs (docs/ladder-gemm-hopper.md, step 21).
+// shared, and receives all of it. Fitted to 10,000 times of 400 products, and to what the choice between these plans
+// and the others costs (docs/ladder-gemm-hopper.md, step 21).
 double shared_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
-  constexpr double outside = 3.699, cycles_a_microsecond = 1410.8;
-  constexpr double barrier_cycles = 0.39, more_of_one_warpgroup = 9.15;
-  constexpr double asked_bytes_a_microsecond = 125749.0, received_bytes_a_microsecond = 197344.0;
-  constexpr double latency = 1.06, more_in_clusters = 0.388;  // microseconds, for a ring of stages
-  constexpr double memory_bytes_a_microsecond = 4352920.0, read_again = 0.218, cost_of_idle = 0.0995;
-  constexpr double epilogue_a_panel = 0.0941, exchange_a_panel = 0.3912;  // 64 x 64
-  constexpr double second_kernel = 0.509, parts_bytes_a_microsecond = 1867668.0;
-  constexpr double outside_a_wave = 4.68, cost_of_late_clusters = 1.07;
-  constexpr double asked_of_them = 1.025;  // so much quicker they must seem than other plans
+  constexpr double outside = 3.699, cycles_a_microsecond = 1446.7;
+  constexpr double barrier_cycles = 0.51, more_of_one_warpgroup = 10.97;
+  constexpr double asked_bytes_a_microsecond = 125989.0, received_bytes_a_microsecond = 199991.0;
+  constexpr double latency = 0.949, more_in_clusters = 0.355;  // microseconds, for a ring of stages
+  constexpr double memory_bytes_a_microsecond = 4352920.0, read_again = 0.199, cost_of_idle = 0.0999;
+  constexpr double epilogue_a_panel = 0.0771, exchange_a_panel = 0.4533;  // 64 x 64
+  constexpr double second_kernel = 0.742, parts_bytes_a_microsecond = 1788814.0;
+  constexpr double outside_a_wave = 5.59, cost_of_late_clusters = 1.067;
+  const double asked_of_them = arguments.m <= 128 ? 1.05 : 1.06;  // so much quicker they must seem than other plans
   const Kernel& kernel = *plan.kernel;
   const Shape shape = shape_of(arguments, kernel);
   const int clusters_m = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m);
