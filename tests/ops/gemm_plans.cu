@@ -15,8 +15,8 @@
 // run at once (16 on an H200 took 50 s for a third of the plans): every plan once, of either type, on a product made for
 // it. That has two tiles by three (of few rows, two by one; for clusters that share, as many as a cluster has, and two by
 // two at least), the last of them cut off, on so few multiprocessors that a persistent kernel's blocks have several tiles
-// each; both parts of a cluster; and for every block of a split a k that goes round its ring of stages and a little further. The first plan of a kernel also computes alpha a b + beta c in float32,
-// which most epilogues do in another way.
+// each; both parts of a cluster; and for every block of a split a k that goes round its ring of stages and a little further.
+// The first plan of a kernel also computes alpha a b + beta c in float32, which most epilogues do in another way.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
