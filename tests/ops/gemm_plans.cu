@@ -4,7 +4,7 @@
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
 //     tests/ops/gemm_plans.cu $gemm/sm90.cu $gemm/sm90_{plan,parts,clusters}.cu $gemm/sm90_persistent_*16.cu
-//     $gemm/sm90_s{wapped,plit,kinny}_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
+//     $gemm/sm90_s{wapped,plit,kinny,hared}_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_plans each 3/16       # the fourth of 16 parts
 //
 // PRODUCTS is each, ragged, few-k, ahead or few-rows; PART n/of takes every of-th plan from the n-th on, of `each` every
@@ -13,10 +13,10 @@
 //
 // `each` is for racecheck, which needs 6 to 15 s for a process, about one for a plan, and a TMPDIR of its own where several
 // run at once (16 on an H200 took 50 s for a third of the plans): every plan once, of either type, on a product made for
-// it. That has two tiles by three (of few rows, two by one), the last of them cut off, on so few multiprocessors that a
-// persistent kernel's blocks have several tiles each; both parts of a cluster; and for every block of a split a k that goes
-// round its ring of stages and a little further. The first plan of a kernel also computes alpha a b + beta c in float32,
-// which most epilogues do in another way.
+// it. That has two tiles by three (of few rows, two by one; for clusters that share, as many as a cluster has, and two by
+// two at least), the last of them cut off, on so few multiprocessors that a persistent kernel's blocks have several tiles
+// each; both parts of a cluster; and for every block of a split a k that goes round its ring of stages and a little further.
+// The first plan of a kernel also computes alpha a b + beta c in float32, which most epilogues do in another way.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -172,8 +172,9 @@ bool run(const Product& product, float allowed, int multiprocessors, Request& re
 }
 
 // The smallest product in which every block of a plan does all that it can: see the head of this file.
-Product made_for(const cuda::sm90::Kernel& kernel, int split) {
-  const int rows = kernel.tile_m + 24, columns = 2 * kernel.tile_n + 8;
+Product made_for(const cuda::sm90::Kernel& kernel, int split, int cluster_m, int cluster_n) {
+  const int rows = (std::max(cluster_m, 2) - 1) * kernel.tile_m + 24;
+  const int columns = (kernel.shares ? std::max(cluster_n, 2) - 1 : 2) * kernel.tile_n + 8;
   const int k_blocks = split * (kernel.stages + 2);
   Product product{rows, columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major, kernel.type};
   if (kernel.swap) {
@@ -187,7 +188,8 @@ Product made_for(const cuda::sm90::Kernel& kernel, int split) {
 
 template <typename T>
 bool run_each(const cuda::sm90::Kernel& kernel, float allowed, Request& request) {
-  const Product widest = made_for(kernel, cuda::sm90::splits[std::size(cuda::sm90::splits) - 1]);
+  const int most = kernel.shares ? 4 : 2;  // tiles of a cluster along a side
+  const Product widest = made_for(kernel, cuda::sm90::splits[std::size(cuda::sm90::splits) - 1], most, most);
   bool with_c = !(kernel.persistent && kernel.swap);  // that stores through TMA only, so neither c nor float32
   for (const cuda::sm90::Plan& plan : cuda::sm90::possible_plans(arguments_of(widest), true)) {
     const std::string name = cuda::sm90::plan_name(plan);
@@ -200,7 +202,7 @@ bool run_each(const cuda::sm90::Kernel& kernel, float allowed, Request& request)
     const int cluster = plan.cluster_m * plan.cluster_n;
     const int multiprocessors = std::max(1, 2 * cluster / kernel.blocks_per_sm);  // two clusters at once
     const auto launch = [&](const GemmArguments& g) { return cuda::sm90::launch_plan(g, plan, multiprocessors, nullptr); };
-    GemmArguments g = arguments_of(made_for(kernel, plan.split * plan.parts));
+    GemmArguments g = arguments_of(made_for(kernel, plan.split * plan.parts, plan.cluster_m, plan.cluster_n));
     if (!Operands<T, T>(g, false).check(name, allowed, request, launch)) return false;
     if (!with_c) continue;
     with_c = false;

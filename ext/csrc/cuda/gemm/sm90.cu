@@ -221,7 +221,7 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
     arguments.beta = 0.0f;
   }
   const int64_t tiles = static_cast<int64_t>(arguments.tiles_m) * arguments.tiles_n * g.batch * plan.parts;
-  if (tiles * plan.split > INT_MAX) return "the product has more tiles than a grid can hold";
+  if (tiles * plan.split * cluster > INT_MAX) return "the product has more tiles than a grid can hold";
   arguments.tiles = static_cast<int>(tiles);
 
   int64_t grid = 0;
@@ -237,11 +237,11 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
     const int bytes = element_bytes(g.out_type);
     arguments.vector_store =
         in_parts || (reinterpret_cast<uintptr_t>(g.out) % 16 == 0 && static_cast<int64_t>(g.n) * bytes % 16 == 0);
-    grid = tiles * plan.split;
+    grid = tiles * plan.split * cluster;
   }
   if (fetches_ahead(g, plan)) fetch_ahead(arguments, kernel, operand_b(g));
   const int in_flight = kernel.persistent ? static_cast<int>(grid / cluster)
-                                          : std::max(1, sms * kernel.blocks_per_sm / plan.split);
+                                          : std::max(1, sms * kernel.blocks_per_sm / (plan.split * cluster));
   arguments.group = raster_group(arguments.tiles_m, in_flight, kernel.tile_m * plan.cluster_m,
                                  kernel.tile_n * plan.cluster_n);
 

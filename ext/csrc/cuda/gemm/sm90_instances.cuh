@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sm90_persistent.cuh"
+#include "sm90_shared.cuh"
 #include "sm90_split.cuh"
 
 namespace cuda_llm_ops::cuda::sm90 {
@@ -37,6 +38,21 @@ Kernel split_kernel(const char* name) {
           Tile::threads,
           split_shared_bytes<Tile, Swap, BlocksPerSm>(), BlocksPerSm,
           possible_splits<Tile, Swap, BlocksPerSm>()};
+}
+
+template <typename Tile, bool Swap>
+Kernel shared_kernel(const char* name) {
+  static_assert(shared_shared_bytes<Tile>() <= shared_bytes_a_block(1));
+  return {name,      reinterpret_cast<const void*>(&shared_gemm<Tile, Swap>),
+          scalar_type<typename Tile::T>,
+          Tile::p_mn_major != 0, Tile::q_mn_major != 0,
+          false,     Swap,      false,
+          Tile::m,   Tile::n,
+          Tile::k,   Tile::stages,
+          Tile::threads,
+          shared_shared_bytes<Tile>(), 1,
+          shared_splits<Tile, Swap>(),
+          true};
 }
 
 // Names: tile m x n x k / stages, then the storage of P and of Q, k for K-major and m for MN-major.
@@ -82,6 +98,13 @@ Kernel split_kernel(const char* name) {
 
 #define CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, M, N, K, STAGES) \
   persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, true, 1>("alternating_swapped " #M "x" #N "x" #K "/" #STAGES " kk")
+
+// Clusters that share operands and split k, of weights stored n x k; swapped: P is the weights.
+#define CUDA_LLM_OPS_SHARED_KK(T, M, N, K, STAGES, WARPGROUPS) \
+  shared_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false>("shared " #M "x" #N "x" #K "/" #STAGES " kk")
+
+#define CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, M, N, K, STAGES, WARPGROUPS) \
+  shared_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true>("shared_swapped " #M "x" #N "x" #K "/" #STAGES " kk")
 
 template <typename T>
 KernelList persistent_list() {
@@ -205,6 +228,24 @@ KernelList skinny_list() {
       CUDA_LLM_OPS_SKINNY_KK(T, 64, 208, 64, 6, 1, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 128, 160, 64, 6, 2, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 128, 168, 64, 6, 2, 1),
+  };
+  return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
+}
+
+// As wide as the rows of `a`, or as a half or a third of them; few tiles, so split.
+template <typename T>
+KernelList shared_list() {
+  static const Kernel kernels[] = {
+      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 64, 80, 64, 12, 1),
+      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 64, 96, 64, 11, 1),
+      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 64, 152, 64, 8, 1),
+      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 72, 64, 9, 2),
+      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 88, 64, 8, 2),
+      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 104, 64, 7, 2),
+      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 112, 64, 7, 2),
+      CUDA_LLM_OPS_SHARED_SWAPPED_KK(T, 128, 120, 64, 7, 2),
+      CUDA_LLM_OPS_SHARED_KK(T, 64, 96, 64, 11, 1),
+      CUDA_LLM_OPS_SHARED_KK(T, 128, 96, 64, 8, 2),
   };
   return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
 }

@@ -44,7 +44,7 @@ struct KernelArguments {
   float alpha = 1.0f, beta = 0.0f;
 };
 
-// Blocks that share k. A tile's rows are dealt out in eights, so other counts would waste shared memory.
+// Blocks that share k, of split kernels. A tile's rows are dealt out in eights, so other counts would waste shared memory.
 constexpr int splits[] = {1, 2, 3, 4, 8};
 
 // Parts of k that a second kernel adds, at most.
@@ -63,6 +63,7 @@ struct Kernel {
   int shared_bytes;
   int blocks_per_sm;
   int splits;  // bit s: s blocks of a cluster can share k (split kernels)
+  bool shares = false;  // split kernels: tiles of a cluster share operands
 };
 
 struct KernelList {
@@ -79,5 +80,7 @@ KernelList split_float16();
 KernelList split_bfloat16();
 KernelList skinny_float16();
 KernelList skinny_bfloat16();
+KernelList shared_float16();
+KernelList shared_bfloat16();
 
 }  // namespace cuda_llm_ops::cuda::sm90

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <iterator>
+#include <utility>
 
 #include "sm90_clusters.h"
 #include "sm90_table.h"
@@ -38,11 +40,16 @@ bool fits(const GemmArguments& arguments, const Kernel& kernel) {
   return kernel.p_mn_major == a && kernel.q_mn_major == b;
 }
 
-// Whether a second kernel may add parts of k: of large tiles, a block a multiprocessor.
-bool adds_parts(const GemmArguments& arguments, const Kernel& kernel) {
+// Whether a second kernel may add parts of k.
+bool may_add_parts(const GemmArguments& arguments) {
   constexpr int64_t most_elements = 1 << 24;  // of a part
-  return arguments.batch == 1 && arguments.n % 8 == 0 && int64_t{arguments.m} * arguments.n <= most_elements &&
-         kernel.blocks_per_sm == 1 && kernel.tile_m == 128 && kernel.tile_n >= 96 && kernel.tile_k == 64;
+  return arguments.batch == 1 && arguments.n % 8 == 0 && int64_t{arguments.m} * arguments.n <= most_elements;
+}
+
+// Of a split kernel's: of large tiles, a block a multiprocessor.
+bool adds_parts(const GemmArguments& arguments, const Kernel& kernel) {
+  return may_add_parts(arguments) && kernel.blocks_per_sm == 1 && kernel.tile_m == 128 && kernel.tile_n >= 96 &&
+         kernel.tile_k == 64;
 }
 
 const Measured* find_measured(const GemmArguments& arguments, int m) {
@@ -57,7 +64,8 @@ const Measured* find_measured(const GemmArguments& arguments, int m) {
 // Rows of `a` that a tile of a measured plan has.
 int tile_rows(const Measured& row) {
   const bool swap =
-      row.family == Family::skinny || row.family == Family::swapped || row.family == Family::alternating_swapped;
+      row.family == Family::skinny || row.family == Family::swapped ||
+                    row.family == Family::alternating_swapped || row.family == Family::shared_swapped;
   return swap ? row.tile_n : row.tile_m;
 }
 
@@ -82,11 +90,35 @@ const Measured* find_measured(const GemmArguments& arguments) {
 bool is_plan(const Measured& row, const Plan& plan) {
   const Kernel& kernel = *plan.kernel;
   const Family family = kernel.alternating  ? (kernel.swap ? Family::alternating_swapped : Family::alternating)
+                        : kernel.shares      ? (kernel.swap ? Family::shared_swapped : Family::shared)
                         : kernel.persistent ? (kernel.swap ? Family::swapped : Family::persistent)
                                             : (kernel.swap ? Family::skinny : Family::split);
   return family == row.family && kernel.tile_m == row.tile_m && kernel.tile_n == row.tile_n &&
          kernel.tile_k == row.tile_k && kernel.stages == row.stages && plan.split == row.split &&
          plan.cluster_m == row.cluster_m && plan.cluster_n == row.cluster_n && plan.parts == 1;
+}
+
+// Of kernels whose clusters share operands: those that also split k, or whose products of parts of k a second kernel adds.
+// What does neither, the persistent kernels do as well; what shares nothing, the split kernels, but in five. Up to 64 rows have
+// other plans, and up to 128 memory takes the time of tall tiles (docs/ladder-gemm-hopper.md, step 21).
+void add_shared_plans(const GemmArguments& arguments, const Kernel& kernel, int tiles_m, int tiles_n, bool parts,
+                      std::vector<Plan>& plans) {
+  const bool few_rows = arguments.m <= 128, low = kernel.tile_m == 64;
+  if (arguments.m <= 64 || (few_rows && !low)) return;
+  const int k_blocks = ceil_div(arguments.k, kernel.tile_k);
+  const auto add = [&](int split, int m, int n, int count) {
+    if (tiles_m < m || tiles_n < n || split * count > k_blocks || (kernel.splits >> split & 1) == 0) return;
+    plans.push_back({&kernel, split, m, n, count});
+  };
+  if (low) add(5, 1, 1, 1);
+  for (int split = 2; split <= 4; ++split) {
+    if (!low || !kernel.swap) add(split, 2, 1, 1);
+    add(split, 1, 2, 1);
+  }
+  if (!few_rows) add(2, 4, 1, 1);
+  add(2, 1, 4, 1);
+  add(2, 2, 2, 1);
+  for (int count = 2; parts && may_add_parts(arguments) && count <= 3; ++count) add(1, 4, 2, count);
 }
 
 }  // namespace
@@ -95,7 +127,8 @@ const std::vector<const Kernel*>& all_kernels() {
   static const std::vector<const Kernel*> all = [] {
     std::vector<const Kernel*> kernels;
     for (const KernelList& list : {persistent_float16(), persistent_bfloat16(), swapped_float16(), swapped_bfloat16(),
-                                   split_float16(), split_bfloat16(), skinny_float16(), skinny_bfloat16()}) {
+                                   split_float16(), split_bfloat16(), skinny_float16(), skinny_bfloat16(),
+                                   shared_float16(), shared_bfloat16()}) {
       for (int i = 0; i < list.count; ++i) kernels.push_back(list.kernels + i);
     }
     std::sort(kernels.begin(), kernels.end(), std::less<>());  // so that a kernel's index is a binary search
@@ -120,6 +153,8 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments, bool parts) {
       plans.push_back({kernel, 1, 1, 1});  // larger clusters than of two never won
       if (tiles_m >= 2) plans.push_back({kernel, 1, 2, 1});
       if (tiles_n >= 2) plans.push_back({kernel, 1, 1, 2});
+    } else if (kernel->shares) {
+      add_shared_plans(arguments, *kernel, tiles_m, tiles_n, parts, plans);
     } else {
       const int k_blocks = ceil_div(shape.k, kernel->tile_k);
       for (const int split : splits) {
@@ -146,6 +181,65 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
   const int64_t bytes = int64_t{2} * arguments.n * arguments.k;
   return arguments.batch == 1 && arguments.m <= rows_a_tile && bytes >= least_bytes && bytes <= most_bytes;
 }
+
+namespace {
+
+// A sum of times of which the longest takes nearly all, and a little more where others are close.
+double slowest(std::initializer_list<double> times) {
+  double sum = 0.0;
+  for (const double time : times) sum += time * time * time * time;
+  return std::sqrt(std::sqrt(sum));
+}
+
+// Of kernels whose clusters share operands, the same by constants of their own: a block asks L2 for its part of what is
+// shared, and receives all of it. Fitted to 10,000 times of 400 products, and to what the choice between these plans
+// and the others costs (docs/ladder-gemm-hopper.md, step 21).
+double shared_microseconds(const GemmArguments& arguments, const Plan& plan, int sms) {
+  constexpr double outside = 3.699, cycles_a_microsecond = 1446.7;
+  constexpr double barrier_cycles = 0.51, more_of_one_warpgroup = 10.97;
+  constexpr double asked_bytes_a_microsecond = 125989.0, received_bytes_a_microsecond = 199991.0;
+  constexpr double latency = 0.949, more_in_clusters = 0.355;  // microseconds, for a ring of stages
+  constexpr double memory_bytes_a_microsecond = 4352920.0, read_again = 0.199, cost_of_idle = 0.0999;
+  constexpr double epilogue_a_panel = 0.0771, exchange_a_panel = 0.4533;  // 64 x 64
+  constexpr double second_kernel = 0.742, parts_bytes_a_microsecond = 1788814.0;
+  constexpr double outside_a_wave = 5.59, cost_of_late_clusters = 1.067;
+  const double asked_of_them = arguments.m <= 128 ? 1.05 : 1.065;  // so much quicker they must seem than other plans
+  const Kernel& kernel = *plan.kernel;
+  const Shape shape = shape_of(arguments, kernel);
+  const int clusters_m = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m);
+  const int clusters_n = ceil_div(ceil_div(shape.columns, kernel.tile_n), plan.cluster_n);
+  const int sharing = plan.cluster_m * plan.cluster_n, cluster = plan.split * sharing;
+  const double clusters = static_cast<double>(clusters_m) * clusters_n * shape.batch * plan.parts;
+  const double waves = std::ceil(clusters / clusters_at_once(kernel, cluster, sms));
+  const double k_blocks = ceil_div(ceil_div(shape.k, kernel.tile_k), plan.split * plan.parts);
+
+  const double tensor = (kernel.tile_m / 64.0 * (kernel.tile_k / 16.0) * kernel.tile_n / 2.0 + barrier_cycles +
+                         (kernel.tile_m == 64 ? more_of_one_warpgroup : 0.0)) /
+                        cycles_a_microsecond;
+  const double line = 2.0 * kernel.tile_k;
+  const double asked = line * (static_cast<double>(kernel.tile_m) / plan.cluster_n +
+                               static_cast<double>(kernel.tile_n) / plan.cluster_m) / asked_bytes_a_microsecond;
+  const double received = line * (kernel.tile_m + kernel.tile_n) / received_bytes_a_microsecond;
+  const double waiting = (latency + (sharing > 1 ? more_in_clusters : 0.0)) / kernel.stages;
+  const double loop = waves * k_blocks * slowest({tensor, asked, received, waiting});
+
+  const double weights_again = 1.0 + read_again * ((kernel.swap ? clusters_n : clusters_m) - 1.0);
+  const double bytes = 2.0 * shape.batch *
+                       ((arguments.n * weights_again + arguments.m) * shape.k +
+                        static_cast<double>(arguments.m) * arguments.n);
+  const double busy = std::min(clusters * cluster / sms, 1.0);
+  const double memory = bytes / memory_bytes_a_microsecond / std::pow(busy, cost_of_idle);
+
+  const double panels = kernel.tile_m * kernel.tile_n / 4096.0;
+  double time = outside + slowest({loop, memory}) + panels * epilogue_a_panel + outside_a_wave * (waves - 1.0);
+  if (plan.split > 1) time += panels * exchange_a_panel * (plan.split - 1.0) / plan.split;
+  if (plan.parts > 1) {
+    time += second_kernel + static_cast<double>(parts_bytes(arguments, plan)) / parts_bytes_a_microsecond;
+  }
+  return asked_of_them * time * (plan.split > 1 && waves > 1.0 ? cost_of_late_clusters : 1.0);
+}
+
+}  // namespace
 
 // A k block of a block costs what the slowest of three needs, and a little more where two are close: the tensor cores (n / 2
 // cycles for m64 x n x k16) and the barriers around them; the loads, which are as fast as what is in flight over their
@@ -176,11 +270,8 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   constexpr double gain_a_turn = 0.035, gain_a_panel = 0.079, panels_without_gain = 1.25, cost_of_one_turn = 1.0105;
   constexpr double cost_of_skinny_tiles = 1.039;  // side by side
   constexpr double second_kernel = 1.144, parts_bytes_a_microsecond = 1.953e6, cost_of_parts = 1.05;
-  const auto slowest = [](double x, double y, double z) {
-    const auto fourth = [](double value) { return value * value * value * value; };
-    return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z)));
-  };
   const Kernel& kernel = *plan.kernel;
+  if (kernel.shares) return shared_microseconds(arguments, plan, sms);
   const Shape shape = shape_of(arguments, kernel);
   const int clusters_m = ceil_div(ceil_div(shape.rows, kernel.tile_m), plan.cluster_m);
   const int clusters_n = ceil_div(ceil_div(shape.columns, kernel.tile_n), plan.cluster_n);
@@ -206,7 +297,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double loads =
       stage / (resident * ring) * load_latency * (kernel.tile_m == 64 ? more_in_narrow_blocks : 1.0);
   const double l2 = from_l2 * std::min(blocks, slots) / (resident * l2_bytes_a_microsecond);
-  const double loop = (kernel.persistent ? 1.0 : split_loop) * k_blocks * slowest(tensor, loads, l2);
+  const double loop = (kernel.persistent ? 1.0 : split_loop) * k_blocks * slowest({tensor, loads, l2});
 
   const double panels = kernel.tile_m * kernel.tile_n / 4096.0;
   const double after = kernel.persistent ? 0.0
@@ -242,7 +333,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   // Of two warpgroups that alternate one multiplies while the other stores; with one tile a block one has no work.
   const double gain = gain_a_turn * loop + gain_a_panel * std::max(panels - panels_without_gain, 0.0);
   const double overlapped = kernel.alternating ? gain * (waves - 1.0) : 0.0;
-  const double body = slowest(waves * resident * (ragged * loop + after) - overlapped, ragged * memory + after, 0.0);
+  const double body = slowest({waves * resident * (ragged * loop + after) - overlapped, ragged * memory + after});
   const bool late = plan.split > 1 && waves > 1.0;  // of 1,790 products none was quickest so
   double alone = outside + outside_a_stage_byte * stage + body;
   if (plan.cluster_m * plan.cluster_n > 1) alone *= 1.0 + cost_of_a_cluster;

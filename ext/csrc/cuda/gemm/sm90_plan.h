@@ -14,9 +14,9 @@ namespace cuda_llm_ops::cuda::sm90 {
 
 struct Plan {
   const Kernel* kernel = nullptr;
-  int split = 1;                     // blocks of a cluster that share k (split kernels)
-  int cluster_m = 1, cluster_n = 1;  // tiles of a cluster (persistent kernels)
-  int parts = 1;                     // of k, added by a second kernel (split kernels)
+  int split = 1;                     // blocks of a cluster that share k (split and shared kernels)
+  int cluster_m = 1, cluster_n = 1;  // tiles of a cluster (persistent and shared kernels)
+  int parts = 1;                     // of k, added by a second kernel (split and shared kernels)
 };
 
 const std::vector<const Kernel*>& all_kernels();

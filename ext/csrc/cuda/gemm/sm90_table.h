@@ -6,7 +6,9 @@
 
 namespace cuda_llm_ops::cuda::sm90 {
 
-enum class Family : int8_t { persistent, swapped, split, skinny, alternating, alternating_swapped };
+enum class Family : int8_t {
+  persistent, swapped, split, skinny, alternating, alternating_swapped, shared, shared_swapped
+};
 
 struct Measured {
   int32_t m, n, k;
