@@ -50,8 +50,12 @@ def test_flash_attention_comes_near_the_roof(perf: Perf, ops: ModuleType) -> Non
 # Rows of 129 elements begin anywhere, which TMA does not bear: a FLOP may cost a fifth more, not four times.
 @pytest.mark.gpu(min_capability=(9, 0))
 @pytest.mark.alignment(dim=129, max_drop=0.20)
-def test_flash_attention_does_not_fall_into_the_alignment_trap(perf: Perf, ops: ModuleType) -> None:
-    perf(Attention(16, 16, 2048, 128), ops.flash_attention)
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(("batch", "length"), [(16, 2048), (4, 4096)])
+def test_flash_attention_does_not_fall_into_the_alignment_trap(
+    batch: int, length: int, causal: bool, perf: Perf, ops: ModuleType
+) -> None:
+    perf(Attention(batch, 16, length, 128, causal=causal), ops.flash_attention)
 
 
 @pytest.mark.gpu(min_capability=(9, 0))
