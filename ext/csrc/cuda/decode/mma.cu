@@ -199,6 +199,7 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.unit_heads = p.kv_heads * p.row_blocks;
   p.scale_log2 = scale_log2(a);
   p.prefetch = plan.prefetch;
+  p.by_head = plan.by_head;
   // What is read once makes room first.
   p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
 
@@ -303,14 +304,18 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
   int alone = device.multiprocessors;  // thread blocks, where each has one of them
+  const auto beside = [&a](const CacheStrides& stride) { return a.kv_heads > 1 && stride.head < stride.slot; };
+  const bool heads_beside = beside(a.k_stride) && beside(a.v_stride);
   if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
-      tma && !(large && small_pages) && two != nullptr && two->head_dim == plan.instance->head_dim) {
+      tma && !(large && small_pages && !heads_beside) && two != nullptr &&
+      two->head_dim == plan.instance->head_dim) {
     plan.instance = two;
     plan.prefetch = a.batch > kFewSequences ? 0 : large ? 2 : 1;
     wide = false;
     // A few are left free: the last thread block of the next launch has to wait for the one that ends last, and would
     // be the last to end again. And whole units often fit a multiple of eight.
-    if (!large && alone > 64) alone = alone / 8 * 8;
+    if (alone > 64) alone = alone / 8 * 8;
+    plan.by_head = heads_beside && alone % (units / a.batch) == 0;
   }
   const int block_keys = plan.instance->warps * kTileKeys;
   const int64_t room = std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone,
@@ -318,6 +323,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
   // Two thread blocks have a unit each, if the sequences are of one length.
   plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
+  plan.by_head = plan.by_head && plan.cluster == 1 && plan.blocks % (units / a.batch) == 0;
   return plan;
 }
 

@@ -42,6 +42,7 @@ struct MmaParameters {
   float scale_log2;
   uint32_t zero;  // is 0, which the compiler does not know
   int prefetch;  // TMA alone: MmaPlan's
+  bool by_head;  // likewise
 };
 
 // Warps that load in cluster.cuh. Two where a block is several copies: only then is it worth a second look at pages.
@@ -80,6 +81,7 @@ struct MmaPlan {
   int blocks = 0;    // of the grid
   int cluster = 1;   // thread blocks of a cluster
   int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
+  bool by_head = false;  // the list of all blocks is of one head after the other, not of one sequence after the other
 };
 
 MmaPlan mma_plan(const DecodeArguments& arguments);

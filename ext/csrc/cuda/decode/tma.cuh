@@ -15,6 +15,8 @@
 //   order       The unit at the end of a range comes first, then the others from the range's start on: the parts of
 //               both units that other ranges share are written early, and the thread block ends with a unit of its own,
 //               which costs no trips to L2, where it has one.
+//   heads       Where a token's heads lie side by side in memory, neighbouring thread blocks read the same tokens of all
+//               heads (by_head): what is near in memory is asked for at nearly the same time.
 #pragma once
 
 #include "../ptx/cluster.cuh"
@@ -286,12 +288,15 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
   const bool few = p.batch <= kFewSequences;
   Lists lists{};
   Cut cut;
+  // Where heads lie side by side, so do those that read the same keys of each: a row of memory is asked for at once.
+  const int range =
+      p.by_head ? blockIdx.x % p.unit_heads * (gridDim.x / p.unit_heads) + blockIdx.x / p.unit_heads : blockIdx.x;
   int start = 0, count = 0;  // of the range
   Cursor at{};               // the unit at its end comes first, with so many blocks: what is added to other ranges'
   int in_last = 0;           // parts is not what the thread block ends with, where it has whole units
   const auto place = [&] {
     cut = Cut(lists.total * p.unit_heads, gridDim.x);
-    start = cut.start(blockIdx.x), count = cut.start(blockIdx.x + 1) - start;
+    start = cut.start(range), count = cut.start(range + 1) - start;
     if (count == 0) return;
     at = cursor_at<S::block_keys>(p, lists, start + count - 1);
     in_last = min(at.block + 1, count);
@@ -373,7 +378,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
           phase ^= stage / Stages & 1;
           stage %= Stages;
         } else {
-          worker.begin(at, blockIdx.x);
+          worker.begin(at, range);
           if (Groups > 1 && piece > 0) ptx::mbarrier_wait(turns + (1 - group) * 8, (piece - 1) / Groups & 1);
           const int left = at.length - at.block * S::block_keys - in_block * kTileKeys;
           consume<S>(worker, shared_memory, full, stage, phase, left,
