@@ -303,27 +303,30 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   plan.prefetch = large ? 0 : 2;
   plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
-  int alone = device.multiprocessors;  // thread blocks, where each has one of them
-  const auto beside = [&a](const CacheStrides& stride) { return a.kv_heads > 1 && stride.head < stride.slot; };
-  const bool heads_beside = beside(a.k_stride) && beside(a.v_stride);
+  // Thread blocks, where each has a multiprocessor. A few of those are left free: the last thread block of the next
+  // launch has to wait for the one that ends last, and would be the last to end again. And whole units often fit a
+  // multiple of eight.
+  const int alone = device.multiprocessors > 64 ? device.multiprocessors / 8 * 8 : device.multiprocessors;
+  // Of heads that lie side by side in memory, few would be read at once, where thread blocks have several units each.
+  const auto side_by_side = [&a](const CacheStrides& stride) { return a.kv_heads > 1 && stride.head < stride.slot; };
+  const int unit_heads = static_cast<int>(units / a.batch);
+  const bool by_head = side_by_side(a.k_stride) && side_by_side(a.v_stride) && alone % unit_heads == 0 &&
+                       4 * a.batch >= alone;
   if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
-      tma && !(large && small_pages && !heads_beside) && two != nullptr &&
-      two->head_dim == plan.instance->head_dim) {
+      tma && (!(large && small_pages) || by_head) && two != nullptr && two->head_dim == plan.instance->head_dim) {
     plan.instance = two;
     plan.prefetch = a.batch > kFewSequences ? 0 : large ? 2 : 1;
     wide = false;
-    // A few are left free: the last thread block of the next launch has to wait for the one that ends last, and would
-    // be the last to end again. And whole units often fit a multiple of eight.
-    if (alone > 64) alone = alone / 8 * 8;
-    plan.by_head = heads_beside && alone % (units / a.batch) == 0;
+    plan.by_head = by_head;
   }
   const int block_keys = plan.instance->warps * kTileKeys;
-  const int64_t room = std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone,
+  const int single = plan.instance->groups == 2 ? alone : device.multiprocessors;
+  const int64_t room = std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : single,
                                 kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
   // Two thread blocks have a unit each, if the sequences are of one length.
   plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
-  plan.by_head = plan.by_head && plan.cluster == 1 && plan.blocks % (units / a.batch) == 0;
+  plan.by_head = plan.by_head && plan.cluster == 1 && plan.blocks % unit_heads == 0;
   return plan;
 }
 
