@@ -324,7 +324,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     wide = false;
     plan.by_head = by_head;
     if (!large || by_head) alone = eights;
-    if (large) plan.tail_parts = kTailParts, plan.tail_share = by_head ? 16 : 20, plan.tail_from = alone * 9 / 32;
+    if (large) plan.tail_parts = kTailParts, plan.tail_share = by_head ? 16 : 20;
   }
   const int block_keys = plan.instance->warps * kTileKeys;
   const int64_t room = std::min(!tma || wide ? most * fit(*plan.instance) : alone,
@@ -333,7 +333,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   // Two thread blocks have a unit each, if the sequences are of one length.
   plan.cluster = !large && plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
   plan.by_head = plan.by_head && plan.cluster == 1 && plan.blocks % unit_heads == 0;
-  plan.tail_from = std::min(plan.tail_from, plan.blocks);
+  if (plan.tail_parts > 0) plan.tail_from = plan.blocks * 9 / 32;  // less than all
   return plan;
 }
 
