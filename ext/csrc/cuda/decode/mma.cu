@@ -6,6 +6,7 @@
 #include <climits>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "../attention/launch.h"
@@ -23,7 +24,7 @@ constexpr int64_t kLargeBytes = int64_t{1} << 30;
 constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // for one group of warps
 constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
 constexpr int kSmallPage = 64;                         // keys, less than
-constexpr int kTailParts = 6;                          // of a range
+constexpr int kManySequences = 32;                     // so many that thread blocks have several units each
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -77,7 +78,7 @@ struct Sizes {
   Sizes(const DecodeArguments& a, const MmaPlan& plan) {
     const size_t rows = static_cast<size_t>(std::min(group_rows(a), kRows)), head_dim = plan.instance->head_dim;
     if (plan.instance->kind == MmaKind::cluster) return;
-    const size_t slots = 2 * static_cast<size_t>(plan.blocks) * static_cast<size_t>(1 + plan.tail_parts);
+    const size_t slots = 2 * static_cast<size_t>(plan.blocks);
     partial = slots * rows * head_dim * sizeof(float);
     stats = slots * kRows * sizeof(float2);
     counters = kCounters * sizeof(uint32_t);
@@ -201,9 +202,6 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.scale_log2 = scale_log2(a);
   p.prefetch = plan.prefetch;
   p.by_head = plan.by_head;
-  p.tail_parts = plan.tail_parts;
-  p.tail_share = plan.tail_share;
-  p.tail_from = plan.tail_from;
   // What is read once makes room first.
   p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
 
@@ -307,33 +305,30 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   plan.prefetch = large ? 0 : 2;
   plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
-  // Thread blocks, where each has a multiprocessor. Below 1 GB a few of those are left free: the last thread block of
-  // the next launch has to wait for the one that ends last, and would be the last to end again. And whole units often
-  // fit a multiple of eight.
-  const int most = device.multiprocessors, eights = most > 64 ? most / 8 * 8 : most;
   // Of heads that lie side by side in memory, few would be read at once, where thread blocks have several units each.
   const auto side_by_side = [&a](const CacheStrides& stride) { return a.kv_heads > 1 && stride.head < stride.slot; };
-  const int unit_heads = static_cast<int>(units / a.batch);
-  const bool by_head = side_by_side(a.k_stride) && side_by_side(a.v_stride) && eights % unit_heads == 0 &&
-                       4 * a.batch >= eights;
-  int alone = most;
+  const bool by_head = side_by_side(a.k_stride) && side_by_side(a.v_stride) &&
+                       a.batch >= kManySequences;
+  int alone = device.multiprocessors;  // thread blocks, where each has one of them
   if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
       tma && (!(large && small_pages) || by_head) && two != nullptr && two->head_dim == plan.instance->head_dim) {
     plan.instance = two;
     plan.prefetch = a.batch > kFewSequences ? 0 : large ? 2 : 1;
     wide = false;
-    plan.by_head = by_head;
-    if (!large || by_head) alone = eights;
-    if (large) plan.tail_parts = kTailParts, plan.tail_share = by_head ? 16 : 20;
+    // A few are left free: the last thread block of the next launch has to wait for the one that ends last, and would
+    // be the last to end again. And whole units often fit a multiple of eight. (Of large caches this is a part too
+    // small to pay for what a card loses whose multiprocessors that are left free are all of one half.)
+    if (!large && alone > 64) alone = alone / 8 * 8;
   }
   const int block_keys = plan.instance->warps * kTileKeys;
-  const int64_t room = std::min(!tma || wide ? most * fit(*plan.instance) : alone,
-                                (kCounters - 1) / plan.instance->warps / (1 + plan.tail_parts));
+  const int64_t room = std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone,
+                                kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
   // Two thread blocks have a unit each, if the sequences are of one length.
-  plan.cluster = !large && plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
-  plan.by_head = plan.by_head && plan.cluster == 1 && plan.blocks % unit_heads == 0;
-  if (plan.tail_parts > 0) plan.tail_from = plan.blocks * 9 / 32;  // less than all
+  plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
+  if (by_head && plan.instance->groups == 2 && plan.cluster == 1) {
+    plan.by_head = std::gcd(plan.blocks, static_cast<int>(units / a.batch));
+  }
   return plan;
 }
 

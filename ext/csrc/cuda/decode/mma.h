@@ -42,8 +42,7 @@ struct MmaParameters {
   float scale_log2;
   uint32_t zero;  // is 0, which the compiler does not know
   int prefetch;  // TMA alone: MmaPlan's
-  bool by_head;  // likewise
-  int tail_parts, tail_share, tail_from;  // likewise
+  int by_head;  // likewise
 };
 
 // Warps that load in cluster.cuh. Two where a block is several copies: only then is it worth a second look at pages.
@@ -82,10 +81,9 @@ struct MmaPlan {
   int blocks = 0;    // of the grid
   int cluster = 1;   // thread blocks of a cluster
   int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
-  // The end of each range, one block of so many, is cut into so many parts: thread blocks take them that are done with
-  // the rest of theirs, but for the first so many.
-  int tail_parts = 0, tail_share = 0, tail_from = 0;
-  bool by_head = false;  // the list of all blocks is of one head after the other, not of one sequence after the other
+  // Not 0: the list of all blocks is of one head after the other, not of one sequence after the other, and of so many
+  // neighbouring thread blocks each takes a range as far from the next one's as the list is long over that number.
+  int by_head = 0;
 };
 
 MmaPlan mma_plan(const DecodeArguments& arguments);

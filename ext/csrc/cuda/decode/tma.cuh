@@ -23,12 +23,9 @@
 #include "../ptx/fence.cuh"
 #include "../ptx/griddepcontrol.cuh"
 #include "../ptx/tma.cuh"
-#include "counters.h"
 #include "worker.cuh"
 
 namespace cuda_llm_ops::cuda::decode {
-
-constexpr int kMail = 16;  // parts of tails that are known, at most
 
 template <int HeadDim, int TileRows, int Warps, int Stages, int Groups>
 struct TmaShape {
@@ -41,7 +38,6 @@ struct TmaShape {
   static constexpr int stage_bytes = 2 * tile_bytes;
   static constexpr int ring_bytes = Stages * stage_bytes;
 
-  static constexpr int mail_bytes = Groups == 2 ? kMail * (8 + 4) : 0;
   static constexpr int pair_bytes = Groups == 2 ? Pair<HeadDim>::bytes : 0;
 
   // Of a group's queries, and of its merge.
@@ -52,7 +48,6 @@ struct TmaShape {
 
   static constexpr int shared_bytes(int rows, int batch) {
     return ring_bytes + Groups * (queries_bytes + merge_bytes(rows)) + pair_bytes + (2 * Stages + Groups + 1) * 8 +
-           mail_bytes +
            list_integers(1, warps, batch) * 4;
   }
 };
@@ -254,29 +249,6 @@ __device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full,
 }
 #endif
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-__device__ __forceinline__ int read_mail(const int* mail, uint32_t mailed, int number) {
-  ptx::mbarrier_wait(mailed + number % kMail * 8, number / kMail & 1);
-  return *const_cast<const volatile int*>(mail + number % kMail);
-}
-
-// The part of a tail that the thread block takes next; -1: none. One producer's first lane has drawn its number, and
-// tells all others. Whoever draws the last number of all sets them back.
-__device__ __forceinline__ int next_part(const MmaParameters& p, const Cut& cut, uint32_t* tickets, int drawn,
-                                         int* mail, uint32_t mailed, int number, bool draws, int lane) {
-  if (draws && lane == 0) {
-    const int ranges = gridDim.x, all = ranges * cut.tail;
-    if (drawn == ranges + all - 1) *tickets = 0;
-    const int part = drawn - p.tail_from, of_tail = part / ranges;
-    *const_cast<volatile int*>(mail + number % kMail) =
-        part < 0 || part >= all ? -1 : cut.first_of(part - of_tail * ranges) + 1 + of_tail;
-    ptx::mbarrier_arrive(mailed + number % kMail * 8);
-  }
-  __syncwarp();
-  return read_mail(mail, mailed, number);
-}
-#endif
-
 template <typename T, int HeadDim, int TileRows, int Warps, int Stages, int Groups>
 __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <= 128 && Groups == 1 ? 2 : 1)
     tma_decode(const __grid_constant__ MmaParameters p) {
@@ -287,13 +259,11 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
   uint8_t* const merges = shared_memory + S::ring_bytes + Groups * S::queries_bytes;
   uint8_t* const pair_sums = merges + Groups * S::merge_bytes(p.rows);
   uint64_t* const barriers = reinterpret_cast<uint64_t*>(pair_sums + S::pair_bytes);
-  int* const mail = reinterpret_cast<int*>(barriers + 2 * Stages + Groups + 1 + (Groups == 2 ? kMail : 0));
-  int2* const list_room = reinterpret_cast<int2*>(barriers + 2 * Stages + Groups + 1 + S::mail_bytes / 8);
+  int2* const list_room = reinterpret_cast<int2*>(barriers + 2 * Stages + Groups + 1);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const uint32_t ring = ptx::shared_address(shared_memory);
   const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8, turns = empty + Stages * 8;
   const uint32_t sent = turns + Groups * 8;
-  const uint32_t mailed = sent + 8;
   const bool pairs = Groups == 2 && ptx::cluster_nctarank() == 2;
 
   if (warp == all_warps) {
@@ -308,10 +278,6 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
 #pragma unroll
       for (int g = 0; g < Groups; ++g) ptx::mbarrier_init(turns + g * 8, Warps * 32);
       ptx::mbarrier_init(sent, 1);
-      if constexpr (Groups == 2) {
-#pragma unroll
-        for (int m = 0; m < kMail; ++m) ptx::mbarrier_init(mailed + m * 8, 1);
-      }
       ptx::fence_mbarrier_init();
       if (pairs) ptx::mbarrier_arrive_expect_tx(sent, Pair<HeadDim>::bytes_from_other(p.rows));
     }
@@ -324,13 +290,13 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
   Cut cut;
   // Where heads lie side by side, so do those that read the same keys of each: a row of memory is asked for at once.
   const int range =
-      p.by_head ? blockIdx.x % p.unit_heads * (gridDim.x / p.unit_heads) + blockIdx.x / p.unit_heads : blockIdx.x;
+      p.by_head > 1 ? blockIdx.x % p.by_head * (gridDim.x / p.by_head) + blockIdx.x / p.by_head : blockIdx.x;
   int start = 0, count = 0;  // of the range
   Cursor at{};               // the unit at its end comes first, with so many blocks: what is added to other ranges'
   int in_last = 0;           // parts is not what the thread block ends with, where it has whole units
   const auto place = [&] {
-    cut = Groups == 2 ? Cut(lists.total * p.unit_heads, gridDim.x, p) : Cut(lists.total * p.unit_heads, gridDim.x);
-    start = cut.start(cut.first_of(range)), count = cut.start(cut.first_of(range) + 1) - start;
+    cut = Cut(lists.total * p.unit_heads, gridDim.x);
+    start = cut.start(range), count = cut.start(range + 1) - start;
     if (count == 0) return;
     at = cursor_at<S::block_keys>(p, lists, start + count - 1);
     in_last = min(at.block + 1, count);
@@ -381,20 +347,8 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
     uint32_t phase = 0;
     if (warp >= all_warps) {
       Loader<S, false> loader(p, lane, warp > all_warps);
-      int draws = 0, drawn = 0;
-      uint32_t* const tickets = p.counters + kCounters - 1;
 #pragma unroll 1
-      for (int i = 0;; ++i) {
-        if (i == count) {
-          if (Groups == 1 || cut.tail == 0) break;
-          const int piece = next_part(p, cut, tickets, drawn, mail, mailed, draws++, warp == all_warps, lane);
-          if (piece < 0) break;
-          i = 0, count = cut.size, in_last = 0;
-          at = cursor_at<S::block_keys>(p, lists, cut.start(piece));
-        }
-        if (Groups == 2 && cut.tail > 0 && i == max(count - 4, 0) && warp == all_warps && lane == 0) {
-          drawn = static_cast<int>(ptx::atomic_add_relaxed(tickets, 1));
-        }
+      for (int i = 0; i < count; ++i) {
         loader.prepare(at, at.block);
         ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
         loader.load(ring + stage * S::stage_bytes, full + stage * 8);
@@ -414,7 +368,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
       Worker<T, HeadDim, Warps, Groups, TileRows> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
       if (pairs) worker.pair = {reinterpret_cast<float*>(pair_sums), sent};
       const int in_stage = tile_in_stage<S>(p, in_block);
-      int piece = 0, after = count, mine = cut.first_of(range), draws = 0;
+      int piece = 0, after = count;
 #pragma unroll 1
       while (true) {
         const int blocks = min(at.blocks - at.block, piece == 0 ? in_last : after);  // of this unit
@@ -424,7 +378,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
           phase ^= stage / Stages & 1;
           stage %= Stages;
         } else {
-          worker.begin(at, mine);
+          worker.begin(at, range);
           if (Groups > 1 && piece > 0) ptx::mbarrier_wait(turns + (1 - group) * 8, (piece - 1) / Groups & 1);
           const int left = at.length - at.block * S::block_keys - in_block * kTileKeys;
           consume<S>(worker, shared_memory, full, stage, phase, left,
@@ -432,14 +386,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
           if (Groups > 1) ptx::mbarrier_arrive(turns + group * 8);
           worker.finish(at);
         }
-        if (after == 0) {
-          if (Groups == 1 || cut.tail == 0) break;
-          mine = read_mail(mail, mailed, draws++);
-          if (mine < 0) break;
-          after = cut.size, ++piece;
-          at = cursor_at<S::block_keys>(p, lists, cut.start(mine));
-          continue;
-        }
+        if (after == 0) break;
         if (piece++ == 0) {
           at = cursor_at<S::block_keys>(p, lists, start);
         } else {

@@ -167,36 +167,19 @@ __device__ __forceinline__ Lists make_lists(const MmaParameters& p, int2* room, 
   return lists;
 }
 
-// The cut of all blocks into one range a thread block: the first `more` have one block more than the others. Where there
-// is enough, the last blocks of each are `tail` parts of `size` blocks. Pieces are counted in order: of each range, the
-// first, and then the parts of its tail.
+// The cut of all blocks into one range a thread block: the first `more` have one block more than the others.
 struct Cut {
   int each, more;
-  int tail = 0, size = 1;
 
   Cut() = default;
   __device__ __forceinline__ Cut(int total, int ranges) : each(quotient(total, ranges)), more(total - each * ranges) {}
-  __device__ __forceinline__ Cut(int total, int ranges, const MmaParameters& p) : Cut(total, ranges) {
-    if (p.tail_parts == 0) return;
-    const int of_part = quotient(each, p.tail_parts * p.tail_share);
-    if (of_part >= 2) tail = p.tail_parts, size = of_part;
-  }
-  // Of a piece: where it starts. That after the last starts where all ends.
-  __device__ __forceinline__ int start(int piece) const {
-    const int range = tail == 0 ? piece : quotient(piece, tail + 1), part = piece - range * (tail + 1);
-    return part == 0 ? start_of_range(range) : start_of_range(range + 1) - (tail + 1 - part) * size;
-  }
-  __device__ __forceinline__ int piece_of(int block) const {
+  __device__ __forceinline__ int start(int range) const { return range * each + min(range, more); }
+  __device__ __forceinline__ int range_of(int block) const {
     const int large = more * (each + 1);
-    const int range = block < large ? quotient(block, each + 1) : more + quotient(block - large, each);
-    if (tail == 0) return range;
-    const int left = start_of_range(range + 1) - block;  // of 1 on
-    return range * (tail + 1) + (left > tail * size ? 0 : tail - quotient(left - 1, size));
+    return block < large ? quotient(block, each + 1) : more + quotient(block - large, each);
   }
-  __device__ __forceinline__ int first_of(int range) const { return range * (tail + 1); }
 
  private:
-  __device__ __forceinline__ int start_of_range(int range) const { return range * each + min(range, more); }
   static __device__ __forceinline__ int quotient(int a, int b) {
     return static_cast<int>(static_cast<unsigned>(a) / static_cast<unsigned>(b));
   }
@@ -766,15 +749,15 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
                                     uint8_t* queries, float* merge_at, float2* stats_at, int warp_, int lane_)
       : Base(parameters, queries, merge_at, stats_at, warp_, lane_), lists(lists_), cut(cut_) {}
 
-  __device__ __forceinline__ void begin(const Cursor& at, int piece) {
+  __device__ __forceinline__ void begin(const Cursor& at, int range) {
     Base::take(at.sequence, at.head);
     Base::load_queries();
     const int start = p.by_head ? at.head * lists.total + lists.before(at.sequence)
                                 : lists.before(at.sequence) * p.unit_heads + at.head * at.blocks;
-    first = cut.piece_of(start);
-    parts = cut.piece_of(start + at.blocks - 1) - first + 1;
+    first = cut.range_of(start);
+    parts = cut.range_of(start + at.blocks - 1) - first + 1;
     first_is_second = parts > 1 && start > cut.start(first);
-    mine = 2 * piece + (piece == first && first_is_second ? 1 : 0);
+    mine = 2 * range + (range == first && first_is_second ? 1 : 0);
     if constexpr (Groups == 2) {
       paired = pair.sent != 0 && parts == 2 && first % 2 == 0 && !first_is_second &&
                start + at.blocks == cut.start(first + 2);

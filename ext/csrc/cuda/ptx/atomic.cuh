@@ -12,13 +12,6 @@ __device__ __forceinline__ uint32_t atomic_add_acq_rel(uint32_t* global, uint32_
   return old;
 }
 
-// The old value; orders nothing.
-__device__ __forceinline__ uint32_t atomic_add_relaxed(uint32_t* global, uint32_t value) {
-  uint32_t old;
-  asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], %2;" : "=r"(old) : "l"(global), "r"(value) : "memory");
-  return old;
-}
-
 // Adds without returning: release as above. PTX ISA, "red".
 __device__ __forceinline__ void red_release_add(uint32_t* global, uint32_t value) {
   asm volatile("red.add.release.gpu.global.u32 [%0], %1;" ::"l"(global), "r"(value) : "memory");
