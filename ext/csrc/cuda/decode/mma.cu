@@ -263,10 +263,11 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   tma = device.capability == 90 && tma_possible(a, a.k_stride) && tma_possible(a, a.v_stride);
 #endif
   const int rows = std::min(group_rows(a), kRows), batch = std::min(a.batch, kMaxBatch);
-  const auto narrowest = [&](MmaKind kind, int groups = 1) {
+  const auto narrowest = [&](MmaKind kind, int groups = 1, bool by_head = false) {
     const MmaInstance* found = nullptr;
     for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
-      if (instance.kind != kind || instance.groups != groups || instance.head_dim < a.head_dim ||
+      if (instance.kind != kind || instance.groups != groups || instance.by_head != by_head ||
+          instance.head_dim < a.head_dim ||
           instance.tile_rows < rows || instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
       }
@@ -326,7 +327,9 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
   // Two thread blocks have a unit each, if the sequences are of one length.
   plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
-  if (by_head && plan.instance->groups == 2 && plan.cluster == 1) {
+  if (const MmaInstance* const heads = narrowest(MmaKind::tma, 2, true);
+      by_head && plan.instance->groups == 2 && plan.cluster == 1 && heads != nullptr) {
+    plan.instance = heads;
     plan.by_head = std::gcd(plan.blocks, static_cast<int>(units / a.batch));
   }
   return plan;

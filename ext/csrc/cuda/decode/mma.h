@@ -65,13 +65,14 @@ struct MmaInstance {
   int tile_rows;        // of a unit, at most
   MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
+  bool by_head = false;  // the order of the list of all blocks (worker.cuh)
 
   bool tma() const { return kind != MmaKind::cp_async; }  // with warps more, which load
   // At most: a cluster may do with one that loads.
   int threads() const { return (groups * warps + (tma() ? kProducers : 0)) * 32; }
 };
 
-using MmaInstances = std::array<MmaInstance, 16>;
+using MmaInstances = std::array<MmaInstance, 17>;
 const MmaInstances& mma_float16();
 const MmaInstances& mma_bfloat16();
 
