@@ -142,6 +142,7 @@ def kernels() -> dict[str, dict[str, Any]]:
         "very-large": {"lengths": [700], "head_dim": 128, "page_size": 16, "capacity": 2**20},
         "34-sequences": {"lengths": [37 * i % 150 for i in range(34)], "kv_heads": 4, **many},
         "40-sequences": {"lengths": [37 * i % 150 for i in range(40)], "kv_heads": 8, **many},
+        "40-sequences-p64": {"lengths": [37 * i % 150 for i in range(40)], "kv_heads": 8, "page_size": 64, **many},
         "64-units": {"lengths": [256] * 8, "kv_heads": 8, "page_size": 16, "capacity": 2**13, **many},
         "70-sequences": {"lengths": [37 * i % 150 for i in range(70)], "kv_heads": 4, **many},
         "70-sequences-p16": {"lengths": [37 * i % 150 for i in range(70)], "kv_heads": 4, "page_size": 16, **many},

@@ -402,3 +402,36 @@ def test_caches_beyond_32_bit_offsets() -> None:
     lens[-1] = 500
     given = {"q": q, "k_cache": k, "v_cache": v, "cache_lens": lens}
     cases.assert_right(cuda_llm_ops.flash_decode(**given), case_of(given))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("page_size", [None, 16, 64])
+def test_many_gigabytes_of_sequences_of_any_length(page_size: int | None) -> None:
+    """Thread blocks help each other out where the cache is large, and give the same bits all the same."""
+    free, _ = torch.cuda.mem_get_info()
+    batch, kv_heads, capacity = 40, 8, 16384
+    if free < 4 * batch * kv_heads * capacity * 128 * 1.5:
+        pytest.skip(f"needs 4 GB of device memory, {free / 1e9:.0f} are free")
+    generator = torch.Generator("cuda").manual_seed(0)
+    draw = {"device": "cuda", "generator": generator}
+    pages = 0 if page_size is None else capacity // page_size
+    shape = (batch, kv_heads, capacity) if page_size is None else (batch * pages, page_size, kv_heads)
+    k, v = (torch.randn(*shape, 128, dtype=torch.float16, **draw) for _ in range(2))
+    q = torch.randn(batch, 4 * kv_heads, 1, 128, dtype=torch.float16, **draw)
+    lens = torch.randint(0, capacity + 1, (batch,), dtype=torch.int32, **draw)
+    lens[:3] = torch.tensor([0, capacity, 1])
+    table = None
+    if page_size is not None:
+        table = torch.randperm(batch * pages, **draw).to(torch.int32).view(batch, pages)
+    out = cuda_llm_ops.flash_decode(q, k, v, lens, table)
+    for b, length in enumerate(lens.tolist()):
+        if page_size is None:
+            keys, values = (cache[b, :, :length].double() for cache in (k, v))
+        else:
+            assert table is not None
+            keys, values = (cache[table[b].long()].flatten(0, 1)[:length].double().transpose(0, 1) for cache in (k, v))
+        scores = q[b].double().view(kv_heads, 4, 128) @ keys.transpose(1, 2) / math.sqrt(128)
+        right = (scores.softmax(-1) @ values).view(4 * kv_heads, 1, 128)
+        assert (out[b] - right).abs().max() < 2e-3 * max(1.0, right.abs().max().item()), f"sequence {b} of {length}"
+    for _ in range(20):
+        assert torch.equal(cuda_llm_ops.flash_decode(q, k, v, lens, table), out)

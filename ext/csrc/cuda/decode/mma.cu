@@ -6,6 +6,7 @@
 #include <climits>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "../attention/launch.h"
@@ -24,6 +25,7 @@ constexpr int64_t kLargeBytes = int64_t{1} << 30;
 constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // for one group of warps
 constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
 constexpr int kSmallPage = 64;                         // keys, less than
+constexpr int kManySequences = 32;                     // so many that thread blocks have several units each
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -190,6 +192,7 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.unit_heads = p.kv_heads * p.row_blocks;
   p.scale_log2 = scale_log2(a);
   p.prefetch = plan.prefetch;
+  p.by_head = plan.by_head;
   // What is read once makes room first.
   p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
 
@@ -243,10 +246,11 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   tma = device.capability == 90 && tma_possible(a, a.k_stride) && tma_possible(a, a.v_stride);
 #endif
   const int rows = std::min(group_rows(a), kRows), batch = std::min(a.batch, kMaxBatch);
-  const auto narrowest = [&](MmaKind kind, int groups = 1) {
+  const auto narrowest = [&](MmaKind kind, int groups = 1, bool by_head = false) {
     const MmaInstance* found = nullptr;
     for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
-      if (instance.kind != kind || instance.groups != groups || instance.head_dim < a.head_dim ||
+      if (instance.kind != kind || instance.groups != groups || instance.by_head != by_head ||
+          instance.head_dim < a.head_dim ||
           instance.tile_rows < rows || instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
       }
@@ -285,14 +289,19 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   plan.prefetch = large ? 0 : 2;
   plan.instance = narrowest(tma ? MmaKind::tma : MmaKind::cp_async);
   if (plan.instance == nullptr) return plan;
+  // Of heads that lie side by side in memory, few would be read at once, where thread blocks have several units each.
+  const auto side_by_side = [&a](const CacheStrides& stride) { return a.kv_heads > 1 && stride.head < stride.slot; };
+  const bool by_head = side_by_side(a.k_stride) && side_by_side(a.v_stride) &&
+                       a.batch >= kManySequences;
   int alone = device.multiprocessors;  // thread blocks, where each has one of them
   if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
-      tma && !(large && small_pages) && two != nullptr && two->head_dim == plan.instance->head_dim) {
+      tma && (!(large && small_pages) || by_head) && two != nullptr && two->head_dim == plan.instance->head_dim) {
     plan.instance = two;
     plan.prefetch = a.batch > kFewSequences ? 0 : large ? 2 : 1;
     wide = false;
     // A few are left free: the last thread block of the next launch has to wait for the one that ends last, and would
-    // be the last to end again. And whole units often fit a multiple of eight.
+    // be the last to end again. And whole units often fit a multiple of eight. (Of large caches this is a part too
+    // small to pay for what a card loses whose multiprocessors that are left free are all of one half.)
     if (!large && alone > 64) alone = alone / 8 * 8;
   }
   const int block_keys = plan.instance->warps * kTileKeys;
@@ -301,6 +310,11 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
   // Two thread blocks have a unit each, if the sequences are of one length.
   plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
+  if (const MmaInstance* const heads = narrowest(MmaKind::tma, 2, true);
+      by_head && plan.instance->groups == 2 && plan.cluster == 1 && heads != nullptr) {
+    plan.instance = heads;
+    plan.by_head = std::gcd(plan.blocks, static_cast<int>(units / a.batch));
+  }
   return plan;
 }
 

@@ -42,6 +42,7 @@ struct MmaParameters {
   float scale_log2;
   uint32_t zero;  // is 0, which the compiler does not know
   int prefetch;  // TMA alone: MmaPlan's
+  int by_head;  // likewise
 };
 
 // Warps that load in cluster.cuh. Two where a block is several copies: only then is it worth a second look at pages.
@@ -64,13 +65,14 @@ struct MmaInstance {
   int tile_rows;        // of a unit, at most
   MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
+  bool by_head = false;  // the order of the list of all blocks (worker.cuh)
 
   bool tma() const { return kind != MmaKind::cp_async; }  // with warps more, which load
   // At most: a cluster may do with one that loads.
   int threads() const { return (groups * warps + (tma() ? kProducers : 0)) * 32; }
 };
 
-using MmaInstances = std::array<MmaInstance, 16>;
+using MmaInstances = std::array<MmaInstance, 17>;
 const MmaInstances& mma_float16();
 const MmaInstances& mma_bfloat16();
 
@@ -80,6 +82,9 @@ struct MmaPlan {
   int blocks = 0;    // of the grid
   int cluster = 1;   // thread blocks of a cluster
   int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
+  // Not 0: the list of all blocks is of one head after the other, not of one sequence after the other, and of so many
+  // neighbouring thread blocks each takes a range as far from the next one's as the list is long over that number.
+  int by_head = 0;
 };
 
 MmaPlan mma_plan(const DecodeArguments& arguments);

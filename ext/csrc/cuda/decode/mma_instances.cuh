@@ -7,11 +7,13 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <ScalarType Type, int HeadDim, int TileRows, int Warps, int Stages, int Groups = 1>
+template <ScalarType Type, int HeadDim, int TileRows, int Warps, int Stages, int Groups = 1,
+          bool ByHead = false>
 constexpr MmaInstance tma_instance(const char* name) {
   using T = typename ElementOf<Type>::type;
-  return {reinterpret_cast<const void*>(&tma_decode<T, HeadDim, TileRows, Warps, Stages, Groups>), name, Type, HeadDim,
-          Warps, Groups, TileRows, MmaKind::tma, &TmaShape<HeadDim, TileRows, Warps, Stages, Groups>::shared_bytes};
+  using Shape = TmaShape<HeadDim, TileRows, Warps, Stages, Groups>;
+  return {reinterpret_cast<const void*>(&tma_decode<T, HeadDim, TileRows, Warps, Stages, Groups, ByHead>), name, Type,
+          HeadDim, Warps, Groups, TileRows, MmaKind::tma, &Shape::shared_bytes, ByHead};
 }
 
 template <ScalarType Type, int HeadDim, int TileRows, int Warps, int Stages>
@@ -38,6 +40,7 @@ constexpr MmaInstance cp_async_instance(const char* name) {
     tma_instance<ScalarType::TYPE, 256, 8, 4, 2>("tma d256 8 rows " #TYPE),           \
     tma_instance<ScalarType::TYPE, 256, 16, 4, 2>("tma d256 16 rows " #TYPE),         \
     tma_instance<ScalarType::TYPE, 128, 8, 4, 5, 2>("tma d128 two groups " #TYPE),    \
+    tma_instance<ScalarType::TYPE, 128, 8, 4, 5, 2, true>("tma d128 by head " #TYPE), \
     cluster_instance<ScalarType::TYPE, 64, 8, 4, 6>("cluster d64 8 rows " #TYPE),     \
     cluster_instance<ScalarType::TYPE, 64, 16, 4, 6>("cluster d64 16 rows " #TYPE),   \
     cluster_instance<ScalarType::TYPE, 128, 8, 4, 3>("cluster d128 8 rows " #TYPE),   \

@@ -15,6 +15,8 @@
 //   order       The unit at the end of a range comes first, then the others from the range's start on: the parts of
 //               both units that other ranges share are written early, and the thread block ends with a unit of its own,
 //               which costs no trips to L2, where it has one.
+//   heads       Where a token's heads lie side by side in memory, neighbouring thread blocks read the same tokens of all
+//               heads (ByHead): what is near in memory is asked for at nearly the same time.
 #pragma once
 
 #include "../ptx/cluster.cuh"
@@ -247,7 +249,7 @@ __device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full,
 }
 #endif
 
-template <typename T, int HeadDim, int TileRows, int Warps, int Stages, int Groups>
+template <typename T, int HeadDim, int TileRows, int Warps, int Stages, int Groups, bool ByHead>
 __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <= 128 && Groups == 1 ? 2 : 1)
     tma_decode(const __grid_constant__ MmaParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -286,14 +288,19 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
   const bool few = p.batch <= kFewSequences;
   Lists lists{};
   Cut cut;
+  // Where heads lie side by side, so do those that read the same keys of each: a row of memory is asked for at once.
+  const auto range = [&]() -> int {
+    if constexpr (!ByHead) return blockIdx.x;
+    return blockIdx.x % p.by_head * (gridDim.x / p.by_head) + blockIdx.x / p.by_head;
+  };
   int start = 0, count = 0;  // of the range
   Cursor at{};               // the unit at its end comes first, with so many blocks: what is added to other ranges'
   int in_last = 0;           // parts is not what the thread block ends with, where it has whole units
   const auto place = [&] {
     cut = Cut(lists.total * p.unit_heads, gridDim.x);
-    start = cut.start(blockIdx.x), count = cut.start(blockIdx.x + 1) - start;
+    start = cut.start(range()), count = cut.start(range() + 1) - start;
     if (count == 0) return;
-    at = cursor_at<S::block_keys>(p, lists, start + count - 1);
+    at = cursor_at<S::block_keys, ByHead>(p, lists, start + count - 1);
     in_last = min(at.block + 1, count);
     at.block -= in_last - 1;
   };
@@ -320,9 +327,9 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
     for (int i = 0; i < min(count, p.prefetch); ++i) {
       if (i % Groups == group) ask_l2<S>(p, ahead, threadIdx.x - group * Warps * 32);
       if (i == in_last - 1) {
-        ahead = cursor_at<S::block_keys>(p, lists, start);
+        ahead = cursor_at<S::block_keys, ByHead>(p, lists, start);
       } else {
-        advance<S::block_keys>(p, lists, ahead);
+        advance<S::block_keys, ByHead>(p, lists, ahead);
       }
     }
   }
@@ -348,9 +355,9 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
         ptx::mbarrier_wait(empty + stage * 8, phase ^ 1);
         loader.load(ring + stage * S::stage_bytes, full + stage * 8);
         if (i == in_last - 1) {
-          at = cursor_at<S::block_keys>(p, lists, start);
+          at = cursor_at<S::block_keys, ByHead>(p, lists, start);
         } else {
-          advance<S::block_keys>(p, lists, at);
+          advance<S::block_keys, ByHead>(p, lists, at);
         }
         if (++stage == Stages) stage = 0, phase ^= 1;
       }
@@ -360,7 +367,8 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
       float2* const merge_stats =
           reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows, Groups), p.rows, HeadDim, TileRows));
       uint8_t* const queries = shared_memory + S::ring_bytes + group * S::queries_bytes;
-      Worker<T, HeadDim, Warps, Groups, TileRows> worker(p, lists, cut, queries, merge, merge_stats, in_block, lane);
+      Worker<T, HeadDim, Warps, Groups, TileRows, ByHead> worker(p, lists, cut, queries, merge, merge_stats, in_block,
+                                                                 lane);
       if (pairs) worker.pair = {reinterpret_cast<float*>(pair_sums), sent};
       const int in_stage = tile_in_stage<S>(p, in_block);
       int piece = 0, after = count;
@@ -373,7 +381,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
           phase ^= stage / Stages & 1;
           stage %= Stages;
         } else {
-          worker.begin(at, blockIdx.x);
+          worker.begin(at, range());
           if (Groups > 1 && piece > 0) ptx::mbarrier_wait(turns + (1 - group) * 8, (piece - 1) / Groups & 1);
           const int left = at.length - at.block * S::block_keys - in_block * kTileKeys;
           consume<S>(worker, shared_memory, full, stage, phase, left,
@@ -383,10 +391,10 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
         }
         if (after == 0) break;
         if (piece++ == 0) {
-          at = cursor_at<S::block_keys>(p, lists, start);
+          at = cursor_at<S::block_keys, ByHead>(p, lists, start);
         } else {
           at.block += blocks - 1;
-          advance<S::block_keys>(p, lists, at);
+          advance<S::block_keys, ByHead>(p, lists, at);
         }
       }
     }

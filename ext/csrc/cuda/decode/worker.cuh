@@ -6,6 +6,7 @@
 //               have a tile of their own, keys x rows, with half the products.
 //   unit        (sequence, kv head, row block). Its keys are blocks of Warps x 16; all blocks of all units, in order,
 //               are cut into ranges. Each warp computes the same cut from the lengths, which only the device knows.
+//   order       Sequence after sequence, all heads of each; or head after head, all sequences of each (ByHead).
 //   warp        Takes the 16 keys of its number in each block. Scores are rows x keys by m16n8k16 (keys x rows with up
 //               to 8 rows), weights stay in registers, the softmax is each warp's own.
 //   merge       At the end of a unit's blocks the warps meet and merge in shared memory. Where the unit lies in several
@@ -184,37 +185,47 @@ struct Cut {
   }
 };
 
-template <int BlockKeys>
+template <int BlockKeys, bool ByHead = false>
 __device__ __forceinline__ Cursor cursor_at(const MmaParameters& p, const Lists& lists, int position) {
+  Cursor at;
+  at.head = 0;
+  if (ByHead) {
+    at.head = static_cast<int>(static_cast<unsigned>(position) / static_cast<unsigned>(lists.total));
+    position -= at.head * lists.total;
+  }
+  const int heads = ByHead ? 1 : p.unit_heads;  // of a sequence, side by side in the order
   int low = 0, high = p.batch;  // the last sequence that starts at or before it; empty ones start where the next does
 #pragma unroll 1
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    if (lists.before(middle) * p.unit_heads <= position) {
+    if (lists.before(middle) * heads <= position) {
       low = middle;
     } else {
       high = middle;
     }
   }
-  Cursor at;
   at.sequence = low;
   at.length = lists.length(low);
   at.blocks = max(blocks_of<BlockKeys>(at.length), 1);
-  const int inside = position - lists.before(low) * p.unit_heads;
-  at.head = static_cast<int>(static_cast<unsigned>(inside) / static_cast<unsigned>(at.blocks));
-  at.block = inside - at.head * at.blocks;
+  at.block = position - lists.before(low) * heads;
+  if (!ByHead) {
+    at.head = static_cast<int>(static_cast<unsigned>(at.block) / static_cast<unsigned>(at.blocks));
+    at.block -= at.head * at.blocks;
+  }
   return at;
 }
 
-template <int BlockKeys>
+template <int BlockKeys, bool ByHead = false>
 __device__ __forceinline__ void advance(const MmaParameters& p, const Lists& lists, Cursor& at) {
   if (++at.block < at.blocks) return;
   at.block = 0;
-  if (++at.head < p.unit_heads) return;
-  at.head = 0;
+  if (!ByHead) {
+    if (++at.head < p.unit_heads) return;
+    at.head = 0;
+  }
 #pragma unroll 1
   do {
-    ++at.sequence;
+    if (++at.sequence == p.batch && ByHead && ++at.head < p.unit_heads) at.sequence = 0;
   } while (at.sequence < p.batch && lists.length(at.sequence) == 0);
   if (at.sequence < p.batch) {
     at.length = lists.length(at.sequence);
@@ -719,7 +730,7 @@ struct Pair {
 };
 
 // One whose units lie anywhere in the cut.
-template <typename T, int HeadDim, int Warps, int Groups, int TileRows>
+template <typename T, int HeadDim, int Warps, int Groups, int TileRows, bool ByHead = false>
 struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   using Base = Rows<T, HeadDim, Warps, Groups, TileRows>;
   using Base::columns, Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
@@ -741,7 +752,8 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   __device__ __forceinline__ void begin(const Cursor& at, int range) {
     Base::take(at.sequence, at.head);
     Base::load_queries();
-    const int start = lists.before(at.sequence) * p.unit_heads + at.head * at.blocks;
+    const int start = ByHead ? at.head * lists.total + lists.before(at.sequence)
+                                : lists.before(at.sequence) * p.unit_heads + at.head * at.blocks;
     first = cut.range_of(start);
     parts = cut.range_of(start + at.blocks - 1) - first + 1;
     first_is_second = parts > 1 && start > cut.start(first);
