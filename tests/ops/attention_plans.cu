@@ -208,6 +208,7 @@ void run_hopper(const Instance& instance, Problem p, int multiprocessors, int sc
   const Call call = [&](AttentionArguments& a, const AttentionOptions&) {
     Plan chosen = plan(instance, a, multiprocessors, true);
     if (schedule >= 0) chosen.schedule = static_cast<Schedule>(schedule);
+    if (!std::isfinite(chosen.cost)) return "no plan";
     if (instance.packed ? !packable(instance, a) : !cuda::sm90::flash::describable(a)) return "not for this instance";
     return launch(instance, chosen, a, nullptr);
   };
@@ -226,10 +227,10 @@ void hopper(Tally& tally) {
       const int d = instance.head_dim;
       const int narrower = instance.packed ? d - 3 : d - 8, odd = instance.packed ? 1 : 0;
       const int narrowest = instance.packed ? std::max(instance.least_head_dim, 1) : d;
-      // Tiles that blocks share: ranges of one and of two tiles, alone and before whole tiles.
+      // Two tiles of all warpgroups that three thread blocks share; four of fewer rows that five share.
       if (instance.even) {
-        run_hopper(instance, {1, 2, 1, 500, 1500, d, Mask::none, instance.type}, 5, -1, tally);
-        run_hopper(instance, {1, 3, 3, 900, 1001, d, Mask::none, instance.type}, 7, -1, tally);
+        run_hopper(instance, {1, 7, 7, 384, 170, d, Mask::none, instance.type}, 3, -1, tally);
+        run_hopper(instance, {1, 4, 4, 1100, 330, d, Mask::none, instance.type}, 5, -1, tally);
         continue;
       }
       for (const Mask mask : {Mask::none, Mask::causal}) {

@@ -81,9 +81,11 @@ extern "C" const char* cudaGetErrorString(cudaError_t) { return "refused"; }
 extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
 extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
 
-// Faults of a launch, or -1 where it was refused; 0 where the instance has no plan for it. *schedule says which order it took, *blocks how many thread blocks.
+// Faults of a launch, or -1 where it was refused; 0 where the instance has no plan for it. *schedule says which order it
+// took, *blocks how many thread blocks, *workspace_bytes what blocks share tiles in.
 extern "C" int tiles(int joined, int warpgroups, int cluster, int block_n, int multiprocessors, int batch, int heads,
-                     int kv_heads, int seq_q, int seq_kv, int causal, int even, int* schedule, int* blocks) {
+                     int kv_heads, int seq_q, int seq_kv, int causal, int even, int* schedule, int* blocks,
+                     int64_t* workspace_bytes) {
   AttentionArguments a;
   a.batch = batch;
   a.heads = heads;
@@ -100,11 +102,13 @@ extern "C" int tiles(int joined, int warpgroups, int cluster, int block_n, int m
   instance.cluster = cluster;
   instance.joined = joined != 0;
   instance.even = even != 0;
+  instance.part_bytes = 3 * 128 * 36 * 4;  // of three warpgroups with 72 columns, as the compiled one's
   const flash::Plan plan = flash::plan(instance, a, multiprocessors, true);
   if (!std::isfinite(plan.cost)) return 0;
   if (flash::launch(instance, plan, a, nullptr) != nullptr) return -1;
   *schedule = static_cast<int>(plan.schedule);
   *blocks = plan.blocks;
+  *workspace_bytes = static_cast<int64_t>(flash::shared_tiles_bytes(instance, plan));
   if (even) return walk<Shape<true, 3, 1, true>>(launched);
   if (joined) return warpgroups == 2 ? walk<Shape<true, 2, 1>>(launched) : walk<Shape<true, 3, 1>>(launched);
   if (cluster == 2) return walk<Shape<false, 2, 2>>(launched);

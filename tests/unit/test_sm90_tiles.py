@@ -12,6 +12,7 @@ import pytest
 HOST = Path(__file__).with_name("sm90_tiles_host.cpp")
 SOURCES = HOST.parents[2] / "ext/csrc"
 SCHEDULES = ("linear", "chunks", "snake", "pairs", "even")  # sm90_instance.h's Schedule
+HEAD_DIM, COUNTER_BYTES = 64, 4096 * 4
 SHAPES = {
     "two in turn": (1, 2, 1, 128),
     "three in turn": (1, 3, 1, 80),
@@ -28,12 +29,16 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
 
 
 def schedule(host: ctypes.CDLL, way: str, multiprocessors: int, *problem: int) -> tuple[str, int]:
-    """The order and the thread blocks for (batch, heads, kv heads, queries, keys, causal), when all tiles were met."""
-    order, blocks = ctypes.c_int(-1), ctypes.c_int()
-    faults = host.tiles(
-        *SHAPES[way], multiprocessors, *problem, way == "shared", ctypes.byref(order), ctypes.byref(blocks)
-    )
+    """The order and the thread blocks for (batch, heads, kv heads, queries, keys, causal), when all tiles were met.
+
+    What tiles are shared in is held to the size of the output, and one of a call's sets of counters.
+    """
+    order, blocks, workspace = ctypes.c_int(-1), ctypes.c_int(), ctypes.c_int64()
+    answers = (ctypes.byref(one) for one in (order, blocks, workspace))
+    faults = host.tiles(*SHAPES[way], multiprocessors, *problem, way == "shared", *answers)
     assert faults == 0, (way, multiprocessors, problem, order.value)
+    batch, heads, _, queries, *_ = problem
+    assert workspace.value <= batch * heads * queries * HEAD_DIM * 2 + COUNTER_BYTES
     return SCHEDULES[order.value] if order.value >= 0 else "none", blocks.value
 
 
@@ -66,3 +71,8 @@ def test_a_block_takes_as_many_rows_as_its_neighbours(host: ctypes.CDLL) -> None
 def test_what_is_left_over_is_shared_by_all_blocks(host: ctypes.CDLL) -> None:
     # 16 heads of 42 tiles of 192 rows and one of 128: five tiles for each of 132 blocks, and a range of 28 more.
     assert schedule(host, "shared", 132, 2, 8, 8, 8192, 8192, 0) == ("even", 132)
+
+
+def test_tiles_are_not_shared_where_that_takes_more_than_the_output(host: ctypes.CDLL) -> None:
+    # 8 MiB of output: the 14 MB that 132 blocks would leave their parts in make memory grow faster than the sequence.
+    assert schedule(host, "shared", 132, 2, 8, 8, 4096, 4096, 0)[0] == "none"

@@ -149,6 +149,9 @@ void share_tiles(Plan& plan, const Instance& instance, const AttentionArguments&
   const int64_t rounds = tall * heads / multiprocessors, left_tall = tall * heads - rounds * multiprocessors;
   const int64_t left_small = small_units > 0 ? heads : 0, left = left_tall + left_small;
   if (left == 0 || left * (instance.block_m / 16) > decode::kCounters || left * key_blocks > INT32_MAX / 2) return;
+  // What is worked in does not grow with the sequence: where it is more than the output, memory would not be linear in it.
+  const int64_t output_bytes = heads * a.seq_q * a.head_dim * 2;
+  if (int64_t{multiprocessors} * parts_of_a_range * instance.part_bytes > output_bytes) return;
   const double small = small_units == 1 ? smallest_tile : small_tile;
   const auto share = [&](int64_t tiles, int64_t blocks) {
     return tiles == 0 ? 0 : std::max(ceil_div(tiles * key_blocks, blocks), ceil_div(key_blocks, most_ranges - 1));
