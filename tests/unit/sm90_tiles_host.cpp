@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -41,6 +43,28 @@ struct Shape {
   static constexpr bool joined = Joined, packed = false, even = Even;
   static constexpr int q_tiles = QTiles, block_m = 64 * QTiles, cluster = Cluster;
 };
+
+// Who shares a tile, by what its completers are told: each thread block's part of it, in order, and none besides. -4 where
+// a block finds another answer than the walk.
+int check_sharers(const flash::Even& e) {
+  std::map<int, std::vector<std::pair<int, int>>> parts;  // of each tile left over: thread block, part
+  for (int block = 0; block < static_cast<int>(gridDim.x); ++block) {
+    for (int i = 0; i < flash::parts_of_a_range; ++i) {
+      const flash::Part part = flash::part_at(e, block, i);
+      if (part.any()) parts[part.left(e)].push_back({block, i});
+    }
+  }
+  for (const auto& [left, all] : parts) {
+    for (const auto& [block, i] : all) {
+      const flash::Sharers told = flash::sharers_of(e, flash::part_at(e, block, i));
+      if (told.count != static_cast<int>(all.size()) || told.count > flash::most_ranges) return -4;
+      for (int n = 0; n < told.count; ++n) {
+        if (all[n] != std::pair(told.first + n, n == 0 ? told.part : 0)) return -4;
+      }
+    }
+  }
+  return 0;
+}
 
 // Faults: 64s of queries that are computed by no warpgroup, or by two; where blocks share tiles, with some block of keys.
 template <typename S>
@@ -109,7 +133,10 @@ extern "C" int tiles(int joined, int warpgroups, int cluster, int block_n, int m
   *schedule = static_cast<int>(plan.schedule);
   *blocks = plan.blocks;
   *workspace_bytes = static_cast<int64_t>(flash::shared_tiles_bytes(instance, plan));
-  if (even) return walk<Shape<true, 3, 1, true>>(launched);
+  if (even) {
+    const int fault = check_sharers(launched.even);
+    return fault != 0 ? fault : walk<Shape<true, 3, 1, true>>(launched);
+  }
   if (joined) return warpgroups == 2 ? walk<Shape<true, 2, 1>>(launched) : walk<Shape<true, 3, 1>>(launched);
   if (cluster == 2) return walk<Shape<false, 2, 2>>(launched);
   return warpgroups == 2 ? walk<Shape<false, 2, 1>>(launched) : walk<Shape<false, 3, 1>>(launched);

@@ -31,7 +31,8 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
 def schedule(host: ctypes.CDLL, way: str, multiprocessors: int, *problem: int) -> tuple[str, int]:
     """The order and the thread blocks for (batch, heads, kv heads, queries, keys, causal), when all tiles were met.
 
-    What tiles are shared in is held to the size of the output, and one of a call's sets of counters.
+    What tiles are shared in is held to the size of the output, and one of a call's sets of counters. Each thread block
+    that shares a tile is told who else does.
     """
     order, blocks, workspace = ctypes.c_int(-1), ctypes.c_int(), ctypes.c_int64()
     answers = (ctypes.byref(one) for one in (order, blocks, workspace))

@@ -98,17 +98,10 @@ struct Completer {
       ptx::store_shared(tile_state() + counters, (of_tile.left(e) * C::consumers + group) * 4);
       ptx::store_shared(tile_state() + first_out, reinterpret_cast<uint64_t>(static_cast<T*>(p.out) + batch * p.out_batch +
                                                                              head * p.out_head + row * p.out_seq));
-      const auto range_of = [&](int key_block) {
-        return static_cast<int>(of_tile.small ? e.of_small.by_share.divide(key_block) : e.of_tall.by_share.divide(key_block));
-      };
-      const int first_block = of_tile.tile * e.key_blocks, first = range_of(first_block);
-      const int last = range_of(first_block + e.key_blocks - 1);
-      // Of the first range; of the others it is their first.
-      const int part = first * (of_tile.small ? e.of_small.share : e.of_tall.share) < first_block ? 1 : 0;
-      ptx::store_shared(tile_state() + ranges, last - first + 1);
-      ptx::store_shared(tile_state() + to_next, (parts_of_a_range - part) * part_bytes<C>);
-      ptx::store_shared(tile_state() + first_part, reinterpret_cast<uint64_t>(part_of<C>(
-                                                       e, first + (of_tile.small ? e.tall_ranges : 0), part, 0)));
+      const Sharers all = sharers_of(e, of_tile);
+      ptx::store_shared(tile_state() + ranges, all.count);
+      ptx::store_shared(tile_state() + to_next, (parts_of_a_range - all.part) * part_bytes<C>);
+      ptx::store_shared(tile_state() + first_part, reinterpret_cast<uint64_t>(part_of<C>(e, all.first, all.part, 0)));
     }
     return true;
   }

@@ -33,6 +33,22 @@ __device__ __forceinline__ Part part_at(const Even& e, int block, int i) {
   return part;
 }
 
+// The thread blocks that share a tile: so many one after another, the first of them by its part `part`, the others by their
+// first.
+struct Sharers {
+  int first, part, count;
+};
+
+__device__ __forceinline__ Sharers sharers_of(const Even& e, const Part& of_tile) {
+  const auto range_of = [&](int key_block) {
+    return static_cast<int>(of_tile.small ? e.of_small.by_share.divide(key_block) : e.of_tall.by_share.divide(key_block));
+  };
+  const int first_block = of_tile.tile * e.key_blocks, first = range_of(first_block);
+  const int last = range_of(first_block + e.key_blocks - 1);
+  const int part = first * (of_tile.small ? e.of_small.share : e.of_tall.share) < first_block ? 1 : 0;
+  return {first + (of_tile.small ? e.tall_ranges : 0), part, last - first + 1};
+}
+
 // Schedule::even: the i-th tile of this block, and its blocks of keys.
 template <typename C>
 __device__ __forceinline__ Tile even_tile_at(const Parameters& p, int i) {
