@@ -21,6 +21,7 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
     for folder in ("attention", "ptx"):
         (build / "cuda" / folder).mkdir(parents=True)
     shutil.copy(SOURCES / "kernels.h", build)
+    shutil.copy(SOURCES / "cuda/launch_config.h", build / "cuda")
     for name in ("sm90_pack.cuh", "sm90_instance.h", "launch.h"):
         shutil.copy(SOURCES / "cuda/attention" / name, build / "cuda/attention")
     for name in ("atomic", "cp_async", "fence", "mbarrier", "shared_words", "special_registers", "tma"):
