@@ -92,19 +92,17 @@ struct Layout {
 #include "attention/sm90_even.cuh"
 #include "attention/sm90_launch.cu"
 
-namespace cuda_llm_ops::cuda {
-const char* encode_tensor_map(CUtensorMap*, const TensorMapArguments&) { return nullptr; }
-namespace decode {
+#include "../launched_on_host.h"
+
+namespace cuda_llm_ops::cuda::decode {
 std::vector<uint32_t> all_counters(kCounters);
 uint32_t* counters_for(cudaStream_t, cudaError_t*) { return all_counters.data(); }
-}  // namespace decode
-}  // namespace cuda_llm_ops::cuda
+}  // namespace cuda_llm_ops::cuda::decode
 
 namespace {
 using namespace cuda_llm_ops;
 namespace flash = cuda::sm90::flash;
 using C = flash::Shape;
-flash::Parameters launched;
 
 // What a row's outputs come to: of each range, its own maximum, sum and outputs.
 struct Row {
@@ -118,18 +116,6 @@ struct Row {
   }
 };
 }  // namespace
-
-extern "C" cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void** arguments) {
-  gridDim.x = config->gridDim.x;
-  launched = *static_cast<const flash::Parameters*>(arguments[0]);
-  return cudaSuccess;
-}
-extern "C" cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
-extern "C" cudaError_t cudaGetLastError() { return cudaSuccess; }
-extern "C" const char* cudaGetErrorString(cudaError_t) { return "refused"; }
-extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
-extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
-extern "C" cudaError_t cudaOccupancyMaxActiveClusters(int*, const void*, const cudaLaunchConfig_t*) { return cudaSuccess; }
 
 // Rows that came out wrong, or were written though no blocks share them, or not; counters that are left; -1: there is no
 // plan. *shared: rows that blocks share.

@@ -407,7 +407,7 @@ def test_caches_beyond_32_bit_offsets() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("page_size", [None, 16, 64])
 def test_many_gigabytes_of_sequences_of_any_length(page_size: int | None) -> None:
-    """Thread blocks help each other out where the cache is large, and give the same bits all the same."""
+    """Caches above 1 GB, which more thread blocks share than smaller ones: right, and the same bits every time."""
     free, _ = torch.cuda.mem_get_info()
     batch, kv_heads, capacity = 40, 8, 16384
     if free < 4 * batch * kv_heads * capacity * 128 * 1.5:

@@ -26,17 +26,15 @@ T max(T a, T b) { return a < b ? b : a; }
 #include "attention/sm90_launch.cu"
 #include "attention/sm90_tiles.cuh"
 
-namespace cuda_llm_ops::cuda {
-const char* encode_tensor_map(CUtensorMap*, const TensorMapArguments&) { return nullptr; }
-namespace decode {
+#include "../launched_on_host.h"
+
+namespace cuda_llm_ops::cuda::decode {
 uint32_t* counters_for(cudaStream_t, cudaError_t*) { return nullptr; }
-}  // namespace decode
-}  // namespace cuda_llm_ops::cuda
+}  // namespace cuda_llm_ops::cuda::decode
 
 namespace {
 using namespace cuda_llm_ops;
 namespace flash = cuda::sm90::flash;
-flash::Parameters launched;
 
 template <bool Joined, int QTiles, int Cluster, bool Even = false>
 struct Shape {
@@ -93,17 +91,6 @@ int walk(const flash::Parameters& p) {
   return faults;
 }
 }  // namespace
-
-extern "C" cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void** arguments) {
-  gridDim.x = config->gridDim.x;
-  launched = *static_cast<const flash::Parameters*>(arguments[0]);
-  return cudaSuccess;
-}
-extern "C" cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
-extern "C" cudaError_t cudaGetLastError() { return cudaSuccess; }
-extern "C" const char* cudaGetErrorString(cudaError_t) { return "refused"; }
-extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
-extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
 
 // Faults of a launch, or -1 where it was refused; 0 where the instance has no plan for it. *schedule says which order it
 // took, *blocks how many thread blocks, *workspace_bytes what blocks share tiles in.

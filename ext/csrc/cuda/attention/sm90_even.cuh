@@ -33,8 +33,7 @@ constexpr int part_bytes = 4 * C::consumers * C::left_bytes;
 // This lane's place in what warp `warp` of thread block `block` leaves of its part `part`.
 template <typename C>
 __device__ __forceinline__ float4* part_of(const Even& e, int block, int part, int warp) {
-  const int64_t bytes =
-      int64_t{block * parts_of_a_range + part} * part_bytes<C> + warp * C::left_bytes;
+  const int64_t bytes = int64_t{block * parts_of_a_range + part} * part_bytes<C> + warp * C::left_bytes;
   return reinterpret_cast<float4*>(reinterpret_cast<unsigned char*>(e.sums) + bytes) + threadIdx.x % 32;
 }
 

@@ -365,9 +365,10 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
   // Where packed tiles take several rounds, blocks that wait for the launch before were slower than a launch that does. And
   // a kernel behind a memset of its counters is no kernel behind a kernel.
-  const bool early = instance.packed ? int64_t{p.m_tiles} * p.batch_heads <= plan.blocks &&
-                                           p.packing.counters != counters_behind_tiles(instance, a)
-                                     : !even || p.even.counters != counters_behind_parts(instance, plan, a);
+  const bool one_round = int64_t{p.m_tiles} * p.batch_heads <= plan.blocks;
+  const bool behind_memset = instance.packed ? p.packing.counters == counters_behind_tiles(instance, a)
+                                             : even && p.even.counters == counters_behind_parts(instance, plan, a);
+  const bool early = (!instance.packed || one_round) && !behind_memset;
   return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early,
                            instance.cluster);
 }
