@@ -208,13 +208,13 @@ def _path(config: pytest.Config, key: str) -> Path | None:
         return None
     base = config.rootpath if config.getoption(key) is None else config.invocation_params.dir
     path = base / text
-    if path.is_dir():
+    if os.path.isdir(path):  # Path.is_dir raises where a name is too long or a folder may not be read
         raise pytest.UsageError(f"{_name(config, key)} is {text!r}, a folder; it must be a file")
     return path
 
 
 def _existing(config: pytest.Config, key: str) -> Path | None:
     path = _path(config, key)
-    if path is not None and not path.is_file():
+    if path is not None and not os.path.isfile(path):
         raise pytest.UsageError(f"{_name(config, key)} is {str(path)!r}; there is no such file")
     return path

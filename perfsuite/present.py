@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,15 +47,13 @@ def status_word(report: pytest.TestReport) -> Any:
 
 
 def write_summary(run: Run, reporter: pytest.TerminalReporter) -> None:
-    """The table of a gated run, sentences for what is not met, where the record lies; and the markdown file."""
+    """The table of a gated run, sentences for what is not met, and where the record lies."""
     if run.config.getoption("collectonly"):
         return
     if run.options.gating:
         _write_cases(run, reporter)
     for complaint in run.complaints:
         reporter.write_line(f"perfsuite: {complaint}", red=True)
-    if run.options.markdown is not None:
-        _write_markdown(run)
 
 
 def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
@@ -91,17 +90,19 @@ def _shown(run: Run) -> str:
     return str(path.relative_to(run.config.rootpath) if path.is_relative_to(run.config.rootpath) else path)
 
 
-def _write_markdown(run: Run) -> None:
+def write_markdown(run: Run, path: Path) -> None:
+    """Add the summary of a gated run to a file; OSError where that takes none."""
     from perfsuite.report import markdown
 
-    assert run.options.markdown is not None
+    if run.config.getoption("collectonly"):
+        return
     if run.cases:
         notes = [markdown.environment(run.cases[0]), *(f"Warning: {warning}." for warning in _warnings(run))]
     else:
         notes = [": ".join(run.why_nothing())]
-    run.options.markdown.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     # CI gives one file for all steps of a job, so a run adds to it.
-    with run.options.markdown.open("a", encoding="utf-8") as file:
+    with path.open("a", encoding="utf-8") as file:
         file.write(markdown.summary(run.cases, title="perfsuite gates", notes=notes))
 
 

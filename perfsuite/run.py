@@ -152,8 +152,7 @@ class Run:
         """Count a finished report, and put its cases on record."""
         for case in getattr(report, "perfsuite_cases", ()):
             self.cases.append(case)
-            if self.journal is not None:
-                self.journal.add(case)
+            self._record(case)
         self.skipped += getattr(report, "perfsuite_skipped", False)
         unmeasured = getattr(report, "perfsuite_unmeasured", None)
         self.on_device |= unmeasured is None and getattr(report, "perfsuite_on_device", False)
@@ -165,6 +164,19 @@ class Run:
                 self.failures += 1
             else:
                 self.verdicts.add(verdict)
+
+    def _record(self, case: dict[str, Any]) -> None:
+        """Put a case on record. Where the disk does not take it the run goes on without, and does not end well."""
+        if self.journal is None:
+            return
+        try:
+            self.journal.add(case)
+        except OSError as error:
+            kept = self.journal.abandon()
+            self.complaints.append(
+                f"the record cannot be written: {error}{f'; what it has is in {kept}' if kept else ''}"
+            )
+            self.journal = None
 
     def exit_code(self, given: int) -> int:
         """What the process returns; pytest's own codes for its own troubles stay as they are."""
@@ -271,7 +283,18 @@ def finish(run: Run, given: int) -> int:
     if run.worker:
         return given
     if run.journal is not None:
-        run.journal.close()
+        try:
+            run.journal.close()
+        except OSError as error:
+            run.complaints.append(f"the record cannot be written: {error}")
+            run.journal = None
+    if run.options.gating and run.options.markdown is not None and given != pytest.ExitCode.INTERNAL_ERROR:
+        from perfsuite import present
+
+        try:
+            present.write_markdown(run, run.options.markdown)
+        except OSError as error:
+            run.complaints.append(f"--perf-markdown cannot be written: {error}")
     return run.exit_code(given)
 
 
@@ -280,12 +303,13 @@ def open_journal(run: Run) -> None:
     if run.worker or not run.options.gating or run.config.getoption("collectonly"):
         return
     from perfsuite.record.schema import RecordError
-    from perfsuite.record.store import Journal, default_path, read_record
+    from perfsuite.record.store import Journal, read_record
 
-    for flag, path in (("--perf-record", run.options.record), ("--perf-markdown", run.options.markdown)):
-        if path is not None:
-            _make_folder(path, flag)
-    path = run.options.record or default_path(run.config.rootpath)
+    if run.options.record is not None:
+        _check_place("--perf-record", run.options.record)
+    if run.options.markdown is not None:
+        _check_place("--perf-markdown", run.options.markdown, added_to=True)
+    path = run.options.record or _default_place(run.config.rootpath)
     if path.exists() and path.stat().st_size:
         try:
             read_record(path)
@@ -294,14 +318,35 @@ def open_journal(run: Run) -> None:
     run.journal = Journal(path)
 
 
-def _make_folder(path: Path, flag: str) -> None:
-    """Make the folder of a file that will be written at the end: better told now than after an hour of measuring."""
+def _check_place(flag: str, path: Path, *, added_to: bool = False) -> None:
+    """UsageError where a file cannot be written in the end: better told now than after an hour of measuring."""
+    from perfsuite.record.whole import refusal
+
+    if added_to and os.path.exists(path):
+        refused = None if os.access(path, os.W_OK) else "it may not be written to"
+    else:
+        refused = refusal(path)
+    if refused is None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            refused = str(error)
+    if refused is not None:
+        raise pytest.UsageError(f"{flag} is {str(path)!r}, which cannot be written: {refused}")
+
+
+def _default_place(root: Path) -> Path:
+    from perfsuite.record.store import default_path
+    from perfsuite.record.whole import refusal
+
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = default_path(root)
+        refused = refusal(path)
     except OSError as error:
-        raise pytest.UsageError(f"{flag} is {str(path)!r}, which cannot be written: {error}") from None
-    if not os.access(path.parent, os.W_OK):
-        raise pytest.UsageError(f"{flag} is {str(path)!r}, in a folder that cannot be written to")
+        refused = str(error)
+    if refused is not None:
+        raise pytest.UsageError(f"the record cannot be written: {refused}; say where it may lie by --perf-record")
+    return path
 
 
 def lock_cards(run: Run) -> None:

@@ -23,7 +23,7 @@ def read_record(path: Path) -> list[dict[str, Any]]:
         if line.strip():
             try:
                 value = json.loads(line, parse_constant=_refuse_constant)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise RecordError(f"{path}:{number}: not a line of JSON (cut off or foreign): {error}") from None
             cases.append(check_case(value, f"{path}:{number}"))
     if not cases:
@@ -39,9 +39,9 @@ def write_record(path: Path, cases: Iterable[Mapping[str, Any]]) -> None:
 
 
 def default_path(root: Path) -> Path:
-    """A new file under `.perfsuite/runs/`; the folder is made, with a .gitignore of its own."""
+    """A new file under `.perfsuite/runs/`; the folders are made, with a .gitignore of their own."""
     folder = root / ".perfsuite"
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
     ignore = folder / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n")
@@ -63,18 +63,27 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        self._target = path.resolve()  # a link stays one: what it names is replaced
+        self.partial = self._target.with_name(f"{self._target.name}.{os.getpid()}.partial")
         self.count = 0
         self._descriptor: int | None = None
 
     def add(self, case: Mapping[str, Any]) -> None:
-        """Write one case; ValueError where it holds what JSON cannot say."""
+        """Write one case; ValueError where it holds what JSON cannot say, OSError where the disk does not take it.
+
+        After an OSError whole lines lie in the partial file, and only those.
+        """
         line = json.dumps(case, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         if self._descriptor is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._target.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        while line:
-            line = line[os.write(self._descriptor, line) :]
+        whole = os.fstat(self._descriptor).st_size
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except OSError:
+            os.ftruncate(self._descriptor, whole)
+            raise
         self.count += 1
 
     def close(self) -> None:
@@ -84,7 +93,17 @@ class Journal:
         os.fsync(self._descriptor)
         os.close(self._descriptor)
         self._descriptor = None
-        os.replace(self.partial, self.path)
+        os.replace(self.partial, self._target)
+
+    def abandon(self) -> Path | None:
+        """Take no more, and leave an older record where it is; the partial file, where it holds a case."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self.count:
+            return self.partial
+        self.partial.unlink(missing_ok=True)
+        return None
 
     def __enter__(self) -> Journal:
         return self
@@ -93,8 +112,7 @@ class Journal:
         if kind is None:
             self.close()
         elif self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            self.abandon()
             self.partial.unlink(missing_ok=True)
 
 

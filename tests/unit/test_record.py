@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from perfsuite.comparison import Comparison
 from perfsuite.record import fingerprint as environment
 from perfsuite.record.schema import REQUIRED, RecordError, case_record, check_case, plain
 from perfsuite.record.store import Journal, default_path, latest_path, read_record, write_record
+from perfsuite.record.whole import write_whole
 from perfsuite.verdict.outcome import Reason, Verdict
 
 FACTS = {"commit": "c0ffee", "dirty": True, "gpu": "NVIDIA H200", "torch": "2.13.0", "cuda": "13.0", "harness": "1"}
@@ -151,6 +153,13 @@ def test_an_older_record_stays_until_the_new_one_is_whole(tmp_path: Path) -> Non
     assert not journal.partial.exists()
 
 
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    write_whole(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "text"
+
+
 def test_a_run_without_cases_leaves_an_older_record_alone(tmp_path: Path) -> None:
     path = tmp_path / "record.jsonl"
     write_record(path, [line()])
@@ -163,6 +172,38 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range float"):
         write_record(path, [line(), line(speed=math.nan)])
     assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_that_is_full_leaves_whole_lines_and_the_older_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "record.jsonl", os.write
+    write_record(path, [line(verdict="MET")])
+    journal = Journal(path)
+    journal.add(line())
+
+    def full(descriptor: int, data: bytes) -> int:
+        if len(data) < 50:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[:-10])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        journal.add(line())
+    assert journal.abandon() == journal.partial
+    assert len(read_record(journal.partial)) == 1
+    assert [case["verdict"] for case in read_record(path)] == ["MET"]
+
+
+@pytest.mark.parametrize("place", ["folder", "pipe", "file/below", "no/such/folder"])
+def test_nothing_is_left_where_a_file_cannot_be_written(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OSError, match=re.escape(f"{tmp_path / place} cannot be written: ")):
+        write_whole(tmp_path / place, "text")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_killed_run_leaves_whole_lines(tmp_path: Path) -> None:
