@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.cli.errors import UsageError
+from perfsuite.cli.places import check_place
 from perfsuite.history.commits import HistoryError
 from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.outcome import EXIT_MET, EXIT_UNDECIDED
@@ -59,6 +60,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare; HistoryError and UsageError become exit code 2."""
     check(arguments)
+    check_place("--markdown", arguments.markdown, replaced=False)
     try:
         return _run(arguments)
     except HistoryError as error:

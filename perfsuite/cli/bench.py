@@ -23,6 +23,7 @@ from perfsuite.analyze import units
 from perfsuite.cli.bench_table import print_table
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.errors import UsageError
+from perfsuite.cli.places import check_place
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.rivals import ATTENTION_NAMES, GEMM_NAMES
 from perfsuite.settings import DeviceKind, Settings
@@ -151,8 +152,7 @@ def _check(arguments: argparse.Namespace) -> None:
             read_record(output)
         except RecordError as error:
             raise UsageError(f"--output would overwrite what is not a record: {error}") from None
-    if output.is_dir() or not os.access(output.parent, os.W_OK):
-        raise UsageError(f"--output is {str(output)!r}, which cannot be written")
+    check_place("--output", output)
 
 
 def _problems(arguments: argparse.Namespace) -> list[Attention | Gemm]:

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.cli.errors import UsageError
+from perfsuite.cli.places import check_place
+from perfsuite.record.whole import write_whole
 
 HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
 EXAMPLE = "example:\n  perfsuite calibrate --output .perfsuite/calibration.json --seconds 330"
@@ -60,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--{name} is {getattr(arguments, name)}; it must be at least 1")
     if arguments.seconds <= 0:
         raise UsageError(f"--seconds is {arguments.seconds:g}; it must be more than 0")
+    check_place("--output", arguments.output, makes_folder=True)
     from perfsuite.verdict.outcome import EXIT_NOTHING_MEASURED
 
     device = "cpu" if arguments.portable else "cuda"
@@ -188,9 +190,7 @@ class _Calibration:
 
         summary = summarise(read(self.rows), self.facts | {"complete": complete})
         if summary["aa"]["gates"]:
-            beside = self.arguments.output.with_name(f".{self.arguments.output.name}.{os.getpid()}")
-            beside.write_text(json.dumps(summary, indent=1) + "\n")
-            os.replace(beside, self.arguments.output)
+            write_whole(self.arguments.output, json.dumps(summary, indent=1) + "\n")
         return summary
 
 

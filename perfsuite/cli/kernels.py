@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perfsuite.analyze.ptxas import Advisory, Compilation, CompileError, KernelResources, compile_resources
+from perfsuite.cli.places import check_place
 
 HELP = "compile CUDA sources for each architecture; registers, shared memory and spills a kernel; fails on a spill"
 EXAMPLE = """example:
@@ -81,8 +82,10 @@ def read_allowed(path: Path | None) -> list[Allowance]:
         document = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"--allow {path}: {error}") from None
-    allowed = []
-    for entry in document.get("allowed", []):
+    allowed, entries = [], document.get("allowed", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(f"--allow {path}: what may spill stands in tables headed [[allowed]], in double brackets")
+    for entry in entries:
         unknown = set(entry) - {"kernel", "arch", "reason"}
         if unknown or not entry.get("kernel") or not entry.get("reason"):
             raise UsageError(f"--allow {path}: an entry needs kernel and reason and may have arch; it was {entry}")
@@ -109,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile, print the table, and return 0 where all is clean, 1 where something spills or does not compile."""
     if arguments.jobs < 1:
         raise UsageError(f"--jobs is {arguments.jobs}; at least 1 is needed")
+    check_place("--json", arguments.json, replaced=False)
     nvcc = find_nvcc(arguments.nvcc)
     allowed = read_allowed(arguments.allow)
     sources = find_sources(arguments.sources)

@@ -25,6 +25,8 @@ from perfsuite.cli.errors import UsageError
 from perfsuite.record.schema import RecordError
 
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+"""What a shell makes of Ctrl-C."""
 
 
 def commands() -> dict[str, str]:
@@ -77,16 +79,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = int(module.run(own.parse_args(arguments.rest)))
         sys.stdout.flush()
-    except _errors_of(module) as error:
-        print(f"perfsuite {arguments.command}: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return code
     except BrokenPipeError:
         # The reader (`| head`) has what it wanted. Python would complain once more when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        said, code = "interrupted", EXIT_INTERRUPTED
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        said, code = "torch is needed, and it is not installed: pip install 'perfsuite[torch]'", EXIT_USAGE
+    except _errors_of(module) as error:
+        said, code = str(error), EXIT_USAGE
+    print(f"perfsuite {arguments.command}: {said}", file=sys.stderr)
     return code
 
 
 def _errors_of(module: ModuleType) -> tuple[type[Exception], ...]:
-    """What a subcommand raises on bad input: its own UsageError where it has one."""
-    return UsageError, RecordError, getattr(module, "UsageError", UsageError)
+    """What a subcommand raises on bad input: its own UsageError where it has one.
+
+    OSError: a file that cannot be written, a program that is not installed.
+    """
+    return UsageError, RecordError, OSError, getattr(module, "UsageError", UsageError)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from perfsuite.cli.errors import UsageError
 from perfsuite.record.store import latest_path, read_record
+from perfsuite.record.whole import write_whole
 from perfsuite.report import figures, markdown, terminal
 
 HELP = "show a record as a table, in the terminal or as markdown, or as one HTML page"
@@ -29,9 +29,10 @@ _STYLES = {"": "bold", "MET": "green", "MISSED": "red", "WRONG": "bold red", "UN
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
-    parser.add_argument("--markdown", action="store_true", help="print markdown instead of a terminal's table")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one self-contained page")
-    parser.add_argument("--json", action="store_true", help="print the cases as JSON, without samples")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print markdown instead of a terminal's table")
+    form.add_argument("--html", type=Path, metavar="FILE", help="write one self-contained page")
+    form.add_argument("--json", action="store_true", help="print the cases as JSON, without samples")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,12 +70,10 @@ def write_page(file: Path, cases: Sequence[dict[str, Any]], *, title: str) -> No
     from perfsuite.report.page import page
 
     text = page(cases, title=title, roofline=_roofline(cases, title))
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, file)
+        write_whole(file, text)
     except OSError as error:
-        raise UsageError(f"--html {file}: {error}") from None
+        raise UsageError(f"--html {error}") from None
 
 
 def _roofline(cases: Sequence[dict[str, Any]], title: str) -> str | None:

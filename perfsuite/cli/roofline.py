@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,6 +20,7 @@ from perfsuite.analyze.roofline import Ceiling, batch_walk
 from perfsuite.analyze.roofline_ceilings import Ceilings, from_data_sheet, measured
 from perfsuite.cli.errors import UsageError
 from perfsuite.record.store import latest_path, read_record
+from perfsuite.record.whole import write_whole
 
 HELP = "every case of a record against the card's ceilings: table, SVG, PNG"
 EXAMPLE = """example:
@@ -50,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if arguments.walk:
+        if arguments.record is not None:
+            raise UsageError(f"--walk takes no record, and {arguments.record} is given: draw one or the other")
         return _walk(arguments, given)
     path = arguments.record or latest_path(Path.cwd())
     if path is None:
@@ -83,6 +87,8 @@ def _given(arguments: argparse.Namespace) -> Ceilings | None:
         raise UsageError("--flops and --bandwidth belong together: one of them alone makes no roof")
     if arguments.measure:
         raise UsageError("--measure and --flops exclude each other: ceilings are measured or given")
+    if not 0.0 < arguments.bandwidth < math.inf:
+        raise UsageError(f"--bandwidth is {arguments.bandwidth:g}; it must be a positive number of bytes a second")
     roofs: dict[str, Ceiling] = {}
     for text in arguments.flops:
         dtype, separator, number = text.rpartition("=")
@@ -92,6 +98,8 @@ def _given(arguments: argparse.Namespace) -> Ceilings | None:
             value = float(number)
         except ValueError:
             raise UsageError(f"--flops {text}: {number!r} is not a number such as 312e12") from None
+        if not 0.0 < value < math.inf:
+            raise UsageError(f"--flops is {text}; it must be a positive number of FLOPs a second")
         for name in [dtype] if separator else _DTYPES:
             roofs[name] = Ceiling(value, arguments.bandwidth)
     return Ceilings(roofs, "given")
@@ -125,15 +133,13 @@ def _draw(arguments: argparse.Namespace, found: Sequence[Any], ceilings: Ceiling
     try:
         if arguments.svg:
             text = roofline_plot.svg(found, ceilings, title=title)
-            beside = arguments.svg.with_name(f".{arguments.svg.name}.{os.getpid()}")
-            beside.write_text(text, encoding="utf-8")
-            os.replace(beside, arguments.svg)
+            write_whole(arguments.svg, text)
         if arguments.png:
             roofline_plot.write_png(arguments.png, found, ceilings, title=title)
     except ImportError:
         raise UsageError("--png needs matplotlib: pip install 'perfsuite[plot]' (--svg needs nothing)") from None
     except OSError as error:
-        raise UsageError(f"the picture cannot be written: {error}") from None
+        raise UsageError(str(error)) from None
 
 
 def _table(found: Sequence[Any], ceilings: Ceilings) -> None:

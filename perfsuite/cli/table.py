@@ -11,10 +11,10 @@ The path is relative to the document; field=pattern keeps the cases that fit.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from perfsuite.cli.errors import UsageError
+from perfsuite.record.whole import write_whole
 from perfsuite.report.blocks import BlockError, refresh
 
 HELP = "make the tables in README and docs from the committed records, or check them"
@@ -44,8 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.check:
             print(f"{document}: out of date; run `perfsuite table {document}`")
             continue
-        beside = document.with_name(f".{document.name}.{os.getpid()}")
-        beside.write_text(made, encoding="utf-8")
-        os.replace(beside, document)
+        write_whole(document, made)
         print(f"{document}: made anew")
     return 1 if arguments.check and outdated else 0

@@ -238,7 +238,7 @@ def test_the_walk(capsys: pytest.CaptureFixture[str]) -> None:
         (["--flops", "1e12"], "--flops and --bandwidth belong together"),
         (["--flops", "float8=1e12", "--bandwidth", "1e12"], "the dtype must be one of float16"),
         (["--flops", "fast", "--bandwidth", "1e12"], "'fast' is not a number"),
-        (["--flops", "-1", "--bandwidth", "1e12"], "flops_a_second is -1.0"),
+        (["--flops", "-1", "--bandwidth", "1e12"], "--flops is -1; it must be a positive number"),
         (["--flops", "1", "--bandwidth", "1", "--measure"], "exclude each other"),
         (["--flops", "float32=1", "--bandwidth", "1", "--svg", "/no/such/folder/roof.svg"], "cannot be written"),
     ],
