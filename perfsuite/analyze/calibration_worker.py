@@ -6,6 +6,7 @@ file as `Plan` has it. Rows are appended to the file that the plan names, one JS
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -217,4 +218,6 @@ def _write(output: TextIO, row: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(wait())
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reaches all processes, and the command tells of it
+        sys.exit(wait())
+    sys.exit(1)

@@ -48,9 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--aa", type=int, default=3000, help="gates of a kernel against itself (default 3000)")
     parser.add_argument("--planted", type=int, default=400, help="gates with a planted 1%% (default 400)")
     parser.add_argument("--others", type=int, default=80, help="gates with each of 0.5, 2 and 5%% (default 80)")
-    parser.add_argument(
-        "--peers-seconds", type=float, default=20.0, help="time for the peers' timers and rules; 0 leaves them out"
-    )
+    peers = "time for the peers' timers and rules, on a card; 0 leaves them out (default 20)"
+    parser.add_argument("--peers-seconds", type=float, default=20.0, help=peers)
     parser.add_argument("--portable", action="store_true", help="calibrate the host clock on the CPU")
 
 
@@ -59,8 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("processes", "aa", "planted"):
         if getattr(arguments, name) < 1:
             raise UsageError(f"--{name} is {getattr(arguments, name)}; it must be at least 1")
-    if arguments.seconds <= 0:
+    if not 0.0 < arguments.seconds < math.inf:
         raise UsageError(f"--seconds is {arguments.seconds:g}; it must be more than 0")
+    if arguments.others < 0:
+        raise UsageError(f"--others is {arguments.others}; it must be 0 or more")
+    if not 0.0 <= arguments.peers_seconds < math.inf:
+        raise UsageError(f"--peers-seconds is {arguments.peers_seconds:g}; it must be 0 or more")
     check_place("--output", arguments.output, makes_folder=True)
     from perfsuite.verdict.outcome import EXIT_NOTHING_MEASURED
 
@@ -92,6 +95,8 @@ class _Calibration:
         from perfsuite.settings import HARNESS
 
         self.arguments, self.device, self.folder = arguments, device, folder
+        # Peers are given replays of graphs, which a processor has not.
+        self.peers_seconds = arguments.peers_seconds if device == "cuda" else 0.0
         self.started = time.monotonic()
         self.rows = folder / "rows.jsonl"
         self.rows.touch()
@@ -120,7 +125,7 @@ class _Calibration:
             gates = [(name, size, share(total)) for size, total in sizes if total > 0 for name in names]
             for process in range(arguments.processes):
                 last = process == arguments.processes - 1
-                left = arguments.seconds - (time.monotonic() - self.started) - arguments.peers_seconds
+                left = arguments.seconds - (time.monotonic() - self.started) - self.peers_seconds
                 plan = Plan(
                     NOISE_PROCESSES + process,
                     self.device,
@@ -129,7 +134,7 @@ class _Calibration:
                     gates,
                     calibration=str(noise),
                     case_count=len(names),
-                    peers_seconds=arguments.peers_seconds if last else 0.0,
+                    peers_seconds=self.peers_seconds if last else 0.0,
                 )
                 self._process(plan, last=last)
         finally:

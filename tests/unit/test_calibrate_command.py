@@ -27,6 +27,7 @@ with open(plan["output"], "a") as rows:
     for name, slowdown, count in plan["gates"]:
         for _ in range(count):
             print(json.dumps(row | gate | {"slowdown": slowdown, "alarm": slowdown > 0.0}), file=rows)
+assert not plan["peers_seconds"], "there are no replays on a processor"
 sys.exit(3 if plan["gates"] and plan["process"] == 4 else 0)
 """
 
@@ -81,7 +82,14 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     assert calibrate.read(tmp_path / "rows.jsonl") == [{"kind": "gate"}]
 
 
-@pytest.mark.parametrize("option", ["--aa", "--planted", "--processes", "--seconds"])
-def test_numbers_that_make_no_sense_are_refused(option: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"{option} is 0"):
-        calibrate.run(arguments(tmp_path / "calibration.json", option, "0"))
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *((option, "0") for option in ("--aa", "--planted", "--processes", "--seconds")),
+        *((option, "-1") for option in ("--others", "--peers-seconds")),
+        *((option, "nan") for option in ("--seconds", "--peers-seconds")),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(option: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{option} is {value}"):
+        calibrate.run(arguments(tmp_path / "calibration.json", option, value))
