@@ -79,6 +79,8 @@ def _by_asv(arguments: argparse.Namespace) -> int:
     from perfsuite.cli.export import this_machine
     from perfsuite.history.asv_run import asv_run
 
+    if not arguments.config.is_file():
+        raise UsageError(f"--config is {str(arguments.config)!r}; there is no such file")
     options = ["--launch-method=forkserver"]  # a process a case would cost more than it reads; none of them uses a GPU
     options += ["--bench", arguments.bench] if arguments.bench else []
     environment = {"PERFSUITE_ASV_OPTIONS": f"--perf-seconds={arguments.seconds!r}"}

@@ -40,6 +40,15 @@ REQUIRED: dict[str, tuple[tuple[type, ...], bool]] = {
     "harness": (_TEXT, False),
     "clock": (_TEXT, False),
 }
+OPTIONAL: dict[str, tuple[type, ...]] = {
+    "telemetry": (dict,),
+    "samples": (dict,),
+    "candidate_error": _NUMBER,
+    "rival_error": _NUMBER,
+    "error_limit": _NUMBER,
+}
+"""Fields that a line may lack, and that are read where it has them."""
+_OVER_ZERO = ("speed", "speed_low", "speed_high", "target", "candidate_seconds", "rival_seconds")
 VERDICTS = ("MET", "MISSED", "WRONG", "UNDECIDED")
 _ROUND_COLUMNS = ("candidate_seconds", "rival_seconds", "first", "setup", "sm_clock_hz", "discarded")
 
@@ -96,6 +105,14 @@ def check_case(value: object, where: str) -> dict[str, Any]:
         if not isinstance(found, types) or (isinstance(found, bool) and bool not in types):
             allowed = " or ".join(kind.__name__ for kind in types) + (" or null" if nullable else "")
             raise RecordError(f"{where}: {name} is {found!r}; it must be {allowed}")
+    for name in _OVER_ZERO:
+        if value[name] is not None and not 0.0 < value[name] < math.inf:
+            raise RecordError(f"{where}: {name} is {value[name]!r}; it must be a number over 0 or null")
+    for name, types in OPTIONAL.items():
+        found = value.get(name)
+        if found is not None and not isinstance(found, types):
+            allowed = " or ".join(kind.__name__ for kind in types)
+            raise RecordError(f"{where}: {name} is {found!r}; it must be {allowed} or null")
     if value["verdict"] not in VERDICTS:
         raise RecordError(f"{where}: verdict is {value['verdict']!r}; it must be one of {', '.join(VERDICTS)}")
     return value

@@ -24,11 +24,12 @@ GATES = Path(__file__).resolve().parents[2] / "records" / "h200" / "gates.jsonl"
         (["bench", "gemm", "--output", "pipe"], "bench: --output is 'pipe', which cannot be written: it is a device"),
         (["ab", "HEAD", "--markdown", "no/x.md"], "--markdown is 'no/x.md', which cannot be written: there is no fold"),
         (["ab", "HEAD", "--markdown", "folder"], "--markdown is 'folder', which cannot be written: it is a folder"),
+        (["history", "--asv"], "history: --config is 'benchmarks_asv/asv.conf.json'; there is no such file"),
         (["kernels", "a.cu", "--json", "folder"], "--json is 'folder', which cannot be written: it is a folder"),
     ],
     ids=str,
 )
-def test_a_place_that_takes_no_file_is_named_and_nothing_is_left(
+def test_a_place_that_does_not_fit_is_named_and_nothing_is_left(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -97,6 +97,11 @@ def test_numbers_are_plain_json() -> None:
         (line(speed=True), "speed is True; it must be int or float or null"),
         (line(case=None), "case is None; it must be str"),
         (line(dirty="no"), "dirty is 'no'; it must be bool or null"),
+        (line(candidate_seconds=0.0), "candidate_seconds is 0.0; it must be a number over 0 or null"),
+        (line(speed_low=-0.1), "speed_low is -0.1; it must be a number over 0 or null"),
+        (line(speed=math.inf), "speed is inf; it must be a number over 0 or null"),
+        (line(telemetry=3), "telemetry is 3; it must be dict or null"),
+        (line(rival_error="low"), "rival_error is 'low'; it must be int or float or null"),
         (line(verdict="FINE"), "verdict is 'FINE'; it must be one of MET, MISSED, WRONG, UNDECIDED"),
     ],
 )
@@ -115,6 +120,7 @@ def test_a_foreign_line_is_refused(value: object, sentence: str) -> None:
         (json.dumps(line())[:-40], ":1: not a line of JSON (cut off or foreign)"),
         (json.dumps(line()) + "\nhello\n", ":2: not a line of JSON"),
         (json.dumps(line(speed=math.nan)), "NaN is no JSON number"),
+        ("[" * 100_000, ":1: not a line of JSON"),
     ],
 )
 def test_a_corrupt_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
