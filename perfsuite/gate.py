@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from perfsuite.markers import LIMIT_MARKERS, MarkerError, Need, parse, parse_all, targets_of
-from perfsuite.run import CONCERNED, DEVICE_FIXTURES, HELD, PERF_MARKERS, RUN, Run
+from perfsuite.run import CONCERNED, DEVICE_FIXTURES, HELD, NO_DEVICE, PERF_MARKERS, RUN, Run
 
 if TYPE_CHECKING:
     from perfsuite.clock.rounds import Round
@@ -232,6 +232,15 @@ def admit(run: Run, item: pytest.Item) -> None:
     for mark in item.iter_markers("gpu"):
         if lack := _lack(parse(mark), run):
             pytest.skip(lack)
+
+
+def require_torch() -> None:
+    """Fail closed where the portable backend has nothing to measure with: torch is an extra of the package."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        told = "--perf-portable measures with torch, which is not installed: pip install 'perfsuite[torch]'"
+        raise Unmeasured(NO_DEVICE, told)
 
 
 def _lack(need: Need, run: Run) -> str | None:

@@ -79,7 +79,7 @@ class Perf:
         named = label or str(getattr(candidate, "__name__", type(candidate).__name__))
         problem = Custom(
             args=args,
-            kwargs=dict(kwargs or {}),
+            kwargs={} if kwargs is None else kwargs,
             flops=flops,
             bytes=bytes,
             label=named,
@@ -102,6 +102,10 @@ class Perf:
 
 
 def _problem(value: Any) -> Problem:
+    if isinstance(value, type):
+        raise TypeError(
+            f"the problem is the class {value.__name__}; give one that is made of it: {value.__name__}(...)"
+        )
     missing = [name for name in ("family", "name", "inputs", "rival") if not hasattr(value, name)]
     if missing:
         raise TypeError(

@@ -129,6 +129,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    if call.excinfo is not None and concerns(item):
+        from perfsuite import misuse
+
+        misuse.shorten(item, call)
     report = yield
     if concerns(item):
         from perfsuite import gate

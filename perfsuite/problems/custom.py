@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -47,8 +48,11 @@ class Custom:
                 f"args is {type(self.args).__name__}; it must be a tuple of arguments, or a callable that takes a "
                 "torch.Generator and returns one (for a single tensor write args=(tensor,))"
             )
+        elif not isinstance(self.args, tuple) and not _takes_one(self.args):
+            raise TypeError(f"args is {self.args!r}; a callable must take one argument, a torch.Generator")
         if not isinstance(self.kwargs, Mapping):
             raise TypeError(f"kwargs is {type(self.kwargs).__name__}; it must map names to arguments")
+        put(self, "kwargs", dict(self.kwargs))
         for what in ("flops", "bytes"):
             value = getattr(self, what)
             if value is None:
@@ -60,6 +64,8 @@ class Custom:
             put(self, what, float(value))
         if not isinstance(self.label, str) or not self.label:
             raise TypeError(f"label is {self.label!r}; it must be a text of at least one character")
+        if not self.label.isprintable():
+            raise ValueError(f"label is {self.label!r}; it stands in tables, so it must be one printable line")
         for what in ("against", "reference"):
             value = getattr(self, what)
             if value is not None and not callable(value):
@@ -103,6 +109,16 @@ class Custom:
         if name != self.default_rival:
             raise ValueError(f"rival is {name!r}; the rival of {self.label} is {self.default_rival!r}")
         return self.against
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in that does not tell
+        return True
+    return True
 
 
 def _is_tensor(value: Any) -> bool:

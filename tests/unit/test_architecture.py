@@ -32,6 +32,7 @@ ORDER = (
         "options",
         "fixtures",
         "markers",
+        "misuse",
         "hookspec",
         "devices",
         "workers",
