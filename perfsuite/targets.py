@@ -14,16 +14,25 @@ them. Where several globs fit, the last one in the file wins.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from perfsuite.markers import Alignment, Launches, MemoryTarget, NoSync, PerfTarget, RooflineTarget
+from perfsuite.markers import (
+    MARKERS,
+    Alignment,
+    Launches,
+    MarkerError,
+    MemoryTarget,
+    NoSync,
+    PerfTarget,
+    RooflineTarget,
+    targets_of,
+)
 from perfsuite.options import PORTABLE
 from perfsuite.run import Run
 
@@ -37,6 +46,8 @@ OVERRIDABLE = {
     "alignment": ("max_drop",),
 }
 """The numbers of each marker that a file may override."""
+_NEEDED = {"alignment": {"dim": 1}}
+"""What a marker must be given besides its number, for the number to be looked at."""
 SELECTOR = "against"
 """Restricts an override of perf_target to the marker of one rival."""
 
@@ -56,6 +67,15 @@ class Override:
         """Whether the glob names this test."""
         return _pattern(self.glob).fullmatch(nodeid) is not None
 
+    def concerns(self, item: pytest.Item) -> bool:
+        """Whether this test has the marker whose number is overridden."""
+        if self.marker == "perf_target":
+            return any(self.against in (None, target.rival_name) for target in targets_of(item))
+        return item.get_closest_marker(self.marker) is not None
+
+    def __str__(self) -> str:
+        return f"{self.marker}(against={self.against!r})" if self.against else self.marker
+
 
 @dataclass(frozen=True)
 class Targets:
@@ -73,15 +93,18 @@ class Targets:
                     value = value._replace(**{one.number: one.value})
         return value
 
-    def unused(self, nodeids: Iterable[str]) -> list[str]:
-        """The globs that name none of these tests, in the file's order."""
-        known = list(nodeids)
-        globs = dict.fromkeys(override.glob for override in self.overrides)
-        return [glob for glob in globs if not any(_pattern(glob).fullmatch(nodeid) for nodeid in known)]
-
-    def check_use(self, run: Run, items: Iterable[pytest.Item]) -> None:
-        """Complain of globs that name no test, where all tests were collected (else they may name one elsewhere)."""
-        if _whole_tree(run.config) and (unused := self.unused(item.nodeid for item in items)):
+    def check_use(self, run: Run, items: Sequence[pytest.Item]) -> None:
+        """Complain of what overrides nothing, where all tests were collected (else it may name one elsewhere)."""
+        if not _whole_tree(run.config):
+            return
+        unused: dict[str, None] = {}
+        for one in self.overrides:
+            named = [item for item in items if one.fits(item.nodeid)]
+            if not named:
+                unused.setdefault(one.glob)
+            elif not any(map(one.concerns, named)):
+                run.complaints.append(f"{self.path.name}: no test that {one.glob!r} names has {one}")
+        if unused:
             run.complaints.append(f"{self.path.name}: no test is named by {', '.join(map(repr, unused))}")
 
 
@@ -125,8 +148,10 @@ def _override(model: str, glob: str, entry: Any, marker: str, where: str) -> Ite
         raise pytest.UsageError(f"{where}: {SELECTOR} is {against!r}; it must be the name of a rival")
     for number in numbers:
         value = entry.get(number)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise pytest.UsageError(f"{where}: {number} is {value!r}; it must be a number over 0")
+        try:
+            MARKERS[marker](**_NEEDED.get(marker, {}), **{number: value})
+        except MarkerError as error:
+            raise pytest.UsageError(f"{where}: {error}") from None
         yield Override(model, glob, marker, against, number, value)
 
 

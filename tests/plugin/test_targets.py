@@ -65,6 +65,9 @@ def test_overrides_by_card_test_and_rival(suite: Suite) -> None:
         ("[portable]\n'*' = { perf_target = { at_least = inf } }", "at_least is inf; it must be a number over 0"),
         ("[portable]\n'*' = { perf_target = {} }", "at_least is None; it must be a number over 0"),
         ("[portable]\n'*' = { perf_target = { at_least = 1, against = 1 } }", "against is 1; it must be the name"),
+        ("[portable]\n'*' = { launches = { at_most = 1.5 } }", "at_most is 1.5; it must be a whole number of kernels"),
+        ("[portable]\n'*' = { roofline_target = { at_least = 2 } }", "at_least is 2; it must be a share over 0 and at"),
+        ("[portable]\n'*' = { alignment = { max_drop = 0 } }", "max_drop is 0; it must be a number over 0"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
@@ -102,6 +105,21 @@ def test_an_override_that_names_no_test_is_reported_when_all_tests_are_there(sui
     outcome = suite.run(*mode, subprocess="-n1" in mode)
     assert outcome.code == 4
     outcome.has("perf_targets.toml: no test is named by '*::test_gone*'")
+
+
+@pytest.mark.parametrize(
+    ("override", "lacking"),
+    [
+        ("perf_target = { against = 'cubals', at_least = 1 }", "perf_target(against='cubals')"),
+        ("launches = { at_most = 2 }", "launches"),
+    ],
+)
+def test_an_override_of_what_no_test_asks_is_reported(suite: Suite, override: str, lacking: str) -> None:
+    suite.write(GATES)
+    (suite.path / "perf_targets.toml").write_text(f"[portable]\n'*::test_it*' = {{ {override} }}")
+    outcome = suite.run()
+    assert outcome.code == 4
+    outcome.has(f"perf_targets.toml: no test that '*::test_it*' names has {lacking}")
 
 
 def test_an_override_may_name_a_test_outside_what_was_asked_for(suite: Suite) -> None:
