@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -211,10 +212,24 @@ def parse(mark: pytest.Mark) -> Any:
 
 
 def parse_all(node: pytest.Item) -> None:
-    """Check every one of our markers on a collected test; MarkerError for the first that is wrong."""
+    """Check every one of our markers on a collected test; MarkerError for the first that is wrong, or misspelt."""
     for mark in node.iter_markers():
         if mark.name in MARKERS:
             parse(mark)
+        elif meant := _misspelt(mark.name, node.config):
+            raise MarkerError(
+                f"there is no @pytest.mark.{mark.name}; did you mean {meant}? (Or register it with pytest.)"
+            )
+
+
+def _misspelt(name: str, config: pytest.Config) -> str | None:
+    """Which of our markers is meant by one that nobody has registered: a gate that asks nothing would be met."""
+    from difflib import get_close_matches
+
+    meant = get_close_matches(name, MARKERS, n=1, cutoff=0.8)
+    if not meant or any(re.match(rf"{re.escape(name)}\b", line) for line in config.getini("markers")):
+        return None
+    return meant[0]
 
 
 def targets_of(node: pytest.Item) -> list[PerfTarget]:

@@ -44,6 +44,19 @@ def test_bad_arguments_are_collection_errors(suite: Suite, marker: str, sentence
     outcome.has("test_it: ", sentence)
 
 
+def test_a_misspelt_marker_is_a_collection_error(suite: Suite) -> None:
+    suite.write("@pytest.mark.perf_taget(at_least=0.9)\ndef test_it(perf): perf(Gemm(8, 8, 8), missed)\n")
+    outcome = suite.run()
+    assert outcome.code == 2
+    outcome.has("test_it: there is no @pytest.mark.perf_taget; did you mean perf_target?")
+
+
+def test_a_marker_of_the_users_own_may_resemble_ours(suite: Suite) -> None:
+    (suite.path / "pytest.ini").write_text("[pytest]\nmarkers =\n    gpus(n): as many as that\n    launch: ours\n")
+    suite.write("@pytest.mark.gpus(2)\n@pytest.mark.launch\n@pytest.mark.slow\n@TARGET\ndef test_it(perf): pass\n")
+    assert suite.run().code == 0
+
+
 def test_bad_arguments_of_a_parameter_are_found_too(suite: Suite) -> None:
     suite.write(
         "class TestIt:\n"
