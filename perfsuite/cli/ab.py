@@ -76,6 +76,8 @@ def check(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{name} is {getattr(arguments, name):g}; it must lie between {low:g} and {high:g}")
     if not 1 <= arguments.pairs <= 50:
         raise UsageError(f"--pairs is {arguments.pairs}; it must lie between 1 and 50")
+    if arguments.calibration is not None and not arguments.calibration.is_file():
+        raise UsageError(f"--calibration is {str(arguments.calibration)!r}; there is no such file")
 
 
 class NoiseOfCard:

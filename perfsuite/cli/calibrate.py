@@ -21,6 +21,7 @@ from typing import Any
 
 from perfsuite.cli.errors import UsageError
 from perfsuite.cli.places import check_place
+from perfsuite.record.store import make_folder
 from perfsuite.record.whole import write_whole
 
 HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not torch.cuda.is_available():
             print("no GPU that torch can use: nothing was measured (--portable calibrates the CPU)", file=sys.stderr)
             return EXIT_NOTHING_MEASURED
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(arguments.output.parent)
     with tempfile.TemporaryDirectory(prefix="perfsuite-calibrate-") as folder:
         summary = _Calibration(arguments, device, Path(folder)).run()
     from perfsuite.analyze.calibration_summary import table

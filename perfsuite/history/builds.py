@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from perfsuite.history.commits import HistoryError, full_commit, git
 from perfsuite.record.fingerprint import COMMIT_VARIABLE
+from perfsuite.record.store import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ def build(source: Source, store: Path) -> Path:
     target = source.target(store)
     if target.is_dir():
         return target
-    store.mkdir(parents=True, exist_ok=True)
+    make_folder(store)
     with _alone(store), tempfile.TemporaryDirectory(prefix=".build-", dir=store) as folder:
         if target.is_dir():  # another process made it meanwhile
             return target

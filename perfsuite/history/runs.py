@@ -54,8 +54,9 @@ class Runner:
             except RecordError:
                 cases = []
         if done.returncode not in (EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED) or not cases:
-            said = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["pytest said nothing"]
-            raise HistoryError(f"the suite did not run on {commit[:12]} (exit {done.returncode}): {said[0]}")
+            said = (done.stdout + done.stderr).strip().splitlines() or ["pytest said nothing"]
+            why = next((line for line in said if line.startswith("nothing was measured")), said[-1])
+            raise HistoryError(f"the suite did not run on {commit[:12]} (exit {done.returncode}): {why}")
         return cases
 
     def _environment(self, build: Path, commit: str) -> dict[str, str]:

@@ -11,6 +11,9 @@ from typing import Any
 
 from perfsuite.record.schema import RecordError, check_case
 
+OWN_FOLDER = ".perfsuite"
+"""The folder below the root where everything is put that the user gave no other place."""
+
 
 def read_record(path: Path) -> list[dict[str, Any]]:
     """Every case of a record; RecordError where the file is missing, empty, cut off, or something else."""
@@ -39,19 +42,26 @@ def write_record(path: Path, cases: Iterable[Mapping[str, Any]]) -> None:
 
 
 def default_path(root: Path) -> Path:
-    """A new file under `.perfsuite/runs/`; the folders are made, with a .gitignore of their own."""
-    folder = root / ".perfsuite"
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
+    """A new file under `.perfsuite/runs/`; the folders are made."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return folder / "runs" / f"{stamp}-{os.getpid()}.jsonl"
+    return make_folder(root / OWN_FOLDER / "runs") / f"{stamp}-{os.getpid()}.jsonl"
+
+
+def make_folder(folder: Path) -> Path:
+    """`folder`, there from now on. Where it lies in `.perfsuite/`, git is told not to see that.
+
+    What we write must not make a tree one with uncommitted changes, whose records no history takes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for own in (folder, *folder.parents):
+        if own.name == OWN_FOLDER and not (own / ".gitignore").exists():
+            (own / ".gitignore").write_text("*\n")
+    return folder
 
 
 def latest_path(root: Path) -> Path | None:
     """The newest record under `.perfsuite/runs/`, or None."""
-    runs = sorted((root / ".perfsuite" / "runs").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+    runs = sorted((root / OWN_FOLDER / "runs").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
     return runs[-1] if runs else None
 
 
@@ -75,7 +85,7 @@ class Journal:
         """
         line = json.dumps(case, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         if self._descriptor is None:
-            self._target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._target.parent)
             self._descriptor = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         whole = os.fstat(self._descriptor).st_size
         try:

@@ -223,6 +223,7 @@ def test_the_table_is_bounded() -> None:
         (["HEAD~1", "no-such-commit"], "'no-such-commit' names no commit"),
         (["HEAD~1", "--pairs", "0"], "--pairs is 0"),
         (["HEAD~1", "--slower", "2"], "--slower is 2"),
+        (["HEAD~1", "--calibration", "none.json"], "--calibration is 'none.json'; there is no such file"),
         (["record.jsonl"], "cut off or foreign"),
     ],
 )
@@ -248,6 +249,22 @@ def test_a_commit_that_does_not_build_is_named_and_leaves_nothing(
     assert "no such thing" in err
     assert repository.git("worktree", "list").count("\n") == 0
     assert {path.name for path in Path(".perfsuite/ab").iterdir()} <= {".lock", ".objects"}
+    assert repository.git("status", "--porcelain") == "", "builds make no changes that a record would tell of"
+
+
+def test_a_suite_that_measures_nothing_is_told_by_its_reason(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perfsuite.history.commits import HistoryError
+    from perfsuite.history.runs import Runner
+
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (repository.path / "test_nothing.py").write_text("def test_ordinary(): pass")
+    runner = Runner(repository.path, ["test_nothing.py"], portable=True, seconds=0.1)
+    with pytest.raises(
+        HistoryError, match=r"did not run on abc \(exit 21\): nothing was measured \(nothing-collected\)"
+    ):
+        runner.run(tmp_path, "abc")
 
 
 def test_another_cards_record_is_no_base(

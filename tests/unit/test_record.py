@@ -230,6 +230,13 @@ def test_a_killed_run_leaves_whole_lines(tmp_path: Path) -> None:
     assert not (tmp_path / "record.jsonl").exists()
 
 
+def test_a_record_named_below_the_own_folder_hides_it_too(tmp_path: Path) -> None:
+    write_record(tmp_path / ".perfsuite" / "bench.jsonl", [line()])
+    assert (tmp_path / ".perfsuite" / ".gitignore").read_text() == "*\n"
+    write_record(tmp_path / "elsewhere" / "bench.jsonl", [line()])
+    assert os.listdir(tmp_path / "elsewhere") == ["bench.jsonl"]
+
+
 def test_the_default_folder_hides_itself_from_git_and_the_latest_is_found(tmp_path: Path) -> None:
     assert latest_path(tmp_path) is None
     path = default_path(tmp_path)
