@@ -76,6 +76,10 @@ class Gate:
         self._check_limits(problem, candidate, made[0])
         return made[0]
 
+    def marked_rivals(self) -> list[Callable[..., Any]]:
+        """The callables that the markers name as rivals, the nearest first."""
+        return [target.against for target in targets_of(self.item) if callable(target.against)]
+
     def note(self, comparison: Comparison, *, aspect: str, measured: dict[str, float]) -> Comparison:
         """Put on record what was found without measuring a call."""
         self._keep(comparison, aspect=aspect, measured=measured)
@@ -191,10 +195,15 @@ def _rival(
     marked: str | Callable[..., Any] | None, called: str | Callable[..., Any] | None
 ) -> str | Callable[..., Any] | None:
     if marked is not None and called is not None and marked != called:
-        raise ValueError(
-            f"two rivals: the marker perf_target(against={marked!r}) and perf(..., against={called!r}); name it once"
-        )
+        raise two_rivals(marked, called)
     return called if marked is None else marked
+
+
+def two_rivals(marked: object, called: object) -> ValueError:
+    """The error of a call that names another rival than the marker does."""
+    return ValueError(
+        f"two rivals: the marker perf_target(against={marked!r}) and perf(..., against={called!r}); name it once"
+    )
 
 
 def needs_device(item: pytest.Item) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.gate import Gate
+from perfsuite.gate import Gate, two_rivals
 
 if TYPE_CHECKING:
     import torch
@@ -73,6 +73,10 @@ class Perf:
         if args is None:
             raise TypeError("perf(candidate) needs args=..., or write perf(problem, candidate)")
         rival = _named(against) if isinstance(against, str) else against
+        if marked := self._gate.marked_rivals():
+            if rival is not None and rival not in marked:
+                raise two_rivals(marked[0], against)
+            rival = marked[0] if rival is None else rival
 
         from perfsuite.problems import Custom
 

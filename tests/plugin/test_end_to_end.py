@@ -50,6 +50,10 @@ def test_checked(perf):
 @pytest.mark.perf_target(at_least=0.01)
 def test_custom(perf):
     perf(torch.softmax, args=(torch.randn(64, 64),), kwargs={"dim": -1}, against="torch.nn.functional.softmax")
+
+@pytest.mark.perf_target(against=torch.neg, at_least=0.01)
+def test_custom_marked(perf):
+    perf(torch.neg, args=(torch.randn(64, 64),))
 """
 
 
@@ -71,6 +75,7 @@ def test_from_problem_to_record(pytester: pytest.Pytester, monkeypatch: pytest.M
         "test_breaks": ("WRONG", "candidate-failed"),
         "test_checked": ("MET", "checked"),
         "test_custom": ("MET", "fast-enough"),
+        "test_custom_marked": ("MET", "fast-enough"),
     }
     met = cases["test_met"]
     assert met["clock"] == "host"

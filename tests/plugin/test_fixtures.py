@@ -84,6 +84,20 @@ def test_a_lone_candidate_becomes_a_problem_of_its_own(suite: Suite) -> None:
     assert outcome.cases[0]["params"]["deep"] is True
 
 
+def test_a_lone_candidates_rival_is_named_once(suite: Suite) -> None:
+    suite.write(
+        "@pytest.mark.perf_target(against=max, at_least=0.5)\n"
+        "@pytest.mark.perf_target(against=min, at_least=0.5)\n"
+        "def test_both(perf):\n    perf(met, args=(1,))\n    perf(met, args=(1,), against=min)\n"
+        "@pytest.mark.perf_target(against=max, at_least=0.5)\n"
+        "def test_two(perf): perf(met, args=(1,), against=min)\n"
+    )
+    outcome = suite.run("--gpu")
+    assert outcome.junit == {"test_both": "passed", "test_two": "failed"}
+    assert [case["rival"] for case in outcome.cases] == ["max", "max", "min", "min"]
+    outcome.has("two rivals: the marker perf_target(against=<built-in function max>)")
+
+
 def test_a_rival_of_the_call_serves_markers_that_name_none(suite: Suite) -> None:
     suite.write(
         "@pytest.mark.perf_target(at_least=0.5)\ndef test_it(perf): perf(Gemm(8, 8, 8), met, against='cublas:other')"
