@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,25 +24,31 @@ def lock_path(uuid: str, scope: str) -> Path:
 
 
 @contextmanager
-def hold(uuids: Iterable[str], scope: str, *, wait_seconds: float | None = None) -> Iterator[None]:
+def hold(
+    uuids: Iterable[str], scope: str, *, wait_seconds: float | None = None, tell: Callable[[str], None] | None = None
+) -> Iterator[None]:
     """Hold the locks of all these cards; always taken in the same order, so that two runs cannot block each other.
 
     The kernel frees a lock when its holder dies, so a crashed run leaves nothing behind. Raises CardBusy, naming the
-    holder, when `wait_seconds` (MOST_WAIT_SECONDS unless given) pass.
+    holder, when `wait_seconds` (MOST_WAIT_SECONDS unless given) pass, or where a lock cannot be opened. tell: takes
+    the sentence of a wait that begins; a run that says nothing for minutes is taken for one that hangs.
     """
     longest = MOST_WAIT_SECONDS if wait_seconds is None else wait_seconds
     with ExitStack() as held:
         for uuid in sorted(set(uuids)):
-            held.enter_context(_hold_one(uuid, scope, longest))
+            held.enter_context(_hold_one(uuid, scope, longest, tell))
         yield
 
 
 @contextmanager
-def _hold_one(uuid: str, scope: str, wait_seconds: float) -> Iterator[None]:
+def _hold_one(uuid: str, scope: str, wait_seconds: float, tell: Callable[[str], None] | None) -> Iterator[None]:
     import fcntl
 
     path = lock_path(uuid, scope)
-    descriptor = _open(path)
+    try:
+        descriptor = _open(path)
+    except OSError as error:
+        raise CardBusy(f"the lock of the card {uuid} cannot be opened: {error}") from None
     try:
         deadline = time.monotonic() + wait_seconds
         while True:
@@ -50,12 +56,13 @@ def _hold_one(uuid: str, scope: str, wait_seconds: float) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+                kept = f"the card {uuid} is kept by another run (process {holder}, lock {path})"
                 if time.monotonic() >= deadline:
-                    holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-                    raise CardBusy(
-                        f"the card {uuid} is kept by another run (process {holder}, lock {path}); "
-                        f"waited {wait_seconds:g} s"
-                    ) from None
+                    raise CardBusy(f"{kept}; waited {wait_seconds:g} s") from None
+                if tell is not None:
+                    tell(f"{kept}; waiting for it, {wait_seconds:g} s at most")
+                    tell = None
                 time.sleep(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -94,6 +94,11 @@ class Run:
         """Under which name perf_targets.toml knows what is measured on."""
         return PORTABLE if self.options.portable else self.card.name
 
+    def tell(self, sentence: str) -> None:
+        """Say something in the terminal before the tests begin."""
+        if reporter := self.config.pluginmanager.get_plugin("terminalreporter"):
+            reporter.write_line(f"perfsuite: {sentence}")
+
     def settings(self) -> Settings:
         """How the instrument is to measure."""
         from dataclasses import replace
@@ -358,6 +363,6 @@ def lock_cards(run: Run) -> None:
     cards = run.devices().cards
     mine = cards if run.controller else cards[:1]
     try:
-        run.held.enter_context(hold((card.uuid for card in mine), "run"))
+        run.held.enter_context(hold((card.uuid for card in mine), "run", tell=run.tell))
     except CardBusy as error:
         raise pytest.UsageError(str(error)) from None

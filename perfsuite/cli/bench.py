@@ -225,7 +225,7 @@ def _lock(held: ExitStack) -> None:
     from perfsuite.locks import CardBusy, hold
 
     try:
-        held.enter_context(hold([usable_devices(os.environ).cards[0].uuid], "run"))
+        held.enter_context(hold([usable_devices(os.environ).cards[0].uuid], "run", tell=_tell))
     except CardBusy as error:
         raise UsageError(str(error)) from None
 

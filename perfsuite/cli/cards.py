@@ -27,7 +27,7 @@ def held(devices: tuple[Device, ...]) -> Iterator[None]:
     from perfsuite.locks import CardBusy, hold
 
     try:
-        with hold((device.uuid for device in devices), "run"):
+        with hold((device.uuid for device in devices), "run", tell=tell):
             yield
     except CardBusy as error:
         raise UsageError(str(error)) from None

@@ -143,6 +143,24 @@ def test_a_dead_holder_keeps_nothing(uuid: str, tmp_path: Path) -> None:
             assert locks.lock_path(uuid, "run").read_text() == f"{os.getpid()}\n"
 
 
+def test_a_run_that_waits_says_for_whom(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuid: str
+) -> None:
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)")
+    with another_run(f"GPU-{os.getppid()}-0", tmp_path, 1.0) as other:
+        outcome = suite.run("--gpu")
+    assert outcome.code == 0
+    outcome.has(f"is kept by another run (process {other.pid}, lock ", "waiting for it, 900 s at most")
+
+
+def test_a_lock_that_cannot_be_opened_is_told(suite: Suite, tmp_path: Path, uuid: str) -> None:
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)")
+    locks.lock_path(f"GPU-{os.getppid()}-0", "run").mkdir()
+    outcome = suite.run("--gpu")
+    assert outcome.code == 4
+    outcome.has("the lock of the card GPU-", "cannot be opened: [Errno 21] Is a directory")
+
+
 def test_another_run_on_the_card_stops_this_one_with_a_sentence(
     suite: Suite, uuid: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
