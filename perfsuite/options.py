@@ -148,7 +148,12 @@ def _key(flag: str) -> str:
 
 def _switch(config: pytest.Config, key: str) -> bool:
     given = config.getoption(key)
-    return bool(config.getini(key) if given is None else given)
+    if given is not None:
+        return bool(given)
+    try:
+        return bool(config.getini(key))
+    except (ValueError, pytest.UsageError) as error:  # whose sentence does not say which option it is
+        raise pytest.UsageError(f"ini option {key}: {error}; allowed are true and false") from None
 
 
 def _text(config: pytest.Config, key: str) -> str | None:

@@ -52,12 +52,19 @@ def test_inputs_are_drawn_from_what_was_asked(suite: Suite) -> None:
     assert suite.run("--gpu", "--perf-distribution=heavy-tails").cases[0]["distribution"] == "heavy-tails"
 
 
-def test_a_bad_ini_value_is_named_as_such(suite: Suite) -> None:
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("perf_seconds = long", "ini option perf_seconds is 'long'"),
+        ("perf_portable = maybe", "ini option perf_portable: invalid truth value 'maybe'; allowed are true and false"),
+    ],
+)
+def test_a_bad_ini_value_is_named_as_such(suite: Suite, line: str, sentence: str) -> None:
     suite.write(GATE)
-    (suite.path / "pytest.ini").write_text("[pytest]\nperf_seconds = long\n")
+    (suite.path / "pytest.ini").write_text(f"[pytest]\n{line}\n")
     outcome = suite.run()
     assert outcome.code == 4
-    outcome.has("ini option perf_seconds is 'long'")
+    outcome.has(sentence)
 
 
 def test_ini_paths_lie_below_the_root_directory(suite: Suite) -> None:
