@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -23,6 +24,10 @@ def load_callable(text: str) -> Callable[..., Any]:
         found: Any = import_module(module_name)
     except ImportError as error:
         raise UsageError(f"{text}: module {module_name} cannot be imported: {error}") from None
+    except (Exception, SystemExit) as error:  # whatever the user's module does while it is imported
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+        raise UsageError(f"{text}: module {module_name} cannot be imported: {why}") from None
     for name in path.split("."):
         if not hasattr(found, name):
             raise UsageError(f"{text}: {module_name} has no {path}")

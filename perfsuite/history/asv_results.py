@@ -133,7 +133,9 @@ def asv_itself() -> Any:
 
 def _commit_of(cases: Sequence[Mapping[str, Any]], repository: Path, allow_dirty: bool) -> str:
     commits = sorted({str(case["commit"]) for case in cases})
-    if len(commits) != 1 or commits == ["None"]:
+    if commits == ["None"]:
+        raise HistoryError("a record of one commit is needed; this one was made outside a git repository")
+    if len(commits) != 1:
         raise HistoryError(f"a record of one commit is needed, this one names {', '.join(commits)}")
     if len({json.dumps(machine_of(case), sort_keys=True) for case in cases}) > 1:
         raise HistoryError("a record of one card is needed, this one has cases of several")

@@ -220,7 +220,7 @@ def test_the_command_adds_a_record(tmp_path: Path, repository: Repository, perfs
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("unknown commit", {"commit": "0" * 40}, "names no commit"),
-    ("no commit", {"commit": None}, "of one commit is needed"),
+    ("no commit", {"commit": None}, "of one commit is needed; this one was made outside a git repository"),
     ("uncommitted changes", {"dirty": True}, "changes that are not committed"),
     ("another card of the same name", {"gpu": "NVIDIA-H200"}, "of another card"),
 ]

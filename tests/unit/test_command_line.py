@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfsuite.cli import report
+from perfsuite.cli.callables import load_callable
+from perfsuite.cli.errors import UsageError
 from perfsuite.cli.main import main
 
 GATES = Path(__file__).resolve().parents[2] / "records" / "h200" / "gates.jsonl"
@@ -70,6 +72,27 @@ def test_what_ends_a_command_from_outside_is_one_sentence(
     assert said.startswith("perfsuite report: ")
     assert sentence in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("x = 1 / 0", "ZeroDivisionError: division by zero ("),
+        ("def f(:", "SyntaxError: invalid syntax (broken_module.py, line 1)"),
+        ("raise SystemExit(3)", "SystemExit: 3 ("),
+        ("import no_such_module", "cannot be imported: No module named 'no_such_module'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
+) -> None:
+    (tmp_path / "broken_module.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UsageError) as caught:
+        load_callable("broken_module:f")
+    assert str(caught.value).startswith("broken_module:f: module broken_module cannot be imported: ")
+    assert sentence in str(caught.value)
 
 
 def test_a_record_is_shown_in_one_form(capsys: pytest.CaptureFixture[str]) -> None:
