@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite.markers import LIMIT_MARKERS, MarkerError, Need, parse, parse_all, targets_of
+from perfsuite.markers import LIMIT_MARKERS, MarkerError, Need, announced, parse, parse_all, targets_of
 from perfsuite.run import CONCERNED, DEVICE_FIXTURES, HELD, NO_DEVICE, PERF_MARKERS, RUN, Run
 
 if TYPE_CHECKING:
@@ -220,6 +220,10 @@ def is_gated(item: pytest.Item) -> bool:
 
 def require_device(item: pytest.Item) -> None:
     """Skip a test that needs a device where none was asked for; fail it where one was and there is none."""
+    try:
+        parse_all(item)  # once more: those of a unittest.TestCase, or of a hook, were not there when it was collected
+    except MarkerError as error:
+        pytest.fail(str(error), pytrace=False)
     if not needs_device(item):
         return
     run = item.config.stash[RUN]
@@ -320,4 +324,4 @@ def check_markers(item: pytest.Item) -> None:
 
 def planned_cases(items: list[pytest.Item]) -> int:
     """Timed cases that these tests announce by their markers."""
-    return sum(len(targets_of(item)) for item in items if is_gated(item))
+    return sum(len(announced(item)) for item in items if is_gated(item))

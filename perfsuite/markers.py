@@ -244,6 +244,14 @@ def targets_of(node: pytest.Item) -> list[PerfTarget]:
     return list(nearest.values())
 
 
+def announced(node: pytest.Item) -> list[PerfTarget]:
+    """The test's targets before it runs; none where a marker is wrong, which its setup tells."""
+    try:
+        return targets_of(node)
+    except MarkerError:
+        return []
+
+
 def _written(parameter: inspect.Parameter) -> str:
     return parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
 

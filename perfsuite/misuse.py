@@ -15,7 +15,7 @@ _OURS = (*(f"{Path(file).parent}/" for file in (__file__, pluggy.__file__)), "<s
 def shorten(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Cut the traceback of an error that perfsuite raised at the last line outside it; `--full-trace` shows it all."""
     info = call.excinfo
-    if info is None or item.config.getoption("fulltrace") or not _is_told(info.value):
+    if info is None or item.config.getoption("fulltrace", False) or not _is_told(info.value):
         return
     way: list[TracebackType] = []
     entry: TracebackType | None = info.tb

@@ -31,7 +31,7 @@ from perfsuite.markers import (
     NoSync,
     PerfTarget,
     RooflineTarget,
-    targets_of,
+    announced,
 )
 from perfsuite.options import PORTABLE
 from perfsuite.run import Run
@@ -70,7 +70,7 @@ class Override:
     def concerns(self, item: pytest.Item) -> bool:
         """Whether this test has the marker whose number is overridden."""
         if self.marker == "perf_target":
-            return any(self.against in (None, target.rival_name) for target in targets_of(item))
+            return any(self.against in (None, target.rival_name) for target in announced(item))
         return item.get_closest_marker(self.marker) is not None
 
     def __str__(self) -> str:

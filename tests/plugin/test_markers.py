@@ -44,6 +44,30 @@ def test_bad_arguments_are_collection_errors(suite: Suite, marker: str, sentence
     outcome.has("test_it: ", sentence)
 
 
+@pytest.mark.parametrize("mode", [(), ("--gpu",), ("--gpu", "-p", "xdist", "-n1")], ids=["plain", "gpu", "n1"])
+def test_bad_arguments_of_a_marker_that_comes_late_are_an_error_of_that_test(
+    suite: Suite, mode: tuple[str, ...]
+) -> None:
+    suite.write(
+        "import unittest\n"
+        "class Case(unittest.TestCase):\n"
+        "    @pytest.mark.perf_target(least=1)\n"
+        "    def test_old(self): pass\n"
+        "def test_marked(perf): pass\n"
+        "@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n"
+    )
+    suite.add_hooks(
+        "\n@pytest.hookimpl(trylast=True)\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    next(item for item in items if item.name == 'test_marked').add_marker(pytest.mark.launches(at_most=0))\n"
+    )
+    (suite.path / "perf_targets.toml").write_text("[portable]\n'*' = { perf_target = { at_least = 1 } }")
+    outcome = suite.run(*mode, subprocess=True)
+    assert outcome.code == 1
+    assert outcome.junit == {"test_old": "error", "test_marked": "error", "test_it": "passed" if mode else "skipped"}
+    outcome.has("@pytest.mark.perf_target has no argument 'least'", "@pytest.mark.launches: at_most is 0; it must be")
+
+
 def test_a_misspelt_marker_is_a_collection_error(suite: Suite) -> None:
     suite.write("@pytest.mark.perf_taget(at_least=0.9)\ndef test_it(perf): perf(Gemm(8, 8, 8), missed)\n")
     outcome = suite.run()

@@ -31,6 +31,12 @@ def test_a_wrong_call_is_one_sentence_at_the_line_of_the_test(suite: Suite, call
     assert "/perfsuite/" not in outcome.out
 
 
+def test_it_needs_no_terminal(suite: Suite) -> None:
+    suite.write("def test_it(perf): perf(Gemm, met)\n")
+    outcome = suite.run("--gpu", "-p", "no:terminal")
+    assert (outcome.code, outcome.junit) == (1, {"test_it": "failed"})
+
+
 def test_full_trace_shows_the_way_there(suite: Suite) -> None:
     suite.write("def test_it(perf): perf(Gemm, met)\n")
     assert "perfsuite/perf.py" in suite.run("--gpu", "--full-trace").out
