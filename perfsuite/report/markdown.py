@@ -30,7 +30,9 @@ def summary(cases: Sequence[Mapping[str, Any]], *, title: str, notes: Sequence[s
         parts.append(table(ordered[:MOST_ROWS], worst_first=False) + _more(len(ordered) - MOST_ROWS, "\n\n"))
     bad = [case for case in ordered if case["verdict"] != "MET"]
     if bad:
-        told = [f"- **{case['verdict']}** `{case['case']}`: {case['sentence']}" for case in bad[:MOST_SENTENCES]]
+        told = [
+            f"- **{case['verdict']}** `{case['case']}`: {_escaped(case['sentence'])}" for case in bad[:MOST_SENTENCES]
+        ]
         parts.append("\n".join(told) + _more(len(bad) - MOST_SENTENCES, "\n- "))
     return "\n\n".join(parts) + "\n"
 
@@ -73,4 +75,5 @@ def _row(case: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ")
+    # A browser shows nothing of a tag that it does not know, such as <lambda>.
+    return cell.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

@@ -127,6 +127,13 @@ def test_markdown_has_a_row_a_case_and_says_what_is_not_met() -> None:
     assert "NVIDIA H200; CUDA 13.0, torch 2.13.0, harness 1; commit c0ffeec0ffee" in page
 
 
+def test_markdown_shows_what_looks_like_a_tag_or_breaks_a_line() -> None:
+    odd = case("a|b", rival="<lambda>", verdict="WRONG", sentence="0.5 of <lambda>: no\nkernel image")
+    page = markdown.summary([odd], title="gates")
+    assert "| gemm a\\|b | &lt;lambda> | 0.950 |" in page
+    assert "`kernels.gemm gemm a|b vs cublas`: 0.5 of &lt;lambda>: no kernel image\n" in page
+
+
 def test_of_a_roofline_the_share_is_shown_and_summed_up() -> None:
     shares = [
         case(f"{n}x1x1 float16", rival=None, speed=None, aspect="roofline", measured={"share": share, "seconds": 1e-6})
