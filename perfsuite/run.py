@@ -315,6 +315,8 @@ def open_journal(run: Run) -> None:
     if run.options.markdown is not None:
         _check_place("--perf-markdown", run.options.markdown, added_to=True)
     path = run.options.record or _default_place(run.config.rootpath)
+    if run.options.markdown is not None and run.options.markdown.resolve() == path.resolve():
+        raise pytest.UsageError(f"--perf-record and --perf-markdown are both {str(path)!r}; they must be two files")
     if path.exists() and path.stat().st_size:
         try:
             read_record(path)

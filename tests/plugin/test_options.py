@@ -28,6 +28,7 @@ GATE = "@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n"
         (["--gpu", "--perf-record", "conftest.py/x.jsonl"], "conftest.py/x.jsonl', which cannot be written: "),
         (["--gpu", "--perf-markdown", "conftest.py/x.md"], "--perf-markdown is '"),
         (["--perf-record", "."], "--perf-record is '.', a folder; it must be a file"),
+        (["--gpu", "--perf-record=one", "--perf-markdown=./one"], "are both '"),
     ],
 )
 def test_a_bad_value_is_a_usage_error(suite: Suite, arguments: list[str], sentence: str) -> None:
