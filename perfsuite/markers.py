@@ -4,6 +4,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -224,12 +225,17 @@ def parse_all(node: pytest.Item) -> None:
 
 def _misspelt(name: str, config: pytest.Config) -> str | None:
     """Which of our markers is meant by one that nobody has registered: a gate that asks nothing would be met."""
+    meant = _nearest(name)
+    if meant is None or any(re.match(rf"{re.escape(name)}\b", line) for line in config.getini("markers")):
+        return None
+    return meant
+
+
+@lru_cache  # asked of every marker of every test, and there are few names
+def _nearest(name: str) -> str | None:
     from difflib import get_close_matches
 
-    meant = get_close_matches(name, MARKERS, n=1, cutoff=0.8)
-    if not meant or any(re.match(rf"{re.escape(name)}\b", line) for line in config.getini("markers")):
-        return None
-    return meant[0]
+    return next(iter(get_close_matches(name, MARKERS, n=1, cutoff=0.8)), None)
 
 
 def targets_of(node: pytest.Item) -> list[PerfTarget]:
