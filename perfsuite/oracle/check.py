@@ -10,9 +10,9 @@ from perfsuite.oracle.form import check_form
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.measures import Measures, measure
 from perfsuite.oracle.memory import POISON_HALF
-from perfsuite.oracle.reference import ReferenceUnavailableError, rows_to_check
+from perfsuite.oracle.reference import ReferenceUnavailableError, reference, rows_to_check
 from perfsuite.oracle.tensors import tensors_in
-from perfsuite.oracle.yardstick import Limits, limits, require_plausible, second_look
+from perfsuite.oracle.yardstick import LibraryWrongError, Limits, limits, require_plausible, second_look
 from perfsuite.problems import Attention, Custom, Decode, Gemm
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.verdict.outcome import Reason
@@ -46,16 +46,14 @@ def check(
     with torch.no_grad():
         if rival_output is None:
             rival_output = inputs.call(library)
-        fault = check_form(candidate_output, rival_output, inputs)
+        fault = compare_form(problem, inputs, candidate_output, rival_output)
         if fault is not None:
             return fault
         ours, theirs = list(tensors_in(candidate_output)), list(tensors_in(rival_output))
         rows = rows_to_check(problem, ours[0].device.type, whole=whole)
         rows = None if rows is None else rows.to(ours[0].device)
         right = list(tensors_in(cached_reference(problem, inputs, rows=rows)))
-        if [exact.shape[:-2] for exact in right] != [answer.shape[:-2] for answer in theirs]:
-            shapes = [tuple(exact.shape) for exact in right], [tuple(answer.shape) for answer in theirs]
-            raise ReferenceUnavailableError(f"the reference has shapes {shapes[0]}, the library's result {shapes[1]}")
+        _require_shapes(problem, _shapes_of_all_rows(right, inputs, rows), _shapes(theirs))
         judgement = wrong(Reason.BAD_SHAPE, "the candidate returns no tensor")
         for place, (one, exact, other) in enumerate(zip(ours, right, theirs, strict=True)):
             if rows is not None:
@@ -71,6 +69,53 @@ def check(
             if not judgement.ok:
                 break
     return judgement
+
+
+def compare_form(problem: Problem, inputs: Inputs, output: Any, expected: Any) -> Judgement | None:
+    """`check_form` against the library's result; LibraryWrongError where it is that one which has the wrong shape."""
+    fault = check_form(output, expected, inputs)
+    if fault is None or fault.reason is not Reason.BAD_SHAPE:
+        return fault
+    try:
+        right = _right_shapes(problem, inputs)
+    except ReferenceUnavailableError:
+        return fault
+    if right == _shapes(output) and right != _shapes(expected):
+        told = " and ".join(map(str, _shapes(expected))) or type(expected).__name__
+        raise LibraryWrongError(f"the rival returns {told}; the right answer has the candidate's shape, {right[0]}")
+    return fault
+
+
+def _right_shapes(problem: Problem, inputs: Inputs) -> list[tuple[int, ...]]:
+    """Of the right answer; where it has as many rows as the first operand, one row is enough to know them all."""
+    import torch
+
+    row = None if isinstance(problem, Custom) else torch.zeros(1, dtype=torch.long, device=_first(inputs).device)
+    return _shapes_of_all_rows(reference(problem, inputs, rows=row), inputs, row)
+
+
+def _shapes_of_all_rows(answer: Any, inputs: Inputs, rows: torch.Tensor | None) -> list[tuple[int, ...]]:
+    """The shapes of an answer of which these rows were computed, as they are with all rows."""
+    if rows is None:
+        return _shapes(answer)
+    return [(*shape[:-2], _first(inputs).shape[-2], shape[-1]) for shape in _shapes(answer)]
+
+
+def _require_shapes(problem: Problem, right: list[tuple[int, ...]], both: list[tuple[int, ...]]) -> None:
+    """What the candidate and the library alike return has the right answer's shape."""
+    if right == both:
+        return
+    if isinstance(problem, Custom):
+        raise ReferenceUnavailableError(f"the reference has shapes {right}, the library's result {both}")
+    raise LibraryWrongError(f"the rival returns {both}, as the candidate does; the right answer has shape {right[0]}")
+
+
+def _first(inputs: Inputs) -> torch.Tensor:
+    return next(tensors_in(inputs))
+
+
+def _shapes(result: Any) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in tensors_in(result)]
 
 
 def library_of(problem: Problem) -> Callable[..., Any]:

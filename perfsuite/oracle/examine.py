@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.oracle.check import check, library_of
+from perfsuite.oracle.check import check, compare_form, library_of
 from perfsuite.oracle.effort import on_adversarial_values
 from perfsuite.oracle.form import check_form, check_kind
 from perfsuite.oracle.judgement import Judgement, wrong
@@ -109,7 +109,7 @@ def _examine(
                 "wrote into the result of the first",
             )
         expected = kept.call(rival or library_of(problem))
-        fault = check_form(seen, expected, kept) or check_form(again, expected, kept)
+        fault = compare_form(problem, kept, seen, expected) or check_form(again, expected, kept)
         if fault is not None:
             return fault
         judgement = check(problem, kept, seen, expected, rival=rival, distribution=distribution, whole=False)

@@ -428,6 +428,44 @@ def test_a_library_that_is_wrong_itself_is_no_measure(candidate) -> None:
     assert judge(Gemm(64, 64, 64), torch.mm).ok
 
 
+@pytest.mark.parametrize(
+    ("rival", "told"),
+    [
+        (lambda a, b: None, "the rival returns NoneType; "),
+        (lambda a, b: torch.mm(a, b)[:, :-1], r"the rival returns \(64, 47\); "),
+        (lambda a, b: torch.mm(a, b)[1:], r"the rival returns \(63, 48\); "),
+        (lambda a, b: (torch.mm(a, b), a), r"the rival returns \(64, 48\) and \(64, 32\); "),
+    ],
+    ids=["nothing", "a column less", "a row less", "two"],
+)
+def test_a_rival_of_another_shape_is_not_the_candidates_fault(rival, told) -> None:
+    problem = Gemm(64, 48, 32)
+    with pytest.raises(LibraryWrongError, match=told + r"the right answer has the candidate's shape, \(64, 48\)"):
+        judge(problem, torch.mm, rival=rival)
+    own = Custom(args=problem.inputs(seeded()).args, against=rival, reference=torch.mm, label="own")
+    with pytest.raises(LibraryWrongError, match=told):
+        check(own, own.inputs(seeded()), torch.mm(*own.args), rival=rival)
+    verdict = judge(problem, lambda a, b: torch.mm(a, b)[:-2], rival=rival)
+    assert verdict.reason in (Reason.BAD_SHAPE, Reason.BAD_TYPE)
+
+
+def test_a_rival_and_a_candidate_of_one_wrong_shape() -> None:
+    def a_row_less(a, b):
+        return torch.mm(a, b)[1:]
+
+    with pytest.raises(LibraryWrongError, match=r"as the candidate does; the right answer has shape \(64, 48\)"):
+        judge(Gemm(64, 48, 32), a_row_less, rival=a_row_less)
+    own = Custom(args=Gemm(64, 48, 32).inputs(seeded()).args, against=a_row_less, reference=torch.mm, label="own")
+    with pytest.raises(ReferenceUnavailableError, match="the reference has shapes"):
+        check(own, own.inputs(seeded()), a_row_less(*own.args), rival=a_row_less)
+
+
+def test_a_candidate_of_another_shape_is_wrong_where_only_the_rival_tells_the_shape() -> None:
+    own = Custom(args=Gemm(64, 48, 32).inputs(seeded()).args, against=torch.mm, label="own")
+    verdict = check(own, own.inputs(seeded()), torch.mm(*own.args)[1:], rival=torch.mm)
+    assert verdict.reason is Reason.BAD_SHAPE
+
+
 def test_few_elements_may_nearly_cancel_and_subnormal_ones_are_coarse() -> None:
     right = torch.full((8, 8), 1e-9, dtype=torch.float64)
     inputs = Inputs((torch.ones(8, 1, dtype=torch.float16), torch.ones(1, 8, dtype=torch.float16)))
