@@ -102,7 +102,12 @@ class Gate:
     def _check_limits(self, problem: Problem, candidate: Callable[..., Any], checked: Comparison) -> None:
         """Check what the markers limit besides time; on a card alone, and not of a candidate that fails."""
         asked = [mark for name in LIMIT_MARKERS if (mark := self.item.get_closest_marker(name))]
-        if not asked or not self.run.options.gpu or checked.reason in _NO_ANSWER:
+        if not self.run.options.gpu:
+            # Said with the case: a limit that nobody looked at must not be taken for one that is kept.
+            case = self.item.stash[CASES][-1]
+            case["warnings"] = [*case["warnings"], *(f"{mark.name} is looked at on a GPU only" for mark in asked)]
+            return
+        if not asked or checked.reason in _NO_ANSWER:
             return
         from perfsuite import limits
 

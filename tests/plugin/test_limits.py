@@ -72,6 +72,8 @@ def test_they_are_a_cards_affair(suite: Suite) -> None:
     outcome = suite.run("--perf-portable")
     assert outcome.code == 0
     assert [case["aspect"] for case in outcome.cases] == [None, None]
+    outcome.has("warning: memory_target is looked at on a GPU only", "warning: launches is looked at on a GPU only")
+    assert all("memory_target is looked at on a GPU only" in case["warnings"] for case in outcome.cases)
 
 
 def test_growth_needs_a_sequence(suite: Suite) -> None:
