@@ -68,7 +68,7 @@ def latest_path(root: Path) -> Path | None:
 class Journal:
     """Takes cases as they come, each whole on disk at once; `close` puts the record in its place.
 
-    Until then they lie in `FILE.<process>.partial`, which is what an interrupted run leaves: the cases it got to.
+    Until then they lie in `FILE.<process>.partial`, which is what a run that is killed leaves: the cases it got to.
     """
 
     def __init__(self, path: Path) -> None:
