@@ -123,7 +123,7 @@ def _noise_alike(
 ) -> tuple[Noise, Sequence[str]]:
     fallback = built_in_noise(device, seconds)
     if device == "cpu":
-        return fallback, ()
+        return fallback, () if file is None else (f"{file} is not used: on a CPU built-in noise figures are",)
     if file is None:
         return fallback, ("no calibration of this card: built-in noise figures are used (run `perfsuite calibrate`)",)
     try:

@@ -185,6 +185,13 @@ def test_the_table_fits_a_terminal() -> None:
     assert "5/10" in text
 
 
+def test_a_file_that_is_not_used_on_a_processor_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.json"
+    noise, warnings = noise_for("cpu", 5e-6, file=file, gpu=None)
+    assert warnings == (f"{file} is not used: on a CPU built-in noise figures are",)
+    assert noise_for("cpu", 5e-6, file=None, gpu=None) == (noise, ())
+
+
 def test_unlike_kernels_are_taken_to_be_noisier_than_a_kernel_against_itself(tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
     file.write_text(json.dumps(FACTS | {"cases": [{"seconds": 1e-5, "setup_noise": 1e-4, "process_noise": 1e-4}]}))
