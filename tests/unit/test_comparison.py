@@ -254,8 +254,9 @@ def test_the_host_that_bounds_a_case_is_named() -> None:
 
 
 def test_missing_calibration_is_a_warning_on_a_gpu(tmp_path: Path) -> None:
+    assert judge(FakeClock(steady(0.95)), settings=Settings(device="cpu")).warnings == ()
     one = judge(FakeClock(steady(0.95)), settings=Settings(device="cpu", calibration=tmp_path / "none.json"))
-    assert one.warnings == ()
+    assert [warning.partition("none.json ")[2].partition(":")[0] for warning in one.warnings] == ["is not used"]
 
 
 def test_other_values_are_another_case() -> None:
