@@ -313,7 +313,7 @@ def open_journal(run: Run) -> None:
     if run.options.record is not None:
         _check_place("--perf-record", run.options.record)
     if run.options.markdown is not None:
-        _check_place("--perf-markdown", run.options.markdown, added_to=True)
+        _check_place("--perf-markdown", run.options.markdown, replaced=False)
     path = run.options.record or _default_place(run.config.rootpath)
     if run.options.markdown is not None and run.options.markdown.resolve() == path.resolve():
         raise pytest.UsageError(f"--perf-record and --perf-markdown are both {str(path)!r}; they must be two files")
@@ -325,14 +325,11 @@ def open_journal(run: Run) -> None:
     run.journal = Journal(path)
 
 
-def _check_place(flag: str, path: Path, *, added_to: bool = False) -> None:
+def _check_place(flag: str, path: Path, *, replaced: bool = True) -> None:
     """UsageError where a file cannot be written in the end: better told now than after an hour of measuring."""
     from perfsuite.record.whole import refusal
 
-    if added_to and os.path.exists(path):
-        refused = None if os.access(path, os.W_OK) else "it may not be written to"
-    else:
-        refused = refusal(path)
+    refused = refusal(path, replaced=replaced)
     if refused is None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from perfsuite.cli.errors import UsageError
@@ -12,16 +11,12 @@ from perfsuite.record.whole import refusal
 def check_place(flag: str, path: Path | None, *, replaced: bool = True, makes_folder: bool = False) -> None:
     """UsageError where no file can be written to `path`; None is no place and passes.
 
-    replaced: written beside its place and moved there, which devices and pipes are not for. makes_folder: the command
-    makes the folder where there is none.
+    replaced: as `refusal` takes it. makes_folder: the command makes the folder where there is none.
     """
     if path is None:
         return
-    if not replaced and os.path.exists(path) and not os.path.isdir(path):
-        refused = None if os.access(path, os.W_OK) else "it may not be written to"
-    else:
-        refused = refusal(path)
-        if refused is None and not makes_folder and not path.parent.is_dir():
-            refused = f"there is no folder {path.parent}"
+    refused = refusal(path, replaced=replaced)
+    if refused is None and not makes_folder and not path.parent.is_dir():
+        refused = f"there is no folder {path.parent}"
     if refused is not None:
         raise UsageError(f"{flag} is {str(path)!r}, which cannot be written: {refused}")

@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 
 
-def refusal(path: Path) -> str | None:
-    """Why no file can be put at `path`, or None.
+def refusal(path: Path, *, replaced: bool = True) -> str | None:
+    """Why no file can be put at `path`, or None. replaced: written beside its place and then moved there.
 
-    To be asked before an hour of measuring. A device or a pipe is refused because a file that is written beside its
-    place and then moved there replaces what stands there: written by root, /dev/null would be a file from then on.
+    To be asked before an hour of measuring. A device or a pipe is refused where it would be replaced: written by root,
+    /dev/null would be a file from then on.
     """
     if os.path.isdir(path):
         return "it is a folder"
+    if os.path.exists(path) and not replaced:
+        return None if os.access(path, os.W_OK) else "it may not be written to"
     if os.path.exists(path) and not os.path.isfile(path):
         return "it is a device or a pipe, not a file"
     # What is not there yet is made, below the nearest folder that is.
