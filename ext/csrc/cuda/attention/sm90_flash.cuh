@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "../ptx/atomic.cuh"
 #include "../ptx/barrier.cuh"
 #include "../ptx/cluster.cuh"
 #include "../ptx/fence.cuh"
@@ -22,6 +23,7 @@
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/setmaxnreg.cuh"
+#include "../ptx/shared_words.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
 #include "sm90_instance.h"
@@ -70,11 +72,13 @@ struct Config {
   static constexpr int consumer_registers =
       Consumers == 3 ? 160 : packed ? (packed_tight ? 224 : HeadDim > 160 ? 208 : 216) : cluster > 1 ? 232 : 240;
   static constexpr int steps = (HeadDim + 15) / 16;  // of 16 columns that the scores' product takes
-  // 16-byte chunks of a row in shared memory.
-  static constexpr int k_chunks = packed ? 2 * steps : 8 * panels, v_chunks = packed ? HeadDim / 8 : 8 * panels;
+  static constexpr int chunks = packed ? HeadDim / 8 : 8 * panels;  // of 16 bytes, of a row in shared memory
+  // Packed, where chunks are odd in number: the scores' last step begins a chunk before the one before has ended, and has that
+  // chunk's columns too, of which the queries have halves.
+  static constexpr bool overlap = packed && chunks % 2 == 1;
   static constexpr int q_slots = packed && HeadDim < 256 ? 2 : 1;  // tiles of queries
-  static constexpr int q_bytes = k_chunks * 64 * 16;               // one warpgroup's
-  static constexpr int k_bytes = k_chunks * BlockN * 16, v_bytes = v_chunks * BlockN * 16;  // one stage
+  static constexpr int q_bytes = chunks * 64 * 16;                 // one warpgroup's
+  static constexpr int kv_bytes = chunks * BlockN * 16;            // one stage
   static constexpr int least_head_dim = !packed          ? 0
                                         : HeadDim == 64  ? 1
                                         : HeadDim == 112 ? 97
@@ -82,21 +86,21 @@ struct Config {
                                         : HeadDim == 136 ? 129
                                         : HeadDim == 160 ? 136
                                                          : HeadDim - 31;  // the instance below has those up to it
-  static constexpr int raw_chunks = v_chunks + 1;                  // of a row as it lies in global memory
-  // A lane reads a quarter of the chunks, rounded up, and one more.
-  static constexpr int raw_pitch = ((v_chunks == 14 ? 17 : raw_chunks) | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
+  static constexpr int raw_chunks = chunks + 1;                    // of a row as it lies in global memory
+  static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = packed ? 8 * raw_pitch : 0;
+  static constexpr int raw_buffers = 9;                            // three of each packer
   static constexpr int combine_bytes = split_keys ? 128 * (HeadDim / 2 + 4) * 4 : 0;
   // Packed: 64 raw rows each, in the rings before these are used.
   static constexpr int begin_slots =
-      !packed ? 0 : Stages * (k_bytes + v_bytes) / (8 * raw_bytes) < 8 ? Stages * (k_bytes + v_bytes) / (8 * raw_bytes) : 8;
+      !packed ? 0 : Stages * 2 * kv_bytes / (8 * raw_bytes) < 8 ? Stages * 2 * kv_bytes / (8 * raw_bytes) : 8;
   static constexpr int barriers =
       2 * q_tiles + 4 * Stages + (split_keys ? 2 : 0) + 2 * begin_slots + (even ? (parts_of_a_range + 1) * q_tiles : 0);
   // Schedule::even: what a range leaves of a warp's rows, and what a completer keeps besides.
   static constexpr int left_bytes = even ? 32 * (v_columns / 2) * 4 : 0, completer_bytes = 48;
   static constexpr int alignment = packed ? 128 : 1024;
-  static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * (k_bytes + v_bytes) +
-                                      combine_bytes + ones_bytes + 6 * raw_bytes + barriers * 8 +
-                                      (packed ? 16 + 3 * 96
+  static constexpr int shared_bytes = alignment + q_slots * q_tiles * q_bytes + Stages * 2 * kv_bytes +
+                                      combine_bytes + ones_bytes + raw_buffers * raw_bytes + barriers * 8 +
+                                      (packed ? 64 + 3 * 64
                                        : even ? 16 + Consumers * (most_ranges * left_bytes + completer_bytes) : 0);
   static_assert(HeadDim % (packed ? 8 : 16) == 0 && BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
@@ -119,7 +123,7 @@ struct Config {
 // Named barriers 1.. (0 is __syncthreads): turns of the warpgroups.
 constexpr uint32_t turn_barrier = 1;
 constexpr uint32_t queries_barrier = 8;  // and the next: each of one warpgroup
-constexpr uint32_t begun_barrier = 10;   // what is begun with is packed: the rings are free; and the next: queries are there
+constexpr uint32_t begun_barrier = 10;   // what is begun with is packed: the rings are free; and the next: queries are
 
 template <int Stages>
 __device__ __forceinline__ uint32_t ring_stage(uint32_t count) { return count % Stages; }
@@ -134,11 +138,11 @@ struct Layout {
     const uint32_t base = (ptx::shared_address(memory) + (C::alignment - 1u)) & ~(C::alignment - 1u);
     q = base;
     k = q + C::q_slots * C::q_tiles * C::q_bytes;
-    v = k + C::stages * C::k_bytes;
-    ones = v + C::stages * C::v_bytes;
+    v = k + C::stages * C::kv_bytes;
+    ones = v + C::stages * C::kv_bytes;
     combine = ones + C::ones_bytes;
     raw = combine + C::combine_bytes;
-    barriers = raw + 6 * C::raw_bytes;
+    barriers = raw + C::raw_buffers * C::raw_bytes;
   }
   __device__ __forceinline__ uint32_t q_full(int i) const { return barriers + i * 8; }
   __device__ __forceinline__ uint32_t q_empty(int i) const { return barriers + (C::q_tiles + i) * 8; }
@@ -157,13 +161,16 @@ struct Layout {
   __device__ __forceinline__ uint32_t begin_full(int i) const { return k_full(0) + (4 * C::stages + i) * 8; }
   __device__ __forceinline__ uint32_t begin_empty(int i) const { return begin_full(C::begin_slots + i); }
   __device__ __forceinline__ uint32_t first_ticket() const { return barriers + C::barriers * 8; }  // packed
+  // .. and of how many tiles the outputs have left, which packers ask for.
+  __device__ __forceinline__ uint32_t tiles_left() const { return first_ticket() + 4; }
   // Of a completer: where what ranges left is gathered, and what it keeps besides.
   __device__ __forceinline__ uint32_t left(int group) const {
     return (barriers + C::barriers * 8 + 15) / 16 * 16 + group * (most_ranges * C::left_bytes);
   }
   __device__ __forceinline__ uint32_t completer_state(int group) const { return left(C::q_tiles) + group * C::completer_bytes; }
-  // Packed: 96 bytes that a packer keeps there.
-  __device__ __forceinline__ uint32_t packer_state(int packer) const { return (first_ticket() + 23) / 16 * 16 + packer * 96; }
+  // Packed: what a tile is, in a slot of queries; 64 bytes that a packer keeps there.
+  __device__ __forceinline__ uint32_t next_tile(uint32_t slot) const { return (first_ticket() + 23) / 16 * 16 + slot * 16; }
+  __device__ __forceinline__ uint32_t packer_state(int packer) const { return next_tile(2) + packer * 64; }
 };
 
 // The block's place in its cluster.
@@ -188,7 +195,7 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
     const int before = C::even ? tile.first_block : 0;
     const int blocks = C::even ? tile.end_block - before : key_blocks<C::block_n>(p, min(row_end, p.seq_q));
     const int kv_head = tile.head / p.group;
-    const auto row_of = [&](int j) { return (C::packed ? blocks - 1 - j : before + j) * C::block_n; };
+    const auto row_of = [&](int j) { return (before + j) * C::block_n; };
     load_k(row_of(blocks - 1), kv_head, tile.batch);
 #pragma unroll
     for (int w = 0; w < C::q_tiles; ++w) {
@@ -215,7 +222,7 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
     } else {
       ptx::mbarrier_wait_cluster(empty, parity);
     }
-    ptx::mbarrier_arrive_expect_tx(full, C::k_bytes);
+    ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
 #pragma unroll
     for (int panel = 0; panel < C::panels; ++panel) {
       const uint32_t to = tile + panel * (C::block_n * 128) + share * 128;
@@ -228,13 +235,13 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
   };
   const auto load_k = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(k_count), parity = ring_parity<C::stages>(k_count) ^ 1;
-    load_kv(&p.k, shared.k + stage * C::k_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row, head,
+    load_kv(&p.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row, head,
             batch);
     ++k_count;
   };
   const auto load_v = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(v_count), parity = ring_parity<C::stages>(v_count) ^ 1;
-    load_kv(&p.v, shared.v + stage * C::v_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row, head,
+    load_kv(&p.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row, head,
             batch);
     ++v_count;
   };
@@ -309,7 +316,7 @@ struct Consumer {
 
   // Of Q or K: in panels, or packed.
   static __device__ __forceinline__ uint64_t descriptor_of_rows(uint32_t tile) {
-    if constexpr (C::packed) return ptx::matrix_descriptor(tile, 128, C::k_chunks * 128) & ~swizzled;
+    if constexpr (C::packed) return ptx::matrix_descriptor(tile, 128, C::chunks * 128) & ~swizzled;
     return ptx::k_major_descriptor(tile);
   }
 
@@ -326,7 +333,7 @@ struct Consumer {
   __device__ __forceinline__ void issue_scores(float (&s)[n / 2], uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
     const uint64_t q = descriptor_of_rows(own_queries());
-    const uint64_t k = descriptor_of_rows(shared.k + stage * C::k_bytes);
+    const uint64_t k = descriptor_of_rows(shared.k + stage * C::kv_bytes);
     wait_turn();
     ptx::wgmma_fence_operand(s);
     if constexpr (C::q_registers) {
@@ -338,7 +345,8 @@ struct Consumer {
     for (int i = 0; i < steps; ++i) {
       const int panel = i / 4, within = i % 4 * 2;
       if constexpr (C::packed) {
-        ptx::Wgmma<n>::template ss<T, 0, 0>(s, q + i * 16, k + i * 16, i != 0);
+        const int column = C::overlap && i == steps - 1 ? d - 16 : i * 16;
+        ptx::Wgmma<n>::template ss<T, 1, 1>(s, q + column, k + column, i != 0);
       } else if constexpr (C::q_registers) {
         ptx::Wgmma<n>::template rs<T, 0>(s, q_fragments[i], k + panel * (n * 8) + within, i != 0);
       } else {
@@ -352,18 +360,18 @@ struct Consumer {
   __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count, int add = 1, bool here = false) {
     const uint32_t stage = ring_stage<C::stages>(count);
     if (!here) ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
-    const uint32_t tile = shared.v + stage * C::v_bytes;
+    const uint32_t tile = shared.v + stage * C::kv_bytes;
     // With a column of ones, the next panel is that of the ones, of every 16 rows the same.
-    const uint64_t v = C::packed ? ptx::matrix_descriptor(tile, C::v_chunks * 128, 128) & ~swizzled
+    const uint64_t v = C::packed ? ptx::matrix_descriptor(tile, C::chunks * 128, 128) & ~swizzled
                                  : ptx::matrix_descriptor(tile, C::summed ? shared.ones - tile : n * 128, 1024);
-    constexpr uint64_t next = C::packed ? C::v_chunks * 16 : C::summed ? 128 - (uint64_t{128} << 16) : 128;
+    constexpr uint64_t next = C::packed ? C::chunks * 16 : C::summed ? 128 - (uint64_t{128} << 16) : 128;
     ptx::wgmma_fence_operand(o);
 #pragma unroll
     for (int i = 0; i < n / 16; ++i) ptx::wgmma_fence_operand(weights[i]);
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < n / 16; ++i) {
-      ptx::Wgmma<C::v_columns>::template rs<T, 1>(o, weights[i], v + i * next, i == 0 ? add : 1);
+      ptx::Wgmma<C::v_columns>::template rs<T, C::packed ? 0 : 1>(o, weights[i], v + i * next, i == 0 ? add : 1);
     }
     ptx::wgmma_commit_group();
   }
@@ -645,7 +653,7 @@ struct Consumer {
     release_v(count);
   }
 
-  // Packed: outputs were put there and packers write there next, so every lane arrives for itself.
+  // Packed: outputs were put there and raw queries come there next, so every lane arrives for itself.
   __device__ __forceinline__ void release_q() const {
     if constexpr (C::packed) {
       ptx::mbarrier_arrive(shared.q_empty(q_barrier()));
@@ -671,7 +679,13 @@ struct Consumer {
     }
     if constexpr (C::packed) begin();
     for (int i = 0;; ++i) {
-      const Tile tile = tile_at<C>(p, i);
+      const Tile tile = [&] {
+        if constexpr (C::packed) {
+          return next_packed_tile();
+        } else {
+          return tile_at<C>(p, i);
+        }
+      }();
       if (!tile.valid) {
         if constexpr (C::packed) finish_store();
         return;
@@ -689,12 +703,7 @@ struct Consumer {
       state.reset();
 #pragma unroll
       for (int e = 0; e < C::v_columns / 2; ++e) o[e] = 0.0f;
-      if constexpr (C::packed) {
-        // The first tile's are this warpgroup's own work: begin().
-        if (q_count > 0) ptx::mbarrier_wait(shared.q_full(q_barrier()), (q_count - 1) / C::q_slots & 1);
-      } else {
-        await_queries();
-      }
+      if constexpr (!C::packed) await_queries();
       if constexpr (C::split_keys) {
         if (blocks > group) {
           attend(blocks - 1 - group, count + group, first_row);
@@ -715,6 +724,19 @@ struct Consumer {
       }
       ++q_count;
     }
+  }
+
+  // Packed: the next tile, its queries packed by this warp. The first tile's are: begin().
+  __device__ __forceinline__ Tile next_packed_tile() const {
+    if (q_count == 0) return tile_at<C>(p, 0);
+    const uint32_t slot = q_barrier(), words = shared.next_tile(slot);
+    ptx::mbarrier_wait(shared.q_full(slot), (q_count - 1) / C::q_slots & 1);
+    const Tile tile = tile_of<C>(words);
+    const bool run = ptx::load_shared(words + 12) >> group & 1;
+    // Warps of a warpgroup wait for each other's where they wait for its turn.
+    static_assert(!C::packed || C::ping_pong);
+    if (tile.valid) pack_queries<C>(p, tile, group, run, own_queries(), queries_barrier + group);
+    return tile;
   }
 
   // Packs what the first tiles of all blocks need soonest, and its own first queries: no packer could have them sooner.
@@ -872,6 +894,7 @@ struct Consumer {
     if (q_count > 0 && threadIdx.x % 128 / 32 == 0) {
       if (lane == 0) ptx::bulk_wait_group_read<0>();
       ptx::mbarrier_arrive(shared.q_empty((q_count - 1) % C::q_slots));
+      if (threadIdx.x == 0) ptx::atomic_exchange_shared(shared.tiles_left(), q_count);
     }
   }
   // Two elements of a row, if they are inside of it.
@@ -922,7 +945,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
       ptx::prefetch_tensormap(&p.v);
     }
     for (int w = 0; w < C::q_tiles; ++w) {
-      ptx::mbarrier_init(shared.q_full(w), C::packed ? C::q_tiles * 32 : 1);
+      ptx::mbarrier_init(shared.q_full(w), 1);
       ptx::mbarrier_init(shared.q_empty(w), C::packed ? C::consumers * 128 : C::split_keys ? 8 : 4);
     }
     for (int s = 0; s < C::begin_slots; ++s) {
@@ -953,6 +976,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     ptx::griddepcontrol_wait();
     if (threadIdx.x == 128 * C::consumers) {
       *static_cast<uint32_t*>(__cvta_shared_to_generic(shared.first_ticket())) = claim_first_tickets(p.packing);
+      ptx::store_shared(shared.tiles_left(), 0);
     }
   }
   if constexpr (C::summed) {
@@ -1021,7 +1045,7 @@ inline Instance instance(const char* name, Cost cost = {}) {
           C::even,
           cost,
           C::least_head_dim,
-          C::packed ? C::k_bytes + C::v_bytes : 0,
+          C::packed ? 2 * C::kv_bytes : 0,
           C::even ? part_bytes<C> : 0,
           {"flash_attention", name, reinterpret_cast<const void*>(&flash_kernel<C>), C::threads, C::shared_bytes}};
 }

@@ -1,4 +1,4 @@
-// atom, red: read-modify-write of global memory that also orders memory around it. PTX ISA, "atom", "red".
+// atom, red: read-modify-write of memory; of global memory such that also orders memory around it. PTX ISA, "atom", "red".
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,18 @@ __device__ __forceinline__ void red_release_add(uint32_t* global, uint32_t value
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t* global) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(global) : "memory");
+  return value;
+}
+
+// Of a word of shared memory: a hint from one warp to another, which orders nothing. Addresses as in shared_address.cuh.
+__device__ __forceinline__ uint32_t atomic_exchange_shared(uint32_t address, uint32_t value) {
+  uint32_t old;
+  asm volatile("atom.relaxed.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(address), "r"(value) : "memory");
+  return old;
+}
+__device__ __forceinline__ uint32_t atomic_load_shared(uint32_t address) {
+  uint32_t value;
+  asm volatile("atom.relaxed.cta.shared.or.b32 %0, [%1], 0;" : "=r"(value) : "r"(address) : "memory");
   return value;
 }
 

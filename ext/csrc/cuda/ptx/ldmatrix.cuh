@@ -38,4 +38,15 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&registers)[2], uint
                : "memory");
 }
 
+__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t& first, uint32_t& second, uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(first), "=r"(second)
+               : "r"(shared)
+               : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix_x1_trans(uint32_t& matrix, uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(matrix) : "r"(shared) : "memory");
+}
+
 }  // namespace cuda_llm_ops::ptx

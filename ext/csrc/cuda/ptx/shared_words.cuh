@@ -23,4 +23,9 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint64_t value) {
   asm volatile("st.shared.b64 [%0], %1;" ::"r"(address), "l"(value) : "memory");
 }
 
+// 16 bytes of zeros.
+__device__ __forceinline__ void store_shared_zeros(uint32_t address) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
+}
+
 }  // namespace cuda_llm_ops::ptx
