@@ -92,12 +92,13 @@ struct EightRows {
   static __device__ __forceinline__ void load(Loaded& z, uint32_t from) {
 #pragma unroll
     for (int k = 0; k < fours; ++k) {
-      if (count % 4 == 1 && k == count / 4) {
-        ptx::ldmatrix_x1_trans(z.chunk[k][0], from + k * 64);
-      } else if (count % 4 == 2 && k == count / 4) {
-        ptx::ldmatrix_x2_trans(z.chunk[k][0], z.chunk[k][1], from + k * 64);
-      } else {
+      const int left = count - 4 * k;
+      if (left >= 4) {
         ptx::ldmatrix_x4_trans(z.chunk[k], from + k * 64);
+      } else {
+        if (left >= 2) ptx::ldmatrix_x2_trans(z.chunk[k][0], z.chunk[k][1], from + k * 64);
+        if (left == 1) ptx::ldmatrix_x1_trans(z.chunk[k][0], from + k * 64);
+        if (left == 3) ptx::ldmatrix_x1_trans(z.chunk[k][2], from + k * 64 + 32);
       }
     }
   }

@@ -14,9 +14,9 @@ namespace {
 // K and V of this many bytes stay in the L2 while a section of heads is worked on.
 constexpr int64_t section_bytes = int64_t{32} << 20;
 
-// Tickets that a thread block packs before it begins, an even number: the fewer, the more products there are to pack beside. Most
-// where a tile has hardly any, and never more than half of all unless it has few.
-constexpr int64_t least_first_tickets = 2, most_first_tickets = 14, usual_first_tickets = 4;
+// Tickets that a thread block packs before it begins, an even number: the fewer, the more products a tile has to pack beside. Not
+// more than half of all, unless products or tickets are few.
+constexpr int64_t least_first_tickets = 2, some_first_tickets = 4, most_first_tickets = 14;
 
 // What a tile of two warpgroups, and of one, takes of one of three.
 constexpr double small_tile = 0.82, smallest_tile = 0.6;
@@ -87,11 +87,9 @@ const char* plan_packing(Packing& w, const Instance& instance, const Plan& plan,
   const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
   const int64_t all_tickets = ceil_div(kv_heads * units, int64_t{2} * plan.blocks) * 2;  // a block's share
   const int64_t products = m_tiles * group * (a.causal ? 1 : 2);  // of four halves of a tile, two of K and two of V
-  const int64_t by_products =
-      products <= 4 ? most_first_tickets
-                    : std::clamp(16 * tile_tickets / products * 2, least_first_tickets, usual_first_tickets);
-  // Not all before the first product, where there are many to pack beside.
-  const int64_t first = products >= 16 && all_tickets <= 4 * tile_tickets ? least_first_tickets : by_products;
+  const int64_t first = products <= 4                  ? most_first_tickets
+                        : products <= 4 * tile_tickets ? some_first_tickets
+                                                       : least_first_tickets;
   w.first_tickets = static_cast<int32_t>(
       std::min(first, products <= 8 || all_tickets <= 4 ? all_tickets : (all_tickets + 2) / 4 * 2));
   while (int64_t{1} << w.tile_shift < tile_tickets) ++w.tile_shift;

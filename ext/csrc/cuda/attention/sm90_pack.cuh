@@ -2,9 +2,9 @@
 // them, by the kernel that uses them.
 //
 //   packers    three warps beside the producing one. They take 64 rows of K or V at a time, by a ticket, in the order in
-//              which tiles are wanted; the raw 16-byte chunks of eight rows come by cp.async, are transposed (sm90_eight_rows.cuh)
-//              and go to a workspace in global memory that holds tiles as shared memory will. A counter for each tile (or a
-//              few) says how many of its rows are there.
+//              which tiles are wanted; the raw 16-byte chunks of eight rows come by cp.async, are transposed
+//              (sm90_eight_rows.cuh) and go to a workspace in global memory that holds tiles as shared memory will. A
+//              counter for each tile (or a few) says how many of its rows are there.
 //   producer   at the start brings raw rows into the rings, which are empty yet, for the consumers; then it waits for a tile's
 //              counter, and brings the tile by one bulk copy; meanwhile, the next tile's raw queries (sm90_queries.cuh)
 //   consumers  begin with the queries of their block's first tile, and with some tickets that one addition took for the
@@ -285,9 +285,9 @@ __device__ __forceinline__ void produce_packed(const Parameters& p, const Layout
         __syncwarp();
       }
       const uint32_t count = values ? v_count : k_count, stage = ring_stage<C::stages>(count);
-      if ((window.complete & bit) &&
-          __all_sync(0xffffffffu, ptx::mbarrier_test_wait(values ? shared.v_empty(stage) : shared.k_empty(stage),
-                                                          ring_parity<C::stages>(count) ^ 1))) {
+      const uint32_t empty = values ? shared.v_empty(stage) : shared.k_empty(stage), parity = ring_parity<C::stages>(count) ^ 1;
+      // Asked again and again: asleep in a wait, the warp was late.
+      if ((window.complete & bit) && __all_sync(0xffffffffu, ptx::mbarrier_test_wait(empty, parity))) {
         if (lane == 0) {
           const uint32_t full = values ? shared.v_full(stage) : shared.k_full(stage);
           ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
@@ -428,6 +428,7 @@ struct Packer {
       const uint32_t behind = ticket + (1u << p.packing.tile_shift);
       __syncwarp();
       if (lane() == 0) ptx::store_shared(state + position, static_cast<int>(behind));
+      __syncwarp();
       if (ticket >= p.packing.tickets) return 0;
       if (behind < limit) taken = claim_tile();
       const Ticket t = read_ticket<C>(p, ticket);

@@ -17,8 +17,8 @@
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
-// Of a warpgroup's 64 queries: raw rows come as they lie in memory, by one bulk copy, where they follow one another and their room
-// is enough; or consumers copy them.
+// Of a warpgroup's 64 queries: raw rows come as they lie in memory, by one bulk copy, where they follow one another and their
+// room is enough; or consumers copy them.
 template <typename C>
 struct RawQueries {
   Source source;
