@@ -10,6 +10,7 @@
 
 #include "../ptx/cp_async.cuh"
 #include "../ptx/ldmatrix.cuh"
+#include "../ptx/mul_x2.cuh"
 #include "../ptx/shared_words.cuh"
 #include "../ptx/stmatrix.cuh"
 #include "../ptx/tma.cuh"
@@ -176,12 +177,7 @@ struct EightRows {
     }
   }
   static __device__ __forceinline__ uint32_t half_of(uint32_t pair) {
-    if constexpr (ptx::is_bfloat16<typename C::T>) {
-      asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x3f003f00u));
-    } else {
-      asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x38003800u));
-    }
-    return pair;
+    return ptx::mul_x2(typename C::T{}, pair, ptx::is_bfloat16<typename C::T> ? 0x3f003f00u : 0x38003800u);
   }
 
   // Where this lane's chunks begin in global memory, before that is rounded down to a multiple of 16: every fourth.
