@@ -1,7 +1,9 @@
-// How the Hopper attention kernel packs rows that start anywhere (sm90_pack.cuh), compiled for the host: a warp's lanes
-// one after the other, tensors and workspace in this program's memory. test_attention_pack.py puts the headers beside it.
+// How the Hopper attention kernel packs rows that start anywhere (sm90_eight_rows.cuh, sm90_pack.cuh), compiled for the host: a
+// warp's lanes one after the other, tensors and workspace in this program's memory. test_attention_pack.py puts the headers
+// beside it.
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,12 +24,6 @@ struct {
 alignas(256) unsigned char memory[1 << 17];  // shared
 constexpr uint32_t base = 1 << 16;
 void* __cvta_shared_to_generic(uint32_t shared) { return memory + (shared - base); }
-uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t bits) {
-  return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> bits);
-}
-uint32_t __funnelshift_lc(uint32_t low, uint32_t high, uint32_t bits) {
-  return bits >= 32 ? low : static_cast<uint32_t>((uint64_t{high} << 32 | low) << bits >> 32);
-}
 uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 template <typename T>
 T min(T a, T b) { return b < a ? b : a; }
@@ -43,6 +39,50 @@ uint32_t __ballot_sync(unsigned, bool) { return 0; }
 void __syncwarp() {}
 void __nanosleep(unsigned) {}
 uint32_t atomicAdd(uint32_t* at, uint32_t value) { return *at += value; }
+
+// What all lanes of a warp do together, matrices of 8 rows of 16 bytes: the addresses are told by lanes in a first turn.
+struct Together {
+  int lane = 0;
+  bool telling = false;
+  size_t call = 0;
+  std::vector<std::array<uint32_t, 32>> addresses;
+  std::vector<std::array<std::array<uint32_t, 4>, 32>> words;  // to be stored
+  std::vector<int> counts;
+
+  template <typename Work>
+  void turn(bool tells, const Work& work) {
+    telling = tells;
+    for (lane = 0; lane < 32; ++lane) {
+      call = 0;
+      work(lane);
+    }
+  }
+  void tell(uint32_t address, int count) {
+    if (address % 16 != 0) fault("a matrix's row at %u\n", address);
+    if (call == addresses.size()) addresses.emplace_back(), words.emplace_back(), counts.push_back(count);
+    addresses[call][lane] = address;
+    ++call;
+  }
+  // Of the transposed matrix j: element (lane / 4, lane % 4 * 2), and the next.
+  uint32_t load(int j) const {
+    uint32_t word = 0;
+    for (int i = 0; i < 2; ++i) {
+      uint16_t element;
+      std::memcpy(&element, memory + (addresses[call][8 * j + lane % 4 * 2 + i] - base) + lane / 4 * 2, 2);
+      word |= static_cast<uint32_t>(element) << 16 * i;
+    }
+    return word;
+  }
+  void store() {
+    for (size_t c = 0; c < addresses.size(); ++c) {
+      for (int j = 0; j < counts[c]; ++j) {
+        for (int r = 0; r < 8; ++r) {
+          for (int t = 0; t < 4; ++t) std::memcpy(memory + (addresses[c][8 * j + r] - base) + t * 4, &words[c][4 * r + t][j], 4);
+        }
+      }
+    }
+  }
+} together;
 
 uintptr_t tensor_begin, tensor_end;
 void reads(uintptr_t from, size_t bytes) {
@@ -73,10 +113,33 @@ void mbarrier_wait(uint32_t, uint32_t) {}
 bool mbarrier_test_wait(uint32_t, uint32_t) { return true; }
 void bulk_load(uint32_t, const void*, uint32_t, uint32_t) {}
 void bulk_prefetch(const void*, uint32_t) {}
+void bar_sync(uint32_t, uint32_t) {}
+uint32_t atomic_load_shared(uint32_t) { return 0; }
 int load_shared(uint32_t) { return 0; }
 uint64_t load_shared_64(uint32_t) { return 0; }
 template <typename T>
-void store_shared(uint32_t, T) {}
+void store_shared(uint32_t address, T value) { std::memcpy(memory + (address - base), &value, sizeof(value)); }
+void store_shared_zeros(uint32_t address) { std::memset(memory + (address - base), 0, 16); }
+template <size_t N>
+void ldmatrix(uint32_t* const (&words)[N], uint32_t address) {
+  if (together.telling) return together.tell(address, N);
+  for (size_t j = 0; j < N; ++j) *words[j] = together.load(static_cast<int>(j));
+  ++together.call;
+}
+void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t address) { ldmatrix({&r[0], &r[1], &r[2], &r[3]}, address); }
+void ldmatrix_x2_trans(uint32_t& a, uint32_t& b, uint32_t address) { ldmatrix({&a, &b}, address); }
+void ldmatrix_x1_trans(uint32_t& a, uint32_t address) { ldmatrix({&a}, address); }
+template <size_t N>
+void stmatrix(const uint32_t (&words)[N], uint32_t address) {
+  together.tell(address, N);
+  for (size_t j = 0; j < N; ++j) together.words[together.call - 1][together.lane][j] = words[j];
+}
+void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { stmatrix({a, b, c, d}, address); }
+void stmatrix_x2(uint32_t address, uint32_t a, uint32_t b) { stmatrix({a, b}, address); }
+void stmatrix_x1(uint32_t address, uint32_t a) { stmatrix({a}, address); }
+template <typename T>
+constexpr bool is_bfloat16 = false;
+uint32_t mul_x2(int, uint32_t a, uint32_t) { return a ^ 0x80008000u; }  // seen by its sign
 void prefetch_l2(const void*) {}
 void red_release_add(uint32_t*, uint32_t) {}
 uint32_t load_acquire(const uint32_t* at) { return *at; }
@@ -100,8 +163,8 @@ template <typename C>
 struct Layout {
   uint32_t raw = base;
 };
-template <typename C, typename Q, typename K, typename V>
-void walk(const Parameters&, const Q&, const K&, const V&) {}
+template <int BlockN>
+int key_blocks(const Parameters&, int) { return 0; }
 }  // namespace cuda::sm90::flash
 }  // namespace cuda_llm_ops
 
@@ -114,12 +177,11 @@ using namespace cuda_llm_ops::cuda::sm90::flash;
 // As in sm90_flash.cuh.
 template <int HeadDim, int Least, int BlockN>
 struct Config {
+  using T = int;
   static constexpr int block_m = 128, block_n = BlockN, consumers = 2, stages = 2, q_slots = 2, cluster = 1;
-  static constexpr int k_chunks = (HeadDim + 15) / 16 * 2, v_chunks = HeadDim / 8, least_head_dim = Least;
-  static constexpr int k_bytes = k_chunks * BlockN * 16, v_bytes = v_chunks * BlockN * 16;
-  static constexpr int raw_chunks = v_chunks + 1, raw_pitch = ((v_chunks == 14 ? 17 : raw_chunks) | 1) * 16;
-  static constexpr int raw_bytes = 8 * raw_pitch;
-  static constexpr bool ones_column = HeadDim % 16 != 0;
+  static constexpr int chunks = HeadDim / 8, kv_bytes = chunks * BlockN * 16, least_head_dim = Least;
+  static constexpr int raw_chunks = chunks + 1, raw_pitch = (raw_chunks | 1) * 16, raw_bytes = 8 * raw_pitch;
+  static constexpr bool ones_column = HeadDim % 16 != 0, overlap = chunks % 2 == 1;
   static constexpr uint32_t one = 0x3c00;
 };
 
@@ -178,7 +240,7 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
   w.by_batch = Division::by(static_cast<uint32_t>(heads));
   w.counter_heads = 1;
   w.head_counters = 2 * w.blocks;
-  const size_t bytes = static_cast<size_t>(w.kv_heads) * w.blocks * (C::k_bytes + C::v_bytes);
+  const size_t bytes = static_cast<size_t>(w.kv_heads) * w.blocks * 2 * C::kv_bytes;
   std::vector<uint4> workspace(bytes / 16, make_uint4(~0u, ~0u, ~0u, ~0u));
   w.workspace = workspace.data();
   std::vector<int> announced(first_tile_counter + w.kv_heads * w.head_counters);
@@ -187,7 +249,6 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
     announced[t.counter] += 8;
     tensor_begin = t.values ? v.begin : k.begin;
     tensor_end = t.source.end;
-    const int chunks = t.values ? C::v_chunks : C::k_chunks;
     const uint64_t begin = t.source.from, end = begin + static_cast<uint64_t>(64 * t.source.pitch) + 15 & ~uint64_t{15};
     // As at the start, where one copy brings all rows; else as a ticket is fetched, and as queries are.
     const bool in_run = run && t.source.pitch == head_dim * 2 && t.source.valid >= 64 && end <= t.source.end;
@@ -206,20 +267,38 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
           if (whole) {
             of(lane).fetch_whole(place & ~uint64_t{15}, base + of(lane).copied_part());
           } else {
-            of(lane).fetch(place, t.source.end, min(t.source.valid, 64), base);
+            of(lane).fetch_checked(place, t.source.end, min(t.source.valid, 64), base + of(lane).copied_part());
           }
         }
       }
       auto* const to = static_cast<unsigned char*>(w.workspace) + t.to * uint64_t{16};
-      for (int lane = 0; lane < 32; ++lane) {
-        const EightRows<C> rows = of(lane);
-        typename EightRows<C>::Loaded z;
-        rows.load(z, base + (in_run ? rows.run_part(begin, g) : rows.raw_part()));
-        rows.shift(z, distance, chunks, to + rows.part(), [&] { return rows.last(); });
+      std::array<typename EightRows<C>::Loaded, 32> z;
+      together = {};
+      for (const bool tells : {true, false}) {
+        together.turn(tells, [&](int lane) {
+          of(lane).load(z[lane], base + (in_run ? of(lane).run_part(static_cast<uint32_t>(begin), g) : of(lane).raw_part()));
+        });
+      }
+      for (int lane = 0; lane < 32; ++lane) of(lane).store(z[lane], distance, to + of(lane).part());
+      // The same rows, were they queries.
+      std::memset(memory, 0xEE, sizeof(memory));
+      together = {};
+      together.turn(true, [&](int lane) { of(lane).store_queries(z[lane], distance, base + 1024); });
+      together.store();
+      for (int at = -1024; at < EightRows<C>::group_bytes + 1024; at += 2) {
+        const int column = at / 16, row = at / 2 % 8 * 8;  // of the rows from this group's first on
+        uint16_t found, wanted = 0xEEEE;
+        std::memcpy(&found, memory + 1024 + at, 2);
+        if (at >= 0 && at < EightRows<C>::group_bytes) {
+          const auto* const raw = reinterpret_cast<const uint16_t*>(t.source.from + row * t.source.pitch);
+          wanted = row < t.source.valid && column < head_dim ? raw[column] : 0;
+          if (C::overlap && column / 8 == C::chunks - 2) wanted ^= 0x8000;
+        }
+        if (found != wanted) fault("queries' row %d column %d: %x, not %x\n", row, column, found, wanted);
       }
       t.source.from += static_cast<uint64_t>(t.source.pitch);
       --t.source.valid;
-      t.to += 8 * chunks;
+      t.to += 8 * C::chunks;
     }
   }
   for (int kv_head = 0; kv_head < w.kv_heads; ++kv_head) {
@@ -229,13 +308,12 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
         if (count != static_cast<int>(complete_count<C>(w, kv_head, block, values))) fault("%d groups of a tile\n", count);
         const auto* const tile = reinterpret_cast<const unsigned char*>(workspace.data()) +
                                  uint64_t{16} * packed_tile<C>(w, kv_head, block, values);
-        const int chunks = values ? C::v_chunks : C::k_chunks;
         for (int place = 0; place < C::block_n; ++place) {
           const int row = block * C::block_n + place / 64 * 64 + packed_row(place % 64);
-          for (int c = 0; c < chunks * 8; ++c) {
+          for (int c = 0; c < C::chunks * 8; ++c) {
             uint16_t found;
-            std::memcpy(&found, tile + place / 8 * chunks * 128 + c / 8 * 128 + place % 8 * 16 + c % 8 * 2, 2);
-            const bool ones = C::ones_column && (c == C::v_chunks * 8 - 1 || c == C::k_chunks * 8 - 1);
+            std::memcpy(&found, tile + place / 8 * C::chunks * 128 + c * 16 + place % 8 * 2, 2);
+            const bool ones = C::ones_column && c == C::chunks * 8 - 1;
             const uint16_t wanted = row < seq && c < head_dim ? element(1 + values, kv_head, row, c) : ones ? C::one : 0;
             if (found != wanted) fault("head %d row %d column %d: %x, not %x\n", kv_head, row, c, found, wanted);
           }

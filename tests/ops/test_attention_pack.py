@@ -22,10 +22,11 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
         (build / "cuda" / folder).mkdir(parents=True)
     shutil.copy(SOURCES / "kernels.h", build)
     shutil.copy(SOURCES / "cuda/launch_config.h", build / "cuda")
-    for name in ("sm90_pack.cuh", "sm90_instance.h", "launch.h"):
+    for name in ("sm90_eight_rows.cuh", "sm90_pack.cuh", "sm90_queries.cuh", "sm90_instance.h", "launch.h"):
         shutil.copy(SOURCES / "cuda/attention" / name, build / "cuda/attention")
-    for name in ("atomic", "cp_async", "fence", "mbarrier", "shared_words", "special_registers", "tma"):
-        (build / f"cuda/ptx/{name}.cuh").touch()
+    for name in sorted(path.name for path in (SOURCES / "cuda/ptx").iterdir()):
+        (build / "cuda/ptx" / name).touch()
+    (build / "cuda/attention/sm90_tiles.cuh").touch()
     return compile_for_host(HOST, build, "-w", f"-I{build}/cuda")
 
 

@@ -78,7 +78,7 @@ struct EightRows {
   static constexpr int group_bytes = columns * 16;  // of eight packed rows
   const int lane, head_dim;
 
-  // A lane has of each chunk, which is eight columns, two rows of column lane / 4.
+  // Of each chunk, which is eight columns, a lane has column lane / 4 of two rows.
   struct Loaded {
     uint32_t chunk[fours][4];
   };
@@ -107,7 +107,7 @@ struct EightRows {
   // Of a tile's core matrices of these rows, where this lane's words begin.
   __device__ __forceinline__ uint32_t part() const { return lane * 4; }
 
-  // `offset` bytes of a row's first chunk are not the row's. `mine`: this lane's part of the core matrices.
+  // Writes core matrices. `offset` bytes of a row's first chunk are not the row's. `mine`: this lane's part of them.
   __device__ __forceinline__ void store(const Loaded& z, uint32_t offset, unsigned char* mine) const {
     const int first = lane / 4 - static_cast<int>(offset / 2);
     unsigned char* const to = mine - offset * 8;
@@ -121,12 +121,12 @@ struct EightRows {
 #pragma unroll
     for (int k = 0; 32 * k < columns - C::least_head_dim; ++k) {
       const int column = head_dim + lane + 32 * k;
-      if (column < columns) *reinterpret_cast<uint4*>(behind + k * 512) = behind_rows(column);
+      if (column < columns) *reinterpret_cast<uint4*>(behind + k * 512) = behind_row(column);
     }
   }
   // Columns past the rows' end are zeros, for 0 times NaN is NaN; but V's last, where it is free, is ones. K's is too: there the
   // queries' are zeros, and what a tile is of need not be known here.
-  static __device__ __forceinline__ uint4 behind_rows(int column) {
+  static __device__ __forceinline__ uint4 behind_row(int column) {
     const uint32_t word = C::ones_column && column == columns - 1 ? C::one * 0x10001u : 0;
     return make_uint4(word, word, word, word);
   }
@@ -165,15 +165,6 @@ struct EightRows {
 #pragma unroll
     for (int k = 0; 32 * k < columns - C::least_head_dim; ++k) {
       if (head_dim + lane + 32 * k < columns) ptx::store_shared_zeros(behind + k * 512);
-    }
-  }
-  // Sends them to their place in global memory: one group of bulk copies of lane 0's.
-  __device__ __forceinline__ void send(uint32_t image, void* to) const {
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (lane == 0) {
-      ptx::bulk_store(to, image, group_bytes);
-      ptx::bulk_commit_group();
     }
   }
   static __device__ __forceinline__ uint32_t half_of(uint32_t pair) {

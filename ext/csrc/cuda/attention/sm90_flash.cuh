@@ -731,7 +731,7 @@ struct Consumer {
     if (q_count == 0) return tile_at<C>(p, 0);
     const uint32_t slot = q_barrier(), words = shared.next_tile(slot);
     ptx::mbarrier_wait(shared.q_full(slot), (q_count - 1) / C::q_slots & 1);
-    const Tile tile = tile_of<C>(words);
+    const Tile tile = tile_of(words);
     const bool run = ptx::load_shared(words + 12) >> group & 1;
     // Warps of a warpgroup wait for each other's where they wait for its turn.
     static_assert(!C::packed || C::ping_pong);

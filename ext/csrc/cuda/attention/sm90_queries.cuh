@@ -89,7 +89,6 @@ struct QueryProducer {
 };
 
 // A consumer warp's part: the tile of a slot that is full.
-template <typename C>
 __device__ __forceinline__ Tile tile_of(uint32_t slot_words) {
   const uint64_t place = ptx::load_shared_64(slot_words);
   Tile tile;

@@ -51,7 +51,7 @@ __device__ __forceinline__ uint32_t pack(__nv_bfloat16, float low, float high) {
 __device__ __forceinline__ float shift_of(float maximum) { return maximum == minus_infinity ? 0.0f : maximum; }
 
 // -inf where the column is at or past the row's limit (limits relative to this thread's first column); half: only in the
-// first half of the columns. Packed: the columns of 64 are keys in another order (packed_row() of sm90_pack.cuh).
+// first half of the columns. Packed: the columns of 64 are keys in another order (packed_row() of sm90_eight_rows.cuh).
 template <bool Packed = false, int N>
 __device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit1, bool half = false) {
   const auto mask = [&](int i) {
