@@ -137,9 +137,6 @@ void stmatrix(const uint32_t (&words)[N], uint32_t address) {
 void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { stmatrix({a, b, c, d}, address); }
 void stmatrix_x2(uint32_t address, uint32_t a, uint32_t b) { stmatrix({a, b}, address); }
 void stmatrix_x1(uint32_t address, uint32_t a) { stmatrix({a}, address); }
-template <typename T>
-constexpr bool is_bfloat16 = false;
-uint32_t mul_x2(int, uint32_t a, uint32_t) { return a ^ 0x80008000u; }  // seen by its sign
 void prefetch_l2(const void*) {}
 void red_release_add(uint32_t*, uint32_t) {}
 uint32_t load_acquire(const uint32_t* at) { return *at; }
@@ -147,6 +144,11 @@ uint32_t atomic_add_acq_rel(uint32_t* at, uint32_t) { return *at; }
 int opaque(int value) { return value; }
 int fresh_tid_x() { return 0; }
 }  // namespace ptx
+
+namespace cuda {
+template <typename T>
+uint32_t halve_pair(uint32_t pair) { return pair ^ 0x80008000u; }  // seen by its sign
+}  // namespace cuda
 
 namespace cuda::sm90::flash {
 struct Tile {

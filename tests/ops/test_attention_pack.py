@@ -26,7 +26,8 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
         shutil.copy(SOURCES / "cuda/attention" / name, build / "cuda/attention")
     for name in sorted(path.name for path in (SOURCES / "cuda/ptx").iterdir()):
         (build / "cuda/ptx" / name).touch()
-    (build / "cuda/attention/sm90_tiles.cuh").touch()
+    for stubbed in ("numeric.cuh", "attention/sm90_tiles.cuh"):
+        (build / "cuda" / stubbed).touch()
     return compile_for_host(HOST, build, "-w", f"-I{build}/cuda")
 
 

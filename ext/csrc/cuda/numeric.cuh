@@ -73,4 +73,18 @@ __device__ __forceinline__ float2 unpack_pair<__nv_bfloat16>(uint32_t pair) {
   return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair));
 }
 
+// Half of each of a pair.
+template <typename T>
+__device__ __forceinline__ uint32_t halve_pair(uint32_t pair);
+template <>
+__device__ __forceinline__ uint32_t halve_pair<__half>(uint32_t pair) {
+  const __half2 half = __hmul2(*reinterpret_cast<const __half2*>(&pair), __float2half2_rn(0.5f));
+  return *reinterpret_cast<const uint32_t*>(&half);
+}
+template <>
+__device__ __forceinline__ uint32_t halve_pair<__nv_bfloat16>(uint32_t pair) {
+  const __nv_bfloat162 half = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&pair), __float2bfloat162_rn(0.5f));
+  return *reinterpret_cast<const uint32_t*>(&half);
+}
+
 }  // namespace cuda_llm_ops::cuda

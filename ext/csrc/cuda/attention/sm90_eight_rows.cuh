@@ -8,13 +8,12 @@
 
 #include <cstdint>
 
+#include "../numeric.cuh"
 #include "../ptx/cp_async.cuh"
 #include "../ptx/ldmatrix.cuh"
-#include "../ptx/mul_x2.cuh"
 #include "../ptx/shared_words.cuh"
 #include "../ptx/stmatrix.cuh"
 #include "../ptx/tma.cuh"
-#include "../ptx/wgmma.cuh"
 #include "sm90_instance.h"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
@@ -42,12 +41,21 @@ __device__ __forceinline__ bool inside(const Source& source, int groups) {
   return source.valid >= 55 + groups + 1 && max(source.from, last) + C::raw_chunks * 16 <= source.end;
 }
 
-// Whether 64 rows follow one another, are all there, and may be read in multiples of 16 bytes; where the last of these ends.
+// A run: 64 rows that follow one another, are all there, and may be read in multiples of 16 bytes; where these begin and end.
+__device__ __forceinline__ uint64_t begin_of_run(const Source& source) { return source.from & ~uint64_t{15}; }
 __device__ __forceinline__ uint64_t end_of_run(const Source& source) {
   return (source.from + static_cast<uint64_t>(64 * source.pitch) + 15) & ~uint64_t{15};
 }
+__device__ __forceinline__ uint32_t bytes_of_run(const Source& source) {
+  return static_cast<uint32_t>(end_of_run(source) - begin_of_run(source));
+}
 __device__ __forceinline__ bool is_run(const Source& source, int head_dim) {
   return source.pitch == head_dim * 2 && source.valid >= 64 && end_of_run(source) <= source.end;
+}
+
+// One bulk copy of a run to shared memory.
+__device__ __forceinline__ void load_run(uint32_t to, const Source& source, uint32_t full) {
+  ptx::bulk_load(to, reinterpret_cast<const void*>(begin_of_run(source)), bytes_of_run(source), full);
 }
 
 // The lines of so many rows, into L2: the copies that follow one another wait for it alone.
@@ -131,14 +139,14 @@ struct EightRows {
     return make_uint4(word, word, word, word);
   }
 
-  // The same of queries, in shared memory; but there are no ones.
+  // The same of queries, in shared memory; but there are no ones. z is of no use afterwards.
   __device__ __forceinline__ void store_queries(Loaded& z, uint32_t offset, uint32_t image) const {
     const int first = lane / 4 - static_cast<int>(offset / 2);  // this lane's column of the first chunk, in registers
     if constexpr (C::overlap) {
       // Two steps of the scores' product have these columns. A half is exact, unless it is a subnormal number: then the last bit,
       // 2^-25 in float16, may be lost.
       uint32_t &l = z.chunk[(count - 3) / 4][(count - 3) % 4], &h = z.chunk[(count - 2) / 4][(count - 2) % 4];
-      const uint32_t half_l = half_of(l), half_h = half_of(h);
+      const uint32_t half_l = halve_pair<typename C::T>(l), half_h = halve_pair<typename C::T>(h);
       l = first < 0 ? l : half_l;
       h = first < 0 ? half_h : h;
     }
@@ -166,9 +174,6 @@ struct EightRows {
     for (int k = 0; 32 * k < columns - C::least_head_dim; ++k) {
       if (head_dim + lane + 32 * k < columns) ptx::store_shared_zeros(behind + k * 512);
     }
-  }
-  static __device__ __forceinline__ uint32_t half_of(uint32_t pair) {
-    return ptx::mul_x2(typename C::T{}, pair, ptx::is_bfloat16<typename C::T> ? 0x3f003f00u : 0x38003800u);
   }
 
   // Where this lane's chunks begin in global memory, before that is rounded down to a multiple of 16: every fourth.

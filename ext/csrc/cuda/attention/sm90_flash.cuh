@@ -170,7 +170,7 @@ struct Layout {
   __device__ __forceinline__ uint32_t completer_state(int group) const { return left(C::q_tiles) + group * C::completer_bytes; }
   // Packed: what a tile is, in a slot of queries; 64 bytes that a packer keeps there.
   __device__ __forceinline__ uint32_t next_tile(uint32_t slot) const { return (first_ticket() + 23) / 16 * 16 + slot * 16; }
-  __device__ __forceinline__ uint32_t packer_state(int packer) const { return next_tile(2) + packer * 64; }
+  __device__ __forceinline__ uint32_t packer_state(int packer) const { return next_tile(C::q_slots) + packer * 64; }
 };
 
 // The block's place in its cluster.

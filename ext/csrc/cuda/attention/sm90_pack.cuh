@@ -186,7 +186,7 @@ struct Beginner {
         const uint32_t full = shared.begin_full(i % C::begin_slots);
         if (i >= C::begin_slots) ptx::mbarrier_wait(shared.begin_empty(i % C::begin_slots), i / C::begin_slots - 1 & 1);
         if (mine.run) {
-          const uint64_t from = mine.source.from & ~uint64_t{15};
+          const uint64_t from = begin_of_run(mine.source);
           const uint32_t bytes = static_cast<uint32_t>(end_of_run(mine.source) - from);
           ptx::mbarrier_arrive_expect_tx(full, bytes);
           ptx::bulk_load(slot(i), reinterpret_cast<const void*>(from), bytes, full);

@@ -30,8 +30,6 @@ struct RawQueries {
   __device__ __forceinline__ bool run(int head_dim) const {
     return is_run(source, head_dim) && (head_dim < C::chunks * 8 || source.from % 16 == 0);
   }
-  __device__ __forceinline__ uint64_t begin() const { return source.from & ~uint64_t{15}; }
-  __device__ __forceinline__ uint32_t bytes() const { return static_cast<uint32_t>(end_of_run(source) - begin()); }
 };
 
 // The producing warp's part, of the block's tiles after the first.
@@ -62,10 +60,11 @@ struct QueryProducer {
       ptx::store_shared(to + 8, tile.batch);
       if (tile.valid) {
         ptx::store_shared(to + 12, runs[0] + 2 * runs[1]);
-        ptx::mbarrier_arrive_expect_tx(full, (runs[0] ? first.bytes() : 0) + (runs[1] ? second.bytes() : 0));
+        ptx::mbarrier_arrive_expect_tx(
+            full, (runs[0] ? bytes_of_run(first.source) : 0) + (runs[1] ? bytes_of_run(second.source) : 0));
         const uint32_t image = shared.q + slot * (2 * C::q_bytes);
-        if (runs[0]) ptx::bulk_load(image, reinterpret_cast<const void*>(first.begin()), first.bytes(), full);
-        if (runs[1]) ptx::bulk_load(image + C::q_bytes, reinterpret_cast<const void*>(second.begin()), second.bytes(), full);
+        if (runs[0]) load_run(image, first.source, full);
+        if (runs[1]) load_run(image + C::q_bytes, second.source, full);
       } else {
         ptx::mbarrier_arrive(full);
       }

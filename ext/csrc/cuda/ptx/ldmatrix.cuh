@@ -31,18 +31,14 @@ __device__ __forceinline__ void ldmatrix_x2(uint32_t (&registers)[2], uint32_t s
                : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&registers)[2], uint32_t shared) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(registers[0]), "=r"(registers[1])
-               : "r"(shared)
-               : "memory");
-}
-
 __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t& first, uint32_t& second, uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(first), "=r"(second)
                : "r"(shared)
                : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&registers)[2], uint32_t shared) {
+  ldmatrix_x2_trans(registers[0], registers[1], shared);
 }
 
 __device__ __forceinline__ void ldmatrix_x1_trans(uint32_t& matrix, uint32_t shared) {
