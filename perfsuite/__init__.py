@@ -12,16 +12,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Attention": "perfsuite.problems",
-    "Comparison": "perfsuite.comparison",
+    "Comparison": "perfsuite.case.comparison",
     "Custom": "perfsuite.problems",
     "Decode": "perfsuite.problems",
     "Gemm": "perfsuite.problems",
-    "Perf": "perfsuite.perf",
+    "Perf": "perfsuite.pytest_plugin.perf",
     "Problem": "perfsuite.problems.base",
-    "Reason": "perfsuite.verdict.outcome",
+    "Reason": "perfsuite.outcome",
     "Settings": "perfsuite.settings",
-    "Verdict": "perfsuite.verdict.outcome",
-    "compare": "perfsuite.comparison",
+    "Verdict": "perfsuite.outcome",
+    "compare": "perfsuite.case.comparison",
 }
 
 __all__ = [
@@ -40,12 +40,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from perfsuite.comparison import Comparison, compare
-    from perfsuite.perf import Perf
+    from perfsuite.case.comparison import Comparison, compare
+    from perfsuite.outcome import Reason, Verdict
     from perfsuite.problems import Attention, Custom, Decode, Gemm
     from perfsuite.problems.base import Problem
+    from perfsuite.pytest_plugin.perf import Perf
     from perfsuite.settings import Settings
-    from perfsuite.verdict.outcome import Reason, Verdict
 
 
 def __getattr__(name: str) -> Any:

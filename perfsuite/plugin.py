@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite import hookspec, options, workers
-from perfsuite import run as runs
-from perfsuite.fixtures import gpu, gpu_memory, gpu_rng, gpus, perf
-from perfsuite.run import RUN, Run, concerns
+from perfsuite.pytest_plugin import hookspec, options, workers
+from perfsuite.pytest_plugin import run as runs
+from perfsuite.pytest_plugin.fixtures import gpu, gpu_memory, gpu_rng, gpus, perf
+from perfsuite.pytest_plugin.run import RUN, Run, concerns
 
 if TYPE_CHECKING:
+    from perfsuite.case.comparison import Comparison
     from perfsuite.clock.rounds import Round
-    from perfsuite.comparison import Comparison
-    from perfsuite.devices import Devices
+    from perfsuite.device.cards import Devices
     from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from perfsuite import markers
+    from perfsuite.pytest_plugin import markers
 
     for line in markers.help_lines():
         config.addinivalue_line("markers", line)
@@ -63,7 +63,7 @@ def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
     made = yield
     for node in made if isinstance(made, list) else [made]:
         if isinstance(node, pytest.Item) and concerns(node):
-            from perfsuite import gate
+            from perfsuite.pytest_plugin import gate
 
             gate.check_markers(node)
     return made
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
     if run.options.gating:
-        from perfsuite import gate
+        from perfsuite.pytest_plugin import gate
 
         run.planned = gate.planned_cases(session.items)
 
@@ -96,11 +96,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if concerns(item):
-        from perfsuite import gate
+        from perfsuite.pytest_plugin import gate
 
         gate.require_device(item)
         if "benchmark" in getattr(item, "fixturenames", ()):
-            from perfsuite import benchmark_bridge
+            from perfsuite.pytest_plugin import benchmark_bridge
 
             benchmark_bridge.prepare(item)
 
@@ -109,7 +109,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     if "benchmark" not in pyfuncitem.fixturenames or not concerns(pyfuncitem):
         return (yield)
-    from perfsuite import benchmark_bridge
+    from perfsuite.pytest_plugin import benchmark_bridge
 
     with benchmark_bridge.device_time(pyfuncitem):
         return (yield)
@@ -119,7 +119,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     result = yield
     if concerns(item):
-        from perfsuite import gate
+        from perfsuite.pytest_plugin import gate
 
         gate.decide(item)
     return result
@@ -130,12 +130,12 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     if call.excinfo is not None and concerns(item):
-        from perfsuite import misuse
+        from perfsuite.pytest_plugin import misuse
 
         misuse.shorten(item, call)
     report = yield
     if concerns(item):
-        from perfsuite import gate
+        from perfsuite.pytest_plugin import gate
 
         gate.annotate(item, call, report)
     return report
@@ -144,7 +144,7 @@ def pytest_runtest_makereport(
 # Measuring, unless another plugin or a conftest answers first.
 @pytest.hookimpl(trylast=True)
 def pytest_perfsuite_devices(config: pytest.Config) -> Devices:
-    from perfsuite.devices import find_devices, usable_devices
+    from perfsuite.device.cards import find_devices, usable_devices
 
     # The controller never measures, so it is spared the import of torch.
     return (find_devices if workers.is_controller(config) else usable_devices)(os.environ)
@@ -175,7 +175,7 @@ def pytest_perfsuite_compare(
             seconds=options.isolate_seconds,
         )
 
-    from perfsuite.comparison import compare
+    from perfsuite.case.comparison import compare
 
     return compare(
         problem,
@@ -192,7 +192,7 @@ def pytest_perfsuite_compare(
 def pytest_perfsuite_device_times(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int, settings: Settings
 ) -> list[float]:
-    from perfsuite.benchmark_bridge import device_times
+    from perfsuite.pytest_plugin.benchmark_bridge import device_times
 
     return device_times(function, args, kwargs, samples, settings)
 
@@ -251,7 +251,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     run = config.stash[RUN]
     if not run.options.gating:
         return []
-    from perfsuite import present
+    from perfsuite.pytest_plugin import present
 
     return present.header(run)
 
@@ -260,7 +260,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_report_teststatus(report: pytest.TestReport) -> Any:
     if report.when != "call" or not getattr(report, "perfsuite_cases", None):
         return None
-    from perfsuite import present
+    from perfsuite.pytest_plugin import present
 
     return present.status_word(report)
 
@@ -268,7 +268,7 @@ def pytest_report_teststatus(report: pytest.TestReport) -> Any:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     run = config.stash[RUN]
     if not run.worker and (run.options.gating or run.complaints):
-        from perfsuite import present
+        from perfsuite.pytest_plugin import present
 
         present.write_summary(run, terminalreporter)
 

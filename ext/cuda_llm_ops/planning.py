@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from perfsuite.analyze import memory_model, planning
+from perfsuite.memory import model as memory_model
+from perfsuite.memory import planning
 
 
 def estimate_attention_memory(

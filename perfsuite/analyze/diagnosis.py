@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfsuite.analyze.units import text_of
+from perfsuite.report.units import text_of
 
 ALIGNED = {"float16": 8, "bfloat16": 8, "int8": 16, "float8_e4m3fn": 16, "float8_e5m2": 16}
 """Elements of which the contiguous sizes of a product should be multiples: 16 bytes, one vector load and the least that

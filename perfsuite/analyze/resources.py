@@ -162,14 +162,14 @@ def attainable_flops(problem: Problem, candidate: Callable[..., Any], *, seed: i
 
     Raises ResourceError for a problem whose FLOPs, bytes or dtype are not known.
     """
-    from perfsuite.analyze.ceilings import copy_bytes_a_second
+    from perfsuite.machine.ceilings import copy_bytes_a_second
 
     return _attainable(problem, copy_bytes_a_second)
 
 
 def attainable_flops_reading(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> float:
     """The same for a call that writes next to nothing: under the ceiling of a large sum in place of a copy."""
-    from perfsuite.analyze.ceilings import read_bytes_a_second
+    from perfsuite.machine.ceilings import read_bytes_a_second
 
     return _attainable(problem, read_bytes_a_second)
 
@@ -177,8 +177,8 @@ def attainable_flops_reading(problem: Problem, candidate: Callable[..., Any], *,
 def _attainable(problem: Problem, bytes_a_second: Callable[[int], float]) -> float:
     import torch
 
-    from perfsuite.analyze.ceilings import product_flops_a_second
     from perfsuite.analyze.roofline import Ceiling, Cost
+    from perfsuite.machine.ceilings import product_flops_a_second
 
     dtype = _dtype(problem)
     if problem.flops is None or problem.bytes is None or dtype not in ("float16", "bfloat16", "float32"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfsuite.analyze.units import whole
+from perfsuite.report.units import whole
 
 SOFTMAX_FLOPS = 5.0
 """An element: compare, subtract, exponentiate, add, divide."""

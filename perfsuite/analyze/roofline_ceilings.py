@@ -57,7 +57,7 @@ def from_data_sheet(gpu: str) -> Ceilings | None:
 def measured(device: str, dtypes: list[str]) -> Ceilings:
     """Measured here, now: a large copy and a large product of torch's library a dtype. `device` is "cuda" or "cpu"."""
     if device == "cuda":
-        from perfsuite.analyze.ceilings import copy_bytes_a_second, product_flops_a_second
+        from perfsuite.machine.ceilings import copy_bytes_a_second, product_flops_a_second
 
         bandwidth = copy_bytes_a_second(0)
         by_dtype = {dtype: Ceiling(product_flops_a_second(0, dtype), bandwidth) for dtype in dtypes}

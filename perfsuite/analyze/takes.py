@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfsuite.analyze.resources import peak_bytes
-from perfsuite.oracle.kernel_names import kernels
+from perfsuite.guards.kernel_names import kernels
 from perfsuite.problems.base import Problem
 
 

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfsuite.analyze.memory_model import attention_bytes
-from perfsuite.analyze.units import text_of
+from perfsuite.memory.model import attention_bytes
 from perfsuite.report import figures
+from perfsuite.report.units import text_of
 
 _MILLISECONDS = 1e3
 MOST_DROP = 0.20

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from perfsuite.cli.errors import UsageError
-from perfsuite.devices import Device, usable_devices
+from perfsuite.device.cards import Device, usable_devices
 
 
 def cards(*, at_least: int = 1) -> tuple[Device, ...]:
@@ -24,7 +24,7 @@ def cards(*, at_least: int = 1) -> tuple[Device, ...]:
 @contextmanager
 def held(devices: tuple[Device, ...]) -> Iterator[None]:
     """Keep other runs of the suite off these cards."""
-    from perfsuite.locks import CardBusy, hold
+    from perfsuite.device.locks import CardBusy, hold
 
     try:
         with hold((device.uuid for device in devices), "run", tell=tell):

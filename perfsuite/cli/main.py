@@ -1,4 +1,4 @@
-"""The `perfsuite` command: each module of this package that has HELP, add_arguments and run is a subcommand.
+"""The `perfsuite` command: each module of `commands` that has HELP, add_arguments and run is a subcommand.
 
     HELP = "what it does, in one line"
     EXAMPLE = "example:\\n  perfsuite name FILE"
@@ -32,7 +32,7 @@ EXIT_INTERRUPTED = 130
 def commands() -> dict[str, str]:
     """Name and help of each subcommand. A module's underscores are hyphens on the command line."""
     found = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.joinpath("commands").glob("*.py")):
         text = help_of(path)
         if text is not None:
             found[path.stem.replace("_", "-")] = text
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand that `argv` names, and return its exit code; 2 where the input is bad."""
     arguments = parser().parse_args(argv)
-    module = import_module(f"perfsuite.cli.{arguments.command.replace('-', '_')}")
+    module = import_module(f"perfsuite.cli.commands.{arguments.command.replace('-', '_')}")
     own = argparse.ArgumentParser(
         prog=f"perfsuite {arguments.command}",
         description=(module.__doc__ or module.HELP).strip(),

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from perfsuite.analyze import units
 from perfsuite.analyze.workload import Workload, WorkloadError, of_function, of_problem
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.errors import UsageError
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.rivals import ATTENTION_NAMES, GEMM_NAMES
+from perfsuite.report import units
 
 FORMS = "attention:BxHxSxD[:DTYPE][:causal], gemm:MxNxK[:DTYPE] or module:function"
 CANDIDATES = {"attention": "cuda_llm_ops:flash_attention", "gemm": "cuda_llm_ops:gemm"}

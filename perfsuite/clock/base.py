@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from perfsuite.clock.rounds import Round, Telemetry
+from perfsuite.clock.rounds import Round
+from perfsuite.device.telemetry import Telemetry
 from perfsuite.problems.base import Inputs
 
 ClockKind = Literal["graph", "events", "host", "fake"]

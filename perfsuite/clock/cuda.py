@@ -9,11 +9,11 @@ from typing import Any
 
 from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
-from perfsuite.clock.nvml import Watch
 from perfsuite.clock.rotation import bytes_in, sets_needed
-from perfsuite.clock.rounds import Round, Side, Telemetry
+from perfsuite.clock.rounds import Round, Side
 from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, LIMITED_SECONDS, Probe, warm_up
-from perfsuite.oracle.freshen import Freshener, fingerprint, same_fingerprint
+from perfsuite.device.telemetry import Telemetry, Watch
+from perfsuite.guards.freshen import Freshener, fingerprint, same_fingerprint
 from perfsuite.problems.base import Inputs
 from perfsuite.settings import CacheMode
 

@@ -13,7 +13,7 @@ from perfsuite.clock.base import ClockKind, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
 from perfsuite.clock.rotation import refill
 from perfsuite.clock.rounds import Side
-from perfsuite.oracle.tensors import keep
+from perfsuite.problems.tensors import keep
 
 SAMPLE_SECONDS = 400e-6
 MOST_CALLS = 64

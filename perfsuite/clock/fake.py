@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from perfsuite.clock.base import ClockKind, Sides, TimedCall
-from perfsuite.clock.rounds import Round, Telemetry
+from perfsuite.clock.rounds import Round
+from perfsuite.device.telemetry import Telemetry
 
 
 class FakeClock:

@@ -21,7 +21,7 @@ from perfsuite.clock.cuda import CudaClock, spin
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import Side
 from perfsuite.oracle import poison
-from perfsuite.oracle.tensors import keep, map_tensors
+from perfsuite.problems.tensors import keep, map_tensors
 from perfsuite.settings import CacheMode
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class GraphClock(CudaClock):
 
     def kernels(self) -> tuple[set[str], set[str]] | None:
         """See `Clock`."""
-        from perfsuite.oracle.kernel_names import kernels_in
+        from perfsuite.guards.kernel_names import kernels_in
 
         if self._named is None:
             return None

@@ -13,11 +13,12 @@ from typing import Any
 from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.rotation import bytes_in, refill, sets_needed, share_memory
-from perfsuite.clock.rounds import Round, Side, Telemetry
-from perfsuite.oracle.freshen import Freshener, fingerprint, same_fingerprint
-from perfsuite.oracle.memory import poison
-from perfsuite.oracle.tensors import keep
+from perfsuite.clock.rounds import Round, Side
+from perfsuite.device.telemetry import Telemetry
+from perfsuite.guards.freshen import Freshener, fingerprint, same_fingerprint
+from perfsuite.guards.poison import poison
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.tensors import keep
 from perfsuite.settings import CacheMode
 
 SAMPLE_SECONDS = 2e-3

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.oracle.tensors import tensors_in
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch

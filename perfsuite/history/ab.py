@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfsuite.history.processes import Process, difference, process_of, was_shared
+from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED, Reason, Verdict
 from perfsuite.verdict.noise import Noise
-from perfsuite.verdict.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED, Reason, Verdict
 from perfsuite.verdict.sequential import Estimate, spent_at
 
 Case = Mapping[str, Any]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from perfsuite.comparison import Comparison
+    from perfsuite.case.comparison import Comparison
     from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perfsuite.outcome import Reason
 from perfsuite.verdict.interval import median_interval, normal_quantile
 from perfsuite.verdict.noise import Noise
-from perfsuite.verdict.outcome import Reason
 from perfsuite.verdict.sequential import Estimate
 
 PRIOR_DEGREES = 10.0

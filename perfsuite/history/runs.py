@@ -13,10 +13,10 @@ from typing import Any
 
 from perfsuite.history import front
 from perfsuite.history.commits import HistoryError
+from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED
 from perfsuite.record.fingerprint import COMMIT_VARIABLE, commit_of
 from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record
-from perfsuite.verdict.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from perfsuite.case.comparison import Comparison
     from perfsuite.clock.base import Clock, Sides
     from perfsuite.clock.rounds import Round
-    from perfsuite.comparison import Comparison
     from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings
 
@@ -66,9 +66,9 @@ def measure(
 
     `open_clock` is there for tests.
     """
-    from perfsuite.case import run_case
+    from perfsuite.case.run import run_case
     from perfsuite.clock import choose
-    from perfsuite.verdict.outcome import Reason, Verdict
+    from perfsuite.outcome import Reason, Verdict
 
     opened = open_clock or choose.open_clock
     rival = against if against is not None else problem.default_rival

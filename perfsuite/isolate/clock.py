@@ -9,11 +9,11 @@ from perfsuite.clock.base import SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes
 from perfsuite.clock.host import HostClock
 from perfsuite.clock.rounds import Side
+from perfsuite.guards.poison import poison
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.remote import Remote, arguments_of
-from perfsuite.oracle.memory import poison
-from perfsuite.oracle.tensors import copy_in_place, map_tensors
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.tensors import copy_in_place, map_tensors
 from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by the host, between order and receipt; launches count"

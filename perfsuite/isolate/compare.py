@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from perfsuite.case import run_case
+from perfsuite.case.comparison import Comparison
+from perfsuite.case.run import run_case
 from perfsuite.clock.base import Clock, Sides
-from perfsuite.comparison import Comparison
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import Remote
 from perfsuite.isolate.worker import SHARE_OF_MEMORY

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.oracle.tensors import map_tensors, tensors_in
+from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
     import torch

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import NurseryError, nursery
-from perfsuite.oracle.tensors import map_tensors, tensors_in
+from perfsuite.outcome import Reason
 from perfsuite.problems.base import Inputs
-from perfsuite.verdict.outcome import Reason
+from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
     import torch

@@ -18,8 +18,8 @@ from typing import Any
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena, rebuild
 from perfsuite.oracle.form import check_kind
-from perfsuite.oracle.tensors import tensors_in
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.tensors import tensors_in
 
 SHARE_OF_MEMORY = 0.5
 """Of the memory that is free, on the host and on a card, how much a candidate may take."""

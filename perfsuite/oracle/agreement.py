@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.oracle.tensors import tensors_in
+from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch

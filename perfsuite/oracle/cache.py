@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfsuite.oracle.reference import reference
-from perfsuite.oracle.tensors import bits, tensors_in
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.tensors import bits, tensors_in
 
 if TYPE_CHECKING:
     import torch

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.guards.poison import POISON_HALF
 from perfsuite.oracle.cache import cached_reference
 from perfsuite.oracle.form import check_form
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.measures import Measures, measure
-from perfsuite.oracle.memory import POISON_HALF
 from perfsuite.oracle.reference import ReferenceUnavailableError, reference, rows_to_check
-from perfsuite.oracle.tensors import tensors_in
 from perfsuite.oracle.yardstick import LibraryWrongError, Limits, limits, require_plausible, second_look
+from perfsuite.outcome import Reason
 from perfsuite.problems import Attention, Custom, Decode, Gemm
 from perfsuite.problems.base import Inputs, Problem
-from perfsuite.verdict.outcome import Reason
+from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch

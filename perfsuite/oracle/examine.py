@@ -12,17 +12,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.guards.poison import arrive_late, poison_free_memory
 from perfsuite.oracle.check import check, compare_form, library_of
 from perfsuite.oracle.effort import on_adversarial_values
 from perfsuite.oracle.form import check_form, check_kind
 from perfsuite.oracle.judgement import Judgement, wrong
-from perfsuite.oracle.memory import arrive_late, poison_free_memory
 from perfsuite.oracle.reference import reference
-from perfsuite.oracle.tensors import copy_in_place, map_tensors, same_bits, tensors_in
 from perfsuite.oracle.worth import REFUSALS, check_answer_depends, check_inputs_vary, neighbour
+from perfsuite.outcome import Reason
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
-from perfsuite.verdict.outcome import Reason
+from perfsuite.problems.tensors import copy_in_place, map_tensors, same_bits, tensors_in
 
 if TYPE_CHECKING:
     import torch

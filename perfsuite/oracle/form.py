@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.judgement import Judgement, wrong
-from perfsuite.oracle.tensors import tensors_in
+from perfsuite.outcome import Reason
 from perfsuite.problems.base import Inputs
-from perfsuite.verdict.outcome import Reason
+from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfsuite.verdict.outcome import Reason
+from perfsuite.outcome import Reason
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.effort import DEAR_FLOPS
-from perfsuite.oracle.tensors import map_tensors, tensors_in
 from perfsuite.problems import Attention, Custom, Decode, Gemm
 from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
     import torch

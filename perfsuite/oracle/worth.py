@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from perfsuite.oracle.measures import measure
-from perfsuite.oracle.tensors import tensors_in
 from perfsuite.oracle.yardstick import limits
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.tensors import tensors_in
 
 
 class WeakProblemError(ValueError):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.oracle.in_order import in_order
 from perfsuite.oracle.measures import Measures, grain, measure
 from perfsuite.oracle.reference import reference
-from perfsuite.oracle.tensors import tensors_in
 from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfsuite.comparison import Comparison
+    from perfsuite.case.comparison import Comparison
 
 ASPECT = "kernels"
 """What a record calls the case's aspect."""
@@ -46,8 +46,8 @@ def by_kernel(measured: Mapping[str, float]) -> Iterator[tuple[str, dict[str, fl
 
 def comparison_of(measured: Mapping[str, float], module: str) -> Comparison:
     """The case; it is met, since nothing is asked."""
-    from perfsuite.comparison import Comparison
-    from perfsuite.verdict.outcome import Reason, Verdict
+    from perfsuite.case.comparison import Comparison
+    from perfsuite.outcome import Reason, Verdict
 
     kernels = dict(by_kernel(measured))
     spilling = [name for name, values in kernels.items() if values["spilled_bytes"]]

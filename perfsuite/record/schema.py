@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfsuite.comparison import Comparison
+    from perfsuite.case.comparison import Comparison
 
 SCHEMA = 1
 """Raised when a field changes its meaning; readers refuse versions above their own."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfsuite.clock.rounds import Round
-from perfsuite.verdict.outcome import Reason, Verdict
+from perfsuite.outcome import Reason, Verdict
 from perfsuite.verdict.sequential import Estimate
 
 REGRESSION_MARGIN = 0.005

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfsuite.clock.rounds import Telemetry
+from perfsuite.device.telemetry import Telemetry
 
 
 def time_text(seconds: float) -> str:

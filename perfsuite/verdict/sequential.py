@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfsuite.clock.rounds import Round
+from perfsuite.outcome import Verdict
 from perfsuite.verdict.interval import median_interval, normal_quantile
 from perfsuite.verdict.noise import Noise
-from perfsuite.verdict.outcome import Verdict
 
 
 @dataclass(frozen=True)

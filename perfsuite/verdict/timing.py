@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from perfsuite.clock.base import Clock
 from perfsuite.clock.rounds import Round
+from perfsuite.outcome import Verdict
 from perfsuite.settings import Settings
 from perfsuite.verdict.interval import rounds_needed
 from perfsuite.verdict.noise import Noise
-from perfsuite.verdict.outcome import Verdict
 from perfsuite.verdict.policy import GROSS_ROUNDS, gross, is_suspect
 from perfsuite.verdict.sequential import Estimate, SequentialTest, estimate, spent_at
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from perfsuite.cli.ab import sigterm_as_interrupt
+from perfsuite.cli.commands.ab import sigterm_as_interrupt
 from perfsuite.history import ab
 from perfsuite.history.processes import Process, difference, process_of, t_quantile
+from perfsuite.outcome import Verdict
 from perfsuite.verdict.noise import Noise
-from perfsuite.verdict.outcome import Verdict
 
 from .conftest import Repository, case, write
 

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = """
 import os
 from perfsuite.clock.rounds import Round
-from perfsuite.comparison import Comparison
-from perfsuite.verdict.outcome import Reason, Verdict
+from perfsuite.case.comparison import Comparison
+from perfsuite.outcome import Reason, Verdict
 
 def pytest_perfsuite_fingerprint(fingerprint):
     fingerprint["cpu"] = "Some CPU"

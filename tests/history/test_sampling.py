@@ -12,8 +12,8 @@ from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.fake import FakeClock
 from perfsuite.clock.rounds import Round
 from perfsuite.history import sampling
+from perfsuite.outcome import Reason, Verdict
 from perfsuite.settings import Settings
-from perfsuite.verdict.outcome import Reason, Verdict
 
 torch = pytest.importorskip("torch")
 SETTINGS = Settings(device="cpu", seconds=5.0)

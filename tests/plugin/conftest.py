@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HOOKS = """
 import os
 import pytest
-from perfsuite.comparison import Comparison
-from perfsuite.devices import Device, Devices
-from perfsuite.verdict.outcome import Reason, Verdict
+from perfsuite.case.comparison import Comparison
+from perfsuite.device.cards import Device, Devices
+from perfsuite.outcome import Reason, Verdict
 
 REASONS = {"MET": "fast-enough", "MISSED": "too-slow", "WRONG": "inaccurate", "UNDECIDED": "budget-spent"}
 

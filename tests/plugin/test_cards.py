@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite import locks, workers
-from perfsuite.devices import Device, find_devices, select
+from perfsuite.device import locks
+from perfsuite.device.cards import Device, find_devices, select
+from perfsuite.pytest_plugin import workers
 
 from .conftest import ROOT, Suite
 
@@ -102,7 +103,7 @@ def another_run(uuid: str, folder: Path, seconds: float) -> Iterator[subprocess.
     """A process that holds a card's lock."""
     script = (
         "import sys, time\n"
-        "from perfsuite.locks import hold\n"
+        "from perfsuite.device.locks import hold\n"
         "with hold([sys.argv[1]], 'run'):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(float(sys.argv[2]))\n"
@@ -164,7 +165,7 @@ def test_a_lock_that_cannot_be_opened_is_told(suite: Suite, tmp_path: Path, uuid
 def test_another_run_on_the_card_stops_this_one_with_a_sentence(
     suite: Suite, uuid: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfsuite.locks.MOST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("perfsuite.device.locks.MOST_WAIT_SECONDS", 0.0)
     suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)")
     with another_run(f"GPU-{os.getppid()}-0", tmp_path, 60):
         outcome = suite.run("--gpu")

@@ -13,7 +13,7 @@ from .conftest import Suite
 if TYPE_CHECKING:
     import torch
 
-    from perfsuite.facts import Gpu, MemoryUse
+    from perfsuite.pytest_plugin.facts import Gpu, MemoryUse
 
 USERS = """
 def test_gpu(gpu): pass

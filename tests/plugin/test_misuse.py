@@ -45,7 +45,7 @@ def test_full_trace_shows_the_way_there(suite: Suite) -> None:
 def test_what_nobody_expected_is_shown_whole(suite: Suite) -> None:
     suite.add_hooks("\ndef pytest_perfsuite_fingerprint(): raise RuntimeError('a broken hook')\n")
     suite.write("def test_it(perf): perf(Gemm(8, 8, 8), met)\n")
-    suite.run("--gpu").has("perfsuite/gate.py", "RuntimeError: a broken hook")
+    suite.run("--gpu").has("perfsuite/pytest_plugin/gate.py", "RuntimeError: a broken hook")
 
 
 def test_a_portable_run_without_torch_measures_nothing_and_says_so(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.markers import PerfTarget
-from perfsuite.targets import load_targets
+from perfsuite.pytest_plugin.markers import PerfTarget
+from perfsuite.pytest_plugin.targets import load_targets
 
 from .conftest import Suite
 

@@ -22,7 +22,7 @@ pytestmark = [
 def _package(request: pytest.FixtureRequest) -> None:
     """Skips where the package is missing; the suite's cases are listed all the same."""
     why = missing()
-    if why is not None and not request.config.pluginmanager.has_plugin("perfsuite.listing"):
+    if why is not None and not request.config.pluginmanager.has_plugin("perfsuite.pytest_plugin.listing"):
         pytest.skip(why)
 
 

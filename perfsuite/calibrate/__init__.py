@@ -1,0 +1,1 @@
+"""Measures how often the gate errs on this card."""

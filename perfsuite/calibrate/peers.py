@@ -1,0 +1,150 @@
+"""The same experiment with the timers and rules that people use, as far as they are installed.
+
+Every timer is given replays of the graphs that our own gate times (one sample a call, with and without the planted
+work), so that none is judged by its launch overhead. Each gate has a set-up of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from perfsuite.calibrate.cases import cases
+from perfsuite.verdict.policy import REGRESSION_MARGIN
+
+if TYPE_CHECKING:
+    from perfsuite.calibrate.worker import Plan
+
+Replay = Callable[[], None]
+Rule = Callable[[Replay, Replay], dict[str, bool]]
+"""Times candidate and rival, and says by rule whether there is an alarm."""
+
+SIDE_SECONDS = 0.04
+"""Time that a side gets under each timer: about what our own gate takes, and less than the timers' defaults (0.1 s of
+do_bench, 0.2 s of blocked_autorange, 1 s of pytest-benchmark)."""
+PLANTED = (0.0, 0.01)
+CUDA_BENCH_SHARE = 0.2
+"""Part of the peers' time that cuda-bench gets, which measures in a process of its own."""
+
+
+def run_peers(plan: Plan, output: TextIO) -> None:
+    """Gates of all peers over all cases in turn, until the plan's time is spent."""
+    from perfsuite.calibrate import cuda_bench as calibration_cuda_bench
+
+    alone = plan.device == "cuda" and calibration_cuda_bench.installed()
+    share = CUDA_BENCH_SHARE * plan.peers_seconds if alone else 0.0
+    _in_this_process(plan, output, plan.peers_seconds - share)
+    if alone:
+        calibration_cuda_bench.run_cuda_bench(plan, output, share)
+
+
+def _in_this_process(plan: Plan, output: TextIO, limit: float) -> None:
+    from perfsuite.calibrate.worker import open_clock
+
+    started = time.monotonic()
+    rules = installed()
+    known = cases(plan.device)
+    for number in itertools.count():
+        order = [(case, slowdown) for case in known for slowdown in PLANTED]
+        random.Random(f"{plan.process} {number}").shuffle(order)
+        for case, slowdown in order:
+            if time.monotonic() - started > limit:
+                return
+            clock = open_clock(plan, case, seed=plan.process * 100_000 + number, slowdown=slowdown)
+            for rule in rules:
+                begun = time.perf_counter()
+                found = rule(*clock.replays())
+                seconds = time.perf_counter() - begun
+                for peer, alarm in found.items():
+                    row = {"kind": "peer", "process": plan.process, "case": case.name, "slowdown": slowdown}
+                    output.write(json.dumps(row | {"peer": peer, "alarm": alarm, "seconds": seconds}) + "\n")
+            output.flush()
+            clock.close()
+
+
+def installed() -> list[Rule]:
+    """The rules whose packages can be imported."""
+    return [rule for package, rule in _RULES if _importable(package)]
+
+
+def _importable(package: str) -> bool:
+    from importlib import import_module
+
+    try:
+        import_module(package)
+    except ImportError:
+        return False
+    return True
+
+
+def _apart(candidate: float, rival: float) -> bool:
+    """The rule for a timer that brings none: slower by more than the margin of our own gate."""
+    return candidate > rival * (1.0 + REGRESSION_MARGIN)
+
+
+def _do_bench(candidate: Replay, rival: Replay) -> dict[str, bool]:
+    from triton.testing import do_bench  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+    milliseconds = round(SIDE_SECONDS * 1e3)
+    ours, theirs = (do_bench(side, warmup=5, rep=milliseconds, return_mode="median") for side in (candidate, rival))
+    return {f"triton do_bench, medians {REGRESSION_MARGIN:.1%} apart": _apart(ours, theirs)}
+
+
+def _torch_benchmark(candidate: Replay, rival: Replay) -> dict[str, bool]:
+    from torch.utils.benchmark import Timer
+
+    ours, theirs = (
+        # It tries blocks of ten times the size up to the time given, then runs one: in all about what the others get.
+        Timer("side()", globals={"side": side}).blocked_autorange(min_run_time=SIDE_SECONDS / 4).median
+        for side in (candidate, rival)
+    )
+    return {f"torch.utils.benchmark, medians {REGRESSION_MARGIN:.1%} apart": _apart(ours, theirs)}
+
+
+def _host_samples(side: Replay) -> list[float]:
+    """Seconds of single calls with a wait for the device, as under pytest-benchmark and asv."""
+    import torch
+
+    side()
+    torch.cuda.synchronize()
+    samples: list[float] = []
+    end = time.perf_counter() + SIDE_SECONDS
+    while time.perf_counter() < end or len(samples) < 5:
+        begun = time.perf_counter()
+        side()
+        torch.cuda.synchronize()
+        samples.append(time.perf_counter() - begun)
+    return samples
+
+
+def _pytest_benchmark(candidate: Replay, rival: Replay) -> dict[str, bool]:
+    from pytest_benchmark.utils import parse_compare_fail
+
+    ours, theirs = _host_samples(candidate), _host_samples(rival)
+    check = parse_compare_fail("min:5%")
+    return {"pytest-benchmark, min:5%": bool(check.fails({"min": min(ours)}, {"min": min(theirs)}))}
+
+
+def _asv(candidate: Replay, rival: Replay) -> dict[str, bool]:
+    from asv._stats import is_different  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+    ours, theirs = _host_samples(candidate), _host_samples(rival)
+    slower = statistics.median(ours) / statistics.median(theirs)
+    different = bool(is_different(ours, theirs, None, None))
+    return {
+        "asv, Mann-Whitney p < 0.002": different and slower > 1.0,
+        "asv, Mann-Whitney and factor 1.1": different and slower > 1.1,
+    }
+
+
+_RULES: list[tuple[str, Any]] = [
+    ("triton.testing", _do_bench),
+    ("torch.utils.benchmark", _torch_benchmark),
+    ("pytest_benchmark.utils", _pytest_benchmark),
+    ("asv._stats", _asv),
+]

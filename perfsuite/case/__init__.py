@@ -1,0 +1,1 @@
+"""Runs one case, from inputs to verdict."""

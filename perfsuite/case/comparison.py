@@ -1,0 +1,132 @@
+"""One case from inputs to verdict: check the answer, time both sides in turn, decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from perfsuite.clock.rounds import Round
+from perfsuite.device.telemetry import Telemetry
+from perfsuite.outcome import Reason, Verdict
+from perfsuite.problems.base import Problem, Scalar
+from perfsuite.settings import CacheMode, Settings
+
+ClockKind = Literal["graph", "events", "host", "fake", "none"]
+Bound = Literal["device", "host"]
+Remeasure = Callable[[], Sequence[Round]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What one case came to, with everything the record keeps of it. Times are seconds a call."""
+
+    family: str
+    name: str
+    params: Mapping[str, Scalar]
+    candidate: str
+    """The candidate's name: "module.function"."""
+    rival: str | None
+    """The rival's name, None where the case was only checked."""
+
+    verdict: Verdict
+    reason: Reason
+    sentence: str
+    """One sentence with the numbers."""
+    target: float | None = None
+    """The least speed asked for; None where no target was set."""
+
+    speed: float | None = None
+    """Rival seconds over candidate seconds: median over the rounds' ratios; None where nothing was timed."""
+    speed_low: float | None = None
+    """Lower end of the interval on the median ratio, at `confidence`."""
+    speed_high: float | None = None
+    confidence: float | None = None
+    """Probability with which the interval holds over all looks taken."""
+    candidate_seconds: float | None = None
+    """Median over the rounds that count."""
+    rival_seconds: float | None = None
+    candidate_host_seconds: float | None = None
+    """Host time that one call takes to launch, by `perf_counter`; None where not measured."""
+    rival_host_seconds: float | None = None
+    bound: Bound | None = None
+    """What bounds a loop of eager calls of the candidate: its device time, or the host that launches it."""
+    cycles_speed: float | None = None
+    """`speed` in SM cycles instead of seconds; None where the clock is unknown."""
+
+    candidate_error: float | None = None
+    rival_error: float | None = None
+    error_limit: float | None = None
+
+    clock: ClockKind = "none"
+    clock_note: str | None = None
+    """Why this clock and not the default one, where that is so."""
+    cache: CacheMode = "cold"
+    distribution: str = "normal"
+    seed: int = 0
+    rotation: int = 0
+    """Sets of inputs that were rotated."""
+    launches: int = 0
+    """Calls timed in one replay (one sample)."""
+    rounds: tuple[Round, ...] = ()
+    """Rounds that count, in the order in which they ran."""
+    discarded: tuple[Round, ...] = ()
+    """Rounds that do not count, each with its reason."""
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    looks: int = 0
+    """Times the sequential test was asked."""
+    setups: int = 0
+    """Times that buffers and graphs were made anew."""
+    retries: int = 0
+    """Set-ups that were added because the case was a suspect."""
+    gpu_seconds: float = 0.0
+    """Device time of warm-up and timed rounds together (host time on the CPU)."""
+    wall_seconds: float = 0.0
+    """What the case took from beginning to end, on the host."""
+    check_seconds: float = 0.0
+    """The part of it in which answers were checked and tampering was looked for."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the case met what was asked of it."""
+        return self.verdict is Verdict.MET
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field as plain values, rounds included."""
+        values = asdict(self)
+        values["verdict"], values["reason"] = self.verdict.value, self.reason.value
+        return values
+
+
+def compare(
+    problem: Problem,
+    candidate: Callable[..., Any],
+    *,
+    against: str | Callable[..., Any] | None = None,
+    correctness: bool | str = True,
+    at_least: float | None = None,
+    settings: Settings,
+    remeasure: Remeasure | None = None,
+) -> Comparison:
+    """Check and, where asked, time `candidate` on `problem`.
+
+    `against` names the rival ("cublas") or is one; without it the problem's default rival is taken. The case is timed
+    when `against` or `at_least` is given. `at_least` is the least speed, as a fraction of the rival's. `correctness`
+    may name the library whose own error sets the tolerance; False leaves the check out. `remeasure`, where given, is
+    asked once before a suspect fails: it measures the same case in a fresh process and returns that one's rounds.
+
+    What the sides raise becomes a verdict. Raises ValueError for an unknown rival or an `at_least` that is no positive
+    number, and ReferenceUnavailableError where a custom problem cannot be checked.
+    """
+    from perfsuite.case.run import run_case
+
+    return run_case(
+        problem,
+        candidate,
+        against=against,
+        correctness=correctness,
+        at_least=at_least,
+        settings=settings,
+        remeasure=remeasure,
+    )

@@ -1,0 +1,123 @@
+"""Find the commit in which a case got slower, between one that is known good and one that is known bad.
+
+Both ends are compared first; then each commit that is tried is compared with GOOD, as `perfsuite ab` would do it.
+Commits that do not build are passed over, and named where the search cannot tell them from the first bad one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from perfsuite.cli.commands import ab as command
+from perfsuite.cli.errors import UsageError
+from perfsuite.history.commits import HistoryError
+
+HELP = "find the commit in which a case got slower"
+EXAMPLE = """example:
+  perfsuite bisect '*gemm 1024x1024x1024*' v1.0 HEAD
+  perfsuite bisect '*flash_attention*2x8x512x64*' HEAD~20 HEAD --portable --tests tests/perf/test_attention.py
+
+exit codes: 0 found, 1 GOOD and BAD do not differ, 2 bad input, 20 undecided"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("case", metavar="CASE", help="the case's name in the record, or a pattern for one or more")
+    parser.add_argument("good", metavar="GOOD", help="a commit before it got slower")
+    parser.add_argument("bad", metavar="BAD", help="a commit after it")
+    command.add_measuring(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search; HistoryError and UsageError become exit code 2."""
+    command.check(arguments)
+    try:
+        return _run(arguments)
+    except HistoryError as error:
+        raise UsageError(str(error)) from None
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.bisect import search
+    from perfsuite.history.commits import between, full_commit, git
+    from perfsuite.outcome import EXIT_MISSED, EXIT_UNDECIDED
+
+    root = Path.cwd()
+    good, bad = full_commit(root, arguments.good), full_commit(root, arguments.bad)
+    commits = between(root, good, bad)
+    if not commits:
+        raise HistoryError(f"{arguments.good} and {arguments.bad} are the same commit: there is nothing to search")
+    judge = _Judge(arguments, root, good)
+    if judge(commits[-1]) is None:
+        print(f"undecided: {judge.told}")
+        return EXIT_UNDECIDED
+    if judge(commits[-1]) is True:
+        print(f"no difference between GOOD and BAD: {judge.told}")
+        return EXIT_MISSED
+    found = search(commits, judge)
+    suspects = found.suspects
+    for commit in suspects:
+        print(git(root, "show", "-s", "--format=%h %an, %cs: %s", commit))
+    if len(suspects) == 1:
+        print(f"{suspects[0]} is the first commit in which {arguments.case} is slower")
+        return 0
+    print(f"one of these {len(suspects)} commits: the others than the last do not build or stay undecided")
+    return EXIT_UNDECIDED
+
+
+class _Judge:
+    """Says of a commit whether the case is as fast as in GOOD: True, False, or None where that cannot be told."""
+
+    def __init__(self, arguments: argparse.Namespace, root: Path, good: str) -> None:
+        from perfsuite.history.builds import Source, build
+
+        self.arguments, self.root, self.good = arguments, root, good
+        self.base = build(Source(root, good), root / command.STORE)
+        self.known: dict[str, bool | None] = {}
+        self.told = ""
+
+    def __call__(self, commit: str) -> bool | None:
+        if commit not in self.known:
+            self.known[commit] = self._judge(commit)
+            word = {True: "good", False: "bad", None: "cannot be told"}[self.known[commit]]
+            print(f"{commit[:12]}: {word}; {self.told}", flush=True)
+        return self.known[commit]
+
+    def _judge(self, commit: str) -> bool | None:
+        from perfsuite.history import ab
+        from perfsuite.history.builds import BuildError, Source, build
+        from perfsuite.outcome import Verdict
+
+        try:
+            head = build(Source(self.root, commit), self.root / command.STORE)
+        except BuildError as error:
+            self.told = str(error)
+            return None
+        runner, wanted = command.runner_of(self.arguments), self.arguments.case
+        noise = command.NoiseOfCard(self.arguments)
+        sides = {ab.BASE: (self.base, self.good), ab.HEAD: (head, commit)}
+        tests: list[str] = []
+
+        def measure(side: str, undecided: Sequence[str]) -> Sequence[Any]:
+            cases = [case for case in runner.run(*sides[side], undecided or tests) if fnmatchcase(case["case"], wanted)]
+            if not cases:
+                raise HistoryError(f"no case is called {wanted!r} at {sides[side][1][:12]}")
+            noise.see(cases)
+            tests[:] = sorted({str(case["test"]) for case in cases})
+            return cases
+
+        pairs = ab.compare(
+            measure,
+            slower=self.arguments.slower,
+            alpha=self.arguments.alpha,
+            most_pairs=self.arguments.pairs,
+            noise_of=noise,
+        )
+        self.told = pairs[0].sentence
+        if any(pair.verdict in (Verdict.MISSED, Verdict.WRONG) for pair in pairs):
+            return False
+        return None if any(pair.verdict is Verdict.UNDECIDED for pair in pairs) else True

@@ -1,0 +1,206 @@
+"""Measure how often the gate of this card is wrong, and how small a slow-down it finds.
+
+Library kernels are gated against themselves, as they are (every alarm is false) and with device work of known length
+planted in one side (every gate without an alarm is a miss), in several processes one after another. The result is
+calibration.json: its noise figures widen the gate's intervals, its rates are what the gate may claim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from perfsuite.cli.errors import UsageError
+from perfsuite.cli.places import check_place
+from perfsuite.record.store import make_folder
+from perfsuite.record.whole import write_whole
+
+HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
+EXAMPLE = "example:\n  perfsuite calibrate --output .perfsuite/calibration.json --seconds 330"
+
+NOISE_PROCESSES = 3
+NOISE_SETUPS = 8
+OTHER_SLOWDOWNS = (0.005, 0.02, 0.05)
+STARTING_SECONDS = 3.0
+"""What a process takes from its start to its first gate, and to end; its imports are done before."""
+NOISE_SECONDS = 20.0
+"""Time after which a process that measures noise begins no further case."""
+GRACE_SECONDS = 10.0
+"""Time after its own limit at which a process is ended; the rows that it wrote count."""
+PEERS_SECONDS = 45.0
+"""What peers in processes of their own may take beside the time they are given."""
+POLL_SECONDS = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `perfsuite calibrate`."""
+    parser.add_argument("--output", type=Path, default=Path(".perfsuite/calibration.json"), help="where to write")
+    parser.add_argument("--seconds", type=float, default=360.0, help="wall time for everything (default 360)")
+    parser.add_argument("--processes", type=int, default=4, help="processes that gate (default 4)")
+    parser.add_argument("--aa", type=int, default=3000, help="gates of a kernel against itself (default 3000)")
+    parser.add_argument("--planted", type=int, default=400, help="gates with a planted 1%% (default 400)")
+    parser.add_argument("--others", type=int, default=80, help="gates with each of 0.5, 2 and 5%% (default 80)")
+    peers = "time for the peers' timers and rules, on a card; 0 leaves them out (default 20)"
+    parser.add_argument("--peers-seconds", type=float, default=20.0, help=peers)
+    parser.add_argument("--portable", action="store_true", help="calibrate the host clock on the CPU")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Calibrate, print the table, write the file; 21 where there is no device."""
+    for name in ("processes", "aa", "planted"):
+        if getattr(arguments, name) < 1:
+            raise UsageError(f"--{name} is {getattr(arguments, name)}; it must be at least 1")
+    if not 0.0 < arguments.seconds < math.inf:
+        raise UsageError(f"--seconds is {arguments.seconds:g}; it must be more than 0")
+    if arguments.others < 0:
+        raise UsageError(f"--others is {arguments.others}; it must be 0 or more")
+    if not 0.0 <= arguments.peers_seconds < math.inf:
+        raise UsageError(f"--peers-seconds is {arguments.peers_seconds:g}; it must be 0 or more")
+    check_place("--output", arguments.output, makes_folder=True)
+    from perfsuite.outcome import EXIT_NOTHING_MEASURED
+
+    device = "cpu" if arguments.portable else "cuda"
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            print("no GPU that torch can use: nothing was measured (--portable calibrates the CPU)", file=sys.stderr)
+            return EXIT_NOTHING_MEASURED
+    make_folder(arguments.output.parent)
+    with tempfile.TemporaryDirectory(prefix="perfsuite-calibrate-") as folder:
+        summary = _Calibration(arguments, device, Path(folder)).run()
+    from perfsuite.calibrate.summary import table
+
+    if not summary["aa"]["gates"]:
+        print("no gate ended in the time given: nothing was calibrated", file=sys.stderr)
+        return EXIT_NOTHING_MEASURED
+    print(table(summary))
+    print(f"written to {arguments.output}")
+    return 0
+
+
+class _Calibration:
+    """One calibration: its processes one after another, and the file, which is brought up to date as they go."""
+
+    def __init__(self, arguments: argparse.Namespace, device: Any, folder: Path) -> None:
+        from perfsuite.record.fingerprint import fingerprint
+        from perfsuite.settings import HARNESS
+
+        self.arguments, self.device, self.folder = arguments, device, folder
+        # Peers are given replays of graphs, which a processor has not.
+        self.peers_seconds = arguments.peers_seconds if device == "cuda" else 0.0
+        self.started = time.monotonic()
+        self.rows = folder / "rows.jsonl"
+        self.rows.touch()
+        self.facts = {"harness": HARNESS} | fingerprint(Path.cwd(), device=device)
+        self.next = self._prepared()
+
+    def run(self) -> dict[str, Any]:
+        """Noise first, then gates; gives what the file holds in the end."""
+        from perfsuite.calibrate.cases import cases
+        from perfsuite.calibrate.summary import noise_file
+        from perfsuite.calibrate.worker import Plan
+
+        arguments, names = self.arguments, [case.name for case in cases(self.device)]
+        try:
+            for process in range(NOISE_PROCESSES):
+                plan = Plan(process, self.device, str(self.rows), NOISE_SECONDS, [], setups=NOISE_SETUPS)
+                self._process(plan, last=False)
+            noise = self.folder / "noise.json"
+            noise.write_text(json.dumps(noise_file(read(self.rows), self.facts)))
+
+            def share(total: int) -> int:
+                return math.ceil(total / (len(names) * arguments.processes))
+
+            sizes = [(0.0, arguments.aa), (0.01, arguments.planted)]
+            sizes += [(size, arguments.others) for size in OTHER_SLOWDOWNS]
+            gates = [(name, size, share(total)) for size, total in sizes if total > 0 for name in names]
+            for process in range(arguments.processes):
+                last = process == arguments.processes - 1
+                left = arguments.seconds - (time.monotonic() - self.started) - self.peers_seconds
+                plan = Plan(
+                    NOISE_PROCESSES + process,
+                    self.device,
+                    str(self.rows),
+                    max(1.0, left / (arguments.processes - process) - STARTING_SECONDS),
+                    gates,
+                    calibration=str(noise),
+                    case_count=len(names),
+                    peers_seconds=self.peers_seconds if last else 0.0,
+                )
+                self._process(plan, last=last)
+        finally:
+            self.next.kill()
+            self.next.wait()
+        return self._write(complete=True)
+
+    def _prepared(self) -> subprocess.Popen[str]:
+        """A process that imports what it needs, and then waits for its plan: nothing of the card is used before."""
+        line = [sys.executable, "-m", "perfsuite.calibrate.worker"]
+        return subprocess.Popen(line, stdin=subprocess.PIPE, text=True)
+
+    def _process(self, plan: Any, *, last: bool) -> None:
+        """Run one worker, telling how far it has come. What it wrote counts, also where it fails or takes too long."""
+        file = self.folder / f"plan-{plan.process}.json"
+        file.write_text(json.dumps(asdict(plan)))
+        worker = self.next
+        assert worker.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # one that has died is told of below, by its exit code
+            worker.stdin.write(f"{file}\n")
+            worker.stdin.close()
+        told = begun = time.monotonic()
+        limit = plan.seconds + plan.peers_seconds + STARTING_SECONDS + GRACE_SECONDS
+        limit += PEERS_SECONDS if plan.peers_seconds else 0.0
+        while worker.poll() is None:
+            time.sleep(0.1)
+            if time.monotonic() - begun > limit:
+                print(f"process {plan.process} takes too long and is ended", file=sys.stderr)
+                worker.kill()
+                worker.wait()
+            if worker is self.next and not last and self.device == "cuda":
+                self.next = self._prepared()  # beside a card's gates, not beside those of a CPU
+            if time.monotonic() - told > POLL_SECONDS:
+                told = time.monotonic()
+                self._tell(plan)
+        if worker is self.next and not last:
+            self.next = self._prepared()
+        if worker.returncode != 0:
+            print(
+                f"process {plan.process} of the calibration ended with exit code {worker.returncode}", file=sys.stderr
+            )
+        self._tell(plan)
+
+    def _tell(self, plan: Any) -> None:
+        summary = self._write(complete=False)
+        what = "noise" if plan.setups else "gates"
+        alarms, peers = summary["aa"]["false_alarms"], sum(one["aa"]["gates"] for one in summary["peers"])
+        print(
+            f"{time.monotonic() - self.started:6.0f} s  process {plan.process} ({what}): {summary['aa']['gates']} gates"
+            f" of identical code, {alarms} false alarms, {sum(one['trials'] for one in summary['planted'])} planted"
+            + (f", {peers} of peers" if peers else ""),
+            flush=True,
+        )
+
+    def _write(self, *, complete: bool) -> dict[str, Any]:
+        """Bring the file up to date; one that is not complete says so, should nothing come after it."""
+        from perfsuite.calibrate.summary import summarise
+
+        summary = summarise(read(self.rows), self.facts | {"complete": complete})
+        if summary["aa"]["gates"]:
+            write_whole(self.arguments.output, json.dumps(summary, indent=1) + "\n")
+        return summary
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The rows written so far; a line that is still being written is left out."""
+    text = file.read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

@@ -1,0 +1,181 @@
+"""Run one call of a workload under Nsight Compute and read its counters: a verdict a kernel.
+
+Occupancy, throughput of device memory, L2 hit rate, spills and what warps wait for stand against the usual targets:
+occupancy 60 %, memory throughput 70 % of the peak where memory bounds the kernel, L2 hit rate 60 % where it does not,
+no spills. Bytes at device memory stand against those that a case must move. ncu empties the caches before each pass
+and runs the kernel several times; clocks are left as they are, and nothing of this suite times anything meanwhile.
+
+exit codes: 0 counted, whatever the counters say; 2 ncu, a card or the right to read counters is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from perfsuite.analyze import counters
+from perfsuite.analyze.counters import Check, Kernel
+from perfsuite.cli.cards import cards, held, tell
+from perfsuite.cli.errors import UsageError
+from perfsuite.cli.workloads import add_workload, workload
+from perfsuite.report import units
+
+HELP = "a workload's hardware counters under ncu, against targets: a verdict a kernel"
+EXAMPLE = """example:
+  perfsuite counters gemm:8x16384x16384 --candidate cublas
+  perfsuite counters attention:2x8x4096x64
+  perfsuite counters my_model:layer --kernel 'flash|softmax' --bytes 1.2e9"""
+LONGEST_NAME = 100
+FORBIDDEN = "ERR_NVGPUCTRPERM"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_workload(parser)
+    parser.add_argument("--kernel", metavar="REGEX", help="only kernels whose name fits")
+    parser.add_argument("--most", type=int, default=20, metavar="N", help="kernels at most (default 20)")
+    parser.add_argument("--bytes", type=float, metavar="N", help="bytes that a call of a function must move")
+    parser.add_argument("--ncu", metavar="PATH", help="Nsight Compute (default: ncu on PATH, then /usr/local/cuda)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also keep what ncu wrote")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="for ncu (default 600)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Count, print."""
+    if arguments.most < 1:
+        raise UsageError(f"--most is {arguments.most}; at least 1 is needed")
+    if arguments.bytes is not None and not 0 < arguments.bytes < float("inf"):
+        raise UsageError(f"--bytes is {arguments.bytes}; it must be a positive number")
+    found = workload(arguments.workload, arguments.candidate)
+    expected = arguments.bytes or (found.cost.bytes if found.cost else None)
+    ncu = find_ncu(arguments.ncu)
+    devices = cards()
+    with held(devices[:1]):
+        tell(f"{found.name} under {ncu}; each kernel runs several times, with empty caches")
+        kernels = _count(ncu, arguments)
+    ratio = None if expected is None else counters.bytes_ratio(kernels, expected)
+    if arguments.json:
+        rows = [_plain(kernel) for kernel in kernels]
+        print(json.dumps({"workload": found.name, "kernels": rows, "bytes": expected, "ratio": ratio}, indent=1))
+        return 0
+    for kernel in kernels:
+        _print(kernel)
+    if expected is not None and ratio is not None:
+        total = sum(kernel.dram_bytes for kernel in kernels)
+        counted, least = units.decimal_text(total), units.decimal_text(expected)
+        print(f"device memory: {counted} counted, {least} must move: x{ratio:.3f}")
+    return 0
+
+
+def find_ncu(given: str | None) -> str:
+    """The profiler's path; UsageError where there is none."""
+    candidates = [given] if given else ["ncu", "/usr/local/cuda/bin/ncu"]
+    for candidate in candidates:
+        if found := shutil.which(candidate):
+            return found
+    raise UsageError(f"no ncu: looked for {', '.join(candidates)}; install Nsight Compute or pass --ncu PATH")
+
+
+def command(ncu: str, log: Path, arguments: argparse.Namespace) -> list[str]:
+    """What is run: ncu, told to read what is needed, over one call of the workload."""
+    asked = [word for section in counters.SECTIONS for word in ("--section", section)]
+    asked += ["--metrics", ",".join(counters.METRICS), "--launch-count", str(arguments.most)]
+    if arguments.kernel:
+        asked += ["--kernel-name", f"regex:{arguments.kernel}"]
+    how = ["--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)]
+    how += ["--profile-from-start", "off", "--clock-control", "none"]
+    what = [sys.executable, "-m", "perfsuite.cli.counted", arguments.workload]
+    return [ncu, *how, *asked, *what, *([arguments.candidate] if arguments.candidate else [])]
+
+
+def _count(ncu: str, arguments: argparse.Namespace) -> list[Kernel]:
+    with tempfile.TemporaryDirectory(prefix="perfsuite-ncu-") as folder:
+        log = Path(folder) / "ncu.csv"
+        try:
+            done = subprocess.run(
+                command(ncu, log, arguments),
+                capture_output=True,
+                text=True,
+                timeout=arguments.timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"ncu took longer than {arguments.timeout:g} s; choose --kernel or --most") from None
+        except OSError as error:
+            raise UsageError(f"ncu does not run: {error}") from None
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        kernels = read(text, done.stdout + done.stderr, done.returncode)
+        if arguments.csv:
+            try:
+                shutil.copyfile(log, arguments.csv)
+            except OSError as error:
+                raise UsageError(f"--csv {arguments.csv}: {error}") from None
+        return kernels
+
+
+def read(log: str, said: str, code: int) -> list[Kernel]:
+    """The kernels in ncu's log; UsageError with the reason where there are none."""
+    both = f"{log}\n{said}"
+    if FORBIDDEN in both:
+        raise UsageError(
+            "the driver keeps performance counters for root: run as root, or load it with "
+            "NVreg_RestrictProfilingToAdminUsers=0"
+        )
+    try:
+        return counters.read(log.splitlines(keepends=True))
+    except counters.CountersError as error:
+        told = [line for line in both.splitlines() if "==ERROR==" in line or line.startswith("perfsuite counters: ")]
+        why = told[0].removeprefix("==ERROR==").removeprefix("perfsuite counters: ").strip() if told else str(error)
+        raise UsageError(f"{why} (exit code {code})") from None
+
+
+def _print(kernel: Kernel) -> None:
+    name = kernel.name if len(kernel.name) <= LONGEST_NAME else kernel.name[: LONGEST_NAME - 3] + "..."
+    print(name)
+    print(f"  {counters.verdict(kernel)}")
+    print(
+        f"  {kernel.seconds * 1e6:.4g} us under ncu; {units.decimal_text(kernel.read_bytes)} read, "
+        f"{units.decimal_text(kernel.written_bytes)} written; {_share(kernel.compute_share)} SMs, "
+        f"{_share(kernel.tensor_share)} tensor cores; {kernel.registers} registers a thread"
+    )
+    for one in counters.check(kernel):
+        print(f"  {one.what:<18}{_value(one):>8}  {_target(one):<14}{_said(one):<5} {one.words}".rstrip())
+    print("  waits, cycles an instruction: " + _waits(kernel.stalls))
+
+
+def _waits(stalls: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{reason} {cycles:.3g}" for reason, cycles in stalls[:5]) or "none"
+
+
+def _share(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0%}"
+
+
+def _value(one: Check) -> str:
+    if one.value is None:
+        return "?"
+    return units.decimal_text(one.value) if one.what == "local memory" else f"{one.value:.1%}"
+
+
+def _target(one: Check) -> str:
+    if one.target is None:
+        return "no target"
+    return "none" if one.target == 0.0 else f"at least {one.target:.0%}"
+
+
+def _said(one: Check) -> str:
+    return "" if one.ok is None else "ok" if one.ok else "LOW" if one.target else "SPILL"
+
+
+def _plain(kernel: Kernel) -> dict[str, Any]:
+    checks = [asdict(one) for one in counters.check(kernel)]
+    return asdict(kernel) | {"stalls": dict(kernel.stalls), "checks": checks, "verdict": counters.verdict(kernel)}

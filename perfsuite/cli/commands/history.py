@@ -1,0 +1,91 @@
+"""Build commits, run the gates on each, and keep a record of each, for `perfsuite export asv` or as a base of `ab`.
+
+The suite that measures is the checkout's own, the same for all commits; the kernels are those of the commits. A record
+names both: under "commit" that of the kernels, under "suite" that of the checkout. Nothing is fetched and no
+environment is made, so that it also works on a machine without a network, where `asv run` cannot. With --asv it is asv
+that builds each commit, in an environment of its own, and enters it into the history; without commits, the newest that
+asv does not know.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from perfsuite.cli.commands import ab as command
+from perfsuite.cli.errors import UsageError
+from perfsuite.history.commits import HistoryError
+
+HELP = "build commits, run the gates on each, keep a record of each"
+EXAMPLE = """example:
+  perfsuite history v1.0 v1.1 HEAD --tests tests/perf/test_gemm.py
+  perfsuite history HEAD~1 HEAD --portable --output .perfsuite/history
+  perfsuite history unpacked/v0.9 HEAD
+  perfsuite history --asv HEAD~1 HEAD"""
+
+OUTPUT = Path(".perfsuite/history")
+ASV = Path("benchmarks_asv/asv.conf.json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("commits", nargs="*", metavar="COMMIT", help="a commit, or a folder with a project in it")
+    parser.add_argument("--asv", action="store_true", help="measure by asv, into its history")
+    parser.add_argument("--config", type=Path, default=ASV, help=f"with --asv: its configuration (default {ASV})")
+    parser.add_argument("--bench", metavar="REGEX", help="with --asv: only series that match (default all)")
+    parser.add_argument("--machine", help="with --asv: name of the machine (default: the card's model)")
+    parser.add_argument("--tests", nargs="+", default=["tests/perf"], help="what pytest runs (default tests/perf)")
+    parser.add_argument("--portable", action="store_true", help="the portable kernels, on the CPU")
+    parser.add_argument("--seconds", type=float, default=0.5, help="measuring time a case (default 0.5)")
+    parser.add_argument("--runs", type=int, default=1, metavar="COUNT", help="processes a commit, in turn (default 1)")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help=f"folder of the records (default {OUTPUT})")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure; HistoryError and UsageError become exit code 2."""
+    if not 0.0 < arguments.seconds < 3600.0:
+        raise UsageError(f"--seconds is {arguments.seconds:g}; it must lie between 0 and 3600")
+    if not 1 <= arguments.runs <= 50:
+        raise UsageError(f"--runs is {arguments.runs}; it must lie between 1 and 50")
+    if not arguments.commits and not arguments.asv:
+        raise UsageError("name a commit, or several (without one, --asv takes those that it does not know)")
+    try:
+        return _by_asv(arguments) if arguments.asv else _run(arguments)
+    except HistoryError as error:
+        raise UsageError(str(error)) from None
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.builds import build_all, source_of
+
+    root = Path.cwd()
+    sources = [source_of(root, name) for name in arguments.commits]
+    for name, source in zip(arguments.commits, sources, strict=True):
+        print(f"{name} is {source.short}, building", flush=True)
+    builds = build_all(sources, root / command.STORE)
+    runner = command.runner_of(arguments)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for number in range(1, arguments.runs + 1):
+        for source, built in zip(sources, builds, strict=True):
+            record = (arguments.output / f"{source.short}-{number}.jsonl").resolve()
+            counts = Counter(case["verdict"] for case in runner.run(built, source.commit, keep=record))
+            verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+            print(f"{record}: {verdicts}", flush=True)
+    return 0
+
+
+def _by_asv(arguments: argparse.Namespace) -> int:
+    from perfsuite.cli.commands.export import this_machine
+    from perfsuite.history.asv_run import asv_run
+
+    if not arguments.config.is_file():
+        raise UsageError(f"--config is {str(arguments.config)!r}; there is no such file")
+    options = ["--launch-method=forkserver"]  # a process a case would cost more than it reads; none of them uses a GPU
+    options += ["--bench", arguments.bench] if arguments.bench else []
+    environment = {"PERFSUITE_ASV_OPTIONS": f"--perf-seconds={arguments.seconds!r}"}
+    if arguments.portable:
+        environment["CUDA_LLM_OPS_BUILD"] = "portable"
+    machine = this_machine(portable=arguments.portable, name=arguments.machine)
+    asv_run(Path.cwd(), arguments.config, arguments.commits, machine, options=options, environment=environment)
+    return 0

@@ -1,0 +1,268 @@
+"""Reckon what attention, inference, training or a KV cache will take of memory; formulas in perfsuite/analyze.
+
+Everything is arithmetic and needs no GPU, except --measure, which runs an attention, or trains a layer stack, on the
+card and holds the prediction against the peak of torch's allocator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from perfsuite.cli.callables import load_callable
+from perfsuite.cli.errors import UsageError
+from perfsuite.memory import model as model
+from perfsuite.memory import planning
+from perfsuite.report import units
+
+HELP = "what attention, inference, training or a KV cache takes of memory"
+EXAMPLE = """example:
+  perfsuite memory attention --seq-lengths 512 4096 131072 --heads 16
+  perfsuite memory inference --parameters 7B --dtype fp16 --seq 4096 --limit 24GB
+  perfsuite memory training --parameters 7B --seq 2048 --batch 4
+  perfsuite memory kv-cache --seq 4096 --batch 8
+  perfsuite memory attention --seq-lengths 1024 4096 --measure cuda_llm_ops:flash_attention      # on a GPU
+  perfsuite memory training --layers 24 --hidden 1024 --heads 16 --seq 1024 --batch 4 --measure    # on a GPU
+
+The shape defaults are those of Llama-2-7B (32 layers, hidden 4096, 32 heads of 128).
+`perfsuite memory KIND --help` lists each kind's options."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+
+    def kind(name: str, text: str, example: str) -> argparse.ArgumentParser:
+        return kinds.add_parser(name, help=text, description=text, epilog=f"example: perfsuite memory {name} {example}")
+
+    attention = kind("attention", "standard against flash attention, by length", "--seq-lengths 512 4096 131072")
+    attention.add_argument("--seq-lengths", type=int, nargs="+", default=[512, 4096, 131072], metavar="N")
+    attention.add_argument("--batch", type=int, default=1)
+    attention.add_argument("--heads", type=int, default=16)
+    attention.add_argument("--kv-heads", type=int, help="heads of k and v (default: those of q)")
+    attention.add_argument("--head-dim", type=int, default=64)
+    attention.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
+    attention.add_argument("--scores-dtype", choices=sorted(units.ITEM_BYTES), help="of the score matrix")
+    attention.add_argument("--measure", metavar="MODULE:FUNCTION", help="run it on the GPU and compare with its peak")
+    attention.add_argument(
+        "--algorithm", choices=("standard", "flash"), default="flash", help="the model that --measure is held against"
+    )
+    inference = kind("inference", "weights and KV cache", "--parameters 7B --limit 24GB")
+    training = kind("training", "weights, gradients, AdamW's state, activations", "--parameters 7B --seq 2048")
+    cache = kind("kv-cache", "keys and values of every layer", "--seq 4096 --batch 8")
+    for one in (inference, training):
+        one.add_argument("--parameters", default="7B", metavar="COUNT", help="7B, 125M, 6.7e9 (default 7B)")
+    training.add_argument("--states", choices=sorted(model.STATES), default="adamw-mixed")
+    training.add_argument("--hidden", type=int, default=4096)
+    training.add_argument("--heads", type=int, default=32)
+    training.add_argument(
+        "--measure", action="store_true", help="train such layers on the GPU (without embeddings) and compare"
+    )
+    inference.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), help="of the weights (default: all of them)")
+    inference.add_argument("--kv-dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
+    cache.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
+    for one in (inference, cache):
+        one.add_argument("--kv-heads", type=int, default=32)
+        one.add_argument("--head-dim", type=int, default=128)
+    for one in (inference, training, cache):
+        one.add_argument("--layers", type=int, default=32)
+        one.add_argument("--seq", type=int, default=4096, help="tokens of a sequence (default 4096)")
+        one.add_argument("--batch", type=int, default=1)
+    for one in (attention, inference, training, cache):
+        one.add_argument("--limit", metavar="SIZE", help="also the largest power-of-two batch under it, 20%% spared")
+        one.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what was reckoned; 1 where a measured peak is further from its prediction than promised."""
+    try:
+        if arguments.kind == "attention" and arguments.measure:
+            return _measure(arguments)
+        if arguments.kind == "training" and arguments.measure:
+            return _measure_training(arguments)
+        rows = _KINDS[arguments.kind](arguments)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if arguments.json:
+        print(json.dumps({"kind": arguments.kind, "rows": [_plain(row) for row in rows]}, indent=1))
+    else:
+        _table(rows)
+    return 0
+
+
+def _attention(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for seq in arguments.seq_lengths:
+        memory, one = (
+            model.attention_bytes(
+                batch,
+                arguments.heads,
+                seq,
+                arguments.head_dim,
+                kv_heads=arguments.kv_heads,
+                dtype=arguments.dtype,
+                scores_dtype=arguments.scores_dtype,
+            )
+            for batch in (arguments.batch, 1)
+        )
+        row: dict[str, Any] = {"length": seq} | {f"{key} bytes": value for key, value in asdict(memory).items()}
+        row |= {"standard bytes": memory.standard, "flash bytes": memory.flash}
+        row |= {"flash and working set bytes": planning.with_working_set(memory), "saving": memory.saving}
+        rows.append(row | _batch(arguments, one.flash))
+    return rows
+
+
+def _inference(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    parameters, rows = units.count(arguments.parameters), []
+    for dtype in [arguments.dtype] if arguments.dtype else ["fp32", "fp16", "int8", "int4"]:
+        parts = model.inference_bytes(
+            parameters,
+            layers=arguments.layers,
+            kv_heads=arguments.kv_heads,
+            head_dim=arguments.head_dim,
+            seq=arguments.seq,
+            batch=arguments.batch,
+            dtype=dtype,
+            kv_dtype=arguments.kv_dtype,
+        )
+        row: dict[str, Any] = {"weights in": dtype} | {f"{part} bytes": value for part, value in parts.items()}
+        row |= {"total bytes": sum(parts.values())}
+        rows.append(row | _batch(arguments, parts["KV cache"] / arguments.batch, fixed=parts["weights"]))
+    return rows
+
+
+def _training(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    state = model.training_bytes(units.count(arguments.parameters), arguments.states)
+    kept = model.activation_bytes(arguments.layers, arguments.hidden, arguments.heads, arguments.seq, arguments.batch)
+    states: dict[str, Any] = {f"{part} bytes": value for part, value in state.items()}
+    fixed, rows = sum(state.values()), []
+    for name, activations in asdict(kept).items():
+        row = {"activations": name} | states | {"state bytes": fixed, "activations bytes": activations}
+        row |= {"total bytes": fixed + activations}
+        row |= {"extra compute": model.RECOMPUTED_SHARE if name == "checkpointed" else 0.0}
+        rows.append(row | _batch(arguments, activations / arguments.batch, fixed=fixed))
+    return rows
+
+
+def _kv_cache(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    one = model.kv_cache_bytes(
+        arguments.layers, arguments.kv_heads, arguments.head_dim, arguments.seq, 1, arguments.dtype
+    )
+    batch = units.whole("batch", arguments.batch)
+    row = {"length": arguments.seq, "a token bytes": one / arguments.seq, "a sequence bytes": one}
+    return [row | {"batch": batch, "total bytes": one * batch} | _batch(arguments, one)]
+
+
+_KINDS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
+    "attention": _attention,
+    "inference": _inference,
+    "training": _training,
+    "kv-cache": _kv_cache,
+}
+
+
+def _batch(arguments: argparse.Namespace, a_sample: float, *, fixed: float = 0.0) -> dict[str, int]:
+    if arguments.limit is None:
+        return {}
+    return {"largest batch": planning.largest_batch(a_sample, units.size(arguments.limit), fixed_bytes=fixed)}
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    import os
+
+    from perfsuite.analyze.resources import peak_bytes
+    from perfsuite.device.cards import usable_devices
+    from perfsuite.memory.measured import WITHIN, hold_against
+    from perfsuite.problems.attention import Attention
+
+    dtype = units.LONG_NAMES.get(arguments.dtype)
+    if dtype is None:
+        raise UsageError(f"--dtype is {arguments.dtype}; --measure takes one of {', '.join(units.LONG_NAMES)}")
+    problems = [
+        Attention(arguments.batch, arguments.heads, seq, arguments.head_dim, kv_heads=arguments.kv_heads, dtype=dtype)
+        for seq in arguments.seq_lengths
+    ]
+    candidate = load_callable(arguments.measure)
+    if missing := usable_devices(os.environ).missing:
+        raise UsageError(f"--measure needs a GPU, and {missing}; without --measure the prediction alone is printed")
+    found = [
+        hold_against(problem, candidate, peak_bytes, algorithm=arguments.algorithm, scores_dtype=arguments.scores_dtype)
+        for problem in problems
+    ]
+    rows = [
+        {"length": one.seq, "predicted bytes": one.predicted, "measured bytes": one.measured, "off": one.off}
+        for one in found
+    ]
+    if arguments.json:
+        told = {"kind": "attention", "candidate": arguments.measure, "within": WITHIN}
+        print(json.dumps(told | {"rows": [_plain(row) for row in rows]}, indent=1))
+    else:
+        _table(rows)
+    return 0 if all(one.holds for one in found) else 1
+
+
+def _measure_training(arguments: argparse.Namespace) -> int:
+    from perfsuite.cli.cards import cards, held, tell
+    from perfsuite.memory.measured import WITHIN
+    from perfsuite.memory.training_measured import TrainingPeak, measure
+    from perfsuite.memory.training_step import Shape
+
+    if arguments.states != "adamw-mixed":
+        raise UsageError(f"--states is {arguments.states}; --measure trains with adamw-mixed")
+    shape = Shape(arguments.layers, arguments.hidden, arguments.heads, arguments.seq, arguments.batch)
+    found: list[TrainingPeak] = []
+    with held(cards()[:1]):
+        for kept in ("standard", "flash", "checkpointed"):
+            tell(f"[{len(found) + 1}/3] activations {kept}")
+            try:
+                found.append(measure(shape, kept))
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
+                raise UsageError(f"{kept} activations do not fit into this GPU's memory; choose less") from None
+    rows = [
+        {
+            "activations": one.kept,
+            "parameters": shape.parameters,
+            "state bytes": one.state,
+            "activations bytes": one.activations,
+            "predicted bytes": one.predicted,
+            "measured bytes": one.measured,
+            "off": one.off,
+        }
+        for one in found
+    ]
+    if arguments.json:
+        print(json.dumps({"kind": "training", "within": WITHIN, "rows": [_plain(row) for row in rows]}, indent=1))
+    else:
+        _table(rows)
+    return 0 if all(one.holds for one in found) else 1
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Keys without spaces and commas, for programs."""
+    return {key.replace(",", "").replace("-", "_").replace(" ", "_"): value for key, value in row.items()}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> None:
+    """One line a figure where there is one row, columns where there are several. Sizes in decimal and binary units."""
+    heads = [key.removesuffix(" bytes").replace("_", " ") for key in rows[0]]
+    cells = [[_cell(key, value) for key, value in row.items()] for row in rows]
+    left = max(map(len, heads))
+    widths = [max(len(line[place]) for place in range(len(heads))) for line in cells]
+    for place, head in enumerate(heads):
+        print(
+            f"{head:<{left}}  "
+            + "  ".join(f"{line[place]:>{width}}" for line, width in zip(cells, widths, strict=True))
+        )
+
+
+def _cell(key: str, value: Any) -> str:
+    if key.endswith(" bytes"):
+        return units.text_of(value)
+    if key in ("off", "extra compute"):
+        return f"{value:+.1%}" if value else "0"
+    return f"{value:.3g}x" if key == "saving" else str(value)

@@ -1,0 +1,187 @@
+"""Put every case of a record on a roofline: what it achieves, what it could at most, and which ceiling bounds it.
+
+Ceilings are those given by --flops and --bandwidth, or measured here by --measure, or the data sheet of the record's
+card. Intensity counts the bytes that must cross memory at least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from perfsuite.analyze.roofline import Ceiling, batch_walk
+from perfsuite.analyze.roofline_ceilings import Ceilings, from_data_sheet, measured
+from perfsuite.cli.errors import UsageError
+from perfsuite.record.store import latest_path, read_record
+from perfsuite.record.whole import write_whole
+from perfsuite.report import units
+
+HELP = "every case of a record against the card's ceilings: table, SVG, PNG"
+EXAMPLE = """example:
+  perfsuite roofline records/h200/gates.jsonl --svg roofline.svg
+  perfsuite roofline .perfsuite/bench.jsonl --measure                   # measures this machine's ceilings first
+  perfsuite roofline gates.jsonl --flops float16=312e12 --flops float32=19.5e12 --bandwidth 2.0e12
+  perfsuite roofline --walk 4096x4096 --flops 989.5e12 --bandwidth 4.8e12    # a layer's batch size, along the roof"""
+_DTYPES = ("float16", "bfloat16", "float32")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
+    parser.add_argument(
+        "--flops", action="append", default=[], metavar="[DTYPE=]NUMBER", help="FLOPs a second at most; repeat by dtype"
+    )
+    parser.add_argument("--bandwidth", type=float, metavar="NUMBER", help="bytes a second at most")
+    parser.add_argument("--measure", action="store_true", help="measure the ceilings of this machine now")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw it with matplotlib (the extra 'plot')")
+    parser.add_argument("--walk", metavar="NxK", help="instead of a record: a linear layer at batches 1, 2, 4, ...")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table and draw; 0 whatever it shows."""
+    try:
+        given = _given(arguments)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if arguments.walk:
+        if arguments.record is not None:
+            raise UsageError(f"--walk takes no record, and {arguments.record} is given: draw one or the other")
+        return _walk(arguments, given)
+    path = arguments.record or latest_path(Path.cwd())
+    if path is None:
+        raise UsageError("there is no record under .perfsuite/runs here; name one")
+    cases = read_record(path)
+    ceilings = given or _ceilings(arguments, cases)
+    from perfsuite.analyze.roofline_points import points
+
+    found, left_out = points(cases, ceilings)
+    if not found:
+        raise UsageError(f"{path}: none of {len(cases)} cases can be placed: {left_out[0]}")
+    title = f"{path.name}: {cases[0].get('gpu') or 'CPU, portable backend'}"
+    _draw(arguments, found, ceilings, title)
+    if arguments.json:
+        roofs = {dtype: asdict(roof) | {"ridge": roof.ridge} for dtype, roof in ceilings.by_dtype.items()}
+        rows = [asdict(point) | {"share": point.share} for point in found]
+        told = {"ceilings": roofs, "source": ceilings.source, "points": rows, "left_out": left_out}
+        print(json.dumps(told, indent=1))
+        return 0
+    _table(found, ceilings)
+    for each in left_out:
+        print(f"left out: {each}")
+    return 0
+
+
+def _given(arguments: argparse.Namespace) -> Ceilings | None:
+    """The ceilings of --flops and --bandwidth, or None."""
+    if not arguments.flops and arguments.bandwidth is None:
+        return None
+    if not arguments.flops or arguments.bandwidth is None:
+        raise UsageError("--flops and --bandwidth belong together: one of them alone makes no roof")
+    if arguments.measure:
+        raise UsageError("--measure and --flops exclude each other: ceilings are measured or given")
+    if not 0.0 < arguments.bandwidth < math.inf:
+        raise UsageError(f"--bandwidth is {arguments.bandwidth:g}; it must be a positive number of bytes a second")
+    roofs: dict[str, Ceiling] = {}
+    for text in arguments.flops:
+        dtype, separator, number = text.rpartition("=")
+        if separator and dtype not in _DTYPES:
+            raise UsageError(f"--flops {text}: the dtype must be one of {', '.join(_DTYPES)}")
+        try:
+            value = float(number)
+        except ValueError:
+            raise UsageError(f"--flops {text}: {number!r} is not a number such as 312e12") from None
+        if not 0.0 < value < math.inf:
+            raise UsageError(f"--flops is {text}; it must be a positive number of FLOPs a second")
+        for name in [dtype] if separator else _DTYPES:
+            roofs[name] = Ceiling(value, arguments.bandwidth)
+    return Ceilings(roofs, "given")
+
+
+def _ceilings(arguments: argparse.Namespace, cases: Sequence[dict[str, Any]]) -> Ceilings:
+    """Measured here, or the data sheet of the record's card."""
+    gpu = cases[0].get("gpu")
+    if not arguments.measure:
+        known = from_data_sheet(gpu) if gpu else None
+        if known is None:
+            raise UsageError(
+                f"no ceilings are known for {gpu or 'a CPU'}: give --flops and --bandwidth, or --measure them here"
+            )
+        return known
+    if gpu:
+        from perfsuite.device.cards import usable_devices
+
+        devices = usable_devices(os.environ)
+        if devices.missing:
+            raise UsageError(f"--measure needs the record's card, {gpu}, and {devices.missing}")
+        if devices.cards[0].name != gpu:
+            raise UsageError(f"--measure would measure {devices.cards[0].name}, but the record is of {gpu}")
+    dtypes = sorted({str(case["params"].get("dtype")) for case in cases} & set(_DTYPES))
+    return measured("cuda" if gpu else "cpu", dtypes)
+
+
+def _draw(arguments: argparse.Namespace, found: Sequence[Any], ceilings: Ceilings, title: str) -> None:
+    from perfsuite.analyze import roofline_plot
+
+    try:
+        if arguments.svg:
+            text = roofline_plot.svg(found, ceilings, title=title)
+            write_whole(arguments.svg, text)
+        if arguments.png:
+            roofline_plot.write_png(arguments.png, found, ceilings, title=title)
+    except ImportError:
+        raise UsageError("--png needs matplotlib: pip install 'perfsuite[plot]' (--svg needs nothing)") from None
+    except OSError as error:
+        raise UsageError(str(error)) from None
+
+
+def _table(found: Sequence[Any], ceilings: Ceilings) -> None:
+    from perfsuite.analyze.roofline_plot import rate_text
+
+    print(f"ceilings: {ceilings.source}")
+    for dtype, roof in ceilings.by_dtype.items():
+        memory = f"{units.decimal_text(roof.bytes_a_second)}/s"
+        print(f"  {dtype:<9} {rate_text(roof.flops_a_second)}, {memory}, ridge at {roof.ridge:.1f} FLOPs a byte")
+    width = max(len(point.label) for point in found)
+    print(f"{'case':<{width}}  {'FLOPs/B':>8}  {'bound':<7}  {'achieved':>12}  {'attainable':>12}  share")
+    for point in found:
+        print(
+            f"{point.label:<{width}}  {point.intensity:>8.1f}  {point.bound:<7}  {rate_text(point.achieved):>12}  "
+            f"{rate_text(point.attainable):>12}  {point.share:>5.1%}"
+        )
+    if any(point.share > 1 for point in found):
+        print("a share above 100 %: its bytes came from a cache, or the machine was busy when its ceiling was measured")
+
+
+def _walk(arguments: argparse.Namespace, ceilings: Ceilings | None) -> int:
+    from perfsuite.analyze.roofline_plot import rate_text
+
+    if ceilings is None:
+        raise UsageError("--walk needs the ceilings: give --flops and --bandwidth")
+    dtype, roof = next(iter(ceilings.by_dtype.items()))
+    sizes = arguments.walk.lower().split("x")
+    if len(sizes) != 2 or not all(size.isdecimal() and int(size) for size in sizes):
+        raise UsageError(f"--walk is {arguments.walk!r}; it must be two sizes such as 4096x11008")
+    walk = batch_walk(int(sizes[0]), int(sizes[1]), roof, item=units.item_bytes(dtype))
+    if arguments.json:
+        rows = [
+            {"batch": batch, "intensity": cost.intensity, "attainable": roof.attainable(cost.intensity)}
+            for batch, cost in walk
+        ]
+        print(json.dumps({"dtype": dtype, "ridge": roof.ridge, "rows": rows}, indent=1))
+        return 0
+    print(f"a layer of {sizes[0]} x {sizes[1]} weights in {dtype}, ridge at {roof.ridge:.1f} FLOPs a byte")
+    print(f"{'batch':>8}  {'FLOPs/B':>8}  {'bound':<7}  {'attainable':>12}  least time of a step")
+    for batch, cost in walk:
+        print(
+            f"{batch:>8}  {cost.intensity:>8.2f}  {roof.bound(cost.intensity):<7}  "
+            f"{rate_text(roof.attainable(cost.intensity)):>12}  {roof.seconds(cost) * 1e6:.1f} us"
+        )
+    return 0

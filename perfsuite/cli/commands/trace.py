@@ -1,0 +1,127 @@
+"""Trace calls of a workload with torch.profiler, keep the trace, and read it.
+
+The ten dearest operators by device time and by memory, the shares of products, copies and waits, host against device
+time, kernels a call. `--output` writes a trace for https://ui.perfetto.dev or chrome://tracing, `--tensorboard` one for
+TensorBoard. Several --candidate trace a case through each of them: flash attention on and off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from perfsuite.analyze import trace
+from perfsuite.analyze.trace import Trace
+from perfsuite.analyze.workload import Workload
+from perfsuite.cli.cards import cards, held, tell
+from perfsuite.cli.errors import UsageError
+from perfsuite.cli.workloads import FORMS, workload
+from perfsuite.report import units
+
+HELP = "trace a workload with torch.profiler: dearest operators, kernels a call, waits; a file for Perfetto"
+EXAMPLE = """example:
+  perfsuite trace my_model:layer --output layer.json
+  perfsuite trace attention:32x16x4096x128 --candidate sdpa:flash --candidate sdpa:math --output attention.json"""
+LONGEST_NAME = 68
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("workload", metavar="CASE", help=FORMS)
+    parser.add_argument(
+        "--candidate", action="append", metavar="KERNEL", help="what runs a case (see `regime`); repeat for several"
+    )
+    parser.add_argument("--calls", type=int, default=5, metavar="N", help="calls that are traced (default 5)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="keep the trace (several: FILE-1, FILE-2, ...)")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="keep it for TensorBoard instead")
+    parser.add_argument("--stacks", action="store_true", help="with the lines of Python that launched each operator")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Trace, keep, print."""
+    if arguments.calls < 1:
+        raise UsageError(f"--calls is {arguments.calls}; at least 1 is needed")
+    if arguments.output and arguments.tensorboard:
+        raise UsageError("--output and --tensorboard exclude each other: torch's profiler keeps a trace once")
+    if arguments.output and not arguments.output.parent.is_dir():
+        raise UsageError(f"--output {arguments.output}: there is no folder {arguments.output.parent}")
+    names = arguments.candidate or [None]
+    found = [workload(arguments.workload, name) for name in names]
+    devices = cards()
+    traces = []
+    with held(devices[:1]):
+        for number, one in enumerate(found, start=1):
+            tell(f"[{number}/{len(found)}] {_title(one, names[number - 1])}: {arguments.calls} calls")
+            traces.append(_trace(one, arguments, _file(arguments.output, number, len(found))))
+    titles = [_title(one, name) for one, name in zip(found, names, strict=True)]
+    if arguments.json:
+        print(json.dumps([_plain(title, each) for title, each in zip(titles, traces, strict=True)], indent=1))
+        return 0
+    for title, each in zip(titles, traces, strict=True):
+        _print(title, each)
+    if len(traces) > 1:
+        _compare(titles, traces)
+    return 0
+
+
+def _title(one: Workload, candidate: str | None) -> str:
+    return f"{one.name} by {candidate}" if candidate else one.name
+
+
+def _file(output: Path | None, number: int, count: int) -> Path | None:
+    if output is None or count == 1:
+        return output
+    return output.with_name(f"{output.stem}-{number}{output.suffix}")
+
+
+def _trace(one: Workload, arguments: argparse.Namespace, file: Path | None) -> Trace:
+    from perfsuite.analyze.timeline import ProfilerError
+    from perfsuite.analyze.trace_recorded import record
+    from perfsuite.analyze.workload import WorkloadError
+
+    try:
+        made = record(one, arguments.calls, file=file, folder=arguments.tensorboard, stacks=arguments.stacks)
+    except (ProfilerError, WorkloadError) as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"the trace cannot be written: {error}") from None
+    if file is not None:
+        tell(f"trace: {file}")
+    return made
+
+
+def _print(title: str, made: Trace) -> None:
+    print(f"{title}: {made.seconds * 1e6:.4g} us a call, {trace.fused(made.kernels, made.calls)}")
+    device = sum(one.device_seconds for one in made.operators) or 1.0
+    for by, head in (("device_seconds", "by device time"), ("bytes", "by memory")):
+        rows = trace.dearest(made.operators, by)
+        print(f"{'dearest operators ' + head:<{LONGEST_NAME}}  {'calls':>6}  {'device us':>10}  share  {'memory':>9}")
+        for one in rows:
+            print(
+                f"  {_short(one.name):<{LONGEST_NAME - 2}}  {one.calls / made.calls:>6g}  "
+                f"{one.device_seconds / made.calls * 1e6:>10.4g}  {one.device_seconds / device:>5.1%}  "
+                f"{units.decimal_text(max(0.0, one.bytes / made.calls)):>9}"
+            )
+    for reading in trace.read(made):
+        print(f"{reading.what:<30} {reading.share:>6.1%}  {reading.words}".rstrip())
+
+
+def _compare(titles: Sequence[str], traces: Sequence[Trace]) -> None:
+    width = max(map(len, titles))
+    print(f"{'':<{width}}  {'device us':>10}  {'kernels':>7}  {'peak memory':>11}")
+    for title, made in zip(titles, traces, strict=True):
+        peak = "?" if made.peak_bytes is None else units.decimal_text(made.peak_bytes)
+        print(f"{title:<{width}}  {made.device_seconds * 1e6:>10.4g}  {made.kernels_a_call:>7g}  {peak:>11}")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME - 2 else name[: LONGEST_NAME - 5] + "..."
+
+
+def _plain(title: str, made: Trace) -> dict[str, Any]:
+    return {"workload": title} | asdict(made) | {"reading": [asdict(one) for one in trace.read(made)]}

@@ -1,0 +1,1 @@
+"""The cards of this host: which there are, their locks, their telemetry."""

@@ -1,0 +1,184 @@
+"""What NVML says of the card that torch uses. It only reads; what it may not read it calls unknown."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h). Older headers call them throttle reasons.
+REASONS = {
+    0x0000000000000001: "gpu-idle",
+    0x0000000000000002: "applications-clocks-setting",
+    0x0000000000000004: "sw-power-cap",
+    0x0000000000000008: "hw-slowdown",
+    0x0000000000000010: "sync-boost",
+    0x0000000000000020: "sw-thermal-slowdown",
+    0x0000000000000040: "hw-thermal-slowdown",
+    0x0000000000000080: "hw-power-brake-slowdown",
+    0x0000000000000100: "display-clocks-setting",
+}
+INVALIDATING = ("hw-slowdown", "sw-thermal-slowdown", "hw-thermal-slowdown", "hw-power-brake-slowdown")
+"""Reasons under which a round does not count. A power cap is how such cards run under load: it is only recorded."""
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """What NVML said over the rounds of one case. None means unknown; `unknown` says why."""
+
+    sm_clock_hz: float | None = None
+    """Median SM clock over the rounds."""
+    sm_clock_low_hz: float | None = None
+    sm_clock_high_hz: float | None = None
+    memory_clock_hz: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    temperature_celsius: float | None = None
+    reasons: tuple[str, ...] = ()
+    """Clock-event reasons seen in any round, such as "sw-power-cap"."""
+    other_processes: int | None = None
+    """Processes beside this one that hold a context on the card."""
+    mig: bool | None = None
+    l2_persistence_reset: bool | None = None
+    """Whether persisting L2 lines were reset before timing; None where there is no such cache."""
+    clock_settled: bool | None = None
+    """Whether the SM clock had settled when warm-up ended; False where its bound ended it."""
+    unknown: tuple[str, ...] = ()
+    """What could not be read, with the reason."""
+
+
+@dataclass
+class Watch:
+    """Reads one card, keeps every reading, and sums them up as a `Telemetry`."""
+
+    uuid: str | None
+    """UUID of the card as CUDA gives it, with or without "GPU-" before it; None where there is no card."""
+    sm_clocks_hz: list[float] = field(default_factory=list)
+    memory_clocks_hz: list[float] = field(default_factory=list)
+    watts: list[float] = field(default_factory=list)
+    celsius: list[float] = field(default_factory=list)
+    reasons: set[str] = field(default_factory=set)
+    most_others: int | None = None
+    unknown: dict[str, str] = field(default_factory=dict)
+    _nvml: Any = None
+    _handle: Any = None
+
+    def __post_init__(self) -> None:
+        if self.uuid is None:
+            self.unknown["everything"] = "no card"
+            return
+        try:
+            import pynvml  # type: ignore[import-untyped]
+        except ImportError:
+            self.unknown["everything"] = "nvidia-ml-py is not installed"
+            return
+        try:
+            pynvml.nvmlInit()
+            name = self.uuid if self.uuid.startswith(("GPU-", "MIG-")) else f"GPU-{self.uuid}"
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(name)
+            self._nvml = pynvml
+        except pynvml.NVMLError as error:
+            self.unknown["everything"] = str(error)
+
+    def _read(self, what: str, function: Callable[[Any, Any], Any]) -> Any:
+        """The value of `function(pynvml, handle)`, or None, noting why."""
+        if self._nvml is None or what in self.unknown:
+            return None
+        try:
+            return function(self._nvml, self._handle)
+        except (self._nvml.NVMLError, AttributeError) as error:
+            self.unknown[what] = str(error)
+            return None
+
+    def sm_clock_hz(self) -> float | None:
+        """The SM clock now, or None. NVML's value is up to 100 ms old."""
+        megahertz = self._read("SM clock", lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_SM))
+        return None if megahertz is None else megahertz * 1e6
+
+    def full_clock_hz(self) -> float | None:
+        """The highest SM clock of the card, or None."""
+        megahertz = self._read(
+            "highest SM clock", lambda nvml, card: nvml.nvmlDeviceGetMaxClockInfo(card, nvml.NVML_CLOCK_SM)
+        )
+        return None if megahertz is None else megahertz * 1e6
+
+    def note_clock(self, hertz: float | None) -> float | None:
+        """Keep a reading of the SM clock, NVML's own where there is none; returns what was kept."""
+        clock = self.sm_clock_hz() if hertz is None else hertz
+        if clock is not None:
+            self.sm_clocks_hz.append(clock)
+        return clock
+
+    def reason_against(self) -> str | None:
+        """Read the clock-event reasons: the one that invalidates what ran just now, if any."""
+        bits = self._read("clock-event reasons", _event_reasons)
+        seen = [name for bit, name in REASONS.items() if bits is not None and bits & bit]
+        self.reasons.update(name for name in seen if name != "gpu-idle")
+        return next((name for name in seen if name in INVALIDATING), None)
+
+    def sample(self) -> tuple[float | None, str | None]:
+        """NVML's SM clock in hertz, and the reason that invalidates what ran just now, if any."""
+        return self.note_clock(None), self.reason_against()
+
+    def sample_slow(self) -> None:
+        """Read what changes slowly or takes long to read: memory clock, power, temperature, other processes."""
+        megahertz = self._read(
+            "memory clock", lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_MEM)
+        )
+        if megahertz is not None:
+            self.memory_clocks_hz.append(megahertz * 1e6)
+        milliwatts = self._read("power", lambda nvml, card: nvml.nvmlDeviceGetPowerUsage(card))
+        if milliwatts is not None:
+            self.watts.append(milliwatts / 1e3)
+        celsius = self._read(
+            "temperature", lambda nvml, card: nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU)
+        )
+        if celsius is not None:
+            self.celsius.append(float(celsius))
+        others = self._read("other processes", _others)
+        if others is not None:
+            self.most_others = max(others, self.most_others or 0)
+
+    def telemetry(self, *, l2_persistence_reset: bool | None, clock_settled: bool | None) -> Telemetry:
+        """Everything read so far, in one value."""
+        limit = self._read("power limit", lambda nvml, card: nvml.nvmlDeviceGetEnforcedPowerLimit(card))
+        mig = self._read("MIG mode", lambda nvml, card: nvml.nvmlDeviceGetMigMode(card)[0])
+        return Telemetry(
+            sm_clock_hz=_median(self.sm_clocks_hz),
+            sm_clock_low_hz=min(self.sm_clocks_hz, default=None),
+            sm_clock_high_hz=max(self.sm_clocks_hz, default=None),
+            memory_clock_hz=_median(self.memory_clocks_hz),
+            power_watts=_median(self.watts),
+            power_limit_watts=None if limit is None else limit / 1e3,
+            temperature_celsius=_median(self.celsius),
+            reasons=tuple(sorted(self.reasons)),
+            other_processes=self.most_others,
+            mig=None if mig is None else bool(mig),
+            l2_persistence_reset=l2_persistence_reset,
+            clock_settled=clock_settled,
+            unknown=tuple(f"{what}: {why}" for what, why in sorted(self.unknown.items())),
+        )
+
+
+def _event_reasons(nvml: Any, card: Any) -> int:
+    """The reasons' bits; drivers before CUDA 12.2 know them under the older name only."""
+    read = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    if read is None:
+        read = nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+    return int(read(card))
+
+
+def _others(nvml: Any, card: Any) -> int:
+    """Processes with a compute context on the card, this one left out.
+
+    Inside a container NVML names processes by numbers of the host, among which our own cannot be told; one of them is
+    ours all the same, since we hold a context.
+    """
+    pids = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(card)}
+    return len(pids - {os.getpid()}) if os.getpid() in pids else max(0, len(pids) - 1)
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None

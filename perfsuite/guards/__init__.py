@@ -1,0 +1,1 @@
+"""Detects tampering: replaced functions, changed surroundings, stale memory, borrowed kernels."""

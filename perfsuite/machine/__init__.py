@@ -1,0 +1,1 @@
+"""Describes the machine: health, memory hierarchy, links, measured ceilings."""

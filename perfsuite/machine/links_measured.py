@@ -1,0 +1,153 @@
+"""The links of this machine, measured: copies through torch, collectives through NCCL, names through NVML."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.machine.links import COLLECTIVES, NVLINK_VERSIONS, Collective, Link, nvlink_peak, pcie_peak
+
+COPY_BYTES = 2**28
+COLLECTIVE_BYTES = 2**30
+SMALL_BYTES = 8
+REPEATS, SMALL_REPEATS = 5, 100
+MOST_NVLINKS = 18
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a link is called, and what it could carry."""
+
+    kind: str
+    peak: float | None
+
+
+def host_links(device: int, uuid: str) -> list[Link]:
+    """From and to pinned and pageable memory of the host."""
+    import torch
+
+    known = pcie_of(uuid)
+    there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=torch.device("cuda", device))
+    found = []
+    for pinned in (True, False):
+        here = torch.ones(COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
+        kind = known.kind if pinned else f"pageable, {known.kind}"
+        for source, target, names in (
+            (here, there, ("host", f"gpu {device}")),
+            (there, here, (f"gpu {device}", "host")),
+        ):
+            found.append(Link(*names, kind, *_copy(source, target, (device,)), known.peak))
+    return found
+
+
+def device_links(first: int, second: int, uuids: Sequence[str]) -> list[Link]:
+    """From each of two GPUs to the other."""
+    import torch
+
+    tensors = {
+        one: torch.ones(COPY_BYTES, dtype=torch.uint8, device=torch.device("cuda", one)) for one in (first, second)
+    }
+    known = between(uuids[first], uuids[second])
+    found = []
+    for source, target in ((first, second), (second, first)):
+        kind = known.kind if torch.cuda.can_device_access_peer(target, source) else f"through the host, {known.kind}"
+        measured = _copy(tensors[source], tensors[target], (source, target))
+        found.append(Link(f"gpu {source}", f"gpu {target}", kind, *measured, known.peak))
+    return found
+
+
+def _copy(source: Any, target: Any, devices: Sequence[int]) -> tuple[float, float]:
+    """Bytes a second of a large copy, and seconds of a small one."""
+    import torch
+
+    def wait() -> None:
+        for device in devices:
+            torch.cuda.synchronize(device)
+
+    large = timed(lambda: target.copy_(source, non_blocking=True), wait, REPEATS)
+    few_source, few_target = source[:SMALL_BYTES], target[:SMALL_BYTES]
+    small = timed(lambda: few_target.copy_(few_source, non_blocking=True), wait, SMALL_REPEATS)
+    return source.numel() / min(large), statistics.median(small)
+
+
+def timed(call: Callable[[], Any], wait: Callable[[], None], repeats: int) -> list[float]:
+    """Seconds of each of some calls until what they enqueued has ended; two more go before."""
+    found = []
+    for _ in range(repeats + 2):
+        wait()
+        begun = time.perf_counter()
+        call()
+        wait()
+        found.append(time.perf_counter() - begun)
+    return found[2:]
+
+
+def collectives_on_rank(rank: int, world: int) -> list[Collective]:
+    """What `ranks.run` runs on each GPU."""
+    import torch
+
+    def made(size: int) -> dict[str, Callable[[], Any]]:
+        whole = torch.ones(size, dtype=torch.uint8, device="cuda")
+        part = whole[: size // world].clone()
+        reduced = torch.ones(size // 2, dtype=torch.float16, device="cuda")
+        return {
+            "all_reduce": lambda: torch.distributed.all_reduce(reduced),
+            "all_gather": lambda: torch.distributed.all_gather_into_tensor(whole, part),
+        }
+
+    large, small = made(COLLECTIVE_BYTES // world * world), made(SMALL_BYTES * world)
+    found = []
+    for name in COLLECTIVES:
+        seconds = min(timed(large[name], torch.cuda.synchronize, REPEATS))
+        latency = statistics.median(timed(small[name], torch.cuda.synchronize, SMALL_REPEATS))
+        found.append(Collective(name, world, float(COLLECTIVE_BYTES // world * world), seconds, latency))
+    return found
+
+
+def pcie_of(uuid: str) -> Named:
+    """The card's own PCIe link; what it can do at most, since an idle card slows it down."""
+    import pynvml  # type: ignore[import-untyped]
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        generation = int(pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
+        width = int(pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
+    except pynvml.NVMLError:
+        return Named("PCIe", None)
+    return Named(f"PCIe {generation}.0 x{width}", pcie_peak(generation, width))
+
+
+def between(first: str, second: str) -> Named:
+    """How two cards are joined: by NVLink where the driver says so, else by PCIe."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in (first, second)]
+        status = pynvml.nvmlDeviceGetP2PStatus(*handles, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        if status != pynvml.NVML_P2P_STATUS_OK:
+            return pcie_of(first)
+    except pynvml.NVMLError:
+        return Named("unknown link", None)
+    version, links = _nvlinks(handles[0])
+    return Named(f"NVLink {version} x{links}" if links else "NVLink", nvlink_peak(version, links))
+
+
+def _nvlinks(handle: Any) -> tuple[str, int]:
+    """Version and number of a card's active NVLinks; "" and 0 where the driver does not say."""
+    import pynvml
+
+    version, active = "", 0
+    for link in range(MOST_NVLINKS):
+        try:
+            if pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED:
+                active += 1
+                number = int(pynvml.nvmlDeviceGetNvLinkVersion(handle, link))
+                version = NVLINK_VERSIONS.get(number, f"of version number {number}")
+        except pynvml.NVMLError:
+            break
+    return version, active

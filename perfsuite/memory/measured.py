@@ -1,0 +1,54 @@
+"""Predictions held against torch's allocator: what a call takes at its peak, and how far the model was off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.memory.model import attention_bytes
+from perfsuite.problems.attention import Attention
+
+WITHIN = 0.05
+"""Largest share by which a prediction may be off."""
+Peak = Callable[[Attention, Callable[..., Any]], float]
+"""Problem and candidate -> bytes of output and scratch at the peak; `analyze.resources.peak_bytes` on a GPU."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A prediction and what the allocator said, in bytes."""
+
+    seq: int
+    predicted: float
+    measured: float
+
+    @property
+    def off(self) -> float:
+        """(measured - predicted) / measured."""
+        return (self.measured - self.predicted) / self.measured
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is off by no more than WITHIN."""
+        return abs(self.off) <= WITHIN
+
+
+def hold_against(
+    problem: Attention, candidate: Callable[..., Any], peak: Peak, *, algorithm: str, scores_dtype: str | None = None
+) -> Prediction:
+    """Run `candidate` and compare: `peak` gives output and scratch, and the inputs, which lay there before, are added.
+
+    algorithm: "standard" or "flash", the model that is to fit the candidate.
+    """
+    memory = attention_bytes(
+        problem.batch,
+        problem.heads,
+        problem.seq_q,
+        problem.head_dim,
+        kv_heads=problem.key_heads,
+        seq_kv=problem.keys,
+        dtype=problem.dtype,
+        scores_dtype=scores_dtype,
+    )
+    return Prediction(problem.seq_q, memory.peak(algorithm), memory.inputs + peak(problem, candidate))

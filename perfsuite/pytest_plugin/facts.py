@@ -1,0 +1,81 @@
+"""What a test can learn of the card it runs on: its facts, and the memory that a block of code takes there."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Facts of the card in use. Sizes in bytes."""
+
+    name: str
+    capability: tuple[int, int]
+    memory_bytes: int
+    l2_bytes: int
+    multiprocessors: int
+    device: torch.device
+    """What torch calls it."""
+
+    @property
+    def copy_bytes_a_second(self) -> float:
+        """Measured ceiling of the memory: bytes read and written by a large copy. Measured once a process."""
+        from perfsuite.machine.ceilings import copy_bytes_a_second
+
+        return copy_bytes_a_second(self.device.index)
+
+    def product_flops_a_second(self, dtype: str = "float16") -> float:
+        """Measured ceiling of the arithmetic: a large product of the library. Measured once a process and dtype."""
+        from perfsuite.machine.ceilings import product_flops_a_second
+
+        return product_flops_a_second(self.device.index, dtype)
+
+
+@dataclass
+class MemoryUse:
+    """Device memory that a block used, by torch's allocator; in bytes, known when the block has ended."""
+
+    peak_bytes: int = 0
+    """Most that was allocated at once, over what there was before the block."""
+    leaked_bytes: int = 0
+    """Still allocated after the block, over what there was before it; a result that is kept counts."""
+
+
+def facts_of(index: int) -> Gpu:
+    """The facts of torch's device of that number."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    return Gpu(
+        name=properties.name,
+        capability=(properties.major, properties.minor),
+        memory_bytes=properties.total_memory,
+        l2_bytes=properties.L2_cache_size,
+        multiprocessors=properties.multi_processor_count,
+        device=torch.device("cuda", index),
+    )
+
+
+@contextmanager
+def measure_memory() -> Iterator[MemoryUse]:
+    """Measure what the block allocates on the current device."""
+    import torch
+
+    use = MemoryUse()
+    gc.collect()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    yield use
+    torch.cuda.synchronize()
+    use.peak_bytes = torch.cuda.max_memory_allocated() - before
+    # Cycles are garbage, not leaks.
+    gc.collect()
+    use.leaked_bytes = torch.cuda.memory_allocated() - before

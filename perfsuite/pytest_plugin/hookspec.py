@@ -1,0 +1,80 @@
+"""Hooks by which a conftest or another plugin takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from perfsuite.case.comparison import Comparison
+    from perfsuite.clock.rounds import Round
+    from perfsuite.device.cards import Devices
+    from perfsuite.problems.base import Problem
+    from perfsuite.settings import Settings
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_devices(config: pytest.Config) -> Devices | None:
+    """The cards that this run may use, or why there is none. Asked once, when the first test needs a card."""
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_device_check(config: pytest.Config) -> str | None:
+    """One sentence why the code under test cannot use the GPU at all (an extension built without CUDA), or None.
+
+    Under `--gpu` the sentence fails every gated test: what was asked for cannot be measured.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_compare(
+    config: pytest.Config,
+    problem: Problem,
+    candidate: Callable[..., Any],
+    against: str | Callable[..., Any] | None,
+    correctness: bool | str,
+    at_least: float | None,
+    settings: Settings,
+    remeasure: Callable[[], Sequence[Round]] | None,
+) -> Comparison | None:
+    """Measure and judge one case; the default is `perfsuite.compare`. The first answer that is not None counts.
+
+    `remeasure` gives rounds of the same case from a fresh process, for a suspect; None where there is to be none.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_device_times(
+    config: pytest.Config,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    samples: int,
+    settings: Settings,
+) -> list[float] | None:
+    """Device seconds of calls of one function, for pytest-benchmark. The first answer that is not None counts."""
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_resource(
+    config: pytest.Config, resource: str, problem: Problem, candidate: Callable[..., Any], settings: Settings
+) -> float | None:
+    """What a call takes of the device: "peak_bytes", "launches" (a count), "synchronises" (0 or 1), "seconds",
+    "attainable_flops" and "attainable_flops_reading" (of the card, a second, by the bandwidth of a copy or of a read).
+
+    The first answer that is not None counts.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_perfsuite_side_by_side(
+    config: pytest.Config, problems: tuple[Problem, Problem], candidate: Callable[..., Any], settings: Settings
+) -> tuple[float, float] | None:
+    """Device seconds of a call at each of two problems, timed in turn. The first answer that is not None counts."""
+
+
+@pytest.hookspec
+def pytest_perfsuite_fingerprint(config: pytest.Config, fingerprint: dict[str, Any]) -> None:
+    """Add to what every case's record says of the environment: change `fingerprint` in place, with plain values."""

@@ -1,0 +1,81 @@
+"""A pytest plugin that lists the cases of a suite.
+
+    pytest -p perfsuite.pytest_plugin.listing --gpu --perf-record FILE
+
+Every call of `perf` is answered at once, by a card that is not there: nothing is computed, checked or timed. The record
+names each case as a measured one would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from perfsuite.case.comparison import Comparison
+    from perfsuite.device.cards import Devices
+    from perfsuite.problems.base import Problem
+    from perfsuite.settings import Settings
+
+CAPABILITY = (99, 0)
+"""Higher than any test asks for, so that none is left out."""
+MEMORY_BYTES = 2**50
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_perfsuite_devices() -> Devices:
+    """One card that has all."""
+    import os
+
+    from perfsuite.device.cards import Device, Devices
+
+    return Devices((Device(0, "no card", f"GPU-listing-{os.getpid()}", CAPABILITY, MEMORY_BYTES, "0"),), "", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_perfsuite_device_check() -> str:
+    """No complaint, not even of an extension without CUDA."""
+    return ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_perfsuite_resource(resource: str) -> float:
+    """A number that stands for one that would be measured, and meets any limit."""
+    return 0.0 if resource == "synchronises" else 1.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_perfsuite_side_by_side() -> tuple[float, float]:
+    """As above."""
+    return 1.0, 1.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_perfsuite_compare(
+    problem: Problem,
+    candidate: Callable[..., Any],
+    against: str | Callable[..., Any] | None,
+    at_least: float | None,
+    settings: Settings,
+) -> Comparison:
+    """The case's name and nothing else."""
+    from perfsuite.case.comparison import Comparison
+    from perfsuite.case.failures import name_of
+    from perfsuite.outcome import Reason, Verdict
+
+    rival = against if against is not None else problem.default_rival
+    timed = against is not None or at_least is not None
+    return Comparison(
+        family=problem.family,
+        name=problem.name,
+        params=dict(problem.params),
+        candidate=name_of(candidate),
+        rival=name_of(rival) if rival is not None else None,
+        verdict=Verdict.MET,
+        reason=Reason.CHECKED,
+        sentence="listed, not measured",
+        target=at_least if timed else None,
+        cache=settings.cache,
+    )

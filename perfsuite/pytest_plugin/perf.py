@@ -1,0 +1,134 @@
+"""What the `perf` fixture gives to a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.pytest_plugin.gate import Gate, two_rivals
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.case.comparison import Comparison
+    from perfsuite.problems.base import Problem
+
+
+class Perf:
+    """Checks and times a candidate; the test's markers say against what, and how fast it must be.
+
+    `perf(problem, candidate)` for a problem of perfsuite, `perf(candidate, args=…, against=…)` for anything else.
+    Returns the Comparison (with several rivals, that of the first marker). It does not raise where the candidate is
+    wrong or slow: the test fails when it ends, and its other calls still count.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Every comparison of this test so far."""
+        return tuple(self._gate.comparisons)
+
+    def __call__(
+        self,
+        *what: Any,
+        args: tuple[Any, ...] | Callable[[torch.Generator], Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        against: str | Callable[..., Any] | None = None,
+        flops: float | None = None,
+        bytes: float | None = None,
+        reference: Callable[..., Any] | None = None,
+        label: str | None = None,
+    ) -> Comparison:
+        """Check and time one case.
+
+        what: a problem and a candidate, or a candidate alone.
+        args, kwargs: what a lone candidate and its rival are called with; `args` may be a callable that takes a
+        torch.Generator and makes fresh ones.
+        against: the rival: a callable, its dotted name ("torch.nn.functional.softmax"), or a rival that the problem
+        knows. flops, bytes: of one call, for the record and the roofline. reference: computes the right answer in
+        float64. label: the case's name in tables.
+
+        Raises TypeError where these do not fit together.
+        """
+        if len(what) == 2:
+            problem, candidate = what
+            extra = {
+                "args": args,
+                "kwargs": kwargs,
+                "flops": flops,
+                "bytes": bytes,
+                "reference": reference,
+                "label": label,
+            }
+            if surplus := [name for name, value in extra.items() if value is not None]:
+                raise TypeError(f"perf(problem, candidate) takes no {', '.join(surplus)}: the problem says it")
+            return self._gate.measure(_problem(problem), _callable("candidate", candidate), against)
+        if len(what) != 1:
+            raise TypeError(
+                f"perf takes (problem, candidate) or (candidate, args=...); it was given {len(what)} arguments"
+            )
+        candidate = _callable("candidate", what[0])
+        if args is None:
+            raise TypeError("perf(candidate) needs args=..., or write perf(problem, candidate)")
+        rival = _named(against) if isinstance(against, str) else against
+        if marked := self._gate.marked_rivals():
+            if rival is not None and rival not in marked:
+                raise two_rivals(marked[0], against)
+            rival = marked[0] if rival is None else rival
+
+        from perfsuite.problems import Custom
+
+        named = label or str(getattr(candidate, "__name__", type(candidate).__name__))
+        problem = Custom(
+            args=args,
+            kwargs={} if kwargs is None else kwargs,
+            flops=flops,
+            bytes=bytes,
+            label=named,
+            against=rival,
+            reference=reference,
+        )
+        return self._gate.measure(problem, candidate, None)
+
+    def kernels(self, kernels: Iterable[Mapping[str, Any]], *, of: str) -> Comparison:
+        """Put on record what compiled kernels take of a multiprocessor, as one case of the module that `of` names.
+
+        kernels: each with "family" and "name" (text), "registers" (a thread) and "local" (bytes a thread in local
+        memory: spills and stack), as cudaFuncGetAttributes tells them. Nothing is judged: a history of them shows where
+        a kernel began to spill. Raises ValueError where there is none or one lacks a field.
+        """
+        from perfsuite.record.kernels import ASPECT, comparison_of, measured_of
+
+        measured = measured_of(kernels)
+        return self._gate.note(comparison_of(measured, of), aspect=ASPECT, measured=measured)
+
+
+def _problem(value: Any) -> Problem:
+    if isinstance(value, type):
+        raise TypeError(
+            f"the problem is the class {value.__name__}; give one that is made of it: {value.__name__}(...)"
+        )
+    missing = [name for name in ("family", "name", "inputs", "rival") if not hasattr(value, name)]
+    if missing:
+        raise TypeError(
+            f"the problem is {value!r}, which has no {', '.join(missing)}; give a Gemm, an Attention, a Decode or "
+            "another perfsuite problem first, the candidate second"
+        )
+    return value
+
+
+def _callable(what: str, value: Any) -> Callable[..., Any]:
+    if not callable(value):
+        raise TypeError(f"the {what} is {value!r}; it must be callable")
+    return value
+
+
+def _named(path: str) -> Callable[..., Any]:
+    from pkgutil import resolve_name
+
+    try:
+        return _callable("rival", resolve_name(path))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"against is {path!r}, and there is no such function: {error}") from None

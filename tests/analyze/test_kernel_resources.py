@@ -1,0 +1,106 @@
+"""The gate on ptxas's reports: what it reads, what it fails, and what it answers to wrong use."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from perfsuite.analyze.ptxas import demangle, parse
+from perfsuite.cli.commands import kernels
+
+CLEAN = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z5cleanILi3EEvPf' for 'sm_90a'
+ptxas info    : Function properties for _Z5cleanILi3EEvPf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 14 registers, used 1 barriers, 1024 bytes smem
+"""
+SPILLING = """\
+ptxas info    : Compiling entry function '_Z6spillyPfi' for 'sm_90a'
+ptxas info    : Function properties for _Z6helperv
+    8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Function properties for _Z6spillyPfi
+    416 bytes stack frame, 176 bytes spill stores, 180 bytes spill loads
+ptxas info    : Used 64 registers, used 0 barriers, 416 bytes cumulative stack size
+"""
+ADVISORY = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine it.\n"
+
+
+def test_parse_reads_registers_shared_memory_and_spills_of_each_kernel() -> None:
+    found, advisories = parse(CLEAN + SPILLING + ADVISORY, source="a.cu", arch="sm_90a")
+    assert [(k.symbol, k.registers, k.static_shared, k.stack, k.spill_stores, k.spill_loads) for k in found] == [
+        ("_Z5cleanILi3EEvPf", 14, 1024, 0, 0, 0),
+        ("_Z6spillyPfi", 64, 0, 416, 176, 180),
+    ]
+    assert [k.spills for k in found] == [False, True]
+    assert [a.code for a in advisories] == ["C7508"]
+
+
+def test_names_are_readable() -> None:
+    names = demangle(["_Z5cleanILi3EEvPf", "_ZN12_GLOBAL__N_14gemmILb1ELi64EEEvPKf"])
+    if names["_Z5cleanILi3EEvPf"] == "_Z5cleanILi3EEvPf":
+        pytest.skip("no c++filt here: names stay mangled")
+    assert list(names.values()) == ["clean<3>", "gemm<true, 64>"]
+
+
+@pytest.fixture
+def fake_nvcc(tmp_path: Path) -> Path:
+    """A compiler that prints the source itself as ptxas's report, and refuses a source that says so."""
+    script = tmp_path / "nvcc"
+    script.write_text('#!/bin/sh\nfor last; do :; done\ngrep -q REFUSED "$last" && exit 1\ncat "$last" >&2\n')
+    script.chmod(0o755)
+    return script
+
+
+def command(fake_nvcc: Path, *words: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    kernels.add_arguments(parser)
+    arguments = ["--nvcc", fake_nvcc, "--arch", "90a", *words]
+    return kernels.run(parser.parse_args([str(word) for word in arguments]))
+
+
+def test_a_clean_source_passes_and_its_registers_are_printed(
+    fake_nvcc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clean.cu").write_text(CLEAN)
+    assert command(fake_nvcc, tmp_path) == 0
+    assert "14" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("report", "named"), [(SPILLING, "416 bytes of stack"), (ADVISORY, "C7508"), ("REFUSED", "sm_90a")]
+)
+def test_a_spill_an_advisory_and_a_refusal_fail(
+    fake_nvcc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], report: str, named: str
+) -> None:
+    (tmp_path / "bad.cu").write_text(report)
+    assert command(fake_nvcc, tmp_path) == 1
+    assert named in capsys.readouterr().out
+
+
+def test_an_allowance_covers_its_kernel_and_fails_when_stale(
+    fake_nvcc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    allow = tmp_path / "allowed.toml"
+    allow.write_text('[[allowed]]\nkernel = "*spilly*"\nreason = "a test"\n')
+    (tmp_path / "bad.cu").write_text(SPILLING)
+    assert command(fake_nvcc, tmp_path, "--allow", allow) == 0
+    (tmp_path / "bad.cu").write_text(CLEAN)
+    assert command(fake_nvcc, tmp_path, "--allow", allow) == 1
+    assert "no longer spills" in capsys.readouterr().out
+
+
+def test_wrong_use_names_the_thing(fake_nvcc: Path, tmp_path: Path) -> None:
+    with pytest.raises(kernels.UsageError, match=r"absent\.cu: no such file"):
+        command(fake_nvcc, tmp_path / "absent.cu")
+    with pytest.raises(kernels.UsageError, match="no nvcc"):
+        command(tmp_path / "not-a-compiler", tmp_path)
+    with pytest.raises(kernels.UsageError, match=r"no \.cu file"):
+        command(fake_nvcc, tmp_path)
+    allow = tmp_path / "allowed.toml"
+    allow.write_text('[[allowed]]\nkernel = "*"\n')
+    (tmp_path / "clean.cu").write_text(CLEAN)
+    with pytest.raises(kernels.UsageError, match="needs kernel and reason"):
+        command(fake_nvcc, tmp_path, "--allow", allow)

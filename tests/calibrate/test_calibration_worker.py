@@ -1,0 +1,80 @@
+"""A calibration's gates, on a made-up card whose times are known to the nanosecond."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from made_up_card import Card, card
+
+from perfsuite.calibrate import planted as calibration_planted
+from perfsuite.calibrate import worker as calibration_worker
+from perfsuite.calibrate.cases import CalibrationCase
+from perfsuite.calibrate.summary import noise_file, summarise
+from perfsuite.problems import Custom
+
+__all__ = ["card"]
+
+CALL_SECONDS = 20e-6
+
+
+@pytest.fixture
+def known(card: Card, monkeypatch: pytest.MonkeyPatch) -> CalibrationCase:
+    """A kernel of 20 microseconds, give or take half a percent a call."""
+    noise = random.Random(4)
+
+    def kernel(a: torch.Tensor) -> torch.Tensor:
+        card.work(CALL_SECONDS * noise.gauss(1.0, 0.005))
+        return a + 1.0
+
+    case = CalibrationCase("kernel", Custom(lambda generator: (torch.randn(256),), label="kernel"), kernel)
+    plain = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device=None: plain())
+    monkeypatch.setattr(calibration_worker, "cases", lambda device: [case])
+    monkeypatch.setattr(calibration_worker, "_CALL_SECONDS", {})
+    monkeypatch.setattr(
+        calibration_planted, "spin_cost", lambda: calibration_planted.SpinCost(launch=0.0, a_cycle=1 / 2e9)
+    )
+    return case
+
+
+def run(tmp_path: Path, **plan: Any) -> list[dict[str, Any]]:
+    rows = tmp_path / "rows.jsonl"
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"device": "cuda", "output": str(rows), "seconds": 60.0, "gates": []} | plan))
+    assert calibration_worker.carry_out(file) == 0
+    return [json.loads(line) for line in rows.read_text().splitlines()]
+
+
+def test_noise_then_gates_then_a_summary(known: CalibrationCase, tmp_path: Path) -> None:
+    for process in range(2):
+        rows = run(tmp_path, process=process, setups=4)
+    assert [(row["kind"], len(row["setups"])) for row in rows] == [("noise", 4), ("noise", 4)]
+    noise = tmp_path / "noise.json"
+    noise.write_text(json.dumps(noise_file(rows, {"gpu": "made up", "harness": "1"})))
+    gates = [("kernel", 0.0, 10), ("kernel", 0.01, 5), ("kernel", 0.05, 2)]
+    rows = run(tmp_path, process=2, gates=gates, calibration=str(noise), case_count=8)
+    found = summarise(rows, {"gpu": "made up"})
+    assert (found["aa"]["gates"], found["aa"]["false_alarms"]) == (10, 0)
+    assert [(one["slowdown"], one["caught"], one["trials"]) for one in found["planted"]] == [(0.01, 5, 5), (0.05, 2, 2)]
+    assert found["planted"][0]["measured"] == pytest.approx(0.01, rel=0.1)
+    assert found["cases"][0]["seconds"] == pytest.approx(CALL_SECONDS, rel=0.01)
+    assert found["processes"] == 1
+
+
+def test_the_noise_of_a_case_takes_fewer_set_ups_when_the_time_is_up(
+    known: CalibrationCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = itertools.chain([0.0, 0.0], itertools.repeat(100.0))
+    monkeypatch.setattr(calibration_worker.time, "monotonic", lambda: next(times))
+    (row,) = run(tmp_path, process=0, setups=8)
+    assert len(row["setups"]) == calibration_worker.FEWEST_SETUPS
+
+
+def test_no_gate_begins_after_the_time_is_up(known: CalibrationCase, tmp_path: Path) -> None:
+    assert run(tmp_path, process=0, gates=[("kernel", 0.0, 5)], seconds=-1.0) == []

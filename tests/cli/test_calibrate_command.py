@@ -1,0 +1,95 @@
+"""`perfsuite calibrate` as a whole, with workers that make up their rows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfsuite.cli.commands import calibrate
+from perfsuite.cli.errors import UsageError
+from perfsuite.verdict.noise import Calibration
+
+WORKER = """
+import json, sys
+plan = json.load(open(sys.stdin.readline().strip()))
+row = {"process": plan["process"], "case": "gemm-64", "slowdown": 0.0, "seconds": 1e-5}
+row["setups"] = [[1e-3 * place, 1e-3, 20] for place in range(4)]
+gate = {"kind": "gate", "alarm": False, "undecided": False, "speed": 1.0, "gpu_seconds": 0.04, "wall_seconds": 0.1}
+with open(plan["output"], "a") as rows:
+    if plan["setups"]:
+        print(json.dumps(row | {"kind": "noise"}), file=rows)
+    for name, slowdown, count in plan["gates"]:
+        for _ in range(count):
+            print(json.dumps(row | gate | {"slowdown": slowdown, "alarm": slowdown > 0.0}), file=rows)
+assert not plan["peers_seconds"], "there are no replays on a processor"
+sys.exit(3 if plan["gates"] and plan["process"] == 4 else 0)
+"""
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepared(self: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(calibrate._Calibration, "_prepared", prepared)
+
+
+def arguments(output: Path, *more: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    calibrate.add_arguments(parser)
+    line = ["--portable", "--output", str(output), "--processes", "2", "--aa", "30", "--planted", "12", "--others", "6"]
+    return parser.parse_args([*line, *more])
+
+
+def test_the_file_holds_what_there_is_at_any_time(
+    made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "new" / "calibration.json"
+    seen: list[dict[str, Any]] = []
+    tell = calibrate._Calibration._tell
+
+    def watched(self: Any, plan: Any) -> None:
+        tell(self, plan)
+        seen.append(json.loads(output.read_text()) if output.exists() else {})
+
+    monkeypatch.setattr(calibrate._Calibration, "_tell", watched)
+    assert calibrate.run(arguments(output)) == 0
+    found = json.loads(output.read_text())
+    assert [one.get("complete") for one in seen] == [None] * 3 + [False] * 2
+    assert found["complete"] is True
+    assert 0 < seen[3]["aa"]["gates"] < found["aa"]["gates"] == 30
+    assert [(one["slowdown"], one["trials"], one["caught"]) for one in found["planted"]] == [
+        (0.005, 6, 6),
+        (0.01, 12, 12),
+        (0.02, 6, 6),
+        (0.05, 6, 6),
+    ]
+    assert (found["processes"], found["wall_seconds_per_gate_median"]) == (2, 0.1)
+    assert Calibration.load(output).cases[0].setup_noise == found["cases"][0]["setup_noise"]
+    said = capsys.readouterr()
+    assert "process 4 of the calibration ended with exit code 3" in said.err
+    assert "30 gates of identical code, 0 false alarms, 30 planted" in said.out
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"kind": "gate"}\n{"kind": "ga')
+    assert calibrate.read(tmp_path / "rows.jsonl") == [{"kind": "gate"}]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *((option, "0") for option in ("--aa", "--planted", "--processes", "--seconds")),
+        *((option, "-1") for option in ("--others", "--peers-seconds")),
+        *((option, "nan") for option in ("--seconds", "--peers-seconds")),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(option: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{option} is {value}"):
+        calibrate.run(arguments(tmp_path / "calibration.json", option, value))

@@ -1,0 +1,143 @@
+"""The clocks of a card, on a card."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from perfsuite import Gemm, Reason, Settings, Verdict, compare
+from perfsuite.clock.base import CaptureError, Clock, Sides
+from perfsuite.clock.choose import open_clock
+from perfsuite.clock.graph import GraphClock, unheld
+
+pytestmark = pytest.mark.gpu
+PROBLEM = Gemm(512, 512, 512)
+ALLOWED = Settings(allow_shared=True)
+
+
+def sides(candidate: Callable[..., Any], rival: Callable[..., Any] = torch.mm) -> Sides:
+    generator = torch.Generator("cuda").manual_seed(1)
+    return Sides(candidate, rival, lambda: PROBLEM.inputs(generator))
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Clock]]:
+    """Opens clocks, and closes them when the test ends."""
+    clocks: list[Clock] = []
+
+    def open_(candidate: Callable[..., Any], settings: Settings = ALLOWED) -> Clock:
+        clocks.append(open_clock(sides(candidate), settings))
+        return clocks[-1]
+
+    yield open_
+    for clock in clocks:
+        clock.close()
+
+
+def waits_for_the_card(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    product = torch.mm(a, b)
+    torch.cuda.current_stream().synchronize()
+    return product
+
+
+def speed(clock: Clock, rounds: int = 24) -> float:
+    return statistics.median(one.speed for one in clock.rounds(rounds))
+
+
+@pytest.mark.parametrize(("choice", "near"), [("graph", 0.02), ("events", 0.2)])
+def test_a_kernel_is_as_fast_as_itself(opened: Callable[..., Clock], choice: Any, near: float) -> None:
+    clock = opened(torch.mm, Settings(clock=choice))
+    assert clock.kind == choice
+    assert speed(clock) == pytest.approx(1.0, abs=near)
+    assert clock.seconds_spent > 0.0
+
+
+def test_the_rotation_covers_three_caches(opened: Callable[..., Clock]) -> None:
+    cache = torch.cuda.get_device_properties(0).L2_cache_size
+    size = 2 * 512 * 512 * 2
+    assert opened(torch.mm).rotation * size > 3 * cache
+    assert opened(torch.mm, Settings(cache="hot")).rotation == 1
+
+
+@pytest.mark.parametrize("choice", ["graph", "events"])
+def test_timed_calls_give_the_right_answer_for_their_inputs(opened: Callable[..., Clock], choice: Any) -> None:
+    clock = opened(torch.mm, Settings(clock=choice))
+    clock.rounds(8)
+    calls = clock.timed_calls(2)
+    assert calls
+    for call in calls:
+        expected = torch.mm(*call.inputs.args)
+        assert torch.equal(call.candidate_output, expected)
+        assert call.rival_output is None or torch.equal(call.rival_output, expected)
+        assert not call.inputs_changed
+
+
+def test_what_waits_for_the_card_cannot_be_captured_and_is_timed_by_events(opened: Callable[..., Clock]) -> None:
+    with pytest.raises(CaptureError, match="the candidate cannot be captured"):
+        GraphClock(sides(waits_for_the_card)).setup()
+    clock = opened(waits_for_the_card)
+    assert clock.kind == "events"
+    assert clock.note is not None
+    assert "cannot be captured" in clock.note
+    assert speed(clock) < 1.0
+    # And the card is as usable as before.
+    assert speed(opened(torch.mm)) == pytest.approx(1.0, abs=0.02)
+
+
+def test_planted_work_is_found_and_measured() -> None:
+    from perfsuite.calibrate.planted import PlantedClock
+
+    plain = PlantedClock(sides(torch.mm), seed=0)
+    plain.setup()
+    seconds = statistics.median(one.rival_seconds for one in plain.rounds(24))
+    plain.close()
+    slower = PlantedClock(sides(torch.mm), seed=0, slowdown=0.05, call_seconds=seconds)
+    slower.setup()
+    assert 1.0 / speed(slower) == pytest.approx(1.05, abs=0.015)
+    slower.close()
+
+
+def test_telemetry_comes_from_this_card(opened: Callable[..., Clock]) -> None:
+    clock = opened(torch.mm)
+    clock.rounds(4)
+    seen = clock.telemetry()
+    assert seen.unknown or seen.sm_clock_hz
+    if seen.sm_clock_hz is not None:
+        assert 1e8 < seen.sm_clock_hz < 5e9
+
+
+def test_an_output_can_be_read_without_being_held() -> None:
+    tensor = torch.arange(24, dtype=torch.bfloat16, device="cuda").reshape(4, 6)[:, 1:4]
+    alias = unheld(tensor)
+    assert alias.data_ptr() == tensor.data_ptr()
+    assert torch.equal(alias, tensor)
+    assert alias.stride() == tensor.stride()
+
+
+def remembers() -> Callable[..., torch.Tensor]:
+    known: dict[int, torch.Tensor] = {}
+
+    def candidate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if not torch.cuda.is_current_stream_capturing():
+            return torch.mm(a, b)
+        return known.setdefault(a.data_ptr(), torch.zeros_like(a))
+
+    return candidate
+
+
+def test_what_is_wrong_only_while_it_is_timed_is_wrong() -> None:
+    one = compare(PROBLEM, remembers(), at_least=0.5, settings=ALLOWED)
+    assert one.verdict is Verdict.WRONG
+    assert one.sentence.startswith("in a timed call")
+
+
+def test_a_whole_case() -> None:
+    one = compare(PROBLEM, torch.mm, at_least=0.8, settings=ALLOWED)
+    assert (one.verdict, one.reason, one.clock) == (Verdict.MET, Reason.FAST_ENOUGH, "graph")
+    assert one.candidate_host_seconds is not None
+    assert one.bound in ("host", "device")
+    assert one.gpu_seconds < 1.0

@@ -1,0 +1,305 @@
+"""The guards beside the judgement: fresh inputs, fingerprints, surroundings, weak problems, kept answers."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from perfsuite.case.checks import CaseChecks
+from perfsuite.case.failures import Stop
+from perfsuite.clock.fake import FakeClock
+from perfsuite.guards import kernel_names
+from perfsuite.guards.freshen import CHUNK, Freshener, fingerprint, same_fingerprint
+from perfsuite.guards.library_use import shared_kernels, shared_operators
+from perfsuite.guards.surroundings import Surroundings, handicaps, replaced
+from perfsuite.oracle import WeakProblemError, examine
+from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
+from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
+from perfsuite.oracle.reference import reference
+from perfsuite.oracle.worth import neighbour
+from perfsuite.problems import Attention, Custom, Gemm
+from perfsuite.problems.base import Inputs
+from perfsuite.problems.tensors import keep, same_bits
+from perfsuite.settings import Settings
+
+
+def drawn(problem: Gemm | Attention | Custom, count: int = 5) -> list[Inputs]:
+    generator = torch.Generator().manual_seed(0)
+    return [problem.inputs(generator) for _ in range(count)]
+
+
+@pytest.mark.parametrize("problem", [Gemm(40, 30, 20, trans_a=True), Gemm(1, 9, 32), Attention(1, 2, 30, 8)])
+def test_freshened_inputs_are_new_in_each_set_and_hold_the_same_values(problem: Gemm | Attention) -> None:
+    sets = drawn(problem)
+    before, marks = keep([list(one.args) for one in sets]), fingerprint(sets)
+    freshener = Freshener(sets)
+    changed = [0] * len(sets)
+    for _ in range(4):
+        freshener.freshen()
+        for place, (old, new) in enumerate(zip(before, sets, strict=True)):
+            changed[place] += not same_bits(old, list(new.args))
+    assert all(changed)
+    assert same_fingerprint(marks, fingerprint(sets))
+    for old, new in zip(before, sets, strict=True):
+        for one, other in zip(old, new.args, strict=True):
+            assert torch.equal(one.flatten().sort().values, other.flatten().sort().values)
+            assert int((one != other).sum()) <= CHUNK
+
+
+def test_indices_are_left_in_their_place() -> None:
+    problem = Custom((torch.randn(64), torch.arange(64), torch.ones(3, dtype=torch.bool)))
+    sets = drawn(problem)
+    freshener = Freshener(sets)
+    freshener.freshen()
+    for one in sets:
+        assert torch.equal(one.args[1], torch.arange(64))
+    Freshener([Inputs((torch.arange(4), 3))]).freshen()  # nothing to change is no error
+
+
+@pytest.mark.parametrize("stacked", [1 << 10, 1 << 15, 1 << 25], ids=["each alone", "few at once", "all at once"])
+def test_a_fingerprint_sees_one_value_overwritten(stacked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfsuite.guards.freshen.STACKED_BYTES", stacked)
+    for place in range(5):
+        sets = drawn(Gemm(64, 64, 64))
+        marks = fingerprint(sets)
+        assert same_fingerprint(marks, fingerprint(sets))
+        sets[place].args[1][5, 7] += 1
+        assert not same_fingerprint(marks, fingerprint(sets))
+        assert not same_fingerprint(marks, marks[:-1])
+
+
+def test_surroundings_say_what_changed_and_put_it_back() -> None:
+    before, threads = Surroundings.now(), torch.get_num_threads()
+    assert before.changes() == []
+    torch.set_num_threads(threads + 1)
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        assert before.changes() == [
+            f"torch.num_threads from {threads} to {threads + 1}",
+            "SDPA's flash backend from True to False",
+        ]
+        assert handicaps() == ["SDPA's flash backend is False, not True"]
+    finally:
+        before.restore()
+    assert before.changes() == handicaps() == []
+
+
+def test_replaced_functions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replaced() == []
+    # What torch.compile leaves behind where it has traced through a function of the oracle.
+    monkeypatch.setattr("perfsuite.oracle.check.__resume_at_78_6", lambda: None, raising=False)
+    assert replaced() == []
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(sys.modules["perfsuite.oracle.check"], "measure", lambda *args: None)
+    monkeypatch.setattr(torch, "mm", lambda a, b: a)
+    assert set(replaced()) == {"time.perf_counter", "torch.mm", "perfsuite.oracle.check.measure"}
+
+
+def test_a_function_of_ours_that_a_built_in_one_replaces_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replaced() == []
+    monkeypatch.setattr(sys.modules["perfsuite.oracle.check"], "judge", len)
+    for _ in range(2):
+        assert replaced() == ["perfsuite.oracle.check.judge"]
+
+
+def test_a_function_whose_code_was_exchanged_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replaced() == []
+    judge = sys.modules["perfsuite.oracle.check"].judge
+    monkeypatch.setattr(judge, "__code__", (lambda found, allowed, dtype, rows=None: None).__code__)
+    assert replaced() == ["perfsuite.oracle.check.judge"]
+    monkeypatch.undo()
+    assert replaced() == []
+
+
+def test_results_are_apart_by_their_difference() -> None:
+    one = torch.randn(64, 64)
+    assert apart(one, one) == 0.0
+    assert apart(one * 1.01, one) == pytest.approx(0.01, rel=1e-3)
+    assert apart(torch.full_like(one, math.nan), one) == math.inf
+    planted = one.clone()
+    planted[3, 5] = math.inf
+    assert apart(planted, planted) == 0.0
+    assert apart(planted + 0.01 * one, planted) == pytest.approx(0.01, rel=1e-2)
+    assert apart(one, planted) == math.inf
+    assert apart(torch.ones(3, dtype=torch.int32), torch.zeros(3, dtype=torch.int32)) == 0.0
+    assert apart((one, one * 1.5), (one, one)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float32, torch.float64])
+def test_results_of_every_dtype_are_apart_by_their_difference(dtype: torch.dtype) -> None:
+    one = torch.randn(256, 256).to(dtype)
+    other = (one.float() * 1.5).to(dtype)
+    expected = ((one.double() - other.double()).norm() / other.double().norm()).item()
+    assert apart(one, one) == 0.0
+    assert apart(one, other) == pytest.approx(expected, rel=5e-3)
+    norms = norms_apart(one, other)
+    assert norms is not None
+    assert share_of(*norms.tolist()) == pytest.approx(expected, rel=5e-3)
+
+
+def test_norms_that_are_not_finite_tell_only_of_a_library_that_is() -> None:
+    one = torch.randn(64, 64)
+    planted = one.clone()
+    planted[3, 5] = math.inf
+    for mine, rivals, share in ((one, one, 0.0), (planted, one, math.inf), (planted, planted, None)):
+        norms = norms_apart(mine, rivals)
+        assert norms is not None
+        assert share_of(*norms.tolist()) == share
+    whole = torch.ones(3, dtype=torch.int32)
+    assert norms_apart(whole, whole) is None
+    assert norms_apart((one, one), (one, one)) is None
+    assert norms_apart(one, one[:3]) is None
+
+
+@pytest.mark.parametrize("infinite", [False, True], ids=["finite", "infinite"])
+@pytest.mark.parametrize("wrong_at", [None, 7])
+def test_one_timed_call_of_many_that_is_off_is_seen(wrong_at: int | None, infinite: bool) -> None:
+    """Also where the library's own results are not finite, so that norms do not tell."""
+    right = torch.randn(64, 64)
+    if infinite:
+        right[5, 5] = math.inf
+
+    class Clock(FakeClock):
+        def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
+            return [look(right * 1.1 if call == wrong_at else right.clone(), right) for call in range(count)]
+
+    checks = CaseChecks(Gemm(64, 64, 64, "float32"), torch.mm, None, Settings(device="cpu"))
+    clock = Clock(lambda setup, count: [])
+    if wrong_at is None:
+        checks._look_at_more(clock, 1e-6, 1e-6)
+    else:
+        with pytest.raises(Stop, match=r"1 of .* timed calls gave something else than the library gave: 0\.1 off"):
+            checks._look_at_more(clock, 1e-6, 1e-6)
+
+
+def test_finite_results_whose_difference_or_norm_is_too_large_for_their_dtype_are_compared() -> None:
+    large = torch.full((64,), 6e4, dtype=torch.float16)
+    assert apart(-large, large) == pytest.approx(2.0)
+    huge = torch.full((64,), 1e30)
+    assert apart(huge * 1.25, huge) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("elements", "allowed"), [(1, math.inf), (64, 0.5), (4096, 4e-3)])
+def test_small_results_may_be_further_apart(elements: int, allowed: float) -> None:
+    assert furthest_allowed(1.5e-3, 5e-4, elements) == pytest.approx(allowed)
+
+
+def test_operators_that_both_sides_run() -> None:
+    inputs = drawn(Gemm(8, 8, 8, "float32"), 1)[0]
+    assert shared_operators(lambda a, b: (a @ b).clone(), torch.mm, inputs) == ["aten::mm"]
+    assert shared_operators(lambda a, b: torch.einsum("ij,jk->ik", a, b), torch.mm, inputs) == []
+    assert shared_operators(torch.add, torch.mm, inputs) == []
+
+
+@pytest.mark.parametrize(
+    ("mine", "rivals", "shared"),
+    [
+        ({"nvjet_a", "_ZN2at6native1fE"}, {"nvjet_a", "_ZN2at6native1fE"}, ["nvjet_a"]),
+        ({"nvjet_a", "matmul_kernel"}, {"nvjet_b"}, ["nvjet_a (cuBLAS)"]),
+        ({"_ZN8cublasLt19splitKreduce_kernelE"}, {"nvjet_b"}, ["_ZN8cublasLt19splitKreduce_kernelE (cuBLAS)"]),
+        ({"nvjet_a"}, {"cudnn_generated_sdpa"}, []),
+        ({"_ZN7cutlass6Kernel2E", "matmul_kernel"}, {"nvjet_b", "cutlass_80_wmma"}, []),
+        ({"_ZN2at6native1fE"}, {"_ZN2at6native1fE"}, []),
+        (set(), set(), []),
+    ],
+)
+def test_kernels_of_the_library_that_the_rival_is(mine: set[str], rivals: set[str], shared: list[str]) -> None:
+    """Also where it chose another of its kernels for the candidate's call."""
+    assert shared_kernels(mine, rivals) == shared
+
+
+def test_a_captured_call_lives_until_its_nodes_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph that is gone has none, or another's."""
+
+    class Graph:
+        alive = False
+
+        def __init__(self) -> None:
+            Graph.alive = True
+
+        def __del__(self) -> None:
+            Graph.alive = False
+
+        def raw_cuda_graph(self) -> int:
+            return 1
+
+    monkeypatch.setattr(kernel_names, "captured", lambda function, inputs: Graph())
+    monkeypatch.setattr(kernel_names, "kernels_in", lambda graph: ["one", "one", ""] if Graph.alive else [])
+    inputs = drawn(Gemm(8, 8, 8, "float32"), 1)[0]
+    assert kernel_names.kernels(torch.mm, inputs) == ["one", "one", ""]
+    assert not Graph.alive
+
+
+def test_constant_inputs_and_constant_answers_are_refused() -> None:
+    generator = torch.Generator().manual_seed(0)
+    with pytest.raises(WeakProblemError, match="are constant"):
+        examine(Custom((torch.ones(8, 8),), against=torch.exp), torch.exp, generator)
+    weak = Custom((torch.randn(64, 64),), against=lambda x: x.softmax(-1).sum(-1))
+    with pytest.raises(WeakProblemError, match="same whatever the inputs are"):
+        examine(weak, lambda x: torch.ones(64), generator)
+
+
+def test_neighbours_are_other_problems_of_the_same_kind() -> None:
+    for _ in range(20):
+        other = neighbour(Gemm(64, 64, 64, "bfloat16", trans_b=True))
+        assert isinstance(other, Gemm)
+        assert (other.dtype, other.trans_b) == ("bfloat16", True)
+        assert (other.m, other.n, other.k) != (64, 64, 64)
+        attention = neighbour(Attention(1, 2, 3, 64, causal=True))
+        assert isinstance(attention, Attention)
+        assert attention.seq_q == attention.keys >= 1
+    assert neighbour(Custom((1,))) is None
+
+
+class TestCache:
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv(VARIABLE, str(tmp_path))
+        monkeypatch.setattr("perfsuite.oracle.cache.WORTH_FLOPS", 0.0)
+        return tmp_path
+
+    @pytest.mark.parametrize("problem", [Gemm(30, 20, 10, batch=2), Attention(1, 2, 30, 8, causal=True)])
+    def test_an_answer_is_kept_by_the_content_of_its_inputs(self, folder: Path, problem: Gemm | Attention) -> None:
+        one, other = drawn(problem, 2)
+        first = cached_reference(problem, one)
+        assert [file.stem for file in folder.iterdir()] == [key_of(problem, one)]
+        assert torch.equal(cached_reference(problem, one), first)
+        assert key_of(problem, other) != key_of(problem, one)
+        cached_reference(problem, other)
+        assert len(list(folder.iterdir())) == 2
+
+    def test_a_forged_answer_is_thrown_away(self, folder: Path) -> None:
+        problem = Gemm(8, 20, 10)
+        inputs = drawn(problem, 1)[0]
+        right = cached_reference(problem, inputs)
+        (file,) = folder.iterdir()
+        file.write_bytes(bytes(len(file.read_bytes())))
+        assert torch.equal(cached_reference(problem, inputs), right)
+        file.write_bytes(b"short")
+        assert torch.equal(cached_reference(problem, inputs), right)
+
+    def test_what_was_used_longest_ago_goes_first(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = Gemm(16, 16, 16)
+        sets = drawn(problem, 3)
+        monkeypatch.setattr("perfsuite.oracle.cache.MOST_BYTES", 2 * 16 * 16 * 8)
+        for age, inputs in zip((300, 100), sets, strict=False):
+            cached_reference(problem, inputs)
+            file = folder / f"{key_of(problem, inputs)}.float64"
+            os.utime(file, (time.time() - age, time.time() - age))
+        cached_reference(problem, sets[2])
+        assert {file.stem for file in folder.iterdir()} == {key_of(problem, one) for one in sets[1:]}
+
+    def test_nothing_is_kept_unless_asked(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(VARIABLE)
+        problem = Gemm(16, 16, 16)
+        inputs = drawn(problem, 1)[0]
+        assert torch.equal(cached_reference(problem, inputs), reference(problem, inputs))
+        assert list(folder.iterdir()) == []

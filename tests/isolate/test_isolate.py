@@ -1,0 +1,107 @@
+"""Candidates in processes of their own: the same verdicts as without, and none that outlives its own case."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import isolated_kernels as kernels
+
+from perfsuite.case.comparison import Comparison
+from perfsuite.isolate import IsolationError, compare_isolated
+from perfsuite.isolate.memory import Arena, rebuild
+from perfsuite.outcome import Reason, Verdict
+from perfsuite.problems import Attention, Gemm
+from perfsuite.settings import Settings
+
+PROBLEM = Gemm(64, 48, 80, "float32", trans_b=True)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small products on one thread, in the workers too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def isolated(candidate: Callable[..., Any], *, seconds: float = 20.0, **options: Any) -> Comparison:
+    asked = {"against": None, "correctness": True, "at_least": None, **options}
+    settings = Settings(device="cpu", seconds=0.1)
+    return compare_isolated(asked.pop("problem", PROBLEM), candidate, settings=settings, seconds=seconds, **asked)
+
+
+def test_an_honest_candidate_is_checked_and_timed() -> None:
+    one = isolated(kernels.product, at_least=1e-3)
+    assert (one.verdict, one.reason) == (Verdict.MET, Reason.FAST_ENOUGH), one.sentence
+    assert one.candidate == "isolated_kernels.product"
+    assert "isolated" in (one.clock_note or "")
+    assert one.speed is not None
+    assert 0.05 < one.speed < 20
+
+
+@pytest.mark.parametrize(
+    ("candidate", "verdict", "reason", "words"),
+    [
+        (kernels.half_right, Verdict.WRONG, Reason.INACCURATE, "relative error"),
+        (kernels.segfaults, Verdict.WRONG, Reason.CANDIDATE_FAILED, "died of SIGSEGV"),
+        (kernels.leaves, Verdict.WRONG, Reason.CANDIDATE_FAILED, "ended with exit code 0"),
+        (kernels.raises, Verdict.WRONG, Reason.CANDIDATE_FAILED, "NotImplementedError: m is odd"),
+        (kernels.eats_memory, Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, "out of memory"),
+        (kernels.zeroes_its_inputs, Verdict.WRONG, Reason.INPUTS_CHANGED, "argument 1"),
+        (kernels.lazy, Verdict.WRONG, Reason.BAD_TYPE, "must be a plain torch.Tensor"),
+    ],
+)
+def test_what_becomes_of_a_worker_is_its_own_cases_verdict(
+    candidate: Callable[..., Any], verdict: Verdict, reason: Reason, words: str
+) -> None:
+    one = isolated(candidate)
+    assert (one.verdict, one.reason) == (verdict, reason), one.sentence
+    assert words in one.sentence
+
+
+def test_a_hang_is_ended() -> None:
+    one = isolated(kernels.hangs, seconds=1.0)
+    assert (one.verdict, one.reason) == (Verdict.WRONG, Reason.CANDIDATE_FAILED)
+    assert "did not return within 1 s" in one.sentence
+
+
+def test_replacing_timers_and_judges_in_the_worker_is_of_no_use() -> None:
+    one = isolated(kernels.stops_the_clock, at_least=0.5)
+    assert one.verdict is not Verdict.MET
+    assert one.candidate_seconds is None or one.candidate_seconds > 1.5e-3
+
+
+def test_options_of_the_problem_reach_the_candidate() -> None:
+    problem = Attention(1, 4, 33, 16, kv_heads=2, causal=True, scale=0.3, dtype="float32")
+    attention = functools.partial(torch.nn.functional.scaled_dot_product_attention, enable_gqa=True)
+    functools.update_wrapper(attention, torch.nn.functional.scaled_dot_product_attention)
+    assert isolated(attention, problem=problem).verdict is Verdict.MET
+
+
+def test_a_candidate_that_cannot_be_imported_is_refused_by_name() -> None:
+    with pytest.raises(IsolationError, match="a function that can be imported"):
+        isolated(lambda a, b: a @ b)
+
+
+def test_tensors_keep_values_and_strides_through_shared_memory() -> None:
+    nest = [torch.randn(3, 5).t(), (torch.arange(4), {"x": torch.randn(2).half()}), 7, torch.randn(1, 4).expand(3, 4)]
+    arena = Arena(Arena.room(nest))
+    from perfsuite.problems.tensors import map_tensors, same_bits, tensors_in
+
+    placed = map_tensors(nest, arena.place)
+    opened = rebuild(arena.describe(placed), arena)
+    assert same_bits(opened, nest)
+    assert [one.stride() for one in tensors_in(opened)] == [one.stride() for one in tensors_in(nest)]
+    next(tensors_in(opened))[0, 0] = 42.0
+    assert next(tensors_in(placed))[0, 0] == 42.0
+    arena.close()
