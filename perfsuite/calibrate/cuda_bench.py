@@ -21,12 +21,10 @@ import time
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from perfsuite.calibrate.cases import cases
-
-if TYPE_CHECKING:
-    from perfsuite.calibrate.worker import Plan
+from perfsuite.calibrate.plan import PLANTED, SIDE_SECONDS, Plan, open_clock
 
 RULES = {
     "cuda-bench, compare-legacy": "cuda.bench.scripts.nvbench_compare",
@@ -85,8 +83,6 @@ def run_cuda_bench(plan: Plan, output: TextIO, seconds: float) -> None:
 
 def gate_of(plan: Plan, number: int) -> tuple[Any, float]:
     """The case and the planted slow-down of pair `number`: all combinations in turn, in an order that a seed gives."""
-    from perfsuite.calibrate.peers import PLANTED
-
     gates = [(case, slowdown) for case in cases(plan.device) for slowdown in PLANTED]
     cycle, place = divmod(number, len(gates))
     random.Random(f"{plan.process} cuda-bench {cycle}").shuffle(gates)
@@ -158,9 +154,6 @@ def measure(plan: Plan, results: Path) -> None:
     import cuda.bench as nvbench  # type: ignore[import-not-found, unused-ignore]
     import torch
 
-    from perfsuite.calibrate.peers import SIDE_SECONDS
-    from perfsuite.calibrate.worker import open_clock
-
     started = time.monotonic()
     opened: dict[int, Any] = {}
 
@@ -194,11 +187,7 @@ def measure(plan: Plan, results: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """The child: measure as the plan's file says and write NVBench's JSON."""
-    from perfsuite.calibrate.worker import Plan
-
-    values = json.loads(Path(arguments[0]).read_text())
-    values["gates"] = [tuple(one) for one in values["gates"]]
-    measure(Plan(**values), Path(arguments[1]))
+    measure(Plan.read(Path(arguments[0])), Path(arguments[1]))
     return 0
 
 

@@ -12,40 +12,31 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
+from perfsuite.calibrate import cuda_bench
 from perfsuite.calibrate.cases import cases
+from perfsuite.calibrate.plan import PLANTED, SIDE_SECONDS, Plan, open_clock
 from perfsuite.verdict.policy import REGRESSION_MARGIN
-
-if TYPE_CHECKING:
-    from perfsuite.calibrate.worker import Plan
 
 Replay = Callable[[], None]
 Rule = Callable[[Replay, Replay], dict[str, bool]]
 """Times candidate and rival, and says by rule whether there is an alarm."""
 
-SIDE_SECONDS = 0.04
-"""Time that a side gets under each timer: about what our own gate takes, and less than the timers' defaults (0.1 s of
-do_bench, 0.2 s of blocked_autorange, 1 s of pytest-benchmark)."""
-PLANTED = (0.0, 0.01)
 CUDA_BENCH_SHARE = 0.2
 """Part of the peers' time that cuda-bench gets, which measures in a process of its own."""
 
 
 def run_peers(plan: Plan, output: TextIO) -> None:
     """Gates of all peers over all cases in turn, until the plan's time is spent."""
-    from perfsuite.calibrate import cuda_bench as calibration_cuda_bench
-
-    alone = plan.device == "cuda" and calibration_cuda_bench.installed()
+    alone = plan.device == "cuda" and cuda_bench.installed()
     share = CUDA_BENCH_SHARE * plan.peers_seconds if alone else 0.0
     _in_this_process(plan, output, plan.peers_seconds - share)
     if alone:
-        calibration_cuda_bench.run_cuda_bench(plan, output, share)
+        cuda_bench.run_cuda_bench(plan, output, share)
 
 
 def _in_this_process(plan: Plan, output: TextIO, limit: float) -> None:
-    from perfsuite.calibrate.worker import open_clock
-
     started = time.monotonic()
     rules = installed()
     known = cases(plan.device)

@@ -1,7 +1,7 @@
 """One process of a calibration: gates of a kernel against itself, with and without planted work, in random order.
 
-Run as `python -m perfsuite.calibrate.worker`, it waits for a line on its standard input: the path of a JSON
-file as `Plan` has it. Rows are appended to the file that the plan names, one JSON object a line.
+`python -m perfsuite.calibrate.worker` reads one line from its standard input: the path of a JSON file that holds a
+`Plan`. It appends its rows to the file that the plan names, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from perfsuite.calibrate.cases import CalibrationCase, cases
-from perfsuite.clock.base import Sides
+from perfsuite.calibrate.peers import run_peers
+from perfsuite.calibrate.plan import Plan, open_clock
 from perfsuite.clock.rounds import Round
 from perfsuite.outcome import Verdict
-from perfsuite.settings import DeviceKind, Settings
+from perfsuite.settings import Settings
 from perfsuite.verdict.noise import Noise, noise_for
 from perfsuite.verdict.policy import regression_target
 from perfsuite.verdict.timing import FIRST_ROUNDS, FIRST_SECONDS, Timing
@@ -37,26 +37,6 @@ FEWEST_ROUNDS = 8
 """Rounds of a set-up that is measured for its noise; more where they are short."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What one process is to do."""
-
-    process: int
-    device: DeviceKind
-    output: str
-    seconds: float
-    """Wall time after which no further gate begins."""
-    gates: list[tuple[str, float, int]]
-    """Case, planted slow-down (0 for none), and how many such gates."""
-    calibration: str | None = None
-    """The file whose noise figures the gates use."""
-    case_count: int = 10
-    peers_seconds: float = 0.0
-    """Time for the peers' timers, after the gates."""
-    setups: int = 0
-    """Above 0: no gates, but so many set-ups a case, whose rounds tell how large the noise is."""
-
-
 def wait() -> int:
     """Import what takes long, wait for the path of a plan, and carry it out."""
     import torch  # noqa: F401
@@ -67,17 +47,13 @@ def wait() -> int:
 
 def carry_out(file: Path) -> int:
     """Carry out the plan in that file."""
-    values = json.loads(file.read_text())
-    values["gates"] = [tuple(one) for one in values["gates"]]
-    plan = Plan(**values)
+    plan = Plan.read(file)
     with Path(plan.output).open("a") as output:
         if plan.setups:
             _measure_noise(plan, output)
         else:
             _gates(plan, output)
         if plan.peers_seconds:
-            from perfsuite.calibrate.peers import run_peers
-
             run_peers(plan, output)
     return 0
 
@@ -138,55 +114,6 @@ def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> di
         }
     finally:
         clock.close()
-
-
-def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float = 0.0) -> Any:
-    """The clock that the product would take, set up over the kernel on both sides, with work planted in one."""
-    import torch
-
-    generator = torch.Generator(device=plan.device).manual_seed(seed)
-    sides = Sides(case.function, case.function, lambda: case.problem.inputs(generator))
-    clock: Any
-    if plan.device == "cpu":
-        from perfsuite.clock.host import HostClock
-
-        if slowdown:
-            sides = Sides(slowed(case.function, slowdown), case.function, sides.make_inputs)
-        clock = HostClock(sides, seed=seed)
-    else:
-        from perfsuite.calibrate.planted import PlantedClock
-
-        seconds = call_seconds(plan, case) if slowdown else 0.0
-        clock = PlantedClock(sides, seed=seed, slowdown=slowdown, call_seconds=seconds)
-    clock.setup()
-    return clock
-
-
-_CALL_SECONDS: dict[str, float] = {}
-
-
-def call_seconds(plan: Plan, case: CalibrationCase) -> float:
-    """Seconds of a call of the case's kernel, measured once a process."""
-    if case.name not in _CALL_SECONDS:
-        clock = open_clock(plan, case, seed=plan.process)
-        _CALL_SECONDS[case.name] = statistics.median(one.rival_seconds for one in clock.rounds(10))
-        clock.close()
-    return _CALL_SECONDS[case.name]
-
-
-def slowed(function: Any, slowdown: float) -> Any:
-    """The function, followed by a wait of `slowdown` of its own time: the planted work of a CPU."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
-        output = function(*args, **kwargs)
-        end = time.perf_counter()
-        end += slowdown * (end - start)
-        while time.perf_counter() < end:
-            pass
-        return output
-
-    return call
 
 
 def noise_from(settings: Settings, seconds: float) -> Noise:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.calibrate import cuda_bench as bench
-from perfsuite.calibrate.worker import Plan
+from perfsuite.calibrate.plan import Plan
 
 
 def state(number: int, seconds: float, noise: float = 0.001, **more: object) -> dict[str, object]:

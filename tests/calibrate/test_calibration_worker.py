@@ -12,6 +12,7 @@ import pytest
 import torch
 from made_up_card import Card, card
 
+from perfsuite.calibrate import plan as calibration_plan
 from perfsuite.calibrate import planted as calibration_planted
 from perfsuite.calibrate import worker as calibration_worker
 from perfsuite.calibrate.cases import CalibrationCase
@@ -36,7 +37,7 @@ def known(card: Card, monkeypatch: pytest.MonkeyPatch) -> CalibrationCase:
     plain = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda device=None: plain())
     monkeypatch.setattr(calibration_worker, "cases", lambda device: [case])
-    monkeypatch.setattr(calibration_worker, "_CALL_SECONDS", {})
+    monkeypatch.setattr(calibration_plan, "_CALL_SECONDS", {})
     monkeypatch.setattr(
         calibration_planted, "spin_cost", lambda: calibration_planted.SpinCost(launch=0.0, a_cycle=1 / 2e9)
     )
