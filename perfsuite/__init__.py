@@ -21,7 +21,7 @@ _HOMES = {
     "Reason": "perfsuite.outcome",
     "Settings": "perfsuite.settings",
     "Verdict": "perfsuite.outcome",
-    "compare": "perfsuite.case.comparison",
+    "compare": "perfsuite.case.run",
 }
 
 __all__ = [
@@ -40,7 +40,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from perfsuite.case.comparison import Comparison, compare
+    from perfsuite.case.comparison import Comparison
+    from perfsuite.case.run import compare
     from perfsuite.outcome import Reason, Verdict
     from perfsuite.problems import Attention, Custom, Decode, Gemm
     from perfsuite.problems.base import Problem

@@ -7,7 +7,7 @@ ask first whether the test `concerns` perfsuite, and only then import what deals
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,8 +18,8 @@ from perfsuite.pytest_plugin.fixtures import gpu, gpu_memory, gpu_rng, gpus, per
 from perfsuite.pytest_plugin.run import RUN, Run, concerns
 
 if TYPE_CHECKING:
+    from perfsuite.case.ask import Ask
     from perfsuite.case.comparison import Comparison
-    from perfsuite.clock.rounds import Round
     from perfsuite.device.cards import Devices
     from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings
@@ -151,41 +151,16 @@ def pytest_perfsuite_devices(config: pytest.Config) -> Devices:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_perfsuite_compare(
-    config: pytest.Config,
-    problem: Problem,
-    candidate: Callable[..., Any],
-    against: str | Callable[..., Any] | None,
-    correctness: bool | str,
-    at_least: float | None,
-    settings: Settings,
-    remeasure: Callable[[], Sequence[Round]] | None,
-) -> Comparison:
+def pytest_perfsuite_compare(config: pytest.Config, ask: Ask) -> Comparison:
     options = config.stash[RUN].options
     if options.isolate:
         from perfsuite.isolate import compare_isolated
 
-        return compare_isolated(
-            problem,
-            candidate,
-            against=against,
-            correctness=correctness,
-            at_least=at_least,
-            settings=settings,
-            seconds=options.isolate_seconds,
-        )
+        return compare_isolated(ask, options.isolate_seconds)
 
-    from perfsuite.case.comparison import compare
+    from perfsuite.case.run import run_case
 
-    return compare(
-        problem,
-        candidate,
-        against=against,
-        correctness=correctness,
-        at_least=at_least,
-        settings=settings,
-        remeasure=remeasure,
-    )
+    return run_case(ask)
 
 
 @pytest.hookimpl(trylast=True)

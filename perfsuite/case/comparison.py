@@ -1,20 +1,19 @@
-"""One case from inputs to verdict: check the answer, time both sides in turn, decide."""
+"""The result of one case: verdict, numbers and everything else that its record keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from perfsuite.clock.rounds import Round
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.outcome import Reason, Verdict
-from perfsuite.problems.base import Problem, Scalar
-from perfsuite.settings import CacheMode, Settings
+from perfsuite.problems.base import Scalar
+from perfsuite.settings import CacheMode
 
 ClockKind = Literal["graph", "events", "host", "fake", "none"]
 Bound = Literal["device", "host"]
-Remeasure = Callable[[], Sequence[Round]]
 
 
 @dataclass(frozen=True)
@@ -97,36 +96,3 @@ class Comparison:
         values = asdict(self)
         values["verdict"], values["reason"] = self.verdict.value, self.reason.value
         return values
-
-
-def compare(
-    problem: Problem,
-    candidate: Callable[..., Any],
-    *,
-    against: str | Callable[..., Any] | None = None,
-    correctness: bool | str = True,
-    at_least: float | None = None,
-    settings: Settings,
-    remeasure: Remeasure | None = None,
-) -> Comparison:
-    """Check and, where asked, time `candidate` on `problem`.
-
-    `against` names the rival ("cublas") or is one; without it the problem's default rival is taken. The case is timed
-    when `against` or `at_least` is given. `at_least` is the least speed, as a fraction of the rival's. `correctness`
-    may name the library whose own error sets the tolerance; False leaves the check out. `remeasure`, where given, is
-    asked once before a suspect fails: it measures the same case in a fresh process and returns that one's rounds.
-
-    What the sides raise becomes a verdict. Raises ValueError for an unknown rival or an `at_least` that is no positive
-    number, and ReferenceUnavailableError where a custom problem cannot be checked.
-    """
-    from perfsuite.case.run import run_case
-
-    return run_case(
-        problem,
-        candidate,
-        against=against,
-        correctness=correctness,
-        at_least=at_least,
-        settings=settings,
-        remeasure=remeasure,
-    )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from perfsuite.case.ask import Ask, Remeasure
 from perfsuite.case.checks import CaseChecks
-from perfsuite.case.comparison import Comparison, Remeasure
+from perfsuite.case.comparison import Comparison
 from perfsuite.case.failures import Stop, failures, name_of
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
@@ -27,48 +27,48 @@ from perfsuite.verdict.timing import Timed, Timing
 OpenClock = Callable[[Sides, Settings], Clock]
 
 
-def run_case(
+def compare(
     problem: Problem,
     candidate: Callable[..., Any],
     *,
-    against: str | Callable[..., Any] | None,
-    correctness: bool | str,
-    at_least: float | None,
+    against: str | Callable[..., Any] | None = None,
+    correctness: bool | str = True,
+    at_least: float | None = None,
     settings: Settings,
-    remeasure: Remeasure | None = None,
-    open_clock: OpenClock = open_clock,
 ) -> Comparison:
-    """See `perfsuite.case.comparison.compare`; `open_clock` is there for tests."""
-    if at_least is not None and not (0.0 < at_least < math.inf):
-        raise ValueError(
-            f"at_least is {at_least!r}; it must be a positive number, the least share of the rival's speed"
-        )
+    """Check and, where asked, time `candidate` on `problem`.
+
+    The case is timed when `against` or `at_least` is given; `Ask` describes all arguments. Exceptions of candidate and
+    rival become verdicts. Raises ValueError for an unknown rival or an `at_least` that is not a positive number, and
+    ReferenceUnavailableError where a custom problem cannot be checked.
+    """
+    return run_case(
+        Ask(problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings)
+    )
+
+
+def run_case(ask: Ask, *, open_clock: OpenClock = open_clock) -> Comparison:
+    """Check and time one case; `open_clock` makes the clock over both sides."""
     start = time.perf_counter()
-    case = _Case(problem, candidate, against, settings)
-    case.target = at_least
-    compared = _through(case, correctness, against, open_clock, remeasure)
+    case = _Case(ask.problem, ask.candidate, ask.against, ask.settings)
+    case.target = ask.at_least
+    compared = _through(case, ask, open_clock)
     return replace(compared, wall_seconds=time.perf_counter() - start, check_seconds=case.checking)
 
 
-def _through(
-    case: _Case,
-    correctness: bool | str,
-    against: str | Callable[..., Any] | None,
-    open_clock: OpenClock,
-    remeasure: Remeasure | None,
-) -> Comparison:
+def _through(case: _Case, ask: Ask, open_clock: OpenClock) -> Comparison:
+    correctness, timed = ask.correctness, ask.timed
     surroundings = Surroundings.now()
     case.warnings += [f"the rival is not at its best: {handicap}" for handicap in handicaps()]
     try:
         case.untouched(surroundings)
-        timed = against is not None or case.target is not None
         case.examined = timed and correctness is True and case.examined_before()
         if correctness is not False and not case.examined:
             case.check(correctness if isinstance(correctness, str) else None)
         case.untouched(surroundings)
         if not timed:
             return case.result(Verdict.MET, Reason.CHECKED, case.checked_sentence(correctness is not False))
-        compared = case.time(open_clock, remeasure)
+        compared = case.time(open_clock, ask.remeasure)
         case.untouched(surroundings)
         return compared
     except Stop as stop:

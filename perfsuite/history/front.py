@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from perfsuite.case.ask import Ask
     from perfsuite.case.comparison import Comparison
-    from perfsuite.problems.base import Problem
-    from perfsuite.settings import Settings
 
 VARIABLE = "PERFSUITE_FRONT"
 """The folder of the build."""
@@ -52,19 +51,11 @@ def pytest_perfsuite_fingerprint(fingerprint: dict[str, Any]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_perfsuite_compare(
-    config: pytest.Config,
-    problem: Problem,
-    candidate: Callable[..., Any],
-    against: str | Callable[..., Any] | None,
-    correctness: bool | str,
-    at_least: float | None,
-    settings: Settings,
-) -> Comparison | None:
-    """A timed case by the plan for comparisons; what is only checked, or isolated, is left to the gate."""
+def pytest_perfsuite_compare(config: pytest.Config, ask: Ask) -> Comparison | None:
+    """Measure a timed case by the plan for comparisons; leave checked and isolated cases to the gate."""
     isolate = config.getoption("perf_isolate") or config.getini("perf_isolate")
-    if isolate or (against is None and at_least is None):
+    if isolate or not ask.timed:
         return None
     from perfsuite.history.sampling import measure
 
-    return measure(problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings)
+    return measure(ask)

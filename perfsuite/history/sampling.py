@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from perfsuite.case.ask import Ask
     from perfsuite.case.comparison import Comparison
     from perfsuite.clock.base import Clock, Sides
     from perfsuite.clock.rounds import Round
-    from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings
 
 SHORT_SECONDS = 20e-6
@@ -52,33 +52,19 @@ class ManySetups:
         return found
 
 
-def measure(
-    problem: Problem,
-    candidate: Callable[..., Any],
-    *,
-    against: str | Callable[..., Any] | None,
-    correctness: bool | str,
-    at_least: float | None,
-    settings: Settings,
-    open_clock: Callable[[Sides, Settings], Clock] | None = None,
-) -> Comparison:
-    """Check and time a case by a plan that is the same whatever comes out; what the gate asks is judged afterwards.
+def measure(ask: Ask, open_clock: Callable[[Sides, Settings], Clock] | None = None) -> Comparison:
+    """Check and time a case by a plan that does not depend on the numbers; compare with the target afterwards.
 
-    `open_clock` is there for tests.
+    `open_clock` replaces `perfsuite.clock.choose.open_clock` in tests.
     """
     from perfsuite.case.run import run_case
     from perfsuite.clock import choose
     from perfsuite.outcome import Reason, Verdict
 
     opened = open_clock or choose.open_clock
-    rival = against if against is not None else problem.default_rival
+    at_least = ask.at_least
     made = run_case(
-        problem,
-        candidate,
-        against=rival,
-        correctness=correctness,
-        at_least=None,
-        settings=settings,
+        replace(ask, against=ask.rival, at_least=None, remeasure=None),
         open_clock=lambda sides, given: cast("Clock", ManySetups(opened(sides, given))),
     )
     made = replace(made, target=at_least, setups=len({one.setup for one in made.rounds}) or made.setups)

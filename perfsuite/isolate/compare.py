@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
+from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import run_case
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import Remote
 from perfsuite.isolate.worker import SHARE_OF_MEMORY
-from perfsuite.problems.base import Problem
 from perfsuite.settings import Settings
 
 REQUEST_SECONDS = 30.0
 """A request makes a call, or a sample's worth of calls: milliseconds, or the time to compile the first time."""
 
 
-def compare_isolated(
-    problem: Problem,
-    candidate: Callable[..., Any],
-    *,
-    against: str | Callable[..., Any] | None,
-    correctness: bool | str,
-    at_least: float | None,
-    settings: Settings,
-    seconds: float = REQUEST_SECONDS,
-) -> Comparison:
+def compare_isolated(ask: Ask, seconds: float = REQUEST_SECONDS) -> Comparison:
     """Judge a case whose candidate runs in a worker process; the parent makes the inputs, checks and times.
 
     Whatever becomes of the worker (an illegal access, an abort, a hang of more than `seconds`, exhausted memory) is
     this case's verdict and nobody else's. IsolationError where the candidate cannot be imported in another process.
     """
-    remote = Remote(candidate, device=settings.device, seconds=seconds, room=_room())
+    remote = Remote(ask.candidate, device=ask.settings.device, seconds=seconds, room=_room())
 
     def open_clock(sides: Sides, settings: Settings) -> Clock:
         clock = IsolatedClock(sides, remote, settings)
@@ -42,15 +32,8 @@ def compare_isolated(
         return clock
 
     try:
-        return run_case(
-            problem,
-            remote,
-            against=against,
-            correctness=correctness,
-            at_least=at_least,
-            settings=settings,
-            open_clock=open_clock,
-        )
+        # A fresh process would measure the candidate without isolation, so a suspect gets none.
+        return run_case(replace(ask, candidate=remote, remeasure=None), open_clock=open_clock)
     finally:
         remote.close()
 

@@ -137,18 +137,19 @@ class Gate:
         against: str | Callable[..., Any] | None,
         at_least: float | None,
     ) -> Comparison:
+        from perfsuite.case.ask import Ask
+
         run = self.run
-        remeasure = None if at_least is None or run.fresh else self._measure_afresh
-        comparison: Comparison = run.config.hook.pytest_perfsuite_compare(
-            config=run.config,
-            problem=problem,
-            candidate=candidate,
+        ask = Ask(
+            problem,
+            candidate,
             against=against,
             correctness=self.correctness,
             at_least=at_least,
             settings=run.settings(),
-            remeasure=remeasure,
+            remeasure=None if at_least is None or run.fresh else self._measure_afresh,
         )
+        comparison: Comparison = run.config.hook.pytest_perfsuite_compare(config=run.config, ask=ask)
         self._keep(comparison, measured=self._taken(problem, candidate, comparison))
         return comparison
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from perfsuite.case.ask import Ask
     from perfsuite.case.comparison import Comparison
-    from perfsuite.clock.rounds import Round
     from perfsuite.device.cards import Devices
     from perfsuite.problems.base import Problem
     from perfsuite.settings import Settings
@@ -29,20 +29,8 @@ def pytest_perfsuite_device_check(config: pytest.Config) -> str | None:
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_perfsuite_compare(
-    config: pytest.Config,
-    problem: Problem,
-    candidate: Callable[..., Any],
-    against: str | Callable[..., Any] | None,
-    correctness: bool | str,
-    at_least: float | None,
-    settings: Settings,
-    remeasure: Callable[[], Sequence[Round]] | None,
-) -> Comparison | None:
-    """Measure and judge one case; the default is `perfsuite.compare`. The first answer that is not None counts.
-
-    `remeasure` gives rounds of the same case from a fresh process, for a suspect; None where there is to be none.
-    """
+def pytest_perfsuite_compare(config: pytest.Config, ask: Ask) -> Comparison | None:
+    """Measure and judge one case. The first answer that is not None counts; the default is `run_case(ask)`."""
 
 
 @pytest.hookspec(firstresult=True)

@@ -8,16 +8,14 @@ names each case as a measured one would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from perfsuite.case.ask import Ask
     from perfsuite.case.comparison import Comparison
     from perfsuite.device.cards import Devices
-    from perfsuite.problems.base import Problem
-    from perfsuite.settings import Settings
 
 CAPABILITY = (99, 0)
 """Higher than any test asks for, so that none is left out."""
@@ -53,29 +51,22 @@ def pytest_perfsuite_side_by_side() -> tuple[float, float]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_perfsuite_compare(
-    problem: Problem,
-    candidate: Callable[..., Any],
-    against: str | Callable[..., Any] | None,
-    at_least: float | None,
-    settings: Settings,
-) -> Comparison:
+def pytest_perfsuite_compare(ask: Ask) -> Comparison:
     """The case's name and nothing else."""
     from perfsuite.case.comparison import Comparison
     from perfsuite.case.failures import name_of
     from perfsuite.outcome import Reason, Verdict
 
-    rival = against if against is not None else problem.default_rival
-    timed = against is not None or at_least is not None
+    problem = ask.problem
     return Comparison(
         family=problem.family,
         name=problem.name,
         params=dict(problem.params),
-        candidate=name_of(candidate),
-        rival=name_of(rival) if rival is not None else None,
+        candidate=name_of(ask.candidate),
+        rival=name_of(ask.rival) if ask.rival is not None else None,
         verdict=Verdict.MET,
         reason=Reason.CHECKED,
         sentence="listed, not measured",
-        target=at_least if timed else None,
-        cache=settings.cache,
+        target=ask.at_least,
+        cache=ask.settings.cache,
     )

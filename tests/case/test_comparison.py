@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import run_case
 from perfsuite.clock.base import CaptureError, SideFailedError
@@ -40,16 +41,9 @@ def steady(speed: float | Callable[[int], float], *, noise: float = 1e-3, second
 
 
 def judge(clock: FakeClock, *, at_least: float | None = 0.9, settings: Settings = SETTINGS, **more: Any) -> Comparison:
-    return run_case(
-        more.pop("problem", PROBLEM),
-        more.pop("candidate", torch.mm),
-        against=more.pop("against", "cublas"),
-        correctness=more.pop("correctness", False),
-        at_least=at_least,
-        settings=settings,
-        open_clock=lambda sides, settings: opened(clock),
-        **more,
-    )
+    asked = {"problem": PROBLEM, "candidate": torch.mm, "against": "cublas", "correctness": False, **more}
+    ask = Ask(at_least=at_least, settings=settings, **asked)
+    return run_case(ask, open_clock=lambda sides, settings: opened(clock))
 
 
 def opened(clock: FakeClock) -> FakeClock:
@@ -262,17 +256,14 @@ def test_missing_calibration_is_a_warning_on_a_gpu(tmp_path: Path) -> None:
 
 def test_other_values_are_another_case() -> None:
     made = [
-        run_case(
-            PROBLEM, torch.mm, against=None, correctness=True, at_least=None,
-            settings=Settings(device="cpu", distribution=distribution),
-        )
+        run_case(Ask(PROBLEM, torch.mm, settings=Settings(device="cpu", distribution=distribution)))
         for distribution in ("normal", "cancellation")
-    ]  # fmt: skip
+    ]
     assert [one.name for one in made] == [PROBLEM.name, f"{PROBLEM.name} cancellation"]
     assert [one.verdict for one in made] == [Verdict.MET, Verdict.MET]
 
 
 def test_a_case_says_what_it_took_and_how_much_of_it_were_checks() -> None:
     settings = Settings(device="cpu", seconds=0.05)
-    one = run_case(PROBLEM, torch.mm, against="cublas", correctness=True, at_least=1e-3, settings=settings)
+    one = run_case(Ask(PROBLEM, torch.mm, against="cublas", at_least=1e-3, settings=settings))
     assert 0.0 < one.check_seconds < one.wall_seconds

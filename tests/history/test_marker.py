@@ -24,14 +24,14 @@ from perfsuite.outcome import Reason, Verdict
 def pytest_perfsuite_fingerprint(fingerprint):
     fingerprint["cpu"] = "Some CPU"
 
-def pytest_perfsuite_compare(problem, candidate, at_least, settings):
+def pytest_perfsuite_compare(ask):
     ratio = float(os.environ["RATIO"])
     rounds = tuple(Round(1e-5 * ratio * (1 + 1e-4 * n), 1e-5, "candidate", n, None) for n in range(12))
     return Comparison(
         family="gemm", name="gemm 64", params={}, candidate="kernels.mine", rival="cublas", verdict=Verdict.MET,
-        reason=Reason.FAST_ENOUGH, sentence="fast", target=at_least, speed=1 / ratio, speed_low=0.9 / ratio,
+        reason=Reason.FAST_ENOUGH, sentence="fast", target=ask.at_least, speed=1 / ratio, speed_low=0.9 / ratio,
         speed_high=1.1 / ratio, candidate_seconds=1e-5 * ratio, rival_seconds=1e-5, clock="fake", rounds=rounds,
-        cache=settings.cache,
+        cache=ask.settings.cache,
     )
 """
 TEST = """

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from perfsuite import Gemm
+from perfsuite.case.ask import Ask
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.fake import FakeClock
 from perfsuite.clock.rounds import Round
@@ -34,15 +35,9 @@ def scripted(speed: float, seconds: float) -> Any:
 def measured(
     candidate: Any = torch.matmul, *, at_least: float | None, speed: float = 1.0, seconds: float = 1e-5
 ) -> Any:
-    return sampling.measure(
-        Gemm(16, 16, 16, dtype="float32"),
-        candidate,
-        against="cublas",
-        correctness=True,
-        at_least=at_least,
-        settings=SETTINGS,
-        open_clock=scripted(speed, seconds),
-    )
+    problem = Gemm(16, 16, 16, dtype="float32")
+    ask = Ask(problem, candidate, against="cublas", at_least=at_least, settings=SETTINGS)
+    return sampling.measure(ask, open_clock=scripted(speed, seconds))
 
 
 @pytest.mark.parametrize(("seconds", "setups"), [(1e-5, 10), (1e-4, 4)])

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import isolated_kernels as kernels
 
+from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import IsolationError, compare_isolated
 from perfsuite.isolate.memory import Arena, rebuild
@@ -35,9 +36,8 @@ def one_thread() -> Iterator[None]:
 
 
 def isolated(candidate: Callable[..., Any], *, seconds: float = 20.0, **options: Any) -> Comparison:
-    asked = {"against": None, "correctness": True, "at_least": None, **options}
     settings = Settings(device="cpu", seconds=0.1)
-    return compare_isolated(asked.pop("problem", PROBLEM), candidate, settings=settings, seconds=seconds, **asked)
+    return compare_isolated(Ask(options.pop("problem", PROBLEM), candidate, settings=settings, **options), seconds)
 
 
 def test_an_honest_candidate_is_checked_and_timed() -> None:

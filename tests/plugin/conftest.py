@@ -33,7 +33,9 @@ def pytest_perfsuite_resource(resource, problem, candidate):
 def pytest_perfsuite_side_by_side(problems, candidate):
     return tuple(candidate.seconds(problem) for problem in problems)
 
-def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least, settings):
+def pytest_perfsuite_compare(ask):
+    problem, candidate, against, at_least = ask.problem, ask.candidate, ask.against, ask.at_least
+    settings = ask.settings
     said = candidate()
     verdict, speed = said if isinstance(said, tuple) else (said, 1.0)
     timed = at_least is not None
@@ -41,7 +43,7 @@ def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least,
         family=problem.family, name=problem.name, params=problem.params, candidate=f"kernels.{candidate.__name__}",
         rival=None if not timed else getattr(against, "__name__", against) or problem.default_rival,
         verdict=Verdict(verdict), reason=Reason(REASONS[verdict] if timed or verdict != "MET" else "checked"),
-        sentence=f"{candidate.__name__} came to {verdict} (correctness {correctness}, {settings.cases} cases)",
+        sentence=f"{candidate.__name__} came to {verdict} (correctness {ask.correctness}, {settings.cases} cases)",
         target=at_least, speed=speed if timed else None, speed_low=speed - 0.01 if timed else None,
         speed_high=speed + 0.01 if timed else None, candidate_seconds=1e-5 if timed else None,
         rival_seconds=speed * 1e-5 if timed else None, clock="fake" if timed else "none",

@@ -12,13 +12,13 @@ import dataclasses
 from perfsuite.clock.rounds import Round
 fake = pytest_perfsuite_compare
 
-def pytest_perfsuite_compare(problem, candidate, against, correctness, at_least, settings, remeasure):
-    made = fake(problem, candidate, against, correctness, at_least, settings)
+def pytest_perfsuite_compare(ask):
+    made, remeasure = fake(ask), ask.remeasure
     if "PERFSUITE_FRESH" in os.environ:
-        assert remeasure is None and settings.seed == 8 and settings.distribution == "uniform"
-        rounds = (Round(1e-5, 2e-5 + problem.m, "rival", 0, 1.9e9), Round(1e-5, 3e-5, "candidate", 1, None))
+        assert remeasure is None and ask.settings.seed == 8 and ask.settings.distribution == "uniform"
+        rounds = (Round(1e-5, 2e-5 + ask.problem.m, "rival", 0, 1.9e9), Round(1e-5, 3e-5, "candidate", 1, None))
         return dataclasses.replace(made, rounds=rounds, discarded=(Round(1.0, 1.0, "rival", 0, None, "hot"),))
-    if at_least is None:
+    if ask.at_least is None:
         assert remeasure is None
         return made
     return dataclasses.replace(made, rounds=tuple(remeasure()), retries=1)

@@ -237,7 +237,7 @@ def _measure(
     from dataclasses import replace
 
     from perfsuite import __version__
-    from perfsuite.case.comparison import compare
+    from perfsuite.case.run import compare
     from perfsuite.record.fingerprint import fingerprint
     from perfsuite.record.schema import case_record
     from perfsuite.settings import HARNESS
