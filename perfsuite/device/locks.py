@@ -1,16 +1,14 @@
-"""A lock per card: two runs, or two workers of one run, never measure on it at the same time."""
+"""A lock for each card: two runs, or two workers of one run, never measure on it at the same time."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-POLL_SECONDS = 0.05
 MOST_WAIT_SECONDS = 900.0
 
 
@@ -27,11 +25,11 @@ def lock_path(uuid: str, scope: str) -> Path:
 def hold(
     uuids: Iterable[str], scope: str, *, wait_seconds: float | None = None, tell: Callable[[str], None] | None = None
 ) -> Iterator[None]:
-    """Hold the locks of all these cards; always taken in the same order, so that two runs cannot block each other.
+    """Hold the locks of all these cards, taken in a fixed order, so that two runs cannot block each other.
 
     The kernel frees a lock when its holder dies, so a crashed run leaves nothing behind. Raises CardBusy, naming the
-    holder, when `wait_seconds` (MOST_WAIT_SECONDS unless given) pass, or where a lock cannot be opened. tell: takes
-    the sentence of a wait that begins; a run that says nothing for minutes is taken for one that hangs.
+    holder, when `wait_seconds` (MOST_WAIT_SECONDS unless given) pass, or where a lock cannot be opened. `tell` receives
+    one sentence when a wait begins.
     """
     longest = MOST_WAIT_SECONDS if wait_seconds is None else wait_seconds
     with ExitStack() as held:
@@ -42,44 +40,34 @@ def hold(
 
 @contextmanager
 def _hold_one(uuid: str, scope: str, wait_seconds: float, tell: Callable[[str], None] | None) -> Iterator[None]:
-    import fcntl
+    import filelock
 
     path = lock_path(uuid, scope)
+    # Writable by all, so that another user's run can wait for the card.
+    lock = filelock.FileLock(path, mode=0o666)
     try:
-        descriptor = _open(path)
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            kept = f"the card {uuid} is kept by another run (process {_holder(path)}, lock {path})"
+            if tell is not None and wait_seconds > 0:
+                tell(f"{kept}; waiting for it, {wait_seconds:g} s at most")
+            try:
+                lock.acquire(timeout=wait_seconds)
+            except filelock.Timeout:
+                raise CardBusy(f"{kept}; waited {wait_seconds:g} s") from None
     except OSError as error:
         raise CardBusy(f"the lock of the card {uuid} cannot be opened: {error}") from None
     try:
-        deadline = time.monotonic() + wait_seconds
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-                kept = f"the card {uuid} is kept by another run (process {holder}, lock {path})"
-                if time.monotonic() >= deadline:
-                    raise CardBusy(f"{kept}; waited {wait_seconds:g} s") from None
-                if tell is not None:
-                    tell(f"{kept}; waiting for it, {wait_seconds:g} s at most")
-                    tell = None
-                time.sleep(POLL_SECONDS)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        path.write_text(f"{os.getpid()}\n")
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
-def _open(path: Path) -> int:
-    """The lock file, made where it is missing; writable by all, so that another user's run can wait for the card."""
+def _holder(path: Path) -> str:
+    """The process that wrote its number into the lock file."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            os.fchmod(descriptor, 0o666)
-        except PermissionError:
-            # Another user made the file in between, with the mode that it needs.
-            return descriptor
-        return descriptor
+        return path.read_text(errors="replace").strip()[:32] or "unknown"
+    except OSError:
+        return "unknown"

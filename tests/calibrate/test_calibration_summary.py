@@ -14,6 +14,7 @@ from perfsuite.calibrate.summary import (
     LEAST_NOISE,
     Components,
     components,
+    exact_interval,
     noise_file,
     process_noise,
     rates,
@@ -23,7 +24,6 @@ from perfsuite.calibrate.summary import (
     trimmed_mean_square,
 )
 from perfsuite.settings import HARNESS
-from perfsuite.verdict.interval import clopper_pearson
 from perfsuite.verdict.noise import CalibratedCase, Calibration, calibrated_noise, noise_for
 
 FACTS = {"gpu": "NVIDIA H200", "harness": HARNESS, "commit": "abc"}
@@ -51,7 +51,7 @@ def test_rates_and_their_exact_intervals() -> None:
     assert (found["processes"], found["gpu_seconds_per_gate_median"]) == (4, 0.03)
     assert found["aa"]["gates"] == 2000
     assert found["aa"]["false_alarms"] == 1
-    assert found["aa"]["upper95"] == clopper_pearson(1, 2000)[1]
+    assert found["aa"]["upper95"] == exact_interval(1, 2000)[1]
     assert [(one["slowdown"], one["trials"], one["caught"]) for one in found["planted"]] == [
         (0.005, 100, 50),
         (0.01, 300, 299),
@@ -199,3 +199,10 @@ def test_unlike_kernels_are_taken_to_be_noisier_than_a_kernel_against_itself(tmp
     assert same.setup == 1e-4
     assert other.setup > 10 * same.setup
     assert other.process == same.process
+
+
+def test_the_interval_on_a_rate_agrees_with_published_values() -> None:
+    # No event in 3,000 trials: 1 - (alpha / 2) ** (1 / n). Five in ten: tables of the binomial give 0.1871 to 0.8129.
+    assert exact_interval(0, 3000) == pytest.approx((0.0, 1.0 - 0.025 ** (1.0 / 3000)))
+    assert exact_interval(5, 10) == pytest.approx((0.18709, 0.81291), abs=1e-5)
+    assert exact_interval(300, 300) == pytest.approx((0.025 ** (1.0 / 300), 1.0))
