@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.effort import DEAR_FLOPS
 from perfsuite.problems import Attention, Custom, Decode, Gemm
-from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
 from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ FEWEST_ROWS = 16
 MASKED_BLOCKS, MASKED_ROWS = 16, 512
 """Blocks that the queries of a masked attention are cut into, unless they would have fewer rows: what lies behind the
 last query's keys is never formed, and that is half of a causal case less half a block."""
-
-
-class ReferenceUnavailableError(RuntimeError):
-    """No float64 answer can be had for a custom problem; the message says what to pass."""
 
 
 def reference(problem: Problem, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Inputs, Scalar
+from .base import Inputs, Problem, Scalar
 from .checks import ITEM_BYTES, dtype_name, flag, positive, scale_factor, torch_dtype, window_sides
 from .distributions import dominate, draw
 from .flash_rival import flash_attn
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Problem):
     """softmax(scale q k^T) v for q (batch, heads, seq_q, head_dim) and k, v (batch, kv_heads, seq_kv, head_dim).
 
     kv_heads: fewer than heads for grouped queries; query head h reads kv head h // (heads // kv_heads).
@@ -32,6 +32,8 @@ class Attention:
     Candidates are called `f(q, k, v)`, with `is_causal=True`, `scale=...`, `bottom_right=True` and `window=...` only
     where they differ from the default.
     """
+
+    family: ClassVar[str] = "attention"
 
     batch: int
     heads: int
@@ -108,10 +110,6 @@ class Attention:
         right = 0 if self.causal else right
         seen = behind <= (right if right >= 0 else self.keys + self.seq_q)
         return seen if left < 0 else seen & (behind >= -left)
-
-    @property
-    def family(self) -> str:
-        return "attention"
 
     @property
     def name(self) -> str:

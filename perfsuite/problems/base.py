@@ -1,15 +1,27 @@
-"""What every problem offers to the rooms after it: shapes, costs, inputs and the library that rivals it."""
+"""The base class of every problem: shapes, costs, inputs, the right answer and the libraries that rival it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from .checks import DTYPE_WORDS
 
 if TYPE_CHECKING:
     import torch
 
 Scalar = int | float | str | bool | None
+
+
+class RivalUnavailableError(RuntimeError):
+    """The named library cannot run this problem on this device; the message gives the reason."""
+
+
+class ReferenceUnavailableError(RuntimeError):
+    """There is no float64 answer to compare with; the message names what is missing."""
 
 
 @dataclass(frozen=True)
@@ -20,48 +32,203 @@ class Inputs:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def call(self, function: Callable[..., Any]) -> Any:
-        """Call `function` with these arguments and return what it returns."""
+        """Call `function` with these arguments and return its result."""
         return function(*self.args, **self.kwargs)
 
 
-@runtime_checkable
-class Problem(Protocol):
-    """One computation at one size. Implementations are frozen dataclasses and import torch only inside methods."""
+class Problem(abc.ABC):
+    """One computation at one size.
+
+    Subclasses are frozen dataclasses, in a test file or in perfsuite/problems/families. They must define `family`,
+    `inputs` and `reference`; every other member has a default. They import torch only inside methods.
+    """
+
+    family: ClassVar[str]
+    """The kind of computation in records and on the command line: "gemm", "rmsnorm"."""
+    candidate: ClassVar[str | None] = None
+    """The kernel that commands measure by default: "module:function"."""
+    hard_distributions: ClassVar[tuple[str, ...]] = ("dominant", "constant-rows")
+    """Distributions of `inputs` on which careless kernels fail. Small problems are examined on each of them."""
+    vetted: ClassVar[bool] = False
+    """True if inputs are known to vary and the answer to depend on them. For other families the oracle tests both."""
+
+    @abc.abstractmethod
+    def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
+        """Fresh inputs on the generator's device, drawn from `distribution` (perfsuite.problems.distributions.draw)."""
+
+    def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
+        """The right answer in float64, on the inputs' device: a tensor, or a tuple or list of tensors.
+
+        rows: the indices, along the next to last axis of the result, of the rows to compute; None for all rows. Only
+        problems with a `row_count` are asked for some rows. Large temporaries should be made block by block.
+        """
+        raise NotImplementedError
 
     @property
-    def family(self) -> str:
-        """The kind of computation: "gemm", "attention", "custom"."""
-        ...
+    def row_count(self) -> int | None:
+        """Rows of the result (along its next to last axis) that `reference` can compute alone; None if it cannot."""
+        return None
 
     @property
     def name(self) -> str:
-        """Short and unique within the family, for tables: "512x512x512 float16"."""
-        ...
+        """A short name, unique within the family: "4096x1024 float16"."""
+        sizes, words = [], [""]
+        for one in _fields(self):
+            value = getattr(self, one.name)
+            if _is_size(one):
+                sizes.append(str(value))
+            elif one.name == "dtype":
+                words[0] = str(_plain(value))
+            elif _required(one) or value != _default(one):
+                word = one.name.replace("_", "-")
+                words.append(word if value is True else f"{word} {_plain(value)}")
+        return " ".join(filter(None, ["x".join(sizes), *words]))
 
     @property
     def params(self) -> dict[str, Scalar]:
         """Every parameter that defines the computation, as plain values, for the record."""
-        ...
+        return {one.name: _plain(getattr(self, one.name)) for one in _fields(self)}
 
     @property
     def flops(self) -> float | None:
-        """Floating-point operations of one call (a multiply-add is two), or None where unknown."""
-        ...
+        """Floating-point operations of one call (a multiply-add is two), or None if unknown."""
+        return None
 
     @property
     def bytes(self) -> float | None:
-        """Bytes that must cross device memory: each input read once, each output written once; None where unknown."""
-        ...
+        """Bytes that must cross device memory: each input read once, each output written once; None if unknown."""
+        return None
 
     @property
     def default_rival(self) -> str | None:
-        """The rival's name where none is given: "cublas", "sdpa"; None where the user must say."""
-        ...
+        """The rival of a case that names none; None if the family has no rival."""
+        return next(iter(self.rival_names()), None)
 
-    def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
-        """Fresh inputs on the generator's device, drawn from `distribution` (see perfsuite.problems.distributions)."""
-        ...
+    def own_rivals(self) -> Mapping[str, Callable[..., Any]]:
+        """Rivals that the family brings along, by name; each is called as a candidate is."""
+        return {}
+
+    def rival_names(self) -> tuple[str, ...]:
+        """Names that `rival` accepts."""
+        return tuple(self.own_rivals())
 
     def rival(self, name: str) -> Callable[..., Any]:
-        """The library function of that name, callable with `inputs`; ValueError lists the known names."""
-        ...
+        """The library function of that name, called as a candidate is; ValueError lists the known names."""
+        own = self.own_rivals()
+        if name not in own:
+            known = ", ".join(own) or "a callable: the family has none of its own"
+            raise ValueError(f"rival is {name!r}; a rival of {self.family} must be one of {known}")
+        return own[name]
+
+    def library(self) -> Callable[..., Any]:
+        """The function whose error sets the tolerance if the case names no rival."""
+        if self.default_rival is None:
+            raise ReferenceUnavailableError(
+                f"{self.family} {self.name} has no library to compare with: define own_rivals(), or pass against="
+            )
+        return self.rival(self.default_rival)
+
+    def in_order(
+        self, inputs: Inputs, right: torch.Tensor, rows: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """(float32 sums taken term by term, the same part of `right`), on a sample of the result; None if unknown.
+
+        right: the float64 answer, of `rows` only if these are given. Asked for float32 results of one tensor.
+        """
+        return None
+
+    def neighbour(self, near: Callable[[int], int]) -> Problem | None:
+        """The same computation at slightly other sizes, each drawn by `near(size)`; None if no size may change."""
+        return None
+
+    def grown(self, factor: int) -> Problem:
+        """The same computation at `factor` times the sequence length; ValueError if it has none."""
+        raise ValueError(
+            f"growth needs a problem with a sequence length, such as Attention; {self.family} does not define grown()"
+        )
+
+    @property
+    def innermost(self) -> str | None:
+        """The parameter whose value decides how rows are aligned in memory (head_dim, k); None if there is none."""
+        return None
+
+    def variations(self) -> tuple[Problem, ...]:
+        """Problems with other ratios of FLOPs to bytes, from which `perfsuite regime` infers the bound."""
+        return ()
+
+    @classmethod
+    def parse(cls, shape: str, words: Sequence[str]) -> Self:
+        """The problem that a command line describes, "4096x1024" and ("bf16", "causal"); ValueError if it does not.
+
+        The shape gives the whole numbers that have no default, in order. The words give the dtype, turn flags on, or
+        are the name of any other parameter followed by its value.
+        """
+        given: dict[str, Any] = {}
+        sizes = [one.name for one in _fields(cls) if _is_size(one)]
+        parts = shape.split("x")
+        if len(parts) != len(sizes) or not all(part.isdecimal() for part in parts):
+            raise ValueError(f"the shape is {shape!r}; it must be {' x '.join(sizes)}, in whole numbers")
+        given |= dict(zip(sizes, map(int, parts), strict=True))
+        return cls(**given | cls.parse_words(words))
+
+    @classmethod
+    def parse_words(cls, words: Sequence[str]) -> dict[str, Any]:
+        """The parameters that the words after a shape give."""
+        given: dict[str, Any] = {}
+        others = {one.name.replace("_", "-"): one for one in _fields(cls) if not _is_size(one) and one.name != "dtype"}
+        has_dtype = any(one.name == "dtype" for one in _fields(cls))
+        rest = iter(words)
+        for word in rest:
+            one = others.get(word.replace("_", "-"))
+            if has_dtype and word in DTYPE_WORDS:
+                given["dtype"] = DTYPE_WORDS[word]
+            elif one is not None and _is_flag(one):
+                given[one.name] = True
+            elif one is not None and (convert := _CONVERSIONS.get(_kind(one))) is not None:
+                given[one.name] = convert(next(rest, ""))
+            else:
+                known = [*(DTYPE_WORDS if has_dtype else ()), *others]
+                raise ValueError(f"{word!r} is not known; after the shape there may be {', '.join(known)}")
+        return given
+
+
+_CONVERSIONS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+
+
+def _fields(problem: Any) -> tuple[dataclasses.Field[Any], ...]:
+    if not dataclasses.is_dataclass(problem):
+        kind = problem if isinstance(problem, type) else type(problem)
+        raise TypeError(f"{kind.__name__} must be a frozen dataclass, or define name, params and parse itself")
+    return tuple(one for one in dataclasses.fields(problem) if one.init)
+
+
+def _kind(one: dataclasses.Field[Any]) -> str:
+    """The field's type as it is written, without a trailing "| None"."""
+    text = one.type if isinstance(one.type, str) else getattr(one.type, "__name__", str(one.type))
+    return text.replace(" ", "").removesuffix("|None")
+
+
+def _is_flag(one: dataclasses.Field[Any]) -> bool:
+    return _kind(one) == "bool"
+
+
+def _is_size(one: dataclasses.Field[Any]) -> bool:
+    return _kind(one) == "int" and _required(one)
+
+
+def _required(one: dataclasses.Field[Any]) -> bool:
+    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+
+
+def _default(one: dataclasses.Field[Any]) -> Any:
+    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+
+
+def _plain(value: Any) -> Scalar:
+    """A parameter as one plain value: sequences joined by commas, anything else by its name or its type's."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return ",".join(str(_plain(item)) for item in value)
+    named = str(value).removeprefix("torch.")
+    return named if named.isidentifier() else str(getattr(value, "__name__", type(value).__name__))

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 HALF_DTYPES = ("float16", "bfloat16")
+DTYPE_WORDS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"} | {name: name for name in ITEM_BYTES}
+"""How a command line may write a dtype."""
 
 
 def positive(what: str, value: Any) -> int:

@@ -6,9 +6,9 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Inputs, Scalar
+from .base import Inputs, Problem, Scalar
 from .distributions import draw
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Custom:
+class Custom(Problem):
     """`f(*args, **kwargs)` for arguments of the user's.
 
     args: a tuple, or a callable that takes a generator and returns one; the callable is asked anew for each set of
@@ -30,6 +30,8 @@ class Custom:
     against: the rival. reference: what computes the right answer from the same arguments in float64; the rival itself
     on arguments widened to float64 unless given.
     """
+
+    family: ClassVar[str] = "custom"
 
     args: tuple[Any, ...] | Callable[[torch.Generator], Any]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -70,10 +72,6 @@ class Custom:
             value = getattr(self, what)
             if value is not None and not callable(value):
                 raise TypeError(f"{what} is {value!r}; it must be a callable")
-
-    @property
-    def family(self) -> str:
-        return "custom"
 
     @property
     def name(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Inputs, Scalar
+from .base import Inputs, Problem, Scalar
 from .checks import ITEM_BYTES, dtype_name, positive, scale_factor, torch_dtype
 from .distributions import dominate, draw
 from .rivals import SDPA_NAMES, sdpa
@@ -19,7 +19,7 @@ INDEX_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Decode:
+class Decode(Problem):
     """softmax(scale q k^T) v for the newest seq_q of `length` tokens, against the cache that holds them all.
 
     kv_heads: fewer than heads for grouped queries; query head h reads kv head h // (heads // kv_heads).
@@ -32,6 +32,8 @@ class Decode:
     The pages of a sequence lie side by side but in random order. SDPA, which knows no pages, can therefore take the
     same memory as a cache (batch, length, kv_heads, head_dim): with one query the order of the keys does not matter.
     """
+
+    family: ClassVar[str] = "decode"
 
     batch: int
     heads: int
@@ -77,10 +79,6 @@ class Decode:
     def pages(self) -> int:
         """Pages of one sequence; 0 where the cache has none."""
         return 0 if self.page_size is None else self.length // self.page_size
-
-    @property
-    def family(self) -> str:
-        return "decode"
 
     @property
     def name(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Inputs, Scalar
+from .base import Inputs, Problem, Scalar
 from .checks import HALF_DTYPES, ITEM_BYTES, dtype_name, flag, positive, torch_dtype
 from .cublas_tuned import cublas_tuned
 from .distributions import draw
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gemm:
+class Gemm(Problem):
     """a (m, k) times b (k, n), or a batch of them: a (batch, m, k), b (batch, k, n).
 
     out_dtype: that of the operands unless given; "float32" is the one other choice for 16-bit operands.
     trans_a, trans_b: the operand is stored transposed, and candidate and rival both get the transposed view of the
     shape above. Candidates are called `f(a, b)`. Sums are float32 for every dtype.
     """
+
+    family: ClassVar[str] = "gemm"
 
     m: int
     n: int
@@ -47,10 +49,6 @@ class Gemm:
         flag("trans_b", self.trans_b)
         if self.batch is not None:
             put(self, "batch", positive("batch", self.batch))
-
-    @property
-    def family(self) -> str:
-        return "gemm"
 
     @property
     def name(self) -> str:

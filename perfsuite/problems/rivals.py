@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .base import RivalUnavailableError
+
 if TYPE_CHECKING:
     import torch
 
@@ -24,10 +26,6 @@ SDPA_BACKENDS = {
 GEMM_NAMES = ("cublas", "cublas:tuned")
 SDPA_NAMES = ("sdpa", *(f"sdpa:{backend}" for backend in SDPA_BACKENDS))
 ATTENTION_NAMES = (*SDPA_NAMES, "flash-attn")
-
-
-class RivalUnavailableError(RuntimeError):
-    """The named library cannot run this problem on this device; the message says why."""
 
 
 @contextmanager
