@@ -1,0 +1,95 @@
+"""The plan of one calibration process, and the clock that its gates share with its peers."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfsuite.calibrate.cases import CalibrationCase
+from perfsuite.clock.base import Sides
+from perfsuite.settings import DeviceKind
+
+SIDE_SECONDS = 0.04
+"""Time that a side gets under each timer: about what our own gate takes, and less than the timers' defaults (0.1 s of
+do_bench, 0.2 s of blocked_autorange, 1 s of pytest-benchmark)."""
+PLANTED = (0.0, 0.01)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one process is to do."""
+
+    process: int
+    device: DeviceKind
+    output: str
+    seconds: float
+    """Wall time after which no further gate begins."""
+    gates: list[tuple[str, float, int]]
+    """Case, planted slow-down (0 for none), and how many such gates."""
+    calibration: str | None = None
+    """The file whose noise figures the gates use."""
+    case_count: int = 10
+    peers_seconds: float = 0.0
+    """Time for the peers' timers, after the gates."""
+    setups: int = 0
+    """Above 0: no gates, but this many set-ups of each case, whose rounds show how large the noise is."""
+
+    @classmethod
+    def read(cls, file: Path) -> Plan:
+        """The plan in a JSON file."""
+        values = json.loads(file.read_text())
+        values["gates"] = [tuple(one) for one in values["gates"]]
+        return cls(**values)
+
+
+def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float = 0.0) -> Any:
+    """The clock that the product would take, set up over the kernel on both sides, with work planted in one."""
+    import torch
+
+    generator = torch.Generator(device=plan.device).manual_seed(seed)
+    sides = Sides(case.function, case.function, lambda: case.problem.inputs(generator))
+    clock: Any
+    if plan.device == "cpu":
+        from perfsuite.clock.host import HostClock
+
+        if slowdown:
+            sides = Sides(slowed(case.function, slowdown), case.function, sides.make_inputs)
+        clock = HostClock(sides, seed=seed)
+    else:
+        from perfsuite.calibrate.planted import PlantedClock
+
+        seconds = call_seconds(plan, case) if slowdown else 0.0
+        clock = PlantedClock(sides, seed=seed, slowdown=slowdown, call_seconds=seconds)
+    clock.setup()
+    return clock
+
+
+_CALL_SECONDS: dict[str, float] = {}
+
+
+def call_seconds(plan: Plan, case: CalibrationCase) -> float:
+    """Seconds of a call of the case's kernel, measured once a process."""
+    if case.name not in _CALL_SECONDS:
+        clock = open_clock(plan, case, seed=plan.process)
+        _CALL_SECONDS[case.name] = statistics.median(one.rival_seconds for one in clock.rounds(10))
+        clock.close()
+    return _CALL_SECONDS[case.name]
+
+
+def slowed(function: Any, slowdown: float) -> Any:
+    """The function, followed by a wait of `slowdown` of its own time: the planted work of a CPU."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        output = function(*args, **kwargs)
+        end = time.perf_counter()
+        end += slowdown * (end - start)
+        while time.perf_counter() < end:
+            pass
+        return output
+
+    return call
