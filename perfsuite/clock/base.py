@@ -84,16 +84,16 @@ class Clock(Protocol):
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
         """What `look` makes of the outputs of candidate and rival in up to `count` further calls, as they were timed.
 
-        Inputs change from one to the next. Empty where nothing that was timed can be called again.
+        Inputs change from one to the next. Empty where nothing that was timed can be called again, as by default.
         """
-        ...
+        return []
 
     def kernels(self) -> tuple[set[str], set[str]] | None:
-        """Names of the kernels in calls of candidate and rival that were timed; None where this clock does not know.
+        """Names of the kernels in timed calls of candidate and rival; None where this clock does not know, the default.
 
-        RuntimeError, OSError or AttributeError where the driver does not tell them.
+        Raises RuntimeError, OSError or AttributeError where the driver does not name them.
         """
-        ...
+        return None
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """Host time that a call of the candidate, and of the rival, takes to return, without waiting for the device."""

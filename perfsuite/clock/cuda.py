@@ -7,7 +7,7 @@ import statistics
 import time
 from typing import Any
 
-from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
+from perfsuite.clock.base import Clock, ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.rotation import bytes_in, sets_needed
 from perfsuite.clock.rounds import Round, Side
@@ -30,7 +30,7 @@ MOST_KEPT = 0.5
 """Share of the card's memory that torch's allocator may keep from one case to the next."""
 
 
-class CudaClock:
+class CudaClock(Clock):
     """Base of the two clocks that read CUDA events. Not a clock itself: a subclass says how a sample is enqueued."""
 
     kind: ClockKind

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -95,14 +94,6 @@ class EventsClock(CudaClock):
         """See `Clock`: calls of halves in which the candidate came last, chosen before they were timed."""
         changed = self._inputs_changed()
         return [replace(call, inputs_changed=changed) for call in self._kept[:count]]
-
-    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-        """See `Clock`."""
-        return []
-
-    def kernels(self) -> tuple[set[str], set[str]] | None:
-        """See `Clock`. Not known: its calls are in no graph."""
-        return None
 
     def _release(self) -> None:
         self._outputs = {"candidate": {}, "rival": {}}

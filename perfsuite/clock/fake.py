@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from perfsuite.clock.base import ClockKind, Sides, TimedCall
+from perfsuite.clock.base import Clock, ClockKind, Sides, TimedCall
 from perfsuite.clock.rounds import Round
 from perfsuite.device.telemetry import Telemetry
 
 
-class FakeClock:
+class FakeClock(Clock):
     """Gives scripted rounds, and outputs of real calls where it was opened over sides that can be called.
 
     `script(setup, count)` returns the `count` next rounds of a set-up, numbered from 0; each call of `rounds` asks
@@ -60,14 +59,6 @@ class FakeClock:
             return []
         inputs = [self.sides.make_inputs() for _ in range(count)]
         return [TimedCall(one, one.call(self.sides.candidate), one.call(self.sides.rival)) for one in inputs]
-
-    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-        """See `Clock`."""
-        return []
-
-    def kernels(self) -> tuple[set[str], set[str]] | None:
-        """See `Clock`. Not known: its calls are in no graph."""
-        return None
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """See `Clock`."""

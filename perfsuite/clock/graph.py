@@ -14,18 +14,16 @@ import random
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
+from perfsuite.clock.memory import free_default_generator, unheld
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import Side
-from perfsuite.oracle import poison
+from perfsuite.guards.poison import poison
 from perfsuite.problems.tensors import keep, map_tensors
 from perfsuite.settings import CacheMode
-
-if TYPE_CHECKING:
-    import torch
 
 SAMPLE_SECONDS = 200e-6
 """Least device time of a sample."""
@@ -318,42 +316,3 @@ class GraphClock(CudaClock):
                 for graph in graphs:
                     graph.reset()
         self._tracks, self._named = [], None
-
-
-class _Memory:
-    """A span of device memory, as others can wrap it without owning it."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "strides": None,
-            "version": 3,
-        }
-
-
-def unheld(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same device memory that does not keep it: the allocator may hand it out again."""
-    import torch
-
-    if tensor.device.type != "cuda" or tensor.numel() == 0:
-        return tensor
-    reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    span = torch.as_tensor(_Memory(tensor.data_ptr(), reach * tensor.element_size()), device=tensor.device)
-    return span.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
-
-
-def free_default_generator(device: int) -> None:
-    """Make the device's default generator usable after a failed capture, which leaves it marked as being captured.
-
-    Its sequence starts anew from its seed.
-    """
-    import torch
-
-    if device >= len(torch.cuda.default_generators):
-        return
-    generator = torch.cuda.default_generators[device]
-    fresh = torch.Generator(device=generator.device)
-    fresh.manual_seed(generator.initial_seed())
-    generator.graphsafe_set_state(fresh.graphsafe_get_state())

@@ -6,11 +6,10 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from perfsuite.clock.base import ClockKind, SideFailedError, Sides, TimedCall
+from perfsuite.clock.base import Clock, ClockKind, SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.rotation import bytes_in, refill, sets_needed, share_memory
 from perfsuite.clock.rounds import Round, Side
@@ -30,7 +29,7 @@ KEPT_ROUNDS = 2
 """Rounds, besides the last, of which one timed call is kept with its inputs; which ones, no candidate can know."""
 
 
-class HostClock:
+class HostClock(Clock):
     """Times by `perf_counter_ns`. It is noisier than a device's clock by an order of magnitude, and says so."""
 
     kind: ClockKind = "host"
@@ -93,14 +92,6 @@ class HostClock:
         calls = [call for round_ in (self._last, *self._kept) for call in round_]
         changed = not same_fingerprint(self._fingerprint, fingerprint(self._sets))
         return [replace(call, inputs_changed=changed) for call in calls[:count]]
-
-    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-        """See `Clock`."""
-        return []
-
-    def kernels(self) -> tuple[set[str], set[str]] | None:
-        """See `Clock`. Not known: its calls are in no graph."""
-        return None
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """None for both: on the host, a call's time is the time that was compared."""

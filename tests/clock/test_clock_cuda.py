@@ -12,7 +12,8 @@ import torch
 from perfsuite import Gemm, Reason, Settings, Verdict, compare
 from perfsuite.clock.base import CaptureError, Clock, Sides
 from perfsuite.clock.choose import open_clock
-from perfsuite.clock.graph import GraphClock, unheld
+from perfsuite.clock.graph import GraphClock
+from perfsuite.clock.memory import unheld
 
 pytestmark = pytest.mark.gpu
 PROBLEM = Gemm(512, 512, 512)
