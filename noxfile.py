@@ -136,7 +136,7 @@ def history(session: nox.Session) -> None:
     install_project(session)
     # Without a GPU the series that only a card has are left alone: each case of them would be started to be skipped.
     portable = [] if sees_gpu() else ["--portable", "--seconds=0.2", f"--bench={PORTABLE_SERIES}"]
-    session.run("perfsuite", "export", "cases", "--output", "benchmarks_asv/cases.json")
+    session.run("perfsuite", "asv", "cases", "--output", "benchmarks_asv/cases.json")
     # CI tries that all of it works; how fast its processor is nobody wants to know.
     few = {"PERFSUITE_ASV_TESTS": FEW_TESTS} if portable and os.environ.get("CI") else {}
     session.run("perfsuite", "history", "--asv", *portable, *session.posargs, env=few)
@@ -149,10 +149,10 @@ def dashboard(session: nox.Session) -> None:
     install_tools(session, "test", "browser")
     session.install(*CONSTRAINTS, *PROJECT["project"]["dependencies"])
     page = ".perfsuite/asv/html"
-    session.run("python", "-m", "perfsuite", "export", "check")
+    session.run("python", "-m", "perfsuite", "asv", "check")
     session.run("asv", "publish", "--config", ASV, "--no-pull")
     # asv's page loads its libraries from other hosts; where npm can fetch them they are put beside it.
-    session.run("python", "-m", "perfsuite", "export", "page", page, success_codes=[0, 2])
+    session.run("python", "-m", "perfsuite", "asv", "page", page, success_codes=[0, 2])
     lacking = [] if Path(page, "libraries").is_dir() else ["npm, for the libraries of the page"]
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         lacking.append("Chromium")

@@ -30,6 +30,7 @@ ORDER = (
     "memory",
     "history",
     "calibrate",
+    "exporters",
     "pytest_plugin",
     "cli",
 )

@@ -1,37 +1,68 @@
-"""A function named on the command line as `module:function`."""
+"""A function or a class named on the command line, as `module:name` or `path.py:name`."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from perfsuite.cli.errors import UsageError
 
 
 def load_callable(text: str) -> Callable[..., Any]:
-    """The function that `module:function` names, looked for in the current folder too, as `python -m` would."""
-    module_name, separator, path = text.partition(":")
-    if not (separator and module_name and path):
+    """The function that `module:function` or `path.py:function` names; modules may lie in the current folder."""
+    place, separator, path = text.partition(":")
+    if not (separator and place and path):
         raise UsageError(f"{text!r} names no function; write module:function, such as torch.nn.functional:gelu")
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found: Any = import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"{text}: module {module_name} cannot be imported: {error}") from None
-    except (Exception, SystemExit) as error:  # whatever the user's module does while it is imported
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        why = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-        raise UsageError(f"{text}: module {module_name} cannot be imported: {why}") from None
+    found: Any = load_module(place, text)
     for name in path.split("."):
         if not hasattr(found, name):
-            raise UsageError(f"{text}: {module_name} has no {path}")
+            raise UsageError(f"{text}: {place} has no {path}")
         found = getattr(found, name)
     if not callable(found):
         raise UsageError(f"{text} is of type {type(found).__name__}; it must be a function")
     return found
+
+
+def load_module(place: str, text: str) -> ModuleType:
+    """The module of that name, or in the file of that path; UsageError begins with `text`, what the user wrote."""
+    is_file = place.endswith(".py")
+    file = Path(place).resolve()
+    if is_file and not file.is_file():
+        raise UsageError(f"{text}: there is no file {place}")
+    folder = str(file.parent) if is_file else os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    what = place if is_file else f"module {place}"
+    try:
+        return _load_file(file) if is_file else import_module(place)
+    except ImportError as error:
+        raise UsageError(f"{text}: {what} cannot be imported: {error}") from None
+    except (Exception, SystemExit) as error:  # the user's module may raise anything while it is imported
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        why = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+        raise UsageError(f"{text}: {what} cannot be imported: {why}") from None
+
+
+def _load_file(file: Path) -> ModuleType:
+    """The module of a file, imported once, under a name that no other module can have."""
+    name = re.sub(r"\W", "_", f"file_{file}")
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None  # the name ends with .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,17 +1,26 @@
-"""Where a command is told to write: looked at before it begins, since some measure for minutes."""
+"""Files that a command reads or writes, checked before it begins: some commands measure for minutes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from perfsuite.cli.errors import UsageError
+from perfsuite.record.store import latest_path
 from perfsuite.record.whole import refusal
+
+
+def record_or_latest(given: Path | None) -> Path:
+    """The record that the user named, or the newest one under `.perfsuite/`; UsageError where there is none."""
+    path = given or latest_path(Path.cwd())
+    if path is None:
+        raise UsageError("there is no record under .perfsuite/runs here; name one, or run `pytest --gpu`")
+    return path
 
 
 def check_place(flag: str, path: Path | None, *, replaced: bool = True, makes_folder: bool = False) -> None:
     """UsageError where no file can be written to `path`; None is no place and passes.
 
-    replaced: as `refusal` takes it. makes_folder: the command makes the folder where there is none.
+    replaced: as `refusal` takes it. makes_folder: the command makes the folder where it is missing.
     """
     if path is None:
         return

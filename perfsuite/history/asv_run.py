@@ -42,7 +42,7 @@ def asv_run(
 ) -> None:
     """Let asv build and measure commits (without any: up to `new` that it does not know), and check what it leaves.
 
-    machine: as `machine_of` gives it; asv must know it (`perfsuite export machine`). HistoryError where a commit is
+    machine: as `machine_of` gives it; asv must know it (`perfsuite asv machine`). HistoryError where a commit is
     unknown or does not build, where the history cannot be read, or where it is of another card under the same name; the
     results are then as they were.
     """

@@ -289,20 +289,20 @@ def test_a_repository_without_commits_is_told(tmp_path: Path) -> None:
 
 def test_a_check_reads_every_file(tmp_path: Path, repository: Repository, perfsuite: Command) -> None:
     results = tmp_path / "results"
-    code, _, err = perfsuite("export", "check", "--results", results)
+    code, _, err = perfsuite("asv", "check", "--results", results)
     assert code == 2
     assert "holds no history" in err
     for commit in repository.commits:
         done = export([case(commit=commit)], results, repository.path)
-    code, out, _ = perfsuite("export", "check", "--results", results)
+    code, out, _ = perfsuite("asv", "check", "--results", results)
     assert (code, "3 results" in out) == (0, True)
     other = export([case(commit=repository.commits[0], gpu="NVIDIA A100")], results, repository.path)
     (results / "nvidia-h200" / other.file.name).write_bytes(other.file.read_bytes())
-    code, _, err = perfsuite("export", "check", "--results", results)
+    code, _, err = perfsuite("asv", "check", "--results", results)
     assert code == 2
     assert "is of another card than its folder" in err
     done.file.write_text("{")
-    code, _, err = perfsuite("export", "check", "--results", results)
+    code, _, err = perfsuite("asv", "check", "--results", results)
     assert code == 2
 
 
@@ -312,6 +312,6 @@ def test_the_declared_cases_are_those_of_the_suite() -> None:
         importlib.import_module("cuda_llm_ops")
     except ImportError as error:
         pytest.skip(str(error))
-    line = ["-m", "perfsuite", "export", "cases", "--check", "--output", "benchmarks_asv/cases.json"]
+    line = ["-m", "perfsuite", "asv", "cases", "--check", "--output", "benchmarks_asv/cases.json"]
     done = subprocess.run([sys.executable, *line], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

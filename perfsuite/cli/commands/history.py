@@ -15,7 +15,6 @@ from pathlib import Path
 
 from perfsuite.cli.commands import ab as command
 from perfsuite.cli.errors import UsageError
-from perfsuite.history.commits import HistoryError
 
 HELP = "build commits, run the gates on each, keep a record of each"
 EXAMPLE = """example:
@@ -43,17 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; HistoryError and UsageError become exit code 2."""
+    """Measure."""
     if not 0.0 < arguments.seconds < 3600.0:
         raise UsageError(f"--seconds is {arguments.seconds:g}; it must lie between 0 and 3600")
     if not 1 <= arguments.runs <= 50:
         raise UsageError(f"--runs is {arguments.runs}; it must lie between 1 and 50")
     if not arguments.commits and not arguments.asv:
         raise UsageError("name a commit, or several (without one, --asv takes those that it does not know)")
-    try:
-        return _by_asv(arguments) if arguments.asv else _run(arguments)
-    except HistoryError as error:
-        raise UsageError(str(error)) from None
+    return _by_asv(arguments) if arguments.asv else _run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -76,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _by_asv(arguments: argparse.Namespace) -> int:
-    from perfsuite.cli.commands.export import this_machine
+    from perfsuite.cli.asv_machine import this_machine
     from perfsuite.history.asv_run import asv_run
 
     if not arguments.config.is_file():

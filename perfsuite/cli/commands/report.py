@@ -1,19 +1,19 @@
-"""Show a record: the table, worst first, and a sentence for each case that is not met; or one HTML page of it all.
+"""Show a record: a table with the worst case first, and a sentence for each case that is not met.
 
-The page needs nothing but itself: verdicts, speeds with their intervals, roofline, latency and memory by length,
-accuracy, telemetry, environment.
+The other forms are those of `perfsuite export`. An HTML page needs no other file: it holds verdicts, speeds with their
+intervals, roofline, latency and memory by length, accuracy, telemetry and environment.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+import sys
 from pathlib import Path
-from typing import Any
 
 from perfsuite.cli.errors import UsageError
-from perfsuite.record.store import latest_path, read_record
+from perfsuite.cli.places import record_or_latest
+from perfsuite.exporters.listing import load
+from perfsuite.record.store import read_record
 from perfsuite.record.whole import write_whole
 from perfsuite.report import figures, markdown, terminal
 
@@ -36,24 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the record; 0 whatever the verdicts in it are."""
-    path = arguments.record or latest_path(Path.cwd())
-    if path is None:
-        raise UsageError("there is no record under .perfsuite/runs here; name one, or run `pytest --gpu`")
-    cases = read_record(path)
+    """Print the record; 0 whatever its verdicts are."""
+    path = record_or_latest(arguments.record)
+    cases, title = read_record(path), f"perfsuite: {path.name}"
     if arguments.html:
-        write_page(arguments.html, cases, title=f"perfsuite: {path.name}")
+        text = load("html").text(cases, title=title)
+        try:
+            write_whole(arguments.html, text)
+        except OSError as error:
+            raise UsageError(f"--html {error}") from None
         print(arguments.html)
         return 0
-    if arguments.json:
-        print(
-            json.dumps(
-                [{name: case[name] for name in case if not name.endswith("samples")} for case in cases], indent=1
-            )
-        )
-        return 0
-    if arguments.markdown:
-        print(markdown.summary(cases, title=f"perfsuite: {path.name}", notes=[markdown.environment(cases[0])]), end="")
+    if arguments.json or arguments.markdown:
+        sys.stdout.write(load("json" if arguments.json else "markdown").text(cases, title=title))
         return 0
     from rich.console import Console
 
@@ -63,26 +58,3 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(line, style=_STYLES[verdict], markup=False)
     console.print(figures.counts(cases), markup=False)
     return 0
-
-
-def write_page(file: Path, cases: Sequence[dict[str, Any]], *, title: str) -> None:
-    """Write the HTML page; UsageError where it cannot be written. Nothing is left half written."""
-    from perfsuite.report.page import page
-
-    text = page(cases, title=title, roofline=_roofline(cases, title))
-    try:
-        write_whole(file, text)
-    except OSError as error:
-        raise UsageError(f"--html {error}") from None
-
-
-def _roofline(cases: Sequence[dict[str, Any]], title: str) -> str | None:
-    """The cases under their card's data sheet; None for a card without one, or where no case can be placed."""
-    from perfsuite.analyze import roofline_plot
-    from perfsuite.analyze.roofline_ceilings import from_data_sheet
-    from perfsuite.analyze.roofline_points import points
-
-    gpu = cases[0].get("gpu")
-    ceilings = from_data_sheet(gpu) if gpu else None
-    found = points(cases, ceilings)[0] if ceilings else []
-    return roofline_plot.svg(found, ceilings, title=title) if found and ceilings else None

@@ -1,0 +1,72 @@
+"""Gates of the problems that cases.json follows without a test of the suite.
+
+pytest collects this file beside the suite's tests, so that both are measured, or listed, in the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from perfsuite.cli.callables import load_callable
+from perfsuite.cli.problem_specs import problem_of
+from perfsuite.history.commits import HistoryError
+from perfsuite.record.store import read_record
+
+if TYPE_CHECKING:
+    from perfsuite.history.series import Declared
+
+VARIABLE = "PERFSUITE_ASV_PROBLEMS"
+"""The pairs of problem and candidate, as JSON, for the pytest that collects this file."""
+LEAST_SPEED = 1e-6
+"""These gates only time: no kernel is too slow for them."""
+Pair = dict[str, str]
+
+
+@pytest.mark.gpu
+@pytest.mark.perf_target(at_least=LEAST_SPEED)
+@pytest.mark.parametrize("pair", json.loads(os.environ.get(VARIABLE, "[]")), ids=lambda pair: pair["problem"])
+def test_problem(pair: Pair, perf: Any) -> None:
+    """Check and time one candidate on one problem."""
+    perf(problem_of(pair["problem"]), load_callable(pair["candidate"]))
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """The problems, with their candidates, that a list of cases follows without a test."""
+    if not path.exists():
+        return []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")).get("problems", [])
+        return [{"problem": str(pair["problem"]), "candidate": str(pair["candidate"])} for pair in found]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise HistoryError(f"{path} is not a list of cases: {type(error).__name__}: {error}") from None
+
+
+def collected(tests: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], dict[str, str]]:
+    """What pytest is to collect for `tests` and `pairs`, and the environment that it needs for them."""
+    return [*tests, *([__file__] if pairs else [])], {VARIABLE: json.dumps(list(pairs))} if pairs else {}
+
+
+def listed(tests: Sequence[str], pairs: Sequence[Pair]) -> Declared:
+    """The series of a suite's gated cases and of `pairs`: collected by pytest, not measured."""
+    from perfsuite.history.series import declared
+
+    with tempfile.TemporaryDirectory(prefix="perfsuite-cases-") as folder:
+        record = Path(folder) / "cases.jsonl"
+        line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        line += ["-p", "perfsuite.pytest_plugin.listing", "--gpu", f"--perf-record={record}"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
+        files, variables = collected(tests, pairs)
+        done = subprocess.run([*line, *files], capture_output=True, text=True, check=False, env=environment | variables)
+        if done.returncode != 0 or not record.exists():
+            last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["no output"]
+            raise HistoryError(f"pytest could not list {' '.join(tests)} (exit {done.returncode}): {last[0]}")
+        return declared(read_record(record))

@@ -1,0 +1,115 @@
+"""Prepare and check the history that asv keeps; `perfsuite export asv` adds a record to it.
+
+`cases` lists the gated cases of a suite, without measuring them, for benchmarks_asv/cases.json. `machine` registers
+this machine with asv (in ~/.asv-machine.json) and prints its name. `page` puts the libraries that asv's published page
+loads from other hosts beside the page. `check` reads every file of the history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from perfsuite.cli.asv_problems import listed, read_pairs
+from perfsuite.cli.errors import UsageError
+from perfsuite.exporters.asv import RESULTS
+from perfsuite.record.store import read_record
+
+HELP = "prepare and check asv's history: list a suite's cases, register the machine, settle the page"
+EXAMPLE = """example:
+  perfsuite asv cases tests/perf --output benchmarks_asv/cases.json
+  perfsuite asv cases --problem 'kernels.py:RMSNorm(8192, 4096)' --candidate kernels.py:rmsnorm \\
+      --output benchmarks_asv/cases.json
+  perfsuite asv check"""
+PAGE_CACHE = Path(".perfsuite/asv/libraries")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{cases,check,machine,page}")
+    cases = kinds.add_parser("cases", help="list the gated cases of a suite, measuring nothing")
+    cases.add_argument("tests", nargs="*", default=["tests/perf"], help="what pytest collects (default tests/perf)")
+    cases.add_argument("--output", type=Path, help="where to write (default: standard output)")
+    cases.add_argument(
+        "--kernels", type=Path, metavar="RECORD",
+        help="list the compiled kernels of this record (default: those that --output lists already)",
+    )  # fmt: skip
+    cases.add_argument(
+        "--problem", action="append", default=[], metavar="SPEC",
+        help="also follow a problem without a test; repeat it, each with its --candidate",
+    )  # fmt: skip
+    cases.add_argument("--candidate", action="append", default=[], metavar="MODULE:FUNCTION", help="its kernel")
+    cases.add_argument("--check", action="store_true", help="write nothing; exit 1 where --output is out of date")
+    check = kinds.add_parser("check", help="read every file of the history; exit 2 at the first broken one")
+    check.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
+    machine = kinds.add_parser("machine", help="register this machine with asv, and print its name")
+    machine.add_argument("--portable", action="store_true", help="the processor, also where there is a GPU")
+    machine.add_argument("--name", help="name of the machine (default: the card's model)")
+    page = kinds.add_parser("page", help="make a page that asv published independent of other hosts")
+    page.add_argument("html", type=Path, metavar="HTML", help="the folder that asv published")
+    page.add_argument("--cache", type=Path, default=PAGE_CACHE, help=f"folder of the libraries (default {PAGE_CACHE})")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one of the four."""
+    return {"cases": _cases, "check": _check, "machine": _machine, "page": _page}[arguments.kind](arguments)
+
+
+def _cases(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.asv_results import read_declared
+    from perfsuite.history.series import declared, joined, of_kernels
+
+    output = arguments.output
+    if arguments.check and output is None:
+        raise UsageError("--check compares with a file: name it by --output")
+    if len(arguments.problem) != len(arguments.candidate):
+        raise UsageError(
+            f"there are {len(arguments.problem)} --problem and {len(arguments.candidate)} --candidate; "
+            "each problem needs one candidate"
+        )
+    new = [{"problem": spec, "candidate": name} for spec, name in zip(arguments.problem, arguments.candidate)]
+    before = read_pairs(output) if output is not None else []
+    pairs = [*before, *(pair for pair in new if pair not in before)]
+    groups = listed(arguments.tests, pairs)
+    # A listing does not know the compiled kernels: only a build for a card, on a card, reports them.
+    if arguments.kernels is not None:
+        kept = declared(read_record(arguments.kernels))
+    else:
+        kept = read_declared(output) if output is not None else {}
+    document = {"groups": joined(groups, of_kernels(kept))} | ({"problems": pairs} if pairs else {})
+    text = json.dumps(document, indent=1) + "\n"
+    if output is None:
+        print(text, end="")
+        return 0
+    if output.exists() and output.read_text(encoding="utf-8") == text:
+        print(f"{output}: up to date")
+        return 0
+    if arguments.check:
+        print(f"{output}: out of date; run `perfsuite asv cases --output {output}`")
+        return 1
+    output.write_text(text, encoding="utf-8")
+    print(f"{output}: written")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.asv_results import check_results
+
+    print(f"{arguments.results}: {check_results(arguments.results)} results, all readable")
+    return 0
+
+
+def _page(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.page import settle
+
+    count = settle(arguments.html, arguments.cache)
+    print(f"{arguments.html}: {count} libraries beside the page")
+    return 0
+
+
+def _machine(arguments: argparse.Namespace) -> int:
+    from perfsuite.cli.asv_machine import this_machine
+
+    print(this_machine(portable=arguments.portable, name=arguments.name)["machine"])
+    return 0

@@ -1,0 +1,1 @@
+"""Exporters: what a record can be turned into, one file each."""

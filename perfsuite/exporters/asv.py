@@ -1,0 +1,37 @@
+"""A record as samples in asv's history: added to the result file of its commit, card and Python version.
+
+Names and versions of the series are those that benchmarks_asv/ declares, so that `asv publish`, `show` and `compare`
+see one series.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HELP = "samples in asv's history of this repository"
+RESULTS = Path("benchmarks_asv/results")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the exporter's own options."""
+    parser.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
+    parser.add_argument("--repo", type=Path, default=Path(), help="the repository of the record's commit (default .)")
+    parser.add_argument("--machine", help="name of the machine (default: the card's model)")
+    parser.add_argument("--allow-dirty", action="store_true", help="export a record of a tree with uncommitted changes")
+    parser.add_argument("--skip-dirty", action="store_true", help="skip such a record, report it, and exit with 0")
+
+
+def add(cases: Sequence[Mapping[str, Any]], arguments: argparse.Namespace) -> str:
+    """Add the samples; HistoryError where the record or the history does not allow it, with all files as they were."""
+    from perfsuite.history.asv_results import export
+
+    if arguments.skip_dirty and any(case["dirty"] for case in cases):
+        return "the record was made with uncommitted changes: not exported"
+    done = export(
+        cases, arguments.results, arguments.repo, machine=arguments.machine, allow_dirty=arguments.allow_dirty
+    )
+    known = f"; {done.known} were there already or have no samples" if done.known else ""
+    return f"{done.file}: samples of {done.added} cases added at {done.commit[:10]} on {done.machine}{known}"

@@ -1,0 +1,31 @@
+"""A record as CSV, for spreadsheets and data frames: one row a case, times in seconds."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+HELP = "one row a case, for spreadsheets; times in seconds"
+_COLUMNS = ("test", "family", "name", "aspect", "candidate", "rival", "verdict", "reason", "target")
+_COLUMNS += ("speed", "speed_low", "speed_high", "candidate_seconds", "rival_seconds", "candidate_error", "rival_error")
+_COLUMNS += ("error_limit", "gpu", "cpu", "driver", "cuda", "torch", "harness", "clock", "cache", "commit", "dirty")
+_FORMULA = ("=", "+", "-", "@")
+
+
+def text(cases: Sequence[Mapping[str, Any]], *, title: str) -> str:
+    """The table; parameters of the problems stand behind the other columns, as `params.m`."""
+    params = list(dict.fromkeys(name for case in cases for name in case["params"]))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*_COLUMNS, *(f"params.{name}" for name in params)])
+    for case in cases:
+        cells = [*(case.get(name) for name in _COLUMNS), *(case["params"].get(name) for name in params)]
+        writer.writerow([_cell(cell) for cell in cells])
+    return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A spreadsheet runs text that begins with = + - or @ as a formula; an apostrophe keeps it text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,0 +1,15 @@
+"""A record as markdown: counts, environment, a table with the worst case first, and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfsuite.report import markdown
+
+HELP = "a table and sentences in markdown, worst case first"
+
+
+def text(cases: Sequence[Mapping[str, Any]], *, title: str) -> str:
+    """The page."""
+    return markdown.summary(cases, title=title, notes=[markdown.environment(cases[0])])
