@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perfsuite.case.comparison import Comparison
     from perfsuite.clock.rounds import Round
     from perfsuite.problems.base import Problem
+    from perfsuite.record.case import Case
 
 PORTABLE_FIXTURES = frozenset({"perf"})
 """Fixtures that also work without a GPU, under --perf-portable."""
@@ -43,7 +44,7 @@ class Unmeasured(pytest.fail.Exception):  # type: ignore[name-defined]
 
 
 _NO_ANSWER = ("candidate-failed", "out-of-memory")
-CASES = pytest.StashKey[list[dict[str, Any]]]()
+CASES = pytest.StashKey["list[Case]"]()
 
 
 class Gate:
@@ -105,7 +106,8 @@ class Gate:
         if not self.run.options.gpu:
             # Said with the case: a limit that nobody looked at must not be taken for one that is kept.
             case = self.item.stash[CASES][-1]
-            case["warnings"] = [*case["warnings"], *(f"{mark.name} is looked at on a GPU only" for mark in asked)]
+            unseen = (f"{mark.name} is looked at on a GPU only" for mark in asked)
+            self.item.stash[CASES][-1] = case.changed(warnings=[*case.warnings, *unseen])
             return
         if not asked or checked.reason in _NO_ANSWER:
             return
@@ -167,7 +169,7 @@ class Gate:
         self, comparison: Comparison, *, aspect: str | None = None, measured: dict[str, float] | None = None
     ) -> None:
         from perfsuite.pytest_plugin.workers import workers_in
-        from perfsuite.record.schema import case_record
+        from perfsuite.record.case import case_record
 
         case = case_record(
             comparison,
@@ -187,7 +189,7 @@ class Gate:
 
         return measure_afresh(self.item, len(self.comparisons))
 
-    def _tell(self, case: dict[str, Any], number: int) -> None:
+    def _tell(self, case: Case, number: int) -> None:
         """Put the case's figures where JUnit and other reporters find them."""
         prefix = "perf_" if number == 1 else f"perf_{number}_"
         shown = ("case", "rival", "verdict", "reason", "speed", "speed_low", "speed_high", "target")
@@ -298,7 +300,7 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
             report.perfsuite_on_device = True  # type: ignore[attr-defined]
         cases = item.stash.get(CASES, [])
         if cases:
-            report.perfsuite_cases = cases  # type: ignore[attr-defined]
+            report.perfsuite_cases = [case.as_json() for case in cases]  # type: ignore[attr-defined]
         if isinstance(error, GateFailure) and report.failed:
             report.perfsuite_verdict = error.verdict  # type: ignore[attr-defined]
     if report.skipped and is_gated(item):

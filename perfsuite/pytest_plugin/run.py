@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perfsuite.device.cards import Device, Devices
     from perfsuite.problems.base import Problem
     from perfsuite.pytest_plugin.targets import Targets
+    from perfsuite.record.case import Case
     from perfsuite.record.store import Journal
     from perfsuite.settings import Settings
 
@@ -33,7 +34,7 @@ class Run:
         """The overrides of perf_targets.toml, where there is one."""
         self.planned = 0
         """Timed cases of the whole run, over which the error of the verdicts is shared out."""
-        self.cases: list[dict[str, Any]] = []
+        self.cases: list[Case] = []
         """What was measured, as record lines; in the controller, by all workers."""
         self.verdicts: set[str] = set()
         """Verdicts for which tests failed; one that pytest was told to expect (xfail) is not among them."""
@@ -155,7 +156,10 @@ class Run:
 
     def take(self, report: pytest.TestReport) -> None:
         """Count a finished report, and put its cases on record."""
-        for case in getattr(report, "perfsuite_cases", ()):
+        for line in getattr(report, "perfsuite_cases", ()):
+            from perfsuite.record.case import Case
+
+            case = Case.of_json(line, report.nodeid)
             self.cases.append(case)
             self._record(case)
         self.skipped += getattr(report, "perfsuite_skipped", False)
@@ -170,7 +174,7 @@ class Run:
             else:
                 self.verdicts.add(verdict)
 
-    def _record(self, case: dict[str, Any]) -> None:
+    def _record(self, case: Case) -> None:
         """Put a case on record. Where the disk does not take it the run goes on without, and does not end well."""
         if self.journal is None:
             return

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from perfsuite.record.schema import RecordError, check_case
+from perfsuite.record.case import Case
+from perfsuite.record.schema import RecordError
 
 OWN_FOLDER = ".perfsuite"
 """The folder below the root where everything is put that the user gave no other place."""
 
 
-def read_record(path: Path) -> list[dict[str, Any]]:
+def read_record(path: Path) -> list[Case]:
     """Every case of a record; RecordError where the file is missing, empty, cut off, or something else."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -28,13 +28,13 @@ def read_record(path: Path) -> list[dict[str, Any]]:
                 value = json.loads(line, parse_constant=_refuse_constant)
             except (ValueError, RecursionError) as error:
                 raise RecordError(f"{path}:{number}: not a line of JSON (cut off or foreign): {error}") from None
-            cases.append(check_case(value, f"{path}:{number}"))
+            cases.append(Case.of_json(value, f"{path}:{number}"))
     if not cases:
         raise RecordError(f"{path}: holds no case")
     return cases
 
 
-def write_record(path: Path, cases: Iterable[Mapping[str, Any]]) -> None:
+def write_record(path: Path, cases: Iterable[Case]) -> None:
     """Write a record beside `path` and move it there in one step: a reader finds the old one or the new one, whole."""
     with Journal(path) as journal:
         for case in cases:
@@ -78,12 +78,12 @@ class Journal:
         self.count = 0
         self._descriptor: int | None = None
 
-    def add(self, case: Mapping[str, Any]) -> None:
-        """Write one case; ValueError where it holds what JSON cannot say, OSError where the disk does not take it.
+    def add(self, case: Case) -> None:
+        """Write one case. Raises OSError where the disk does not take it.
 
         After an OSError whole lines lie in the partial file, and only those.
         """
-        line = json.dumps(case, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(case.as_json(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
         if self._descriptor is None:
             make_folder(self._target.parent)
             self._descriptor = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from perfsuite.clock.rounds import Round
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.record import fingerprint as environment
-from perfsuite.record.schema import REQUIRED, RecordError, case_record, check_case, plain
+from perfsuite.record.case import Case, Samples, case_record
+from perfsuite.record.schema import RecordError, fields_of, plain
 from perfsuite.record.store import Journal, default_path, latest_path, read_record, write_record
 from perfsuite.record.whole import write_whole
 
@@ -51,20 +53,24 @@ def comparison(**changes: Any) -> Comparison:
     return Comparison(**values | changes)
 
 
-def line(**changes: Any) -> dict[str, Any]:
+def case(**changes: Any) -> Case:
     made = case_record(comparison(), test="tests/test_it.py::test_it[8]", fingerprint=FACTS, workers=2)
-    return {**made, **changes}
+    return made.changed(**changes)
+
+
+def line(**changes: Any) -> dict[str, Any]:
+    return {**case().as_json(), **changes}
 
 
 def test_a_line_holds_every_field_that_was_promised() -> None:
     made = json.loads(json.dumps(line(), allow_nan=False))
     assert set(made) >= ISSUE_FIELDS
-    assert set(REQUIRED) <= set(made)
+    assert {name for name, (_, needed) in fields_of(Case).items() if needed} <= set(made)
     assert made["case"] == "kernels.gemm gemm 8x8x8 float16 vs cublas"
     assert made["test"] == "tests/test_it.py::test_it[8]"
     assert made["workers"] == 2
     assert made["telemetry"]["reasons"] == ["sw-power-cap"]
-    assert check_case(made, "here") == made
+    assert Case.of_json(made, "here").as_json() == made
 
 
 def test_rounds_become_columns() -> None:
@@ -78,6 +84,37 @@ def test_rounds_become_columns() -> None:
     }
     assert made["discarded_samples"]["discarded"] == ["hw-thermal-slowdown"]
     assert "rounds" not in made
+    assert tuple(case().samples.rounds()) == comparison().rounds
+    assert tuple(case().discarded_samples.rounds()) == comparison().discarded
+    assert Samples().rounds() == []
+
+
+def test_attributes_are_typed() -> None:
+    made = case(speed=1, newer_field={"kept": [1]})
+    assert (type(made.speed), made.speed) == (float, 1.0)
+    assert made.verdict is Verdict.MISSED
+    assert made.telemetry == Telemetry(sm_clock_hz=1.98e9, reasons=("sw-power-cap",))
+    assert made.changed(verdict="MET").verdict is Verdict.MET
+    assert made.changed(verdict="MET").as_json() == {**made.as_json(), "verdict": "MET"}
+    assert made.as_json()["newer_field"] == {"kept": [1]}
+
+
+RECORDS = sorted((Path(__file__).resolve().parents[2] / "records").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name)
+def test_every_committed_line_is_read_and_written_as_it_is(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert [json.dumps(one.as_json(), separators=(",", ":")) for one in read_record(path)] == lines
+    assert lines
+
+
+def test_a_field_that_an_older_line_lacks_is_absent_again() -> None:
+    lacking = ("wall_seconds", "check_seconds", "warnings", "test", "measured", "telemetry", "samples", "workers")
+    old = {name: value for name, value in line().items() if name not in lacking}
+    read = Case.of_json(old, "here")
+    assert (read.wall_seconds, read.warnings, read.telemetry, read.workers) == (None, (), None, 1)
+    assert read.as_json() == old
 
 
 def test_numbers_are_plain_json() -> None:
@@ -94,21 +131,31 @@ def test_numbers_are_plain_json() -> None:
         ([], "a record holds one JSON object a line, this is list"),
         ({}, "not a perfsuite record: it has no schema, case, family"),
         (line(schema=99), "schema 99 is newer than this perfsuite reads (1)"),
-        (line(speed="fast"), "speed is 'fast'; it must be int or float or null"),
-        (line(speed=True), "speed is True; it must be int or float or null"),
-        (line(case=None), "case is None; it must be str"),
-        (line(dirty="no"), "dirty is 'no'; it must be bool or null"),
-        (line(candidate_seconds=0.0), "candidate_seconds is 0.0; it must be a number over 0 or null"),
-        (line(speed_low=-0.1), "speed_low is -0.1; it must be a number over 0 or null"),
-        (line(speed=math.inf), "speed is inf; it must be a number over 0 or null"),
-        (line(telemetry=3), "telemetry is 3; it must be dict or null"),
-        (line(rival_error="low"), "rival_error is 'low'; it must be int or float or null"),
+        (line(speed="fast"), "speed is 'fast'; it must be a finite number over 0 or null"),
+        (line(speed=True), "speed is True; it must be a finite number over 0 or null"),
+        (line(case=None), "case is None; it must be text"),
+        (line(dirty="no"), "dirty is 'no'; it must be true or false or null"),
+        (line(candidate_seconds=0.0), "candidate_seconds is 0.0; it must be a finite number over 0 or null"),
+        (line(speed_low=-0.1), "speed_low is -0.1; it must be a finite number over 0 or null"),
+        (line(speed=math.inf), "speed is inf; it must be a finite number over 0 or null"),
+        (line(speed=10**400), "it must be a finite number over 0 or null"),
+        (line(telemetry=3), "telemetry is 3; it must be an object or null"),
+        (line(telemetry={"reasons": "hot"}), "telemetry.reasons is 'hot'; it must be a list"),
+        (line(measured={"launches": None}), "measured.launches is None; it must be a finite number"),
+        (line(warnings=["one", 2]), "warnings[1] is 2; it must be text"),
+        (line(rival_error="low"), "rival_error is 'low'; it must be a finite number or null"),
+        (line(workers=1.5), "workers is 1.5; it must be a whole number"),
+        (line(samples={"setup": [0, None]}), "samples.setup[1] is None; it must be a whole number"),
+        (line(samples={"candidate_seconds": [1e-5]}), "it must be columns of one length"),
+        (line(samples={"first": ["nobody"]}), "samples.first[0] is 'nobody'; it must be one of candidate, rival"),
+        (line(name="x" * 1000, params=[]), "params is []; it must be an object"),
+        (line(sentence=["x" * 1000]), "...; it must be text"),
         (line(verdict="FINE"), "verdict is 'FINE'; it must be one of MET, MISSED, WRONG, UNDECIDED"),
     ],
 )
 def test_a_foreign_line_is_refused(value: object, sentence: str) -> None:
     with pytest.raises(RecordError) as caught:
-        check_case(value, "file:3")
+        Case.of_json(value, "file:3")
     assert str(caught.value).startswith("file:3: ")
     assert sentence in str(caught.value)
 
@@ -143,20 +190,20 @@ def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "record.jsonl"
-    write_record(path, [line(), line(verdict="MET")])
-    assert read_record(path) == [line(), line(verdict="MET")]
+    write_record(path, [case(), case(verdict="MET")])
+    assert read_record(path) == [case(), case(verdict="MET")]
     assert os.listdir(path.parent) == ["record.jsonl"]
 
 
 def test_an_older_record_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "record.jsonl"
-    write_record(path, [line(verdict="MET")])
+    write_record(path, [case(verdict="MET")])
     journal = Journal(path)
-    journal.add(line())
-    assert [case["verdict"] for case in read_record(path)] == ["MET"]
-    assert [case["verdict"] for case in read_record(journal.partial)] == ["MISSED"]
+    journal.add(case())
+    assert [one.verdict for one in read_record(path)] == ["MET"]
+    assert [one.verdict for one in read_record(journal.partial)] == ["MISSED"]
     journal.close()
-    assert [case["verdict"] for case in read_record(path)] == ["MISSED"]
+    assert [one.verdict for one in read_record(path)] == ["MISSED"]
     assert not journal.partial.exists()
 
 
@@ -169,15 +216,18 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 def test_a_run_without_cases_leaves_an_older_record_alone(tmp_path: Path) -> None:
     path = tmp_path / "record.jsonl"
-    write_record(path, [line()])
+    write_record(path, [case()])
     Journal(path).close()
     assert len(read_record(path)) == 1
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
-    path = tmp_path / "record.jsonl"
-    with pytest.raises(ValueError, match="Out of range float"):
-        write_record(path, [line(), line(speed=math.nan)])
+    def cases() -> Iterator[Case]:
+        yield case()
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write_record(tmp_path / "record.jsonl", cases())
     assert os.listdir(tmp_path) == []
 
 
@@ -185,9 +235,9 @@ def test_a_disk_that_is_full_leaves_whole_lines_and_the_older_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, write = tmp_path / "record.jsonl", os.write
-    write_record(path, [line(verdict="MET")])
+    write_record(path, [case(verdict="MET")])
     journal = Journal(path)
-    journal.add(line())
+    journal.add(case())
 
     def full(descriptor: int, data: bytes) -> int:
         if len(data) < 50:
@@ -196,10 +246,10 @@ def test_a_disk_that_is_full_leaves_whole_lines_and_the_older_record(
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space left"):
-        journal.add(line())
+        journal.add(case())
     assert journal.abandon() == journal.partial
     assert len(read_record(journal.partial)) == 1
-    assert [case["verdict"] for case in read_record(path)] == ["MET"]
+    assert [one.verdict for one in read_record(path)] == ["MET"]
 
 
 @pytest.mark.parametrize("place", ["folder", "pipe", "file/below", "no/such/folder"])
@@ -217,9 +267,10 @@ def test_a_killed_run_leaves_whole_lines(tmp_path: Path) -> None:
     (tmp_path / "case.json").write_text(json.dumps(line()))
     script = (
         "import json, os, pathlib\n"
+        "from perfsuite.record.case import Case\n"
         "from perfsuite.record.store import Journal\n"
         "journal = Journal(pathlib.Path('record.jsonl'))\n"
-        "for _ in range(3): journal.add(json.loads(open('case.json').read()))\n"
+        "for _ in range(3): journal.add(Case.of_json(json.loads(open('case.json').read()), 'case.json'))\n"
         "os._exit(9)\n"
     )
     root = Path(__file__).resolve().parents[2]
@@ -232,16 +283,16 @@ def test_a_killed_run_leaves_whole_lines(tmp_path: Path) -> None:
 
 
 def test_a_record_named_below_the_own_folder_hides_it_too(tmp_path: Path) -> None:
-    write_record(tmp_path / ".perfsuite" / "bench.jsonl", [line()])
+    write_record(tmp_path / ".perfsuite" / "bench.jsonl", [case()])
     assert (tmp_path / ".perfsuite" / ".gitignore").read_text() == "*\n"
-    write_record(tmp_path / "elsewhere" / "bench.jsonl", [line()])
+    write_record(tmp_path / "elsewhere" / "bench.jsonl", [case()])
     assert os.listdir(tmp_path / "elsewhere") == ["bench.jsonl"]
 
 
 def test_the_default_folder_hides_itself_from_git_and_the_latest_is_found(tmp_path: Path) -> None:
     assert latest_path(tmp_path) is None
     path = default_path(tmp_path)
-    write_record(path, [line()])
+    write_record(path, [case()])
     assert (tmp_path / ".perfsuite" / ".gitignore").read_text() == "*\n"
     assert latest_path(tmp_path) == path
 

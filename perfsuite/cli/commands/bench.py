@@ -25,6 +25,8 @@ from perfsuite.cli.errors import UsageError
 from perfsuite.cli.places import check_place
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.rivals import ATTENTION_NAMES, GEMM_NAMES
+from perfsuite.record.case import Case as Recorded
+from perfsuite.record.case import case_record
 from perfsuite.report import units
 from perfsuite.settings import DeviceKind, Settings
 
@@ -100,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     rivals = [_rival(arguments.kind, text) for text in arguments.against]
     problems, left_out = _affordable(problems, settings, arguments.max_flops)
     _tell(why or f"measuring on {device}")
-    rows: list[dict[str, Any]] = []
+    rows: list[Recorded] = []
     with ExitStack() as held:
         if device == "cuda":
             _lock(held)
@@ -115,14 +117,14 @@ def run(arguments: argparse.Namespace) -> int:
         _tell(f"left out: {sentence}")
     if arguments.json:
         for row in rows:
-            print(json.dumps({key: value for key, value in row.items() if not key.endswith("samples")}))
+            print(json.dumps(row.as_json(samples=False)))
     elif rows:
         print_table(rows)
     if not rows:
         return outcome.EXIT_NOTHING_MEASURED
     if arguments.output:
         _tell(f"record: {arguments.output}")
-    verdicts = {row["verdict"] for row in rows}
+    verdicts = {row.verdict for row in rows}
     if verdicts & {"WRONG", "MISSED"}:
         return outcome.EXIT_MISSED
     return outcome.EXIT_UNDECIDED if "UNDECIDED" in verdicts else outcome.EXIT_MET
@@ -230,16 +232,13 @@ def _lock(held: ExitStack) -> None:
         raise UsageError(str(error)) from None
 
 
-def _measure(
-    case: Case, candidate: Callable[..., Any], settings: Settings, arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """One line of the record."""
+def _measure(case: Case, candidate: Callable[..., Any], settings: Settings, arguments: argparse.Namespace) -> Recorded:
+    """One case of the record."""
     from dataclasses import replace
 
     from perfsuite import __version__
     from perfsuite.case.run import compare
     from perfsuite.record.fingerprint import fingerprint
-    from perfsuite.record.schema import case_record
     from perfsuite.settings import HARNESS
 
     rival = case.problem.rival(case.against) if isinstance(case.against, str) else case.against

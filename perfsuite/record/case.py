@@ -1,0 +1,199 @@
+"""One case of a record: a typed view of one JSON line, which it keeps as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.clock.rounds import Round, Side
+from perfsuite.device.telemetry import Telemetry
+from perfsuite.outcome import Verdict
+from perfsuite.record.schema import Misfit, Positive, RecordError, lacking, plain, read_fields
+
+if TYPE_CHECKING:
+    from perfsuite.case.comparison import Comparison
+
+SCHEMA = 1
+"""Raised when a field changes its meaning; readers refuse versions above their own."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rounds as columns, which take a third of the space of a list of objects. `clock.rounds.Round` describes them.
+
+    A column without any value is left out of the record.
+    """
+
+    candidate_seconds: tuple[Positive, ...] = ()
+    rival_seconds: tuple[Positive, ...] = ()
+    first: tuple[Side, ...] = ()
+    setup: tuple[int, ...] = ()
+    sm_clock_hz: tuple[float | None, ...] = ()
+    discarded: tuple[str | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(column) for name, column in vars(self).items()}
+        always = {lengths[name] for name in ("candidate_seconds", "rival_seconds", "first")}
+        if len(always | set(lengths.values()) - {0}) > 1:
+            raise Misfit(lengths, "columns of one length")
+
+    def rounds(self) -> list[Round]:
+        """The rounds, in the order in which they ran."""
+        columns = {name: column for name, column in vars(self).items() if column}
+        return [Round(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+    @staticmethod
+    def columns_of(rounds: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        """The columns of rounds, as JSON."""
+        columns = {field.name: [row.get(field.name) for row in rounds] for field in fields(Samples)}
+        return {name: column for name, column in columns.items() if any(item is not None for item in column)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The fields of a line that perfsuite reads, under their names in JSON. Seconds are seconds a call.
+
+    `case.comparison.Comparison` describes the fields that both have. Fields without a default stand in every line.
+    """
+
+    schema: int
+    case: str
+    """What was measured on what, and against which rival or in which aspect; the same in every run."""
+    test: str | None = None
+    """The test's node ID."""
+    aspect: str | None = None
+    """What is limited where that is not time: "memory", "launches", ..."""
+    measured: Mapping[str, float] | None = None
+    """What was measured besides time: "peak_bytes", "launches", ..."""
+    family: str
+    name: str
+    params: Mapping[str, Any]
+    candidate: str
+    rival: str | None
+    verdict: Verdict
+    reason: str
+    """A value of `outcome.Reason`, or one that another version of perfsuite knows."""
+    sentence: str
+    target: Positive | None
+    speed: Positive | None
+    speed_low: Positive | None
+    speed_high: Positive | None
+    confidence: float | None = None
+    candidate_seconds: Positive | None
+    rival_seconds: Positive | None
+    candidate_host_seconds: float | None = None
+    rival_host_seconds: float | None = None
+    bound: str | None = None
+    cycles_speed: float | None = None
+    candidate_error: float | None = None
+    rival_error: float | None = None
+    error_limit: float | None = None
+    clock: str
+    clock_note: str | None = None
+    cache: str | None = None
+    distribution: str | None = None
+    seed: int | None = None
+    rotation: int | None = None
+    launches: int | None = None
+    telemetry: Telemetry | None = None
+    looks: int | None = None
+    setups: int | None = None
+    retries: int | None = None
+    gpu_seconds: float | None = None
+    wall_seconds: float | None = None
+    check_seconds: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    # The environment, as `record.fingerprint` describes it.
+    harness: str
+    perfsuite: str | None = None
+    commit: str | None
+    dirty: bool | None
+    python: str | None = None
+    cpu: str | None = None
+    gpu: str | None
+    capability: str | None = None
+    multiprocessors: int | None = None
+    torch: str | None
+    cuda: str | None
+    cublas: str | None = None
+    cudnn: str | None = None
+    flash_attn: str | None = None
+    driver: str | None = None
+    sm_clock_max_hz: float | None = None
+    memory_clock_max_hz: float | None = None
+    power_limit_watts: float | None = None
+    mode: Mapping[str, bool | None] | None = None
+
+    workers: int = 1
+    """pytest-xdist's workers that ran beside each other."""
+    samples: Samples = field(default_factory=Samples)
+    """Rounds that count."""
+    discarded_samples: Samples = field(default_factory=Samples)
+    """Rounds that do not count."""
+    line: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
+    """The JSON object, with the fields that this version does not know."""
+
+    @classmethod
+    def of_json(cls, value: object, where: str) -> Case:
+        """The case of a JSON object. RecordError names `where`, the field, its value and what is allowed."""
+        if not isinstance(value, dict):
+            raise RecordError(f"{where}: a record holds one JSON object a line, this is {type(value).__name__}")
+        if missing := lacking(cls, value):
+            raise RecordError(f"{where}: not a perfsuite record: it has no {', '.join(missing)}")
+        if isinstance(value["schema"], int) and value["schema"] > SCHEMA:
+            raise RecordError(f"{where}: schema {value['schema']} is newer than this perfsuite reads ({SCHEMA})")
+        try:
+            made = cls(**read_fields(cls, value))
+        except Misfit as error:
+            raise RecordError(f"{where}: {error}") from None
+        object.__setattr__(made, "line", value)
+        return made
+
+    def as_json(self, *, samples: bool = True) -> dict[str, Any]:
+        """The line as it was read or as it is to be written; without the samples where they are not wanted."""
+        return {name: value for name, value in self.line.items() if samples or not name.endswith("samples")}
+
+    def changed(self, **fields: Any) -> Case:
+        """The same case with other values in some fields, by their names in JSON."""
+        return Case.of_json({**self.line, **plain(fields)}, self.case)
+
+    # Until all readers use the attributes.
+    def __getitem__(self, name: str) -> Any:
+        return self.line[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.line.get(name, default)
+
+    def keys(self) -> Any:
+        return self.line.keys()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.line)
+
+
+def case_record(
+    comparison: Comparison,
+    *,
+    test: str | None,
+    fingerprint: Mapping[str, Any],
+    workers: int = 1,
+    aspect: str | None = None,
+    measured: Mapping[str, float] | None = None,
+) -> Case:
+    """The case of a comparison, the environment, and the test that it comes from.
+
+    aspect: what is limited, where that is not time ("memory", "launches", ...), and what was measured of it.
+    """
+    values = comparison.as_dict()
+    name = case_name(comparison.candidate, comparison.family, comparison.name, comparison.rival, aspect)
+    samples, discarded = (Samples.columns_of(values.pop(rounds)) for rounds in ("rounds", "discarded"))
+    head = {"schema": SCHEMA, "case": name, "test": test, "aspect": aspect, "measured": measured}
+    tail = {"workers": workers, "samples": samples, "discarded_samples": discarded}
+    return Case.of_json(plain({**head, **values, **fingerprint, **tail}), name)
+
+
+def case_name(candidate: str, family: str, name: str, rival: str | None, aspect: str | None = None) -> str:
+    """What a record calls a case: what was measured on what, against whom or in what respect; the same in every run."""
+    return f"{candidate} {family} {name}" + (f" vs {rival}" if rival else "") + (f": {aspect}" if aspect else "")
