@@ -5,6 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 
+class UserError(Exception):
+    """Bad input, or something that this machine lacks; one sentence. Commands print it and exit with 2."""
+
+
 class Verdict(StrEnum):
     """What a gated case came to."""
 

@@ -15,12 +15,13 @@ from perfsuite.analyze.diagnosis import Observed
 from perfsuite.analyze.regime_measured import LOOP_SECONDS, loop
 from perfsuite.analyze.timeline import Event
 from perfsuite.analyze.workload import Workload, started
+from perfsuite.outcome import UserError
 
 WATCHED_CALLS = 3
 MOST_TIMED_CALLS = 200
 
 
-class ScriptError(Exception):
+class ScriptError(UserError):
     """The script failed, or did nothing on the device; the text says where."""
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from perfsuite.outcome import UserError
+
 Kind = Literal["kernel", "copy", "fill", "communication"]
 Span = tuple[float, float]
 
 
-class ProfilerError(Exception):
+class ProfilerError(UserError):
     """torch's profiler saw nothing of the device; the text says what may bar it."""
 
 

@@ -57,7 +57,8 @@ def _load_file(file: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None  # the name ends with .py
+    assert spec is not None
+    assert spec.loader is not None  # there is one for every name that ends with .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up there
     try:

@@ -1,4 +1,4 @@
-"""What a command that measures on a GPU needs before it starts: a card, and to have it for itself."""
+"""Cards for commands that measure on a GPU, and the locks that keep other runs off them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,12 @@ def cards(*, at_least: int = 1) -> tuple[Device, ...]:
 @contextmanager
 def held(devices: tuple[Device, ...]) -> Iterator[None]:
     """Keep other runs of the suite off these cards."""
-    from perfsuite.device.locks import CardBusy, hold
+    from perfsuite.device.locks import hold
 
-    try:
-        with hold((device.uuid for device in devices), "run", tell=tell):
-            yield
-    except CardBusy as error:
-        raise UsageError(str(error)) from None
+    with hold((device.uuid for device in devices), "run", tell=tell):
+        yield
 
 
 def tell(words: str) -> None:
-    """Say how far the command is, on stderr."""
+    """Report progress, on stderr."""
     print(words, file=sys.stderr, flush=True)

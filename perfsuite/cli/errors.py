@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from perfsuite.outcome import UserError
 
-class UsageError(Exception):
+
+class UsageError(UserError):
     """Bad input to a command: one sentence, exit 2."""

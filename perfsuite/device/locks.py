@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from perfsuite.outcome import UserError
+
 MOST_WAIT_SECONDS = 900.0
 
 
-class CardBusy(Exception):
+class CardBusy(UserError):
     """Another run kept the card for longer than this one would wait."""
 
 

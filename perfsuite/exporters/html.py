@@ -1,6 +1,6 @@
 """A record as one HTML page that needs no other file.
 
-It shows verdicts, speeds with their intervals, roofline, latency and memory by length, accuracy, telemetry, environment.
+It shows verdicts, speeds with intervals, roofline, latency and memory by length, accuracy, telemetry and environment.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from perfsuite.outcome import UserError
 
-class HistoryError(Exception):
+
+class HistoryError(UserError):
     """The history cannot be read or added to; one sentence that names what is wrong. Nothing was changed."""
 
 

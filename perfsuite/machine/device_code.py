@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from perfsuite.outcome import UserError
+
 Grid = tuple[int, int, int]
 Kernel = Callable[[Grid, Grid, Sequence[Any]], None]
 """Blocks, threads, arguments: tensors as pointers, ints as 32-bit."""
 
 
-class DeviceCodeError(Exception):
+class DeviceCodeError(UserError):
     """A kernel cannot be compiled here; the text says why and what is missing."""
 
 

@@ -16,13 +16,15 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from perfsuite.outcome import UserError
+
 Positive = Annotated[float, "over 0"]
 Reader = Callable[[Any], Any]
 """Turns a JSON value into a value of its type, or raises Misfit."""
 _MOST_SHOWN = 80
 
 
-class RecordError(Exception):
+class RecordError(UserError):
     """A file is not a record, or not a whole one; the text names the file, the line and what is wrong."""
 
 

@@ -68,7 +68,8 @@ def _cases(arguments: argparse.Namespace) -> int:
             f"there are {len(arguments.problem)} --problem and {len(arguments.candidate)} --candidate; "
             "each problem needs one candidate"
         )
-    new = [{"problem": spec, "candidate": name} for spec, name in zip(arguments.problem, arguments.candidate)]
+    named = zip(arguments.problem, arguments.candidate, strict=True)
+    new = [{"problem": problem, "candidate": candidate} for problem, candidate in named]
     before = read_pairs(output) if output is not None else []
     pairs = [*before, *(pair for pair in new if pair not in before)]
     groups = listed(arguments.tests, pairs)

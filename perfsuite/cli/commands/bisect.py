@@ -12,9 +12,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from perfsuite.cli.commands import ab as command
-from perfsuite.cli.errors import UsageError
-from perfsuite.history.commits import HistoryError
+from perfsuite.cli import measured_commits
+from perfsuite.history.bisect import search
+from perfsuite.history.commits import HistoryError, between, full_commit, git
+from perfsuite.outcome import EXIT_MISSED, EXIT_UNDECIDED, Verdict
 
 HELP = "find the commit in which a case got slower"
 EXAMPLE = """example:
@@ -29,23 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="the case's name in the record, or a pattern for one or more")
     parser.add_argument("good", metavar="GOOD", help="a commit before it got slower")
     parser.add_argument("bad", metavar="BAD", help="a commit after it")
-    command.add_measuring(parser)
+    measured_commits.add_measuring(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Search; HistoryError and UsageError become exit code 2."""
-    command.check(arguments)
-    try:
-        return _run(arguments)
-    except HistoryError as error:
-        raise UsageError(str(error)) from None
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    from perfsuite.history.bisect import search
-    from perfsuite.history.commits import between, full_commit, git
-    from perfsuite.outcome import EXIT_MISSED, EXIT_UNDECIDED
-
+    """Search, and print each commit that is tried."""
+    measured_commits.check(arguments)
     root = Path.cwd()
     good, bad = full_commit(root, arguments.good), full_commit(root, arguments.bad)
     commits = between(root, good, bad)
@@ -76,7 +66,7 @@ class _Judge:
         from perfsuite.history.builds import Source, build
 
         self.arguments, self.root, self.good = arguments, root, good
-        self.base = build(Source(root, good), root / command.STORE)
+        self.base = build(Source(root, good), root / measured_commits.STORE)
         self.known: dict[str, bool | None] = {}
         self.told = ""
 
@@ -90,15 +80,14 @@ class _Judge:
     def _judge(self, commit: str) -> bool | None:
         from perfsuite.history import ab
         from perfsuite.history.builds import BuildError, Source, build
-        from perfsuite.outcome import Verdict
 
         try:
-            head = build(Source(self.root, commit), self.root / command.STORE)
+            head = build(Source(self.root, commit), self.root / measured_commits.STORE)
         except BuildError as error:
             self.told = str(error)
             return None
-        runner, wanted = command.runner_of(self.arguments), self.arguments.case
-        noise = command.NoiseOfCard(self.arguments)
+        runner, wanted = measured_commits.runner_of(self.arguments), self.arguments.case
+        noise = measured_commits.NoiseOfCard(self.arguments)
         sides = {ab.BASE: (self.base, self.good), ab.HEAD: (head, commit)}
         tests: list[str] = []
 

@@ -25,6 +25,7 @@ from perfsuite.analyze import counters
 from perfsuite.analyze.counters import Check, Kernel
 from perfsuite.cli.cards import cards, held, tell
 from perfsuite.cli.errors import UsageError
+from perfsuite.cli.programs import find_ncu
 from perfsuite.cli.workloads import add_workload, workload
 from perfsuite.report import units
 
@@ -74,15 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
         counted, least = units.decimal_text(total), units.decimal_text(expected)
         print(f"device memory: {counted} counted, {least} must move: x{ratio:.3f}")
     return 0
-
-
-def find_ncu(given: str | None) -> str:
-    """The profiler's path; UsageError where there is none."""
-    candidates = [given] if given else ["ncu", "/usr/local/cuda/bin/ncu"]
-    for candidate in candidates:
-        if found := shutil.which(candidate):
-            return found
-    raise UsageError(f"no ncu: looked for {', '.join(candidates)}; install Nsight Compute or pass --ncu PATH")
 
 
 def command(ncu: str, log: Path, arguments: argparse.Namespace) -> list[str]:

@@ -55,9 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _observe(arguments: argparse.Namespace, is_script: bool) -> Observed:
-    from perfsuite.analyze.diagnosed import ScriptError, of_script, of_workload
-    from perfsuite.analyze.timeline import ProfilerError
-    from perfsuite.analyze.workload import WorkloadError
+    from perfsuite.analyze.diagnosed import of_script, of_workload
 
     named = None if is_script else workload(arguments.program, arguments.candidate)
     try:
@@ -66,10 +64,7 @@ def _observe(arguments: argparse.Namespace, is_script: bool) -> Observed:
         raise UsageError(f"--args {arguments.args!r}: {error}") from None
     with held(cards()[:1]):
         tell(f"{arguments.program}: {'the script runs twice' if is_script else 'calls are timed, then watched'}")
-        try:
-            return of_script(Path(arguments.program), words) if named is None else of_workload(named)
-        except (ScriptError, WorkloadError, ProfilerError) as error:
-            raise UsageError(str(error)) from None
+        return of_script(Path(arguments.program), words) if named is None else of_workload(named)
 
 
 def _print(program: str, found: list[Finding], seen: Observed) -> None:

@@ -9,15 +9,15 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfsuite.cli.commands import kernels
 from perfsuite.cli.errors import UsageError
+from perfsuite.cli.programs import find_ncu, find_nvcc
 from perfsuite.device.cards import Devices, find_devices, usable_devices
 from perfsuite.machine.cards import ARCHITECTURES
 from perfsuite.machine.doctor import Card, Check, Machine, examine
@@ -147,20 +147,19 @@ def _build(extension: str) -> tuple[dict[str, str], str | None]:
 
 
 def _nvcc() -> str | None:
-    try:
-        path = kernels.find_nvcc(None)
-    except kernels.UsageError:
-        return None
-    return _tool_version(path, r"release ([\d.]+)")
+    return _tool_version(find_nvcc, r"release ([\d.]+)")
 
 
 def _ncu() -> str | None:
-    path = shutil.which("ncu") or shutil.which("/usr/local/cuda/bin/ncu")
-    return None if path is None else _tool_version(path, r"Version ([\d.]+)")
+    return _tool_version(find_ncu, r"Version ([\d.]+)")
 
 
-def _tool_version(path: str, pattern: str) -> str:
-    """ "13.0 (/usr/local/cuda/bin/nvcc)"."""
+def _tool_version(find: Callable[[], str], pattern: str) -> str | None:
+    """ "13.0 (/usr/local/cuda/bin/nvcc)"; None for a tool that is not installed."""
+    try:
+        path = find()
+    except UsageError:
+        return None
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

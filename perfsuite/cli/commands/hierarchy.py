@@ -12,7 +12,6 @@ import json
 from dataclasses import asdict
 
 from perfsuite.cli.cards import cards, held, tell
-from perfsuite.cli.errors import UsageError
 from perfsuite.machine import hierarchy
 from perfsuite.machine.hierarchy import Level
 from perfsuite.report import units
@@ -30,15 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print."""
-    from perfsuite.machine.device_code import DeviceCodeError
     from perfsuite.machine.hierarchy_measured import measure
 
     devices = cards()
     with held(devices[:1]):
-        try:
-            found = measure(tell)
-        except DeviceCodeError as error:
-            raise UsageError(str(error)) from None
+        found = measure(tell)
     ratio = found.copy_bytes_a_second / found.library_copy_bytes_a_second
     if arguments.json:
         rows = [asdict(level) | {"bytes_in_flight": level.bytes_in_flight} for level in found.levels]

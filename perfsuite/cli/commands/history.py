@@ -13,7 +13,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from perfsuite.cli.commands import ab as command
+from perfsuite.cli import measured_commits
 from perfsuite.cli.errors import UsageError
 
 HELP = "build commits, run the gates on each, keep a record of each"
@@ -59,8 +59,8 @@ def _run(arguments: argparse.Namespace) -> int:
     sources = [source_of(root, name) for name in arguments.commits]
     for name, source in zip(arguments.commits, sources, strict=True):
         print(f"{name} is {source.short}, building", flush=True)
-    builds = build_all(sources, root / command.STORE)
-    runner = command.runner_of(arguments)
+    builds = build_all(sources, root / measured_commits.STORE)
+    runner = measured_commits.runner_of(arguments)
     arguments.output.mkdir(parents=True, exist_ok=True)
     for number in range(1, arguments.runs + 1):
         for source, built in zip(sources, builds, strict=True):

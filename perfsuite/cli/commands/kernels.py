@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 import tempfile
 import tomllib
@@ -15,7 +14,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perfsuite.analyze.ptxas import Advisory, Compilation, CompileError, KernelResources, compile_resources
+from perfsuite.cli.errors import UsageError
 from perfsuite.cli.places import check_place
+from perfsuite.cli.programs import find_nvcc
 
 HELP = "compile CUDA sources for each architecture; registers, shared memory and spills a kernel; fails on a spill"
 EXAMPLE = """example:
@@ -45,10 +46,6 @@ class Allowance:
         return hit
 
 
-class UsageError(Exception):
-    """Bad input to the command: one sentence, exit 2."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a .cu file, or a folder of them")
@@ -60,18 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nvcc", metavar="PATH", help="the compiler (default: nvcc on PATH, then CUDA_HOME)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilations at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every kernel's resources as JSON")
-
-
-def find_nvcc(given: str | None) -> str:
-    """The compiler's path; UsageError where there is none."""
-    candidates = [given] if given else ["nvcc"]
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    if not given:
-        candidates += [str(Path(root) / "bin" / "nvcc") for root in (home, "/usr/local/cuda") if root]
-    for candidate in candidates:
-        if found := shutil.which(candidate):
-            return found
-    raise UsageError(f"no nvcc: looked for {', '.join(candidates)}; install the CUDA toolkit or pass --nvcc PATH")
 
 
 def read_allowed(path: Path | None) -> list[Allowance]:

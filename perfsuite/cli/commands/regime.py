@@ -106,13 +106,8 @@ def _one(arguments: argparse.Namespace) -> Row:
 
 def _measure(found: Any) -> Evidence:
     from perfsuite.analyze.regime_measured import measure
-    from perfsuite.analyze.timeline import ProfilerError
-    from perfsuite.analyze.workload import WorkloadError
 
-    try:
-        return measure(found, tell=tell)
-    except (ProfilerError, WorkloadError) as error:
-        raise UsageError(str(error)) from None
+    return measure(found, tell=tell)
 
 
 def _on_ranks(gpus: int, text: str, candidate: str | None) -> Evidence:

@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from perfsuite.cli.errors import UsageError
 from perfsuite.record.whole import write_whole
-from perfsuite.report.blocks import BlockError, refresh
+from perfsuite.report.blocks import refresh
 
 HELP = "make the tables in README and docs from the committed records, or check them"
 EXAMPLE = """example:
@@ -33,10 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Rewrite the documents, or compare them; 1 where a comparison finds a difference."""
     outdated = 0
     for document in arguments.documents:
-        try:
-            made = refresh(document)
-        except BlockError as error:
-            raise UsageError(str(error)) from None
+        made = refresh(document)
         if made == document.read_text(encoding="utf-8"):
             print(f"{document}: up to date")
             continue

@@ -80,14 +80,10 @@ def _file(output: Path | None, number: int, count: int) -> Path | None:
 
 
 def _trace(one: Workload, arguments: argparse.Namespace, file: Path | None) -> Trace:
-    from perfsuite.analyze.timeline import ProfilerError
     from perfsuite.analyze.trace_recorded import record
-    from perfsuite.analyze.workload import WorkloadError
 
     try:
         made = record(one, arguments.calls, file=file, folder=arguments.tensorboard, stacks=arguments.stacks)
-    except (ProfilerError, WorkloadError) as error:
-        raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(f"the trace cannot be written: {error}") from None
     if file is not None:

@@ -1,0 +1,29 @@
+"""Programs of the CUDA toolkit that commands run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from perfsuite.cli.errors import UsageError
+
+
+def find_nvcc(given: str | None = None) -> str:
+    """The compiler's path; UsageError where it is missing."""
+    homes = (os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+    places = [str(Path(home) / "bin" / "nvcc") for home in homes if home]
+    return _find("nvcc", given, places, "install the CUDA toolkit or pass --nvcc PATH")
+
+
+def find_ncu(given: str | None = None) -> str:
+    """The path of Nsight Compute; UsageError where it is missing."""
+    return _find("ncu", given, ["/usr/local/cuda/bin/ncu"], "install Nsight Compute or pass --ncu PATH")
+
+
+def _find(name: str, given: str | None, places: list[str], remedy: str) -> str:
+    candidates = [given] if given else [name, *places]
+    for candidate in candidates:
+        if found := shutil.which(candidate):
+            return found
+    raise UsageError(f"no {name}: looked for {', '.join(candidates)}; {remedy}")
