@@ -18,11 +18,9 @@ from importlib import import_module
 from pathlib import Path
 
 from perfsuite import __version__
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.parsers import add_choice, parser_of
 from perfsuite.exporters.listing import helps
-from perfsuite.history.commits import HistoryError
-from perfsuite.record.schema import RecordError
+from perfsuite.outcome import UserError
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -46,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"perfsuite {__version__}")
-    add_choice(top, "command", known, choices=list(known))
+    add_choice(top, "command", known)
     return top
 
 
@@ -72,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         needed = f"{package} is needed, and it is not installed"
         sentence, code = f"{needed}: pip install 'perfsuite[{EXTRAS[package]}]'", EXIT_USAGE
-    except (UsageError, RecordError, HistoryError, OSError) as error:
+    except (UserError, OSError) as error:
         # OSError: a file cannot be written, or a program is not installed.
         sentence, code = str(error), EXIT_USAGE
     print(f"perfsuite {arguments.command}: {sentence}", file=sys.stderr)

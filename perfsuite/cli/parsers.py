@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
 
 
 def parser_of(prog: str, module: ModuleType) -> argparse.ArgumentParser:
@@ -18,10 +17,21 @@ def parser_of(prog: str, module: ModuleType) -> argparse.ArgumentParser:
     )
 
 
-def add_choice(parser: argparse.ArgumentParser, name: str, known: Mapping[str, str], **options: Any) -> None:
-    """Add the first word, listed with its help at the end, and `rest`, all words after it."""
-    parser.add_argument(name, metavar=name.upper(), help=f"one of the {name}s below", **options)
+def add_choice(
+    parser: argparse.ArgumentParser, name: str, known: Mapping[str, str], *, metavar: str = "", what: str = ""
+) -> None:
+    """Add the first word, and `rest`, all words after it. The end of the help lists `known`, each with its help.
+
+    Without `what`, the help of an open choice, only `known` are allowed.
+    """
+    plural = f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
+    parser.add_argument(
+        name,
+        metavar=metavar or name.upper(),
+        choices=None if what else list(known),
+        help=what or f"one of the {plural} below",
+    )
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     width = max(map(len, known)) + 2
     listed = "\n".join(f"  {each:<{width}}{text}" for each, text in known.items())
-    parser.epilog = "\n\n".join(filter(None, (f"{name}s:\n{listed}", parser.epilog)))
+    parser.epilog = "\n\n".join(filter(None, (f"{plural}:\n{listed}", parser.epilog)))

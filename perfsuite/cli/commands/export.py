@@ -10,7 +10,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.parsers import add_choice, parser_of
 from perfsuite.cli.places import check_place, record_or_latest
 from perfsuite.exporters.listing import exporters, load
@@ -26,8 +25,7 @@ EXAMPLE = """example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    known = exporters()
-    add_choice(parser, "exporter", known, choices=list(known))
+    add_choice(parser, "exporter", exporters())
 
 
 def run(arguments: argparse.Namespace) -> int:
