@@ -1,7 +1,7 @@
-"""A record as samples in asv's history: added to the result file of its commit, card and Python version.
+"""Add a record's samples to asv's history: to the result file of its commit, card and Python.
 
-Names and versions of the series are those that benchmarks_asv/ declares, so that `asv publish`, `show` and `compare`
-see one series.
+The names and versions of the series are those that benchmarks_asv/ declares, so that `asv
+publish`, `show` and `compare` see one series.
 """
 
 from __future__ import annotations

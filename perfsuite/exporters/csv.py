@@ -1,4 +1,4 @@
-"""A record as CSV, for spreadsheets and data frames: one row a case, times in seconds."""
+"""Write a record as CSV, for spreadsheets and data frames: one row a case, times in seconds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A record as one HTML page that needs no other file.
+"""Write a record as one HTML page that needs no other file.
 
-It shows verdicts, speeds with intervals, roofline, latency and memory by length, accuracy, telemetry and environment.
+The page shows verdicts, speeds with intervals, roofline, latency and memory by length,
+accuracy, telemetry and environment.
 """
 
 from __future__ import annotations

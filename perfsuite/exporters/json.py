@@ -1,4 +1,4 @@
-"""A record as one JSON document: a list of cases, without their samples."""
+"""Write a record as one JSON document: a list of the cases, without their samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Finds exporters: each module of this folder that assigns HELP is one, and is imported only when it is used.
+"""Finds exporters: each module of this folder that assigns HELP is one.
+
+An exporter is imported only when it is used.
 
     HELP = "what it makes, in one line"
     def text(cases: Sequence[Case], *, title: str) -> str: ...    # the content of one file
@@ -6,7 +8,7 @@
 An exporter that adds to files of its own has these two functions in place of `text`:
 
     def add_arguments(parser: argparse.ArgumentParser) -> None: ...
-    def add(cases: Sequence[Case], arguments: argparse.Namespace) -> str: ...    # a sentence: what was added where
+    def add(cases: Sequence[Case], arguments: argparse.Namespace) -> str: ...    # a sentence for the user
 """
 
 from __future__ import annotations

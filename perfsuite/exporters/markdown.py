@@ -1,4 +1,4 @@
-"""A record as markdown: counts, environment, a table with the worst case first, and sentences."""
+"""Write a record as markdown: counts, environment, a table with the worst case first, sentences."""
 
 from __future__ import annotations
 

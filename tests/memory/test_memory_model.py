@@ -189,23 +189,21 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert said.err.count("\n") == 1
 
 
-def test_measuring_says_that_it_needs_a_gpu(
+def test_measuring_without_a_gpu_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perfsuite.device import cards as devices
-
-    monkeypatch.setattr(devices, "find_devices", lambda environ: devices.Devices(missing="there is none"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert main(["memory", "attention", "--measure", "math:sqrt"]) == 2
-    assert "--measure needs a GPU, and there is none" in capsys.readouterr().err
+    assert "a GPU is needed, and " in capsys.readouterr().err
 
 
 def test_a_measured_peak_far_from_its_prediction_is_exit_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from perfsuite.analyze import resources
-    from perfsuite.device import cards as devices
+    from perfsuite.cli import memory_measured
 
-    monkeypatch.setattr(devices, "usable_devices", lambda environ: devices.Devices())
+    monkeypatch.setattr(memory_measured, "cards", lambda: ())
     monkeypatch.setattr(resources, "peak_bytes", lambda problem, candidate: problem.bytes / 4)
     command = ["memory", "attention", "--seq-lengths", "1024", "2048", "--measure", "math:sqrt"]
     assert main([*command, "--json"]) == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfsuite.cli import cards
+from perfsuite.cli import memory_measured
 from perfsuite.cli.main import main
 from perfsuite.memory import training_measured
 from perfsuite.memory.model import activation_bytes
@@ -86,7 +86,7 @@ def test_shapes_are_checked(sizes: dict[str, int], said: str) -> None:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card on which every step takes 1 % more than predicted."""
-    monkeypatch.setattr(cards, "cards", lambda at_least=1: ())
+    monkeypatch.setattr(memory_measured, "cards", lambda at_least=1: ())
 
     def one_more(shape: Shape, kept: Any) -> TrainingPeak:
         return predict(shape, kept, 1.01 * predict(shape, kept, 1.0).predicted)

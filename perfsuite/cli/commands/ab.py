@@ -1,9 +1,11 @@
-"""Build two commits, run the gates on both in alternated processes, and say which cases got slower.
+"""Build two commits, run the gates on both in alternating processes, and report which cases got
+slower.
 
-The suite that measures is the checkout's own; the kernels are those of the commits. Each process gives one number a
-case, its speed against the library, and the verdict rests on these numbers and on the noise of the card's calibration.
-BASE may also be a record, where the commit cannot be built any more; a folder with a project in it (an unpacked
-archive, say) may stand for either commit.
+The suite that measures is the checkout's own; the kernels are those of the commits. Each
+process yields one number a case: its speed against the library. The verdict rests on these
+numbers and on the noise in the card's calibration. If BASE cannot be built any more, a record
+may replace it. A folder with a project in it, such as an unpacked archive, may replace either
+commit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Prepare and check the history that asv keeps; `perfsuite export asv` adds a record to it.
 
-`cases` lists the gated cases of a suite, without measuring them, for benchmarks_asv/cases.json. `machine` registers
-this machine with asv (in ~/.asv-machine.json) and prints its name. `page` puts the libraries that asv's published page
-loads from other hosts beside the page. `check` reads every file of the history.
+`cases` lists the gated cases of a suite, without measuring them, for benchmarks_asv/cases.json.
+With --problem it also follows problems that no test measures. `machine` registers this machine
+with asv (in ~/.asv-machine.json) and prints its name. `page` puts the libraries that asv's
+published page loads from other hosts beside the page. `check` reads every file of the history.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from perfsuite.cli.errors import UsageError
 from perfsuite.exporters.asv import RESULTS
 from perfsuite.record.store import read_record
 
-HELP = "prepare and check asv's history: list a suite's cases, register the machine, settle the page"
+HELP = "prepare and check asv's history of a suite"
 EXAMPLE = """example:
   perfsuite asv cases tests/perf --output benchmarks_asv/cases.json
   perfsuite asv cases --problem 'kernels.py:RMSNorm(8192, 4096)' --candidate kernels.py:rmsnorm \\

@@ -1,7 +1,8 @@
-"""Find the commit in which a case got slower, between one that is known good and one that is known bad.
+"""Find the commit in which a case got slower, between a commit known as good and one known as bad.
 
-Both ends are compared first; then each commit that is tried is compared with GOOD, as `perfsuite ab` would do it.
-Commits that do not build are passed over, and named where the search cannot tell them from the first bad one.
+Both ends are compared first. Then each commit that is tried is compared with GOOD, as
+`perfsuite ab` does it. Commits that do not build are skipped, and listed if the search cannot
+tell them from the first bad one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from perfsuite.outcome import EXIT_MISSED, EXIT_UNDECIDED, Verdict
 HELP = "find the commit in which a case got slower"
 EXAMPLE = """example:
   perfsuite bisect '*gemm 1024x1024x1024*' v1.0 HEAD
-  perfsuite bisect '*flash_attention*2x8x512x64*' HEAD~20 HEAD --portable --tests tests/perf/test_attention.py
+  perfsuite bisect '*flash_attention*2x8x512x64*' HEAD~20 HEAD --portable
 
 exit codes: 0 found, 1 GOOD and BAD do not differ, 2 bad input, 20 undecided"""
 

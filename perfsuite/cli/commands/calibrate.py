@@ -1,8 +1,9 @@
 """Measure how often the gate of this card is wrong, and how small a slow-down it finds.
 
-Library kernels are gated against themselves, as they are (every alarm is false) and with device work of known length
-planted in one side (every gate without an alarm is a miss), in several processes one after another. The result is
-calibration.json: its noise figures widen the gate's intervals, its rates are what the gate may claim.
+Library kernels are gated against themselves, in several processes one after another. Without a
+change, every alarm is false. With device work of known length planted in one side, every gate
+without an alarm is a miss. The noise figures in calibration.json widen the gate's intervals;
+its rates are the error rates that the gate may claim.
 """
 
 from __future__ import annotations

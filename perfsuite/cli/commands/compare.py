@@ -1,7 +1,9 @@
-"""Say what changed between two records: which cases got slower or faster against the same rival, came or went.
+"""Compare two records: cases that got slower or faster against the same rival, new ones, lost
+ones.
 
-A case got slower where its whole interval lies below the old one and the ratio fell by the least change or more.
-Records of unlike cards, harness versions, clocks or cache states are refused.
+A case got slower if its whole interval lies below the old one and the ratio fell by the least
+change or more. Records of different cards, harness versions, clocks or cache states are
+refused.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Run one call of a workload under Nsight Compute and read its counters: a verdict a kernel.
 
-Occupancy, throughput of device memory, L2 hit rate, spills and what warps wait for stand against the usual targets:
-occupancy 60 %, memory throughput 70 % of the peak where memory bounds the kernel, L2 hit rate 60 % where it does not,
-no spills. Bytes at device memory stand against those that a case must move. ncu empties the caches before each pass
-and runs the kernel several times; clocks are left as they are, and nothing of this suite times anything meanwhile.
+Occupancy, throughput of device memory, L2 hit rate, spills and stall reasons are compared with
+the usual targets: occupancy 60 %; memory throughput 70 % of the peak if memory bounds the
+kernel, otherwise L2 hit rate 60 %; no spills. The bytes counted at device memory are compared
+with those that the problem must move. ncu empties the caches before each pass and runs the
+kernel several times. Clocks stay as they are, and perfsuite times nothing meanwhile.
 
-exit codes: 0 counted, whatever the counters say; 2 ncu, a card or the right to read counters is missing.
+exit codes: 0 counted, whatever the counters show; 2 ncu, a card or the permission to read
+counters is missing
 """
 
 from __future__ import annotations

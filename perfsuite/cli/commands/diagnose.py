@@ -1,10 +1,11 @@
-"""Look for what costs a program time: hidden waits and their lines, launches, data loading, sizes, tensor cores.
+"""Find what costs a program time: hidden waits and their lines, launches, data loading, tensor
+cores.
 
-A script runs twice, from begin to end: once for times, under torch's profiler, and once watched, where waits and
-products are noted with the lines that caused them. What it prints goes to stderr. Of a case or a function, calls are
-observed.
+A script runs twice from begin to end: once under torch's profiler, for times, and once
+observed, to note waits and products with the lines that caused them. Its own output goes to
+stderr. For a case or a function, calls are observed.
 
-exit codes: 0 nothing found; 1 something found; 2 the program fails, or there is no card.
+exit codes: 0 nothing found; 1 something found; 2 the program fails, or there is no card
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from perfsuite.cli.cards import cards, held, tell
 from perfsuite.cli.errors import UsageError
 from perfsuite.cli.workloads import FORMS, workload
 
-HELP = "what costs a script or a case time: hidden waits, launches, data loading, sizes, tensor cores, memory"
+HELP = "what costs a program or a case time: hidden waits, launches, data loading, sizes"
 EXAMPLE = """example:
   perfsuite diagnose train.py --args "--steps 20"
   perfsuite diagnose my_model:layer

@@ -1,6 +1,6 @@
-"""Say whether this machine is fit for gates on a GPU: card, memory, driver, CUDA, torch, build, tools, rights.
+"""Check whether this machine is fit for gates on a GPU: card, driver, CUDA, torch, build, tools.
 
-exit codes: 0 fit; 1 below the minimum; 21 there is no GPU (what runs without one is said).
+exit codes: 0 fit; 1 below the minimum; 21 there is no GPU (the output lists what runs without)
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from perfsuite.device.cards import Devices, find_devices, usable_devices
 from perfsuite.machine.cards import ARCHITECTURES
 from perfsuite.machine.doctor import Card, Check, Machine, examine
 
-HELP = "is this machine fit for gates on a GPU: card, driver, CUDA, torch, build, tools, rights"
+HELP = "is this machine fit for gates on a GPU: card, driver, torch, build, tools, rights"
 EXAMPLE = """example:
   perfsuite doctor
-  perfsuite doctor --extension my_kernels    # whose `python -m my_kernels` prints "name value" lines
-  perfsuite doctor --architectures           # what NVIDIA's architectures can do, Volta to Blackwell"""
+  perfsuite doctor --extension my_kernels  # `python -m my_kernels` prints "name value" lines
+  perfsuite doctor --architectures         # features of NVIDIA's architectures, from Volta on"""
 TOOL_SECONDS = 60.0
 PARAMETERS = Path("/proc/driver/nvidia/params")
 

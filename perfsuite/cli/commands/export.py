@@ -1,7 +1,7 @@
 """Turn a record into another format: one that spreadsheets, browsers, CI pages or asv read.
 
-Text goes to standard output, or to the file that --output names. `perfsuite export NAME --help` lists the options of
-an exporter.
+Text is written to standard output, or to the file that --output names. `perfsuite export NAME
+--help` lists the options of an exporter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Measure bandwidth and latency of shared memory, L2 and device memory on the card.
 
-Latency is that of one thread that loads the address of its next load; bandwidth that of the whole card reading wide
-vectors. The device code is the suite's own and is compiled when the command runs, by NVRTC, which torch built for CUDA
-brings along. "in flight" is what must be under way to keep the bandwidth at the latency.
+Latency is that of one thread that loads the address of its next load. Bandwidth is that of the
+whole card reading wide vectors. The device code is perfsuite's own; NVRTC, which comes with
+torch built for CUDA, compiles it when the command runs. "in flight" is the number of bytes
+under way that keeps up the bandwidth at that latency.
 """
 
 from __future__ import annotations

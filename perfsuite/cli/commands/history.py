@@ -1,10 +1,11 @@
-"""Build commits, run the gates on each, and keep a record of each, for `perfsuite export asv` or as a base of `ab`.
+"""Build commits, run the gates on each, and keep a record of each.
 
-The suite that measures is the checkout's own, the same for all commits; the kernels are those of the commits. A record
-names both: under "commit" that of the kernels, under "suite" that of the checkout. Nothing is fetched and no
-environment is made, so that it also works on a machine without a network, where `asv run` cannot. With --asv it is asv
-that builds each commit, in an environment of its own, and enters it into the history; without commits, the newest that
-asv does not know.
+The records serve `perfsuite export asv`, or as the base of `perfsuite ab`. The suite that
+measures is the checkout's own, the same for all commits; the kernels are those of the commits.
+A record holds both: "commit" is that of the kernels, "suite" that of the checkout. Nothing is
+downloaded and no environment is created, so this also works without a network, where `asv run`
+cannot. With --asv it is asv that builds each commit, in an environment of its own, and enters
+it into the history; without commits, it takes the newest that asv does not know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`perfsuite kernels`: compile device code without a GPU, and fail on spills, stack frames and C75xx advisories."""
+"""Compile device code without a GPU, and fail on spills, stack frames and C75xx advisories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perfsuite.cli.errors import UsageError
 from perfsuite.cli.places import check_place
 from perfsuite.cli.programs import find_nvcc
 
-HELP = "compile CUDA sources for each architecture; registers, shared memory and spills a kernel; fails on a spill"
+HELP = "compile CUDA sources; registers, shared memory and spills a kernel; fails on a spill"
 EXAMPLE = """example:
   perfsuite kernels src/*.cu -I include --arch 80 --arch 90a --allow allowed.toml
 

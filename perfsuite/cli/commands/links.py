@@ -1,8 +1,10 @@
-"""Measure the links of this machine: host to GPU and back, GPU to GPU, and collectives over all GPUs.
+"""Measure the links of this machine: host to GPU and back, GPU to GPU, and collectives over all
+GPUs.
 
-Copies from pinned and from pageable memory; between GPUs, NVLink or PCIe is named. All-reduce and all-gather run
-through torch.distributed (NCCL), one process a GPU; their bus bandwidth can be compared with a link's. Latency is that
-of a copy of a few bytes, until the host knows that it has arrived.
+Copies start from pinned and from pageable memory; a link between GPUs is named NVLink or PCIe.
+All-reduce and all-gather run through torch.distributed (NCCL), one process a GPU, and their bus
+bandwidth is comparable with a link's. Latency is the time of a copy of a few bytes, until the
+host knows that it has arrived.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from perfsuite.device.cards import Device
 from perfsuite.machine.links import Collective, Link
 from perfsuite.report import units
 
-HELP = "bandwidth and latency between host and GPUs, and between GPUs: PCIe, NVLink, collectives"
+HELP = "bandwidth and latency between host and GPUs, and between GPUs; collectives"
 EXAMPLE = """example:
   perfsuite links
   perfsuite links --gpus 4 --json"""

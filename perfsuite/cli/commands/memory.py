@@ -1,7 +1,7 @@
-"""Reckon what attention, inference, training or a KV cache will take of memory; formulas in perfsuite/analyze.
+"""Predict the memory of attention, inference, training or a KV cache by formulas.
 
-Everything is arithmetic and needs no GPU, except --measure, which runs an attention, or trains a layer stack, on the
-card and holds the prediction against the peak of torch's allocator.
+Predictions are arithmetic and need no GPU. --measure runs an attention, or trains a stack of
+layers, on the card, and compares the prediction with the peak of torch's allocator.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from perfsuite.cli.callables import load_callable
 from perfsuite.cli.errors import UsageError
-from perfsuite.memory import model as model
-from perfsuite.memory import planning
+from perfsuite.memory import model, planning
 from perfsuite.report import units
 
-HELP = "what attention, inference, training or a KV cache takes of memory"
+HELP = "predict the memory of attention, inference, training or a KV cache"
 EXAMPLE = """example:
   perfsuite memory attention --seq-lengths 512 4096 131072 --heads 16
   perfsuite memory inference --parameters 7B --dtype fp16 --seq 4096 --limit 24GB
   perfsuite memory training --parameters 7B --seq 2048 --batch 4
   perfsuite memory kv-cache --seq 4096 --batch 8
-  perfsuite memory attention --seq-lengths 1024 4096 --measure cuda_llm_ops:flash_attention      # on a GPU
-  perfsuite memory training --layers 24 --hidden 1024 --heads 16 --seq 1024 --batch 4 --measure    # on a GPU
+  perfsuite memory attention --seq-lengths 1024 4096 --measure cuda_llm_ops:flash_attention
+  perfsuite memory training --layers 24 --hidden 1024 --heads 16 --seq 1024 --batch 4 --measure
 
 The shape defaults are those of Llama-2-7B (32 layers, hidden 4096, 32 heads of 128).
 `perfsuite memory KIND --help` lists each kind's options."""
@@ -77,12 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was reckoned; 1 where a measured peak is further from its prediction than promised."""
+    """Print the prediction; 1 where a measured peak is further from it than promised."""
     try:
-        if arguments.kind == "attention" and arguments.measure:
+        if getattr(arguments, "measure", None):
             return _measure(arguments)
-        if arguments.kind == "training" and arguments.measure:
-            return _measure_training(arguments)
         rows = _KINDS[arguments.kind](arguments)
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -171,75 +167,18 @@ def _batch(arguments: argparse.Namespace, a_sample: float, *, fixed: float = 0.0
 
 
 def _measure(arguments: argparse.Namespace) -> int:
-    import os
-
-    from perfsuite.analyze.resources import peak_bytes
-    from perfsuite.device.cards import usable_devices
-    from perfsuite.memory.measured import WITHIN, hold_against
-    from perfsuite.problems.attention import Attention
-
-    dtype = units.LONG_NAMES.get(arguments.dtype)
-    if dtype is None:
-        raise UsageError(f"--dtype is {arguments.dtype}; --measure takes one of {', '.join(units.LONG_NAMES)}")
-    problems = [
-        Attention(arguments.batch, arguments.heads, seq, arguments.head_dim, kv_heads=arguments.kv_heads, dtype=dtype)
-        for seq in arguments.seq_lengths
-    ]
-    candidate = load_callable(arguments.measure)
-    if missing := usable_devices(os.environ).missing:
-        raise UsageError(f"--measure needs a GPU, and {missing}; without --measure the prediction alone is printed")
-    found = [
-        hold_against(problem, candidate, peak_bytes, algorithm=arguments.algorithm, scores_dtype=arguments.scores_dtype)
-        for problem in problems
-    ]
-    rows = [
-        {"length": one.seq, "predicted bytes": one.predicted, "measured bytes": one.measured, "off": one.off}
-        for one in found
-    ]
-    if arguments.json:
-        told = {"kind": "attention", "candidate": arguments.measure, "within": WITHIN}
-        print(json.dumps(told | {"rows": [_plain(row) for row in rows]}, indent=1))
-    else:
-        _table(rows)
-    return 0 if all(one.holds for one in found) else 1
-
-
-def _measure_training(arguments: argparse.Namespace) -> int:
-    from perfsuite.cli.cards import cards, held, tell
+    from perfsuite.cli import memory_measured
     from perfsuite.memory.measured import WITHIN
-    from perfsuite.memory.training_measured import TrainingPeak, measure
-    from perfsuite.memory.training_step import Shape
 
-    if arguments.states != "adamw-mixed":
-        raise UsageError(f"--states is {arguments.states}; --measure trains with adamw-mixed")
-    shape = Shape(arguments.layers, arguments.hidden, arguments.heads, arguments.seq, arguments.batch)
-    found: list[TrainingPeak] = []
-    with held(cards()[:1]):
-        for kept in ("standard", "flash", "checkpointed"):
-            tell(f"[{len(found) + 1}/3] activations {kept}")
-            try:
-                found.append(measure(shape, kept))
-            except RuntimeError as error:
-                if "out of memory" not in str(error):
-                    raise
-                raise UsageError(f"{kept} activations do not fit into this GPU's memory; choose less") from None
-    rows = [
-        {
-            "activations": one.kept,
-            "parameters": shape.parameters,
-            "state bytes": one.state,
-            "activations bytes": one.activations,
-            "predicted bytes": one.predicted,
-            "measured bytes": one.measured,
-            "off": one.off,
-        }
-        for one in found
-    ]
+    of_attention = arguments.kind == "attention"
+    rows, hold = (memory_measured.attention if of_attention else memory_measured.training)(arguments)
     if arguments.json:
-        print(json.dumps({"kind": "training", "within": WITHIN, "rows": [_plain(row) for row in rows]}, indent=1))
+        candidate = {"candidate": arguments.measure} if of_attention else {}
+        head = {"kind": arguments.kind, **candidate, "within": WITHIN}
+        print(json.dumps(head | {"rows": [_plain(row) for row in rows]}, indent=1))
     else:
         _table(rows)
-    return 0 if all(one.holds for one in found) else 1
+    return 0 if hold else 1
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,18 @@
-"""Say what bounds a workload (arithmetic, memory, communication, overhead) by measuring, and what helps.
+"""Measure what bounds a workload (arithmetic, memory, communication, overhead), and name remedies.
 
-Its work is varied: more arithmetic with the bytes held, more bytes with the arithmetic held. What costs no time does
-not bound it. Cases are varied by their shape; a function of yours by its parameters `arithmetic` and `bytes`, factors
-that are 1 by default:
+The workload is varied: more arithmetic at the same bytes, and more bytes at the same
+arithmetic. Work that costs no time does not bound it. Problems are varied by their shape; a
+function of yours by its parameters `arithmetic` and `bytes`, factors that are 1 by default:
 
-    def layer(arithmetic=1, bytes=1):       # makes the tensors, returns what is measured
+    def layer(arithmetic=1, bytes=1):       # creates the tensors, returns the call to measure
         ...
         return call
 
-Without them, --flops and --bytes of a call are put against the measured ceilings. With --gpus N the function runs in
-N processes joined by torch.distributed (NCCL).
+Without these parameters, --flops and --bytes of a call are compared with the measured ceilings.
+With --gpus N the function runs in N processes joined by torch.distributed (NCCL).
 
-exit codes: 0 a regime was found (with --self-test: each was the right one); 1 --self-test found a wrong one;
-20 the evidence does not tell.
+exit codes: 0 a regime was found (with --self-test: each was the right one); 1 --self-test found
+a wrong one; 20 the evidence is not conclusive
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Show a record: a table with the worst case first, and a sentence for each case that is not met.
 
-The other forms are those of `perfsuite export`. An HTML page needs no other file: it holds verdicts, speeds with their
-intervals, roofline, latency and memory by length, accuracy, telemetry and environment.
+`perfsuite export` lists all forms of a record. The HTML page needs no other file: it holds
+verdicts, speeds with their intervals, roofline, latency and memory by length, accuracy,
+telemetry and environment.
 """
 
 from __future__ import annotations

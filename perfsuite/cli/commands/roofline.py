@@ -1,7 +1,11 @@
-"""Put every case of a record on a roofline: what it achieves, what it could at most, and which ceiling bounds it.
+"""Place the cases of a record on a roofline: their rate, the rate they could attain, and their
+bound.
 
-Ceilings are those given by --flops and --bandwidth, or measured here by --measure, or the data sheet of the record's
-card. Intensity counts the bytes that must cross memory at least.
+Problems may replace the record, as FAMILY:SHAPE[:WORD...], path.py:Class(...) or
+module:Class(...). Nothing is timed then, and the table shows the least time of a call. The
+ceilings are those of --flops and --bandwidth, or measured here by --measure, or those of the
+card's data sheet: the record's card; for problems, this machine's. Intensity counts the bytes
+that must cross memory at least.
 """
 
 from __future__ import annotations
@@ -15,25 +19,32 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfsuite.analyze.roofline import Ceiling, batch_walk
+from perfsuite.analyze.roofline import Ceiling, Cost, batch_walk
 from perfsuite.analyze.roofline_ceilings import Ceilings, from_data_sheet, measured
+from perfsuite.analyze.roofline_plot import rate_text
 from perfsuite.cli.errors import UsageError
-from perfsuite.record.store import latest_path, read_record
+from perfsuite.cli.places import record_or_latest
+from perfsuite.cli.problem_specs import FORMS, problem_if_named
+from perfsuite.device.cards import usable_devices
+from perfsuite.problems.base import Problem
+from perfsuite.record.store import read_record
 from perfsuite.record.whole import write_whole
 from perfsuite.report import units
 
-HELP = "every case of a record against the card's ceilings: table, SVG, PNG"
+HELP = "a record's cases, or any problems, against the card's ceilings: table, SVG, PNG"
 EXAMPLE = """example:
   perfsuite roofline records/h200/gates.jsonl --svg roofline.svg
-  perfsuite roofline .perfsuite/bench.jsonl --measure                   # measures this machine's ceilings first
+  perfsuite roofline .perfsuite/bench.jsonl --measure           # measures the ceilings first
   perfsuite roofline gates.jsonl --flops float16=312e12 --flops float32=19.5e12 --bandwidth 2.0e12
-  perfsuite roofline --walk 4096x4096 --flops 989.5e12 --bandwidth 4.8e12    # a layer's batch size, along the roof"""
+  perfsuite roofline gemm:8x4096x4096 'kernels.py:RMSNorm(8192, 4096)' --measure
+  perfsuite roofline --walk 4096x4096 --flops 989.5e12 --bandwidth 4.8e12"""
 _DTYPES = ("float16", "bfloat16", "float32")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
+    record = f"a record (default: the newest run's), or problems: {FORMS}"
+    parser.add_argument("record", nargs="*", metavar="RECORD|CASE", help=record)
     parser.add_argument(
         "--flops", action="append", default=[], metavar="[DTYPE=]NUMBER", help="FLOPs a second at most; repeat by dtype"
     )
@@ -47,31 +58,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table and draw; 0 whatever it shows."""
-    try:
-        given = _given(arguments)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    given = _given(arguments)
     if arguments.walk:
-        if arguments.record is not None:
-            raise UsageError(f"--walk takes no record, and {arguments.record} is given: draw one or the other")
+        if arguments.record:
+            raise UsageError(f"--walk takes no record, and {arguments.record[0]} is given: draw one or the other")
         return _walk(arguments, given)
-    path = arguments.record or latest_path(Path.cwd())
-    if path is None:
-        raise UsageError("there is no record under .perfsuite/runs here; name one")
+    problems = [problem_if_named(text) for text in arguments.record if not Path(text).is_file()]
+    if problems and len(problems) == len(arguments.record) and None not in problems:
+        return _problems(arguments, [problem for problem in problems if problem is not None], given)
+    if len(arguments.record) > 1:
+        raise UsageError(f"give one record, or problems: {FORMS}")
+    path = record_or_latest(Path(arguments.record[0]) if arguments.record else None)
     cases = read_record(path)
-    ceilings = given or _ceilings(arguments, cases)
+    ceilings = given or _ceilings(arguments, cases[0].gpu, {str(case.params.get("dtype")) for case in cases})
     from perfsuite.analyze.roofline_points import points
 
     found, left_out = points(cases, ceilings)
     if not found:
         raise UsageError(f"{path}: none of {len(cases)} cases can be placed: {left_out[0]}")
-    title = f"{path.name}: {cases[0].get('gpu') or 'CPU, portable backend'}"
+    title = f"{path.name}: {cases[0].gpu or 'CPU, portable backend'}"
     _draw(arguments, found, ceilings, title)
     if arguments.json:
-        roofs = {dtype: asdict(roof) | {"ridge": roof.ridge} for dtype, roof in ceilings.by_dtype.items()}
         rows = [asdict(point) | {"share": point.share} for point in found]
-        told = {"ceilings": roofs, "source": ceilings.source, "points": rows, "left_out": left_out}
-        print(json.dumps(told, indent=1))
+        print(json.dumps({**_plain(ceilings), "points": rows, "left_out": left_out}, indent=1))
         return 0
     _table(found, ceilings)
     for each in left_out:
@@ -105,9 +114,8 @@ def _given(arguments: argparse.Namespace) -> Ceilings | None:
     return Ceilings(roofs, "given")
 
 
-def _ceilings(arguments: argparse.Namespace, cases: Sequence[dict[str, Any]]) -> Ceilings:
-    """Measured here, or the data sheet of the record's card."""
-    gpu = cases[0].get("gpu")
+def _ceilings(arguments: argparse.Namespace, gpu: str | None, dtypes: set[str]) -> Ceilings:
+    """Measured here, or the data sheet of the card `gpu`; None stands for a CPU."""
     if not arguments.measure:
         known = from_data_sheet(gpu) if gpu else None
         if known is None:
@@ -116,15 +124,43 @@ def _ceilings(arguments: argparse.Namespace, cases: Sequence[dict[str, Any]]) ->
             )
         return known
     if gpu:
-        from perfsuite.device.cards import usable_devices
-
         devices = usable_devices(os.environ)
         if devices.missing:
             raise UsageError(f"--measure needs the record's card, {gpu}, and {devices.missing}")
         if devices.cards[0].name != gpu:
             raise UsageError(f"--measure would measure {devices.cards[0].name}, but the record is of {gpu}")
-    dtypes = sorted({str(case["params"].get("dtype")) for case in cases} & set(_DTYPES))
-    return measured("cuda" if gpu else "cpu", dtypes)
+    return measured("cuda" if gpu else "cpu", sorted(dtypes & set(_DTYPES)))
+
+
+def _problems(arguments: argparse.Namespace, problems: Sequence[Problem], given: Ceilings | None) -> int:
+    """Print intensity, bound and least time of problems that nobody has timed."""
+    for option in ("svg", "png"):
+        if getattr(arguments, option):
+            raise UsageError(f"--{option} draws measured cases; `perfsuite bench --output FILE` makes a record of them")
+    dtypes = [str(problem.params.get("dtype")) for problem in problems]
+    cards = usable_devices(os.environ).cards
+    ceilings = given or _ceilings(arguments, cards[0].name if cards else None, set(dtypes))
+    rows = []
+    for problem, dtype in zip(problems, dtypes, strict=True):
+        name = f"{problem.family} {problem.name}"
+        if problem.flops is None or not problem.bytes:
+            raise UsageError(f"{name} cannot be placed: its FLOPs and bytes are not known")
+        if dtype not in ceilings.by_dtype:
+            raise UsageError(f"{name} cannot be placed: no ceiling is known for {dtype}")
+        rows.append((name, Cost(problem.flops, problem.bytes), ceilings.by_dtype[dtype]))
+    if arguments.json:
+        plain = [
+            {"case": name, **asdict(cost), "bound": roof.bound(cost.intensity), "least_seconds": roof.seconds(cost)}
+            for name, cost, roof in rows
+        ]
+        print(json.dumps({**_plain(ceilings), "rows": plain}, indent=1))
+        return 0
+    _print_ceilings(ceilings)
+    width = max(len(name) for name, *_ in rows)
+    print(f"{'case':<{width}}  {_LEAST_HEAD}")
+    for name, cost, roof in rows:
+        print(f"{name:<{width}}  {_least(cost, roof)}")
+    return 0
 
 
 def _draw(arguments: argparse.Namespace, found: Sequence[Any], ceilings: Ceilings, title: str) -> None:
@@ -143,12 +179,7 @@ def _draw(arguments: argparse.Namespace, found: Sequence[Any], ceilings: Ceiling
 
 
 def _table(found: Sequence[Any], ceilings: Ceilings) -> None:
-    from perfsuite.analyze.roofline_plot import rate_text
-
-    print(f"ceilings: {ceilings.source}")
-    for dtype, roof in ceilings.by_dtype.items():
-        memory = f"{units.decimal_text(roof.bytes_a_second)}/s"
-        print(f"  {dtype:<9} {rate_text(roof.flops_a_second)}, {memory}, ridge at {roof.ridge:.1f} FLOPs a byte")
+    _print_ceilings(ceilings)
     width = max(len(point.label) for point in found)
     print(f"{'case':<{width}}  {'FLOPs/B':>8}  {'bound':<7}  {'achieved':>12}  {'attainable':>12}  share")
     for point in found:
@@ -160,9 +191,30 @@ def _table(found: Sequence[Any], ceilings: Ceilings) -> None:
         print("a share above 100 %: its bytes came from a cache, or the machine was busy when its ceiling was measured")
 
 
-def _walk(arguments: argparse.Namespace, ceilings: Ceilings | None) -> int:
-    from perfsuite.analyze.roofline_plot import rate_text
+def _print_ceilings(ceilings: Ceilings) -> None:
+    print(f"ceilings: {ceilings.source}")
+    for dtype, roof in ceilings.by_dtype.items():
+        memory = f"{units.decimal_text(roof.bytes_a_second)}/s"
+        print(f"  {dtype:<9} {rate_text(roof.flops_a_second)}, {memory}, ridge at {roof.ridge:.1f} FLOPs a byte")
 
+
+def _plain(ceilings: Ceilings) -> dict[str, Any]:
+    roofs = {dtype: asdict(roof) | {"ridge": roof.ridge} for dtype, roof in ceilings.by_dtype.items()}
+    return {"ceilings": roofs, "source": ceilings.source}
+
+
+_LEAST_HEAD = f"{'FLOPs/B':>8}  {'bound':<7}  {'attainable':>12}  least time of a call"
+
+
+def _least(cost: Cost, roof: Ceiling) -> str:
+    """A row under _LEAST_HEAD."""
+    attainable = rate_text(roof.attainable(cost.intensity))
+    return (
+        f"{cost.intensity:>8.2f}  {roof.bound(cost.intensity):<7}  {attainable:>12}  {roof.seconds(cost) * 1e6:.1f} us"
+    )
+
+
+def _walk(arguments: argparse.Namespace, ceilings: Ceilings | None) -> int:
     if ceilings is None:
         raise UsageError("--walk needs the ceilings: give --flops and --bandwidth")
     dtype, roof = next(iter(ceilings.by_dtype.items()))
@@ -178,10 +230,7 @@ def _walk(arguments: argparse.Namespace, ceilings: Ceilings | None) -> int:
         print(json.dumps({"dtype": dtype, "ridge": roof.ridge, "rows": rows}, indent=1))
         return 0
     print(f"a layer of {sizes[0]} x {sizes[1]} weights in {dtype}, ridge at {roof.ridge:.1f} FLOPs a byte")
-    print(f"{'batch':>8}  {'FLOPs/B':>8}  {'bound':<7}  {'attainable':>12}  least time of a step")
+    print(f"{'batch':>8}  {_LEAST_HEAD.replace('call', 'step')}")
     for batch, cost in walk:
-        print(
-            f"{batch:>8}  {cost.intensity:>8.2f}  {roof.bound(cost.intensity):<7}  "
-            f"{rate_text(roof.attainable(cost.intensity)):>12}  {roof.seconds(cost) * 1e6:.1f} us"
-        )
+        print(f"{batch:>8}  {_least(cost, roof)}")
     return 0

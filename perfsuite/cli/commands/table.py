@@ -1,4 +1,4 @@
-"""Make the tables in documents from the committed records; with --check, say whether they are as the records say.
+"""Make the tables in documents from the committed records; --check only compares them.
 
 A table stands between two comments:
 

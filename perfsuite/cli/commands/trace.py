@@ -1,8 +1,10 @@
-"""Trace calls of a workload with torch.profiler, keep the trace, and read it.
+"""Trace calls of a workload with torch.profiler, keep the trace, and summarise it.
 
-The ten dearest operators by device time and by memory, the shares of products, copies and waits, host against device
-time, kernels a call. `--output` writes a trace for https://ui.perfetto.dev or chrome://tracing, `--tensorboard` one for
-TensorBoard. Several --candidate trace a case through each of them: flash attention on and off.
+The summary shows the ten most expensive operators by device time and by memory, the shares of
+products, copies and waits, host time beside device time, and kernels a call. --output writes a
+trace for https://ui.perfetto.dev or chrome://tracing, --tensorboard one for TensorBoard. With
+several --candidate a problem is traced through each of them: with flash attention and without,
+for instance.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from perfsuite.cli.errors import UsageError
 from perfsuite.cli.workloads import FORMS, workload
 from perfsuite.report import units
 
-HELP = "trace a workload with torch.profiler: dearest operators, kernels a call, waits; a file for Perfetto"
+HELP = "trace a workload with torch.profiler: costly operators, kernels a call, waits"
 EXAMPLE = """example:
   perfsuite trace my_model:layer --output layer.json
-  perfsuite trace attention:32x16x4096x128 --candidate sdpa:flash --candidate sdpa:math --output attention.json"""
+  perfsuite trace attention:32x16x4096x128 --candidate sdpa:flash --candidate sdpa:math"""
 LONGEST_NAME = 68
 
 

@@ -1,0 +1,74 @@
+"""Measurements for `perfsuite memory ... --measure`: peaks of torch's allocator beside the model's predictions."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from perfsuite.cli.callables import load_callable
+from perfsuite.cli.cards import cards, held, tell
+from perfsuite.cli.errors import UsageError
+from perfsuite.report import units
+
+Rows = list[dict[str, Any]]
+
+
+def attention(arguments: argparse.Namespace) -> tuple[Rows, bool]:
+    """A row for each length, and True where every prediction holds."""
+    from perfsuite.analyze.resources import peak_bytes
+    from perfsuite.memory.measured import hold_against
+    from perfsuite.problems import Attention
+
+    dtype = units.LONG_NAMES.get(arguments.dtype)
+    if dtype is None:
+        raise UsageError(f"--dtype is {arguments.dtype}; --measure takes one of {', '.join(units.LONG_NAMES)}")
+    problems = [
+        Attention(arguments.batch, arguments.heads, seq, arguments.head_dim, kv_heads=arguments.kv_heads, dtype=dtype)
+        for seq in arguments.seq_lengths
+    ]
+    candidate = load_callable(arguments.measure)
+    with held(cards()[:1]):
+        found = [
+            hold_against(
+                problem, candidate, peak_bytes, algorithm=arguments.algorithm, scores_dtype=arguments.scores_dtype
+            )
+            for problem in problems
+        ]
+    rows = [
+        {"length": one.seq, "predicted bytes": one.predicted, "measured bytes": one.measured, "off": one.off}
+        for one in found
+    ]
+    return rows, all(one.holds for one in found)
+
+
+def training(arguments: argparse.Namespace) -> tuple[Rows, bool]:
+    """A row for each way to keep activations, and True where every prediction holds."""
+    from perfsuite.memory.training_measured import TrainingPeak, measure
+    from perfsuite.memory.training_step import Shape
+
+    if arguments.states != "adamw-mixed":
+        raise UsageError(f"--states is {arguments.states}; --measure trains with adamw-mixed")
+    shape = Shape(arguments.layers, arguments.hidden, arguments.heads, arguments.seq, arguments.batch)
+    found: list[TrainingPeak] = []
+    with held(cards()[:1]):
+        for kept in ("standard", "flash", "checkpointed"):
+            tell(f"[{len(found) + 1}/3] activations {kept}")
+            try:
+                found.append(measure(shape, kept))
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
+                raise UsageError(f"{kept} activations do not fit into this GPU's memory; choose less") from None
+    rows = [
+        {
+            "activations": one.kept,
+            "parameters": shape.parameters,
+            "state bytes": one.state,
+            "activations bytes": one.activations,
+            "predicted bytes": one.predicted,
+            "measured bytes": one.measured,
+            "off": one.off,
+        }
+        for one in found
+    ]
+    return rows, all(one.holds for one in found)
