@@ -1,8 +1,9 @@
-"""The gated cases of tests/perf as asv's benchmarks: the suite measures, these hand its samples over.
+"""asv's benchmarks: the gated cases of tests/perf, and the problems that cases.json follows without a test.
 
-One run of the gates a commit (`setup_cache`) feeds every series. The suite that measures is the checkout's own, the
-same for all commits; the kernels are those of the commit that asv installed. Which series there are stands in
-cases.json, so that their parameters are the same whatever a machine or an old commit can do: what it cannot is skipped.
+One run of the gates a commit (`setup_cache`) measures all of them; the benchmarks return its samples. The suite that
+measures is the checkout's own, the same for all commits; the kernels are those of the commit that asv installed.
+cases.json lists the series, so that their parameters are the same on every machine and for every old commit: a case
+that cannot run there is skipped.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from perfsuite.cli.asv_problems import collected, read_pairs  # noqa: E402
 from perfsuite.history import series  # noqa: E402
 from perfsuite.history.asv_results import DECLARED_FILE, asv_value, read_declared  # noqa: E402
 from perfsuite.record.fingerprint import COMMIT_VARIABLE  # noqa: E402
 from perfsuite.record.schema import RecordError  # noqa: E402
 from perfsuite.record.store import read_record  # noqa: E402
 
+DECLARED = ROOT / "benchmarks_asv" / DECLARED_FILE
 OPTIONS_VARIABLE = "PERFSUITE_ASV_OPTIONS"
 """More options for pytest, such as "--perf-seconds=0.2"; given by `nox -s history`."""
 TESTS_VARIABLE = "PERFSUITE_ASV_TESTS"
@@ -34,7 +37,7 @@ GATED = (0, 1, 20)
 
 
 class _Gates:
-    """What every group of cases has in common."""
+    """The common part of every group of cases."""
 
     timeout = 60.0
 
@@ -63,14 +66,15 @@ def _run(record: Path) -> subprocess.CompletedProcess[str]:
 
     gpu = cuda_llm_ops.build_info()["flavour"] == "cuda" and torch.cuda.is_available()
     tests = os.environ.get(TESTS_VARIABLE, "tests/perf" if gpu else "tests/perf --ignore=tests/perf/hopper").split()
+    files, variables = collected(tests, read_pairs(DECLARED))
     options = os.environ.get(OPTIONS_VARIABLE, "").split()
     commit = {COMMIT_VARIABLE: os.environ["ASV_COMMIT"]} if "ASV_COMMIT" in os.environ else {}
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
     line += ["-p", "perfsuite.history.front"]  # the same rounds and set-ups at every commit, whatever the targets
     return subprocess.run(
-        [*line, "--gpu" if gpu else "--perf-portable", f"--perf-record={record}", *options, *tests],
+        [*line, "--gpu" if gpu else "--perf-portable", f"--perf-record={record}", *options, *files],
         cwd=ROOT,  # so that the perfsuite of the checkout is imported; its kernels lie in ext/, out of the way
-        env=os.environ | commit,
+        env=os.environ | commit | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -93,7 +97,7 @@ def _track(group: str, measure: series.Measure, cases: list[str]) -> Callable[..
     return track
 
 
-for _group, _measures in read_declared(ROOT / "benchmarks_asv" / DECLARED_FILE).items():
+for _group, _measures in read_declared(DECLARED).items():
     _methods = {
         series.BY_NAME[_name].method: _track(_group, series.BY_NAME[_name], _cases)
         for _name, _cases in _measures.items()
