@@ -7,9 +7,10 @@ publish`, `show` and `compare` see one series.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from perfsuite.record.case import Case
 
 HELP = "samples in asv's history of this repository"
 RESULTS = Path("benchmarks_asv/results")
@@ -24,11 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skip-dirty", action="store_true", help="skip such a record, report it, and exit with 0")
 
 
-def add(cases: Sequence[Mapping[str, Any]], arguments: argparse.Namespace) -> str:
+def add(cases: Sequence[Case], arguments: argparse.Namespace) -> str:
     """Add the samples; HistoryError where the record or the history does not allow it, with all files as they were."""
     from perfsuite.history.asv_results import export
 
-    if arguments.skip_dirty and any(case["dirty"] for case in cases):
+    if arguments.skip_dirty and any(case.dirty for case in cases):
         return "the record was made with uncommitted changes: not exported"
     done = export(
         cases, arguments.results, arguments.repo, machine=arguments.machine, allow_dirty=arguments.allow_dirty

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from perfsuite.record.case import Case
 
 HELP = "one row a case, for spreadsheets; times in seconds"
 _COLUMNS = ("test", "family", "name", "aspect", "candidate", "rival", "verdict", "reason", "target")
@@ -14,14 +16,14 @@ _COLUMNS += ("error_limit", "gpu", "cpu", "driver", "cuda", "torch", "harness", 
 _FORMULA = ("=", "+", "-", "@")
 
 
-def text(cases: Sequence[Mapping[str, Any]], *, title: str) -> str:
+def text(cases: Sequence[Case], *, title: str) -> str:
     """The table; parameters of the problems stand behind the other columns, as `params.m`."""
-    params = list(dict.fromkeys(name for case in cases for name in case["params"]))
+    params = list(dict.fromkeys(name for case in cases for name in case.params))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*_COLUMNS, *(f"params.{name}" for name in params)])
     for case in cases:
-        cells = [*(case.get(name) for name in _COLUMNS), *(case["params"].get(name) for name in params)]
+        cells = [*(getattr(case, name) for name in _COLUMNS), *(case.params.get(name) for name in params)]
         writer.writerow([_cell(cell) for cell in cells])
     return file.getvalue()
 

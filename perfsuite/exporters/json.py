@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from perfsuite.record.case import Case
 
 HELP = "a JSON list of the cases, without samples"
 
 
-def text(cases: Sequence[Mapping[str, Any]], *, title: str) -> str:
+def text(cases: Sequence[Case], *, title: str) -> str:
     """The document."""
-    return json.dumps([without_samples(case) for case in cases], indent=1) + "\n"
-
-
-def without_samples(case: Mapping[str, Any]) -> dict[str, Any]:
-    """A case as JSON values, without the columns of its rounds."""
-    return {name: case[name] for name in case if not name.endswith("samples")}
+    return json.dumps([case.as_json(samples=False) for case in cases], indent=1) + "\n"

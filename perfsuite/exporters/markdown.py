@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from perfsuite.record.case import Case
 from perfsuite.report import markdown
 
 HELP = "a table and sentences in markdown, worst case first"
 
 
-def text(cases: Sequence[Mapping[str, Any]], *, title: str) -> str:
+def text(cases: Sequence[Case], *, title: str) -> str:
     """The page."""
     return markdown.summary(cases, title=title, notes=[markdown.environment(cases[0])])
