@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from perfsuite.analyze.roofline import Cost
 from perfsuite.analyze.roofline_ceilings import Ceilings
 from perfsuite.problems import Attention, Decode, Gemm
 from perfsuite.problems.base import Problem
-from perfsuite.report.figures import label
+from perfsuite.record.case import Case
+from perfsuite.report.figures import short_types
 
 
 @dataclass(frozen=True)
@@ -36,31 +36,31 @@ class Point:
         return self.achieved / self.attainable
 
 
-def points(cases: Iterable[Mapping[str, Any]], ceilings: Ceilings) -> tuple[list[Point], list[str]]:
+def points(cases: Iterable[Case], ceilings: Ceilings) -> tuple[list[Point], list[str]]:
     """Every timed side of every case, each kernel once a problem; and the cases left out, with the reason."""
     found: dict[tuple[str, str, str], Point] = {}
     left_out = []
     for case in cases:
         problem = problem_of(case)
         if problem is None or problem.flops is None or problem.bytes is None:
-            left_out.append(f"{case['case']}: its FLOPs and bytes are not known")
+            left_out.append(f"{case.case}: its FLOPs and bytes are not known")
             continue
-        cost, dtype = Cost(problem.flops, problem.bytes), str(case["params"]["dtype"])
+        cost, dtype = Cost(problem.flops, problem.bytes), str(case.params.get("dtype"))
         if dtype not in ceilings.by_dtype:
-            left_out.append(f"{case['case']}: no ceiling is known for {dtype}")
+            left_out.append(f"{case.case}: no ceiling is known for {dtype}")
             continue
         ceiling = ceilings.by_dtype[dtype]
         sides = (
-            (case["candidate"], case["candidate_seconds"], False),
-            (case["rival"], case["rival_seconds"], True),
+            (case.candidate, case.candidate_seconds, False),
+            (case.rival, case.rival_seconds, True),
         )
         timed = [(name, seconds, is_rival) for name, seconds, is_rival in sides if name and seconds]
         if not timed:
-            left_out.append(f"{case['case']}: it was not timed")
+            left_out.append(f"{case.case}: it was not timed")
         for name, seconds, is_rival in timed:
-            text = label(dict(case) | {"candidate": name})
+            text = f"{name.rpartition('.')[2]} {short_types(case.name)}"
             point = Point(
-                str(name).rpartition(".")[2],
+                name.rpartition(".")[2],
                 text,
                 dtype,
                 cost.intensity,
@@ -69,16 +69,16 @@ def points(cases: Iterable[Mapping[str, Any]], ceilings: Ceilings) -> tuple[list
                 ceiling.bound(cost.intensity),
                 is_rival,
             )
-            found.setdefault((case["family"], case["name"], str(name)), point)
+            found.setdefault((case.family, case.name, name), point)
     return sorted(found.values(), key=lambda point: (point.dtype, point.intensity, point.rival, point.kernel)), left_out
 
 
-def problem_of(case: Mapping[str, Any]) -> Problem | None:
+def problem_of(case: Case) -> Problem | None:
     """The problem that a case's parameters describe; None for a family without a formula."""
-    kind = {"gemm": Gemm, "attention": Attention, "decode": Decode}.get(case["family"])
+    kind = {"gemm": Gemm, "attention": Attention, "decode": Decode}.get(case.family)
     if kind is None:
         return None
     try:
-        return kind(**case["params"])
+        return kind(**case.params)
     except (TypeError, ValueError):
         return None

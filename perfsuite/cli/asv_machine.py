@@ -15,13 +15,13 @@ def this_machine(*, portable: bool, name: str | None) -> Machine:
     """This machine, as asv knows it from now on; HistoryError where torch, which identifies it, is missing."""
     from perfsuite.history.asv_results import asv_itself
     from perfsuite.history.machines import machine_of, named
-    from perfsuite.record.fingerprint import fingerprint
+    from perfsuite.record.fingerprint import environment
 
     try:
         import torch
     except ImportError as error:
         raise HistoryError(f"{error}: torch is needed to identify this machine") from None
     device = "cuda" if torch.cuda.is_available() and not portable else "cpu"
-    machine = named(machine_of(fingerprint(Path.cwd(), device=device)), name)
+    machine = named(machine_of(environment(Path.cwd(), device=device)), name)
     asv_itself().machine.MachineCollection.save(machine["machine"], machine)
     return machine

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
 from perfsuite.verdict.noise import Noise
 
 STORE = Path(".perfsuite/ab")
@@ -28,16 +28,16 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """UsageError where a number is outside what is allowed; puts in the default share."""
+    """UserError where a number is outside what is allowed; puts in the default share."""
     if arguments.slower is None:
         arguments.slower = SLOWER_PORTABLE if arguments.portable else SLOWER
     for name, low, high in (("slower", 0.0, 1.0), ("seconds", 0.0, 3600.0), ("alpha", 0.0, 0.5)):
         if not low < getattr(arguments, name) < high:
-            raise UsageError(f"--{name} is {getattr(arguments, name):g}; it must lie between {low:g} and {high:g}")
+            raise UserError(f"--{name} is {getattr(arguments, name):g}; it must lie between {low:g} and {high:g}")
     if not 1 <= arguments.pairs <= 50:
-        raise UsageError(f"--pairs is {arguments.pairs}; it must lie between 1 and 50")
+        raise UserError(f"--pairs is {arguments.pairs}; it must lie between 1 and 50")
     if arguments.calibration is not None and not arguments.calibration.is_file():
-        raise UsageError(f"--calibration is {str(arguments.calibration)!r}; there is no such file")
+        raise UserError(f"--calibration is {str(arguments.calibration)!r}; there is no such file")
 
 
 class NoiseOfCard:
@@ -50,7 +50,7 @@ class NoiseOfCard:
 
     def see(self, cases: Sequence[Any]) -> None:
         """Learn from measured cases which card this is."""
-        self._gpu = next((case["gpu"] for case in cases if case.get("gpu")), self._gpu)
+        self._gpu = next((case.gpu for case in cases if case.gpu), self._gpu)
 
     def __call__(self, seconds: float) -> Noise:
         from perfsuite.verdict.noise import find_calibration, noise_for

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
+from perfsuite.record.atomic_write import refusal
 from perfsuite.record.store import latest_path
-from perfsuite.record.whole import refusal
 
 
 def record_or_latest(given: Path | None) -> Path:
-    """The record that the user named, or the newest one under `.perfsuite/`; UsageError where there is none."""
+    """The record that the user named, or the newest one under `.perfsuite/`; UserError where there is none."""
     path = given or latest_path(Path.cwd())
     if path is None:
-        raise UsageError("there is no record under .perfsuite/runs here; name one, or run `pytest --gpu`")
+        raise UserError("there is no record under .perfsuite/runs here; name one, or run `pytest --gpu`")
     return path
 
 
 def check_place(flag: str, path: Path | None, *, replaced: bool = True, makes_folder: bool = False) -> None:
-    """UsageError where no file can be written to `path`; None is no place and passes.
+    """UserError where no file can be written to `path`; None is no place and passes.
 
     replaced: as `refusal` takes it. makes_folder: the command makes the folder where it is missing.
     """
@@ -28,4 +28,4 @@ def check_place(flag: str, path: Path | None, *, replaced: bool = True, makes_fo
     if refused is None and not makes_folder and not path.parent.is_dir():
         refused = f"there is no folder {path.parent}"
     if refused is not None:
-        raise UsageError(f"{flag} is {str(path)!r}, which cannot be written: {refused}")
+        raise UserError(f"{flag} is {str(path)!r}, which cannot be written: {refused}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from perfsuite.history.processes import Process, difference, process_of, was_shared
 from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED, Reason, Verdict
+from perfsuite.record.case import Case
 from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.sequential import Estimate, spent_at
 
-Case = Mapping[str, Any]
 Measure = Callable[[str, Sequence[str]], Sequence[Case]]
 """("base" or "head", tests to run; none for all) -> the cases of one process."""
 BASE, HEAD = "base", "head"
@@ -146,12 +145,12 @@ def _concerns_both(pair: Pair) -> bool:
 
 def _take(pairs: dict[tuple[str, str], Pair], side: str, cases: Iterable[Case]) -> None:
     for case in cases:
-        if case.get("target") is None and case["verdict"] != "WRONG":
+        if case.target is None and case.verdict != "WRONG":
             continue  # checked, not timed
-        test = str(case.get("test") or "")
-        pair = pairs.setdefault((test, case["case"]), Pair(case["case"], test))
-        if case["verdict"] == "WRONG":
-            pair.wrong[side] = case["sentence"]
+        test = case.test or ""
+        pair = pairs.setdefault((test, case.case), Pair(case.case, test))
+        if case.verdict == "WRONG":
+            pair.wrong[side] = case.sentence
         elif (process := process_of(case)) is not None:
             pair.sides[side].append(process)
         else:

@@ -15,6 +15,7 @@ from typing import Any
 from perfsuite.history import series
 from perfsuite.history.commits import HistoryError, commit_seconds, full_commit
 from perfsuite.history.machines import ENVIRONMENT, HARNESS_KEY, Machine, machine_of, named, python_of
+from perfsuite.record.case import Case
 
 DECLARED_FILE = "cases.json"
 """Beside the results: the series that there are to be, whatever a machine can measure of them."""
@@ -34,7 +35,7 @@ class Exported:
 
 
 def export(
-    cases: Sequence[Mapping[str, Any]],
+    cases: Sequence[Case],
     results: Path,
     repository: Path,
     *,
@@ -131,15 +132,15 @@ def asv_itself() -> Any:
     return import_module("asv")
 
 
-def _commit_of(cases: Sequence[Mapping[str, Any]], repository: Path, allow_dirty: bool) -> str:
-    commits = sorted({str(case["commit"]) for case in cases})
+def _commit_of(cases: Sequence[Case], repository: Path, allow_dirty: bool) -> str:
+    commits = sorted({str(case.commit) for case in cases})
     if commits == ["None"]:
         raise HistoryError("a record of one commit is needed; this one was made outside a git repository")
     if len(commits) != 1:
         raise HistoryError(f"a record of one commit is needed, this one names {', '.join(commits)}")
     if len({json.dumps(machine_of(case), sort_keys=True) for case in cases}) > 1:
         raise HistoryError("a record of one card is needed, this one has cases of several")
-    if not allow_dirty and any(case["dirty"] for case in cases):
+    if not allow_dirty and any(case.dirty for case in cases):
         raise HistoryError(
             f"the record was made of {commits[0][:10]} with changes that are not committed: no commit holds what was "
             "measured (--allow-dirty exports it all the same)"

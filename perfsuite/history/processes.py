@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from perfsuite.outcome import Reason
+from perfsuite.record.case import Case, Samples
 from perfsuite.verdict.interval import median_interval, normal_quantile
 from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.sequential import Estimate
@@ -41,22 +41,25 @@ class Process:
         return self.error**2 + noise.setup**2 / self.setups + noise.process**2
 
 
-def process_of(case: Mapping[str, Any]) -> Process | None:
-    """What a record's case says; None where nothing was timed, the answer is wrong, or the card was not its own."""
-    columns = case.get("samples") or {}
-    mine, rivals = columns.get("candidate_seconds") or [], columns.get("rival_seconds") or []
-    if case["verdict"] == "WRONG" or not mine or was_shared(case):
+def process_of(case: Case) -> Process | None:
+    """The process of a record's case; None where nothing was timed, the answer is wrong, or others used the card."""
+    if case.verdict == "WRONG" or not case.samples.candidate_seconds or was_shared(case):
         return None
+    return process_of_samples(case.samples)
+
+
+def process_of_samples(samples: Samples) -> Process:
+    """The process that these rounds are of; at least one."""
+    mine, rivals = samples.candidate_seconds, samples.rival_seconds
     logs = [math.log(rival / own) for own, rival in zip(mine, rivals, strict=True)]
     low, high = median_interval(logs, _WITHIN_ALPHA)
     error = (high - low) / 2.0 if math.isfinite(high - low) else _UNKNOWN
-    setups = len(set(columns.get("setup") or [0]))
-    return Process(statistics.median(logs), error, setups, statistics.median(mine))
+    return Process(statistics.median(logs), error, len(set(samples.setup or [0])), statistics.median(mine))
 
 
-def was_shared(case: Mapping[str, Any]) -> bool:
-    """Whether another process used the card meanwhile, so that the times are not those of this build."""
-    return bool(case.get("reason") == Reason.SHARED_DEVICE)
+def was_shared(case: Case) -> bool:
+    """True where another process used the card meanwhile, so that the times are not those of this build."""
+    return case.reason == Reason.SHARED_DEVICE
 
 
 def difference(base: Sequence[Process], head: Sequence[Process], alpha: float, noise: Noise) -> Estimate:

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from perfsuite.history import front
 from perfsuite.history.commits import HistoryError
 from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED
+from perfsuite.record.case import Case
 from perfsuite.record.fingerprint import COMMIT_VARIABLE, commit_of
 from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record
@@ -29,9 +29,7 @@ class Runner:
     seconds: float
     options: Sequence[str] = ()
 
-    def run(
-        self, build: Path, commit: str, tests: Sequence[str] = (), keep: Path | None = None
-    ) -> list[dict[str, Any]]:
+    def run(self, build: Path, commit: str, tests: Sequence[str] = (), keep: Path | None = None) -> list[Case]:
         """The cases of one process; its record stays at `keep`, if given. HistoryError where it leaves none."""
         with tempfile.TemporaryDirectory(prefix="perfsuite-ab-") as folder:
             record = keep or Path(folder) / "record.jsonl"

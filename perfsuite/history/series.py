@@ -8,14 +8,13 @@ is skipped (NaN).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 from perfsuite.record import kernels
+from perfsuite.record.case import Case
 
-Case = Mapping[str, Any]
 Value = list[float] | float | None
 """Samples, or a single number; NaN for skipped, None for failed."""
 Values = dict[str, dict[str, dict[str, Value]]]
@@ -50,45 +49,35 @@ class Measure:
 
 
 def _timed(case: Case) -> bool:
-    return case["target"] is not None
+    return case.target is not None
 
 
 def _checked(case: Case) -> bool:
-    return case["rival"] is not None and case.get("aspect") is None
-
-
-def _column(name: str) -> Callable[[Case], Value]:
-    def read(case: Case) -> Value:
-        return thin(case.get("samples", {}).get(name) or [])
-
-    return read
+    return case.rival is not None and case.aspect is None
 
 
 def _ratios(case: Case) -> Value:
-    columns = case.get("samples", {})
-    pairs = zip(columns.get("candidate_seconds") or [], columns.get("rival_seconds") or [], strict=True)
+    pairs = zip(case.samples.candidate_seconds, case.samples.rival_seconds, strict=True)
     return thin([mine / rivals for mine, rivals in pairs])
 
 
 def _error_ratio(case: Case) -> Value:
-    mine, rivals = case.get("candidate_error"), case.get("rival_error")
-    if mine is None or not rivals:
+    if case.candidate_error is None or not case.rival_error:
         return math.nan  # a rival without any error gives no scale
-    return _short(mine / rivals)
+    return _short(case.candidate_error / case.rival_error)
 
 
 def _limited(*aspects: str) -> Callable[[Case], bool]:
-    return lambda case: case.get("aspect") in aspects
+    return lambda case: case.aspect in aspects
 
 
 def _timed_or_limited(*aspects: str) -> Callable[[Case], bool]:
-    return lambda case: _timed(case) or case.get("aspect") in aspects
+    return lambda case: _timed(case) or case.aspect in aspects
 
 
 def _measured(name: str) -> Callable[[Case], Value]:
     def read(case: Case) -> Value:
-        value = (case.get("measured") or {}).get(name)
-        return math.nan if value is None else float(value)
+        return (case.measured or {}).get(name, math.nan)
 
     return read
 
@@ -96,8 +85,8 @@ def _measured(name: str) -> Callable[[Case], Value]:
 KERNEL_UNITS = {"registers": "registers", "spilled_bytes": "bytes"}
 """Series a kernel, where a record tells of kernels: a thread's registers, and its bytes of local memory."""
 MEASURES = (
-    Measure("candidate_seconds", "seconds", _timed, _column("candidate_seconds")),
-    Measure("rival_seconds", "seconds", _timed, _column("rival_seconds")),
+    Measure("candidate_seconds", "seconds", _timed, lambda case: thin(case.samples.candidate_seconds)),
+    Measure("rival_seconds", "seconds", _timed, lambda case: thin(case.samples.rival_seconds)),
     Measure("time_ratio", "candidate/rival", _timed, _ratios),
     Measure("error_ratio", "candidate/rival", _checked, _error_ratio),
     Measure("peak_bytes", "bytes", _timed_or_limited("memory", "growth"), _measured("peak_bytes")),
@@ -110,12 +99,12 @@ BY_NAME = {measure.name: measure for measure in MEASURES}
 
 def value_of(measure: Measure, case: Case) -> Value:
     """What a case contributes to a series: None where its answer is wrong."""
-    return None if case["verdict"] == "WRONG" else measure.read(case)
+    return None if case.verdict == "WRONG" else measure.read(case)
 
 
 def group_of(case: Case) -> str:
     """The class of asv's benchmark that a case belongs to: its test file's name without "test_"."""
-    file = str(case.get("test") or "").split("::")[0]
+    file = (case.test or "").split("::")[0]
     stem = PurePosixPath(file).stem.removeprefix("test_")
     name = "".join(letter if letter.isalnum() else "_" for letter in stem)
     return name if name and not name[0].isdigit() else f"cases{'_' if name else ''}{name}"
@@ -133,8 +122,8 @@ def declared(cases: Iterable[Case]) -> Declared:
         for measure in MEASURES:
             if measure.applies(case):
                 names = found.setdefault(group_of(case), {}).setdefault(measure.name, [])
-                if case["case"] not in names:
-                    names.append(case["case"])
+                if case.case not in names:
+                    names.append(case.case)
     return found
 
 
@@ -156,7 +145,7 @@ def values(cases: Iterable[Case]) -> Values:
                 continue
             series = found.setdefault(group_of(case), {}).setdefault(measure.name, {})
             new = value_of(measure, case)
-            series[case["case"]] = _pooled(series.get(case["case"], math.nan), new)
+            series[case.case] = _pooled(series.get(case.case, math.nan), new)
     return found
 
 
@@ -174,14 +163,14 @@ def joined(*parts: Declared) -> Declared:
 def _single(cases: Iterable[Case]) -> Iterator[Case]:
     """The cases, with one for each kernel in place of the one that tells of all kernels of a module."""
     for case in cases:
-        if case.get("aspect") != kernels.ASPECT:
+        if case.aspect != kernels.ASPECT:
             yield case
             continue
-        for kernel, measured in kernels.by_kernel(case.get("measured") or {}):
-            yield {**case, "case": kernel, "measured": measured}
+        for kernel, measured in kernels.by_kernel(case.measured or {}):
+            yield case.changed(case=kernel, measured=measured)
 
 
-def thin(samples: list[float]) -> Value:
+def thin(samples: Sequence[float]) -> Value:
     """At most SAMPLES_KEPT of them, evenly spread, in few digits; NaN where there is none."""
     if not samples:
         return math.nan

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from perfsuite.clock.rounds import Side
 from perfsuite.history import series
 from perfsuite.history.asv_results import load_results
 from perfsuite.history.commits import first_parents, trailers
 from perfsuite.history.looking_back import Finding, Point, Rule, look_back, unused
 from perfsuite.history.machines import machine_of
-from perfsuite.history.processes import process_of
+from perfsuite.history.processes import process_of, process_of_samples
+from perfsuite.record.case import Case, Samples
 from perfsuite.verdict.noise import Noise
 
 TRAILER = "Perf-Accept"
@@ -43,7 +45,7 @@ def acceptances(repository: Path, commits: Sequence[str]) -> list[Acceptance]:
     return found
 
 
-def points_of(results: Path, commits: Sequence[str], case: Mapping[str, Any], noise: Noise) -> list[Point]:
+def points_of(results: Path, commits: Sequence[str], case: Case, noise: Noise) -> list[Point]:
     """What is stored of a record's case at these commits on the same machine, in their order.
 
     HistoryError where a result file of the machine cannot be read.
@@ -62,28 +64,28 @@ def points_of(results: Path, commits: Sequence[str], case: Mapping[str, Any], no
         if {name: loaded.params.get(name) for name in key} != key:
             continue
         names = loaded.get_result_params(title)[0]
-        if repr(case["case"]) in names:
-            own = loaded.get_result_samples(title, [names])[names.index(repr(case["case"]))]
+        if repr(case.case) in names:
+            own = loaded.get_result_samples(title, [names])[names.index(repr(case.case))]
             samples.setdefault(loaded.commit_hash, []).extend(own or [])
     ordered = sorted((commit for commit in samples if samples[commit]), key=place.__getitem__)
     return [_point(commit, samples[commit], noise) for commit in ordered]
 
 
 def findings_of(
-    case: Mapping[str, Any], results: Path, repository: Path, *, noise: Noise, rule: Rule
+    case: Case, results: Path, repository: Path, *, noise: Noise, rule: Rule
 ) -> tuple[list[Finding], list[str]]:
     """(findings along the stored history with the record's case as its newest point, sentences about acceptances).
 
     The case counts for its commit in place of what is stored of that. No findings where it was not timed.
     """
     process = process_of(case)
-    if process is None or case.get("commit") is None:
+    if process is None or case.commit is None:
         return [], []
-    commits, given = _git_history(repository, str(case["commit"]))
+    commits, given = _git_history(repository, case.commit)
     before = points_of(results, commits[:-1], case, noise)
     here = Point(commits[-1], -process.log_speed, math.sqrt(process.variance(noise)))
     points = [*before, here]
-    accepted = _placed(given, commits, points, case["case"])
+    accepted = _placed(given, commits, points, case.case)
     findings = look_back(points, accepted, rule)
     idle = [f"{commit[:10]} accepts a slow-down that is not there: {accepted[commit]}"
             for commit in unused(points, accepted, findings)]  # fmt: skip
@@ -115,7 +117,6 @@ def _placed(given: Sequence[Acceptance], commits: Sequence[str], points: Sequenc
 
 
 def _point(commit: str, ratios: Sequence[float], noise: Noise) -> Point:
-    columns = {"candidate_seconds": list(ratios), "rival_seconds": [1.0] * len(ratios)}
-    process = process_of({"verdict": "MET", "samples": columns})
-    assert process is not None
+    first: tuple[Side, ...] = tuple("candidate" for _ in ratios)
+    process = process_of_samples(Samples(tuple(ratios), (1.0,) * len(ratios), first))
     return Point(commit, -process.log_speed, math.sqrt(process.variance(noise)))

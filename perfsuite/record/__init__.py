@@ -1,1 +1,1 @@
-"""What is kept: one JSON line a case."""
+"""Records: one JSON line for each case."""

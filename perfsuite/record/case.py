@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.outcome import Verdict
-from perfsuite.record.schema import Misfit, Positive, RecordError, lacking, plain, read_fields
+from perfsuite.record.environment import Environment
+from perfsuite.record.schema import Misfit, NonNegative, Positive, RecordError, lacking, plain, read_fields
 
 if TYPE_CHECKING:
     from perfsuite.case.comparison import Comparison
@@ -51,7 +52,7 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Environment):
     """The fields of a line that perfsuite reads, under their names in JSON. Seconds are seconds a call.
 
     `case.comparison.Comparison` describes the fields that both have. Fields without a default stand in every line.
@@ -82,13 +83,13 @@ class Case:
     confidence: float | None = None
     candidate_seconds: Positive | None
     rival_seconds: Positive | None
-    candidate_host_seconds: float | None = None
-    rival_host_seconds: float | None = None
+    candidate_host_seconds: NonNegative | None = None
+    rival_host_seconds: NonNegative | None = None
     bound: str | None = None
     cycles_speed: float | None = None
-    candidate_error: float | None = None
-    rival_error: float | None = None
-    error_limit: float | None = None
+    candidate_error: NonNegative | None = None
+    rival_error: NonNegative | None = None
+    error_limit: NonNegative | None = None
     clock: str
     clock_note: str | None = None
     cache: str | None = None
@@ -100,31 +101,10 @@ class Case:
     looks: int | None = None
     setups: int | None = None
     retries: int | None = None
-    gpu_seconds: float | None = None
-    wall_seconds: float | None = None
-    check_seconds: float | None = None
+    gpu_seconds: NonNegative | None = None
+    wall_seconds: NonNegative | None = None
+    check_seconds: NonNegative | None = None
     warnings: tuple[str, ...] = ()
-
-    # The environment, as `record.fingerprint` describes it.
-    harness: str
-    perfsuite: str | None = None
-    commit: str | None
-    dirty: bool | None
-    python: str | None = None
-    cpu: str | None = None
-    gpu: str | None
-    capability: str | None = None
-    multiprocessors: int | None = None
-    torch: str | None
-    cuda: str | None
-    cublas: str | None = None
-    cudnn: str | None = None
-    flash_attn: str | None = None
-    driver: str | None = None
-    sm_clock_max_hz: float | None = None
-    memory_clock_max_hz: float | None = None
-    power_limit_watts: float | None = None
-    mode: Mapping[str, bool | None] | None = None
 
     workers: int = 1
     """pytest-xdist's workers that ran beside each other."""
@@ -158,19 +138,6 @@ class Case:
     def changed(self, **fields: Any) -> Case:
         """The same case with other values in some fields, by their names in JSON."""
         return Case.of_json({**self.line, **plain(fields)}, self.case)
-
-    # Until all readers use the attributes.
-    def __getitem__(self, name: str) -> Any:
-        return self.line[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.line.get(name, default)
-
-    def keys(self) -> Any:
-        return self.line.keys()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.line)
 
 
 def case_record(

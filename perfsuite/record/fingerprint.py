@@ -1,4 +1,4 @@
-"""The environment that a measurement holds for: card, driver, libraries, clocks, commit."""
+"""Finds the environment of a measurement: card, driver, libraries, clocks, commit."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from perfsuite import __version__
+from perfsuite.record.environment import Environment
+from perfsuite.record.schema import reader_of
+from perfsuite.settings import HARNESS
+
 COMMIT_VARIABLE = "PERFSUITE_COMMIT"
-"""Names the commit where there is no repository to ask (a copy of the tree); "-dirty" at its end marks changes."""
+"""Gives the commit of a tree without a repository; "-dirty" at its end marks changes."""
 GIT_SECONDS = 20.0
 
 
 def fingerprint(root: Path, *, device: str) -> dict[str, Any]:
-    """Plain values for the record. `device` is "cuda" or "cpu"; what cannot be found is None.
-
-    clocks in hertz, power in watts.
-    """
+    """The fields of `record.environment.Environment`, as JSON values. `device` is "cuda" or "cpu"."""
     commit, dirty = commit_of(root)
     facts: dict[str, Any] = {
+        "harness": HARNESS,
+        "perfsuite": __version__,
         "commit": commit,
         "dirty": dirty,
         "python": platform.python_version(),
@@ -32,8 +36,14 @@ def fingerprint(root: Path, *, device: str) -> dict[str, Any]:
     return facts | _torch_facts(device) | (_card_facts() if device == "cuda" else {})
 
 
+def environment(root: Path, *, device: str) -> Environment:
+    """The environment of this process."""
+    found: Environment = reader_of(Environment)(fingerprint(root, device=device))
+    return found
+
+
 def commit_of(root: Path) -> tuple[str | None, bool | None]:
-    """The commit checked out at `root` and whether the tree differs from it; (None, None) outside a repository."""
+    """(commit checked out at `root`, True if the tree differs from it), or (None, None) outside a repository."""
     given = os.environ.get(COMMIT_VARIABLE)
     if given:
         return given.removesuffix("-dirty"), given.endswith("-dirty")
@@ -51,7 +61,7 @@ def _git(root: Path, *arguments: str) -> str | None:
             capture_output=True,
             text=True,
             timeout=GIT_SECONDS,
-            # Looking must not take the lock that a commit going on beside needs.
+            # A commit that runs at the same time needs the lock.
             env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
             check=True,
         )
@@ -61,7 +71,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def _torch_facts(device: str) -> dict[str, Any]:
-    # What was measured with torch has loaded it; the record of anything else does not wait for it.
+    # A measurement with torch has imported it. Other measurements do not wait for the import.
     if "torch" not in sys.modules:
         return {"gpu": None, "torch": None, "cuda": None, "cublas": None, "cudnn": None}
     import torch
@@ -81,7 +91,7 @@ def _torch_facts(device: str) -> dict[str, Any]:
 
 
 def _flash_attn_version() -> dict[str, str]:
-    """Of the package that the rival flash-attn calls, where it is installed."""
+    """The version of the package that the rival flash-attn calls, if it is installed."""
     try:
         return {"flash_attn": version("flash-attn-4")}
     except PackageNotFoundError:
@@ -97,7 +107,7 @@ def _cudnn_version(number: int | None) -> str | None:
 
 
 def _cublas_version() -> str | None:
-    """The version of the libcublas that this process has loaded, by cublasGetProperty; None where none is loaded."""
+    """The version of the libcublas that this process has loaded, by cublasGetProperty; None without one."""
     try:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
@@ -152,7 +162,7 @@ def _card_facts() -> dict[str, Any]:
 
 
 def _mode(pynvml: Any, card: Any) -> dict[str, bool | None]:
-    """What changes a card's speed without changing its name: sliced, shared, with ECC, kept awake. None: not known."""
+    """The card's modes: MIG, MPS, ECC, persistence. None for a mode that cannot be read."""
     readings = {
         "mig": lambda: bool(pynvml.nvmlDeviceGetMigMode(card)[0]),
         "mps": lambda: bool(pynvml.nvmlDeviceGetMPSComputeRunningProcesses(card)),
@@ -163,7 +173,7 @@ def _mode(pynvml: Any, card: Any) -> dict[str, bool | None]:
     for name, read in readings.items():
         try:
             found[name] = read()
-        except (pynvml.NVMLError, AttributeError):  # the card has no such mode, or the library no such question
+        except (pynvml.NVMLError, AttributeError):  # the card has no such mode, or the library no such function
             found[name] = None
     return found
 

@@ -1,4 +1,4 @@
-"""What compiled kernels take of a multiprocessor, as one case for all kernels of a module: registers, local memory."""
+"""One case for all compiled kernels of a module: their registers and local memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from perfsuite.case.comparison import Comparison
 
 ASPECT = "kernels"
-"""What a record calls the case's aspect."""
+"""The case's aspect in a record."""
 FIELDS = {"registers": "registers", "spilled_bytes": "local"}
-"""Measure -> its name among a kernel's attributes. Local memory holds what the compiler spilled, and stack frames."""
+"""Measure -> its name among a kernel's attributes. Local memory holds spilled registers and stack frames."""
 _BETWEEN = "/"
 
 
 def measured_of(kernels: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """{"registers/family name": ..., "spilled_bytes/family name": ...} of kernels as `Perf.kernels` takes them.
 
-    Kernels of one name get numbers. Raises ValueError where there is none or one lacks a field.
+    Kernels of one name get numbers. Raises ValueError without a kernel, and for a kernel that lacks a field.
     """
     found: dict[str, float] = {}
     for kernel in kernels:
@@ -36,7 +36,7 @@ def measured_of(kernels: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def by_kernel(measured: Mapping[str, float]) -> Iterator[tuple[str, dict[str, float]]]:
-    """(kernel, measure -> value) of what `measured_of` made."""
+    """(kernel, measure -> value), from the result of `measured_of`."""
     found: dict[str, dict[str, float]] = {}
     for key, value in measured.items():
         measure, _, kernel = key.partition(_BETWEEN)
@@ -45,15 +45,15 @@ def by_kernel(measured: Mapping[str, float]) -> Iterator[tuple[str, dict[str, fl
 
 
 def comparison_of(measured: Mapping[str, float], module: str) -> Comparison:
-    """The case; it is met, since nothing is asked."""
+    """The case. It is met, since it has no target."""
     from perfsuite.case.comparison import Comparison
     from perfsuite.outcome import Reason, Verdict
 
     kernels = dict(by_kernel(measured))
     spilling = [name for name, values in kernels.items() if values["spilled_bytes"]]
-    told = f", local memory in {len(spilling)} of them: {', '.join(spilling[:3])}" if spilling else ", none spills"
+    spills = f", local memory in {len(spilling)} of them: {', '.join(spilling[:3])}" if spilling else ", none spills"
     most = max(kernels, key=lambda name: kernels[name]["registers"])
-    sentence = f"{len(kernels)} kernels{told}; most registers: {kernels[most]['registers']:.0f} in {most}"
+    sentence = f"{len(kernels)} kernels{spills}; most registers: {kernels[most]['registers']:.0f} in {most}"
     return Comparison(
         family="compiled",
         name="kernels",

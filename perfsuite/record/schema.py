@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from perfsuite.outcome import UserError
 
 Positive = Annotated[float, "over 0"]
+NonNegative = Annotated[float, "at least 0"]
 Reader = Callable[[Any], Any]
 """Turns a JSON value into a value of its type, or raises Misfit."""
 _MOST_SHOWN = 80
@@ -97,9 +98,9 @@ def _plain_type(allowed: str, *kinds: type) -> Reader:
     return read
 
 
-def _number(allowed: str, *, over_zero: bool) -> Reader:
+def _number(allowed: str, *, least: float = -sys.float_info.max) -> Reader:
     def read(value: Any) -> float:
-        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max or (over_zero and value <= 0):
+        if type(value) not in (int, float) or not least <= value <= sys.float_info.max:
             raise Misfit(value, allowed)
         return float(value)
 
@@ -110,8 +111,9 @@ _PLAIN: dict[Any, Reader] = {
     str: _plain_type("text", str),
     bool: _plain_type("true or false", bool),
     int: _plain_type("a whole number", int),
-    float: _number("a finite number", over_zero=False),
-    Positive: _number("a finite number over 0", over_zero=True),
+    float: _number("a finite number"),
+    Positive: _number("a finite number over 0", least=math.ulp(0.0)),
+    NonNegative: _number("a finite number of at least 0", least=0.0),
 }
 
 

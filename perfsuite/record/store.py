@@ -1,4 +1,4 @@
-"""Records in files: JSON lines, read whole or refused, never left half-written."""
+"""Reads and writes records: files of JSON lines, read as a whole or refused, never left half-written."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from perfsuite.record.case import Case
 from perfsuite.record.schema import RecordError
 
 OWN_FOLDER = ".perfsuite"
-"""The folder below the root where everything is put that the user gave no other place."""
+"""The folder below the root for files whose place the user did not choose."""
 
 
 def read_record(path: Path) -> list[Case]:
-    """Every case of a record; RecordError where the file is missing, empty, cut off, or something else."""
+    """Every case of a record. Raises RecordError for a file that is missing, empty, cut off, or no record."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{path}: cannot be read as a record: {error}") from None
     cases = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 value = json.loads(line, parse_constant=_refuse_constant)
+                json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair cannot be printed
             except (ValueError, RecursionError) as error:
                 raise RecordError(f"{path}:{number}: not a line of JSON (cut off or foreign): {error}") from None
             cases.append(Case.of_json(value, f"{path}:{number}"))
@@ -48,9 +49,9 @@ def default_path(root: Path) -> Path:
 
 
 def make_folder(folder: Path) -> Path:
-    """`folder`, there from now on. Where it lies in `.perfsuite/`, git is told not to see that.
+    """Make `folder` and return it. A `.gitignore` hides `.perfsuite/` from git.
 
-    What we write must not make a tree one with uncommitted changes, whose records no history takes.
+    Otherwise our own files would count as uncommitted changes, and no history takes records of a changed tree.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for own in (folder, *folder.parents):
@@ -66,14 +67,14 @@ def latest_path(root: Path) -> Path | None:
 
 
 class Journal:
-    """Takes cases as they come, each whole on disk at once; `close` puts the record in its place.
+    """Writes each case to disk at once, to `FILE.<process>.partial`; `close` moves that file to its place.
 
-    Until then they lie in `FILE.<process>.partial`, which is what a run that is killed leaves: the cases it got to.
+    A run that is killed leaves the partial file with the cases that it has measured.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._target = path.resolve()  # a link stays one: what it names is replaced
+        self._target = path.resolve()  # a link stays a link; the file that it names is replaced
         self.partial = self._target.with_name(f"{self._target.name}.{os.getpid()}.partial")
         self.count = 0
         self._descriptor: int | None = None
@@ -81,7 +82,7 @@ class Journal:
     def add(self, case: Case) -> None:
         """Write one case. Raises OSError where the disk does not take it.
 
-        After an OSError whole lines lie in the partial file, and only those.
+        The partial file then holds whole lines only.
         """
         line = json.dumps(case.as_json(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
         if self._descriptor is None:
@@ -97,7 +98,7 @@ class Journal:
         self.count += 1
 
     def close(self) -> None:
-        """Move what was written to its place; without a case nothing is touched, an older record least of all."""
+        """Move the partial file to its place. Without a case an older record stays as it is."""
         if self._descriptor is None:
             return
         os.fsync(self._descriptor)
@@ -106,7 +107,7 @@ class Journal:
         os.replace(self.partial, self._target)
 
     def abandon(self) -> Path | None:
-        """Take no more, and leave an older record where it is; the partial file, where it holds a case."""
+        """Stop writing and leave an older record as it is; return the partial file if it holds a case."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,33 +1,33 @@
-"""The errors of a record in a few lines: how far from float64 each candidate is, by how far its rival is."""
+"""Renders a row for each candidate, rival and kind of inputs: the candidate's error as a share of the rival's."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from perfsuite.record.case import Case
 from perfsuite.report import figures
 
 _HEAD = ("what", "rival", "inputs", "cases", "error, of the rival's: geometric mean", "highest", "of")
 _RULE = ("---", "---", "---", "---:", "---:", "---:", "---")
 
 
-def table(cases: Sequence[Mapping[str, Any]]) -> str:
+def table(cases: Sequence[Case]) -> str:
     """One row a candidate, rival and distribution of inputs, in the record's order.
 
-    Left out are cases that have not both errors, and those where the rival makes none.
+    Cases without both errors are left out, as are those whose rival has an error of 0.
     """
-    groups: dict[tuple[str, str, str], list[tuple[float, Mapping[str, Any]]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[float, Case]]] = {}
     for case in cases:
-        own, theirs = case.get("candidate_error"), case.get("rival_error")
+        own, theirs = case.candidate_error, case.rival_error
         if own is not None and theirs:
-            key = (figures.candidate(case), figures.rival(case), str(case.get("distribution")))
+            key = (figures.candidate(case), figures.rival(case), str(case.distribution))
             groups.setdefault(key, []).append((own / theirs, case))
     rows = [_row(key, members) for key, members in groups.items()]
     return "\n".join("| " + " | ".join(row) + " |" for row in [_HEAD, _RULE, *rows])
 
 
-def _row(key: tuple[str, str, str], members: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[str, ...]:
+def _row(key: tuple[str, str, str], members: Sequence[tuple[float, Case]]) -> tuple[str, ...]:
     what, rival, inputs = key
     most, worst = max(members, key=lambda member: member[0])
     mean = statistics.geometric_mean(share for share, _ in members) if all(share for share, _ in members) else 0.0

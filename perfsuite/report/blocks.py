@@ -1,11 +1,11 @@
-"""Generated tables in documents: between two comments, made from a record, never typed.
+"""Generates tables in documents from records, between two comments.
 
     <!-- perfsuite:gates records/h200/gates.jsonl family=gemm -->
     ...
     <!-- /perfsuite:gates -->
 
 The path is relative to the document, as a link's is. `field=pattern` keeps the cases whose field, or parameter of that
-name, fits the pattern.
+name, matches the pattern.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
+from perfsuite.outcome import UserError
+from perfsuite.record.case import Case
 from perfsuite.record.store import read_record
 from perfsuite.report import accuracy, calibration, exploits, figures, markdown, outputs, summary, terminal
 
@@ -26,18 +27,18 @@ _BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-"""Code: a block inside is an example of one."""
+"""Fenced code: a block inside is an example."""
 _OPENING = re.compile(r"^<!-- perfsuite:", re.MULTILINE)
 
 
-class BlockError(Exception):
-    """A document holds a block that cannot be made; the text says which and why."""
+class BlockError(UserError):
+    """A block of a document cannot be generated; the text names the block and the cause."""
 
 
 def refresh(document: Path) -> str:
-    """The document's text with every block made anew; BlockError, RecordError where one cannot be.
+    """The document's text with every block generated anew. Blocks in fenced code stay as they are.
 
-    Blocks in fenced code stay as they are.
+    Raises BlockError or RecordError where a block cannot be generated.
     """
     try:
         text = document.read_text(encoding="utf-8")
@@ -69,44 +70,44 @@ def _made(block: re.Match[str], document: Path) -> str:
 
 
 def gates(path: Path, filters: Filters) -> str:
-    """The table of a gates record, in the record's order, over a line that says where it was measured."""
+    """The table of a gates record, in the record's order, and a line that names the machine."""
     cases = _fitting(path, filters)
     return f"{markdown.table(cases, worst_first=False)}\n\n{_measured(cases)}"
 
 
 def summed(path: Path, filters: Filters) -> str:
-    """The gates record in a row for each candidate and rival, over a line that says where, and what the checks cost."""
+    """A row for each candidate and rival, and a line with the machine and the cost of the checks."""
     cases = _fitting(path, filters)
-    told = figures.checking(cases).removeprefix("; ")
-    return f"{summary.table(cases)}\n\n{_measured(cases)}{f' {told.capitalize()}.' if told else ''}"
+    cost = figures.checking(cases).removeprefix("; ")
+    return f"{summary.table(cases)}\n\n{_measured(cases)}{f' {cost.capitalize()}.' if cost else ''}"
 
 
 def errors(path: Path, filters: Filters) -> str:
-    """The gates record's errors against float64, in a row for each candidate and rival, over a line that says where."""
+    """A row of errors against float64 for each candidate and rival, and a line that names the machine."""
     cases = _fitting(path, filters)
     return f"{accuracy.table(cases)}\n\n{_measured(cases)}"
 
 
 def shown(path: Path, filters: Filters) -> str:
-    """What the terminal shows at the end of the run that a gates record is of, shortened to `rows=N` of its rows.
+    """The terminal's table at the end of the recorded run, shortened to `rows=N` rows.
 
-    The rows come from the whole of the table, worst first, evenly; the sentence is the worst case's, the counts are
-    those of the whole record.
+    The rows are spread evenly over the whole table, worst first. The sentence is the worst case's; the counts are those
+    of the whole record.
     """
     wanted = filters.get("rows", "8")
     if not wanted.isdigit() or int(wanted) < 2:
         raise BlockError(f"{path}: rows={wanted} is no number of rows; it must be at least 2")
     cases = _fitting(path, {name: pattern for name, pattern in filters.items() if name != "rows"})
-    worst = figures.worst_first([case for case in cases if case["target"] is not None])
+    worst = figures.worst_first([case for case in cases if case.target is not None])
     count = min(int(wanted), len(worst))
     rows = [worst[round(place * (len(worst) - 1) / max(count - 1, 1))] for place in range(count)]
     title = " perfsuite: gates "
     lines = [title.center(terminal.WIDTH, "="), *(line for _, line in terminal.table(rows))]
-    lines += [part for _, said in terminal.sentences(rows)[:1] for part in textwrap.wrap(said, terminal.WIDTH)]
+    lines += [part for _, text in terminal.sentences(rows)[:1] for part in textwrap.wrap(text, terminal.WIDTH)]
     return "\n".join(["```", *lines, f"{figures.counts(cases)}{figures.checking(cases)}", "```"])
 
 
-def _fitting(path: Path, filters: Filters) -> list[dict[str, Any]]:
+def _fitting(path: Path, filters: Filters) -> list[Case]:
     cases = [case for case in read_record(path) if _fits(case, filters)]
     if not cases:
         wanted = " ".join(f"{name}={pattern}" for name, pattern in filters.items())
@@ -114,17 +115,13 @@ def _fitting(path: Path, filters: Filters) -> list[dict[str, Any]]:
     return cases
 
 
-def _measured(cases: Sequence[Mapping[str, Any]]) -> str:
+def _measured(cases: Sequence[Case]) -> str:
     return f"Measured on one {'; '.join(dict.fromkeys(markdown.environment(case) for case in cases))}."
 
 
-def _fits(case: Mapping[str, Any], filters: Filters) -> bool:
-    return all(fnmatchcase(_value(case, name), pattern) for name, pattern in filters.items())
-
-
-def _value(case: Mapping[str, Any], name: str) -> str:
-    value = case["params"].get(name) if name in case["params"] else case.get(name)
-    return str(value)
+def _fits(case: Case, filters: Filters) -> bool:
+    values = {**case.line, **case.params}
+    return all(fnmatchcase(str(values.get(name)), pattern) for name, pattern in filters.items())
 
 
 KINDS: dict[str, Callable[[Path, Filters], str]] = {
@@ -138,9 +135,9 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "downgrades": exploits.downgrades_table,
     "output": outputs.output,
 }
-"""Kind of block -> what makes its body from the path of a record and the filters."""
+"""Kind of block -> the function that generates its body from the path of a record and the filters."""
 
 
 def stale(documents: Sequence[Path]) -> list[Path]:
-    """The documents whose blocks are not what their records say."""
+    """The documents whose blocks differ from what their records give."""
     return [path for path in documents if refresh(path) != path.read_text(encoding="utf-8")]

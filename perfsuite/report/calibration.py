@@ -1,4 +1,4 @@
-"""Tables of a calibration.json for documents: how often our gate is wrong, and how often others' rules are."""
+"""Renders tables of a calibration.json: error rates of our gate, and of other timers and rules."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _NEEDED = ("gpu", "harness", "commit", "processes", "aa", "planted", "cases", "g
 
 
 def read_calibration(path: Path) -> dict[str, Any]:
-    """The content of a calibration.json; RecordError where it is none."""
+    """The content of a calibration.json. Raises RecordError for other files."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path}: cannot be read as a calibration: {error}") from None
     if not isinstance(values, dict) or (missing := [name for name in _NEEDED if name not in values]):
-        lack = f"it has no {', '.join(missing)}" if isinstance(values, dict) else "it is no object"
-        raise RecordError(f"{path}: not a calibration: {lack}")
+        cause = f"it has no {', '.join(missing)}" if isinstance(values, dict) else "it is no object"
+        raise RecordError(f"{path}: not a calibration: {cause}")
     return values
 
 
 def gates_table(path: Path, filters: Mapping[str, str]) -> str:
-    """Our gate's false alarms and what it caught, case by case and in all."""
+    """Our gate's false alarms and the planted slow-downs that it found, by case and in all."""
     values = read_calibration(path)
     sizes = [one["slowdown"] for one in values["planted"]]
     lines = [
@@ -57,7 +57,7 @@ def gates_table(path: Path, filters: Mapping[str, str]) -> str:
 
 
 def peers_table(path: Path, filters: Mapping[str, str]) -> str:
-    """Other timers and rules in the same experiment, under ours."""
+    """Our gate, and below it other timers and rules in the same experiment."""
     values = read_calibration(path)
     wall = values.get("wall_seconds_per_gate_median")
     sizes = sorted({one["slowdown"] for peer in values["peers"] for one in peer["planted"]})
@@ -79,7 +79,7 @@ def peers_table(path: Path, filters: Mapping[str, str]) -> str:
 
 
 def _planted(values: Mapping[str, Any]) -> str:
-    """What the planted slow-downs were by the gates' own ratios, on average; nothing where that is not known."""
+    """The planted slow-downs as the gates measured them on average; "" where that is not known."""
     sizes = [f"{one['slowdown']:.1%} as {one['measured']:.2%}" for one in values["planted"] if one.get("measured")]
     return f" The gates measured what was planted, on average: {', '.join(sizes)}." if sizes else ""
 

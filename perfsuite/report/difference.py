@@ -1,30 +1,29 @@
-"""What changed between two records: case by case, by the interval on each side's ratio to the same rival."""
+"""Compares two records case by case, by the interval on each side's ratio to the same rival."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from perfsuite.record.case import Case
 from perfsuite.report import figures
 
-Case = Mapping[str, Any]
 LEAST_CHANGE = 0.03
 """Changes of the ratio below this share are not reported, whatever the intervals say: each record is one process, and
 between processes of one and the same build a ratio was seen to move by 2.8 % on an H200."""
 
 _MUST_AGREE: dict[str, Callable[[Case], object]] = {
-    "card": lambda case: case["gpu"] or f"CPU {case.get('cpu')}",
-    "harness": lambda case: case["harness"],
-    "cache": lambda case: case.get("cache"),
-    "mode of the card": lambda case: _mode(case.get("mode")),
+    "card": lambda case: case.gpu or f"CPU {case.cpu}",
+    "harness": lambda case: case.harness,
+    "cache": lambda case: case.cache,
+    "mode of the card": lambda case: _mode(case.mode),
 }
 _BETTER = {"WRONG": 0, "MISSED": 1, "UNDECIDED": 2, "MET": 3}
 
 
 @dataclass(frozen=True)
 class Change:
-    """One case in both records, or in one of them."""
+    """A case of either record."""
 
     case: str
     before: Case | None
@@ -34,7 +33,7 @@ class Change:
 
     @property
     def regression(self) -> bool:
-        """Whether this is what a change of code must not do."""
+        """True where the case got slower, or its verdict worse."""
         return self.kind in ("slower", "worse verdict")
 
     @property
@@ -42,16 +41,16 @@ class Change:
         """Speed after over speed before: below 1 it got slower; None where either was not timed."""
         if self.before is None or self.after is None:
             return None
-        one, two = self.before["speed"], self.after["speed"]
+        one, two = self.before.speed, self.after.speed
         return None if not one or not two else two / one
 
 
 def unlike(before: Sequence[Case], after: Sequence[Case]) -> list[str]:
-    """In what the two records differ that makes their times incomparable, one clause each."""
+    """Differences between the records that make their times incomparable, one clause each."""
     found = []
     for what, read in _MUST_AGREE.items():
         one, two = (
-            sorted({str(value) for case in cases if _timed(case) and (value := read(case)) is not None})
+            sorted({str(value) for case in cases if case.speed is not None and (value := read(case)) is not None})
             for cases in (before, after)
         )
         if one and two and one != two:
@@ -59,8 +58,8 @@ def unlike(before: Sequence[Case], after: Sequence[Case]) -> list[str]:
     old, new = _by_key(before), _by_key(after)
     for key in (key for key in old if key in new):
         first, second = old[key], new[key]
-        if _timed(first) and _timed(second) and first["clock"] != second["clock"]:
-            found.append(f"{first['case']} was timed by the {first['clock']} clock, then by {second['clock']}")
+        if first.speed and second.speed and first.clock != second.clock:
+            found.append(f"{first.case} was timed by the {first.clock} clock, then by {second.clock}")
     return found
 
 
@@ -73,7 +72,7 @@ def differences(before: Sequence[Case], after: Sequence[Case], *, least: float =
 
 
 def lines(changes: Sequence[Change]) -> list[tuple[str, str]]:
-    """(kind, line) of each change that is one, in the order given, and a last line that counts."""
+    """(kind, line) of each case that is not the same, in the order given, and a last line with the counts."""
     found = []
     for change in changes:
         if change.kind == "same":
@@ -87,25 +86,21 @@ def lines(changes: Sequence[Change]) -> list[tuple[str, str]]:
 
 
 def _mode(mode: Mapping[str, bool | None] | None) -> str | None:
-    """What is switched on, in words; None where no record says."""
+    """The modes that are on, in words; None where the record has none."""
     if not mode:
         return None
     return " and ".join(name for name, value in mode.items() if value) or "nothing special"
 
 
-def _timed(case: Case) -> bool:
-    return case["speed"] is not None
-
-
 def _by_key(cases: Sequence[Case]) -> dict[tuple[str, ...], Case]:
-    """Cases by what they compute, with what and how; where that happens in several tests, by the test as well."""
+    """Cases by name and cache mode; where several tests have the same case, by the test as well."""
     keyed: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:
-        keyed.setdefault((case["case"], str(case.get("cache"))), []).append(case)
+        keyed.setdefault((case.case, str(case.cache)), []).append(case)
     found: dict[tuple[str, ...], Case] = {}
     for key, same in keyed.items():
         for case in same:
-            found[key if len(same) == 1 else (*key, str(case.get("test")))] = case
+            found[key if len(same) == 1 else (*key, str(case.test))] = case
     return found
 
 
@@ -117,29 +112,25 @@ def _change(key: tuple[str, ...], before: Case | None, after: Case | None, least
 
 
 def _kind(before: Case, after: Case, least: float) -> str:
-    step = _BETTER[after["verdict"]] - _BETTER[before["verdict"]]
+    step = _BETTER[after.verdict] - _BETTER[before.verdict]
     # UNDECIDED on either side is no news about the code.
-    if step < 0 and after["verdict"] != "UNDECIDED" and before["verdict"] != "UNDECIDED":
+    if step < 0 and after.verdict != "UNDECIDED" and before.verdict != "UNDECIDED":
         return "worse verdict"
-    if before["verdict"] == "UNDECIDED" and after["verdict"] == "WRONG":
+    if before.verdict == "UNDECIDED" and after.verdict == "WRONG":
         return "worse verdict"
-    if not (_timed(before) and _timed(after)):
+    if before.speed is None or after.speed is None:
         if step > 0:
             return "better verdict"
-        return "same" if step == 0 and _timed(before) == _timed(after) else "unclear"
-    factor = after["speed"] / before["speed"]
+        return "same" if step == 0 and before.speed == after.speed else "unclear"
+    factor = after.speed / before.speed
     if abs(factor - 1.0) < least:
         return "better verdict" if step > 0 else "same"
-    ends = [case[end] for case in (before, after) for end in ("speed_low", "speed_high")]
-    if any(end is None for end in ends):
+    if not (before.speed_low and before.speed_high and after.speed_low and after.speed_high):
         return "unclear"
-    low_before, high_before, low_after, high_after = ends
-    if high_after < low_before:
+    if after.speed_high < before.speed_low:
         return "slower"
-    if low_after > high_before:
-        return "faster"
-    return "unclear"
+    return "faster" if after.speed_low > before.speed_high else "unclear"
 
 
 def _side(case: Case) -> str:
-    return f"{case['verdict']} {figures.ratio(case['speed'])} [{figures.interval(case)}]"
+    return f"{case.verdict} {figures.ratio(case.speed)} [{figures.interval(case)}]"

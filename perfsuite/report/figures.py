@@ -1,9 +1,10 @@
-"""Figures as text: ratios, seconds, intervals. The one place where units appear."""
+"""Formats ratios, seconds and intervals, and orders and counts cases. Units appear here only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from perfsuite.record.case import Case
 
 WORST_FIRST = ("WRONG", "MISSED", "UNDECIDED", "MET")
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -26,64 +27,65 @@ def ratio(value: float | None) -> str:
     return f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
-def speed(case: Mapping[str, Any]) -> float | None:
-    """The speed as a fraction of the rival's; of a roofline the share that was reached; None of all else."""
-    value = (case.get("measured") or {}).get("share") if case.get("aspect") == "roofline" else case.get("speed")
-    return None if value is None else float(value)
+def speed(case: Case) -> float | None:
+    """The speed as a fraction of the rival's, or the share of the roofline that was reached; else None."""
+    return (case.measured or {}).get("share") if case.aspect == "roofline" else case.speed
 
 
-def interval(case: Mapping[str, Any]) -> str:
+def interval(case: Case) -> str:
     """ "0.931-0.937": the ends of the interval on the speed."""
-    low, high = case.get("speed_low"), case.get("speed_high")
+    low, high = case.speed_low, case.speed_high
     return "-" if low is None or high is None else f"{ratio(low)}-{ratio(high)}"
 
 
-def target(case: Mapping[str, Any]) -> str:
+def target(case: Case) -> str:
     """ "0.90": the least speed asked for."""
-    value = case.get("target")
+    value = case.target
     return "-" if value is None else f"{value:.2f}" if value >= 0.095 else f"{value:.3g}"
 
 
-def rival(case: Mapping[str, Any]) -> str:
-    """The rival, a function without its module; for what is limited by itself, what that is, in brackets."""
-    aspect = case.get("aspect")
-    return str(case["rival"] or (f"({aspect})" if aspect else "-")).rpartition(".")[2]
+def rival(case: Case) -> str:
+    """The rival, a function without its module; without a rival the aspect that is limited, in brackets."""
+    return (case.rival or (f"({case.aspect})" if case.aspect else "-")).rpartition(".")[2]
 
 
-def candidate(case: Mapping[str, Any]) -> str:
+def candidate(case: Case) -> str:
     """The function's own name, without its module."""
-    return str(case["candidate"]).rpartition(".")[2]
+    return case.candidate.rpartition(".")[2]
 
 
-def label(case: Mapping[str, Any]) -> str:
-    """What a table calls the case: the function and the problem, types by their usual short names."""
-    name = str(case["name"])
+def label(case: Case) -> str:
+    """The case's name in a table: the function and the problem, types by their usual short names."""
+    return f"{candidate(case)} {short_types(case.name)}"
+
+
+def short_types(name: str) -> str:
+    """ "fp16" for "float16", wherever it stands in a problem's name."""
     for full, brief in (("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "fp32"), ("float64", "fp64")):
         name = name.replace(full, brief)
-    return f"{candidate(case)} {name}"
+    return name
 
 
-def worst_first(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def worst_first(cases: Sequence[Case]) -> list[Case]:
     """WRONG, MISSED, UNDECIDED, MET; within each, the furthest below its target first."""
 
-    def key(case: Mapping[str, Any]) -> tuple[int, float]:
-        speed, wanted = case.get("speed"), case.get("target")
-        margin = float("inf") if speed is None else speed / (wanted or 1.0)
-        return WORST_FIRST.index(case["verdict"]), margin
+    def key(case: Case) -> tuple[int, float]:
+        margin = float("inf") if case.speed is None else case.speed / (case.target or 1.0)
+        return WORST_FIRST.index(case.verdict), margin
 
     return sorted(cases, key=key)
 
 
-def counts(cases: Sequence[Mapping[str, Any]]) -> str:
-    """ "12 met, 1 missed": how many came to what, worst last so that the eye ends on it."""
-    found = [(name, sum(case["verdict"] == name for case in cases)) for name in reversed(WORST_FIRST)]
+def counts(cases: Sequence[Case]) -> str:
+    """ "12 met, 1 missed": cases by verdict, the worst verdict last so that the eye ends on it."""
+    found = [(name, sum(case.verdict == name for case in cases)) for name in reversed(WORST_FIRST)]
     return ", ".join(f"{count} {name.lower()}" for name, count in found if count)
 
 
-def checking(cases: Sequence[Mapping[str, Any]]) -> str:
-    """ "; checks took 4.1 s, 16% on top of 26 s": what it cost to make sure of the answers; "" where no case says."""
-    checks = sum(case.get("check_seconds") or 0.0 for case in cases)
-    rest = sum(case.get("wall_seconds") or 0.0 for case in cases) - checks
+def checking(cases: Sequence[Case]) -> str:
+    """ "; checks took 4.1 s, 16% on top of 26 s": the cost of checking the answers; "" where no case has it."""
+    checks = sum(case.check_seconds or 0.0 for case in cases)
+    rest = sum(case.wall_seconds or 0.0 for case in cases) - checks
     if checks <= 0 or rest <= 0:
         return ""
     return f"; checks took {seconds(checks)}, {checks / rest:.0%} on top of {seconds(rest)}"

@@ -1,10 +1,11 @@
-"""A record as markdown: for a CI step summary, and for the tables in README and docs."""
+"""Renders cases as markdown: a CI step summary, and the tables in README and docs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from perfsuite.record.case import Case
+from perfsuite.record.environment import Environment
 from perfsuite.report import figures
 
 MOST_ROWS = 300
@@ -12,27 +13,25 @@ MOST_SENTENCES = 60
 _HEAD = ("case", "rival", "speed", "interval", "target", "candidate", "rival time", "verdict")
 
 
-def table(cases: Sequence[Mapping[str, Any]], *, worst_first: bool = True) -> str:
+def table(cases: Sequence[Case], *, worst_first: bool = True) -> str:
     """One row a case; speed is the rival's time over the candidate's."""
     rows = [_row(case) for case in (figures.worst_first(cases) if worst_first else cases)]
     rule = ["---", "---", *["---:"] * 5, "---"]
     return "\n".join("| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in [_HEAD, rule, *rows])
 
 
-def summary(cases: Sequence[Mapping[str, Any]], *, title: str, notes: Sequence[str] = ()) -> str:
-    """A whole page: what came of the run, the table, and a sentence for each case that is not met.
+def summary(cases: Sequence[Case], *, title: str, notes: Sequence[str] = ()) -> str:
+    """A page: the count of verdicts, the table, and a sentence for each case that is not met.
 
-    Bounded, worst first, since CI takes a summary of one mebibyte at most.
+    Its size is bounded, since GitHub takes a step summary of one mebibyte at most.
     """
     ordered = figures.worst_first(cases)
     parts = [f"## {title}", figures.counts(cases) or "nothing was measured", *notes]
     if cases:
         parts.append(table(ordered[:MOST_ROWS], worst_first=False) + _more(len(ordered) - MOST_ROWS, "\n\n"))
-    bad = [case for case in ordered if case["verdict"] != "MET"]
+    bad = [case for case in ordered if case.verdict != "MET"]
     if bad:
-        told = [
-            f"- **{case['verdict']}** `{case['case']}`: {_escaped(case['sentence'])}" for case in bad[:MOST_SENTENCES]
-        ]
+        told = [f"- **{case.verdict}** `{case.case}`: {_escaped(case.sentence)}" for case in bad[:MOST_SENTENCES]]
         parts.append("\n".join(told) + _more(len(bad) - MOST_SENTENCES, "\n- "))
     return "\n\n".join(parts) + "\n"
 
@@ -41,36 +40,33 @@ def _more(left_out: int, before: str) -> str:
     return f"{before}and {left_out} more, which the record holds" if left_out > 0 else ""
 
 
-def environment(case: Mapping[str, Any]) -> str:
-    """One line on where the figures come from."""
-    where = case.get("gpu") or f"CPU ({case.get('cpu') or 'unknown'}), portable backend, not a GPU"
-    known = [
-        f"{name} {case[key]}"
-        for name, key in (
-            ("driver", "driver"),
-            ("CUDA", "cuda"),
-            ("torch", "torch"),
-            ("cuBLAS", "cublas"),
-            ("cuDNN", "cudnn"),
-            ("flash-attn", "flash_attn"),
-        )
-        if case.get(key)
-    ]
-    commit = str(case.get("commit") or "unknown")[:12] + (" with changes" if case.get("dirty") else "")
-    known.append(f"harness {case['harness']}")
-    return f"{where}; {', '.join(known)}; commit {commit}"
+def environment(where: Environment) -> str:
+    """One line on the machine, the versions and the commit that the figures are of."""
+    versions = {
+        "driver": where.driver,
+        "CUDA": where.cuda,
+        "torch": where.torch,
+        "cuBLAS": where.cublas,
+        "cuDNN": where.cudnn,
+        "flash-attn": where.flash_attn,
+        "harness": where.harness,
+    }
+    known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    commit = (where.commit or "unknown")[:12] + (" with changes" if where.dirty else "")
+    machine = where.gpu or f"CPU ({where.cpu or 'unknown'}), portable backend, not a GPU"
+    return f"{machine}; {known}; commit {commit}"
 
 
-def _row(case: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(case: Case) -> tuple[str, ...]:
     return (
         figures.label(case),
         figures.rival(case),
         figures.ratio(figures.speed(case)),
         figures.interval(case),
         figures.target(case),
-        figures.seconds(case["candidate_seconds"]),
-        figures.seconds(case["rival_seconds"]),
-        case["verdict"],
+        figures.seconds(case.candidate_seconds),
+        figures.seconds(case.rival_seconds),
+        case.verdict,
     )
 
 

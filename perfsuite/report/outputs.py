@@ -1,9 +1,9 @@
-"""A command's output in a document: the file that the command wrote, in a fence, over a line that says where it ran.
+"""Shows a command's output in a document: the recorded file in a fence, and a line that names the machine.
 
     <!-- perfsuite:output ../records/h200/mission/hierarchy.txt -->
     <!-- /perfsuite:output -->
 
-The file's first line, after "# ", says where; `records/outputs.py` writes such files.
+The file's first line, after "# ", names the machine. `records/outputs.py` writes such files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from perfsuite.record.schema import RecordError
 
 
 def output(path: Path, filters: Mapping[str, str]) -> str:
-    """The fenced output and its origin. Raises RecordError where the file is no such output."""
+    """The fenced output and its origin. Raises RecordError for other files."""
     if filters:
         raise RecordError(f"{path}: an output is shown as a whole; it takes no {', '.join(filters)}=")
     try:

@@ -1,17 +1,17 @@
-"""A record as one HTML page that needs nothing but itself: verdicts, ratios, lengths, memory, accuracy, telemetry."""
+"""Renders cases as one HTML page that needs no other file: tables, charts, telemetry and environment."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from perfsuite.record.case import Case
 from perfsuite.report import charts, figures, markdown
 from perfsuite.report.charts import Mark, Row, Series
 from perfsuite.report.page_template import TEMPLATE
 
-Case = Mapping[str, Any]
 VERDICT_COLOURS = {"MET": "#009e73", "MISSED": "#d55e00", "WRONG": "#8c0000", "UNDECIDED": "#e69f00"}
 ENVIRONMENT = (
     *("gpu", "capability", "driver", "cuda", "torch", "cublas", "cudnn", "cpu", "python", "commit", "dirty"),
@@ -22,7 +22,7 @@ MOST_SERIES = 8
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: pictures, and a table where it has rows."""
+    """A part of the page: pictures, and a table if it has rows."""
 
     title: str
     anchor: str
@@ -31,7 +31,7 @@ class Section:
     head: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     numbers: tuple[int, ...] = ()
-    """Columns that are set to the right."""
+    """Columns that are aligned to the right."""
 
     def kind(self, column: int, cell: str) -> str:
         """The style of a cell."""
@@ -43,7 +43,7 @@ class Section:
 
 
 def page(cases: Sequence[Case], *, title: str, roofline: str | None = None) -> str:
-    """The page's HTML. `roofline`: a picture of the cases under their ceilings, as SVG."""
+    """The page's HTML. roofline: an SVG picture of the cases under their ceilings."""
     import jinja2
 
     found = [_verdicts(cases), _ratios(cases), _lengths(cases), _memory(cases), _accuracy(cases), _telemetry(cases)]
@@ -67,11 +67,11 @@ def _verdicts(cases: Sequence[Case]) -> Section:
             figures.ratio(figures.speed(case)),
             figures.interval(case),
             figures.target(case),
-            figures.seconds(case["candidate_seconds"]),
-            figures.seconds(case["rival_seconds"]),
-            case["verdict"],
-            case["reason"],
-            case["sentence"],
+            figures.seconds(case.candidate_seconds),
+            figures.seconds(case.rival_seconds),
+            case.verdict,
+            case.reason,
+            case.sentence,
         )
         for case in figures.worst_first(cases)
     )
@@ -85,17 +85,17 @@ def _ratios(cases: Sequence[Case]) -> Section:
             f"{figures.label(case)} / {figures.rival(case)}",
             (
                 Mark(
-                    case["speed"],
-                    VERDICT_COLOURS[case["verdict"]],
-                    case["sentence"],
-                    case.get("speed_low"),
-                    case.get("speed_high"),
+                    case.speed,
+                    VERDICT_COLOURS[case.verdict],
+                    case.sentence,
+                    case.speed_low,
+                    case.speed_high,
                 ),
             ),
-            case.get("target"),
+            case.target,
         )
         for case in figures.worst_first(cases)
-        if case["speed"]
+        if case.speed
     )
     note = "Rival's time over the candidate's, with its interval; the black tick is the target. Right of 1: faster."
     picture = (charts.rows(lines, axis="speed, as a multiple of the rival's"),) if lines else ()
@@ -105,56 +105,80 @@ def _ratios(cases: Sequence[Case]) -> Section:
 def _lengths(cases: Sequence[Case]) -> Section:
     points = []
     for case in cases:
-        if case["family"] == "attention" and case["candidate_seconds"]:
-            points.append(_Point(case, figures.candidate(case), False, case["candidate_seconds"]))
-            if case["rival"] and case["rival_seconds"]:
-                points.append(_Point(case, case["rival"], True, case["rival_seconds"]))
+        if (shape := _Shape.of(case.params)) and case.candidate_seconds:
+            points.append(_Point(shape, figures.candidate(case), False, case.candidate_seconds))
+            if case.rival and case.rival_seconds:
+                points.append(_Point(shape, case.rival, True, case.rival_seconds))
     return Section("Latency by length", "length", "Dashed: rivals.", _drawn(points, "time of a call", figures.seconds))
 
 
 def _memory(cases: Sequence[Case]) -> Section:
     points = []
     for case in cases:
-        measured = case.get("measured") or {}
-        if case["family"] != "attention" or not measured.get("peak_bytes"):
+        measured = case.measured or {}
+        shape, own = _Shape.of(case.params), figures.candidate(case)
+        if shape is None or measured.get("peak_bytes", 0.0) <= 0:
             continue
-        own = figures.candidate(case)
-        points.append(_Point(case, own, False, measured["peak_bytes"]))
-        if measured.get("peak_bytes_doubled"):
-            longer = {**case["params"], "seq_kv": 2 * case["params"]["seq_kv"]}
-            points.append(_Point({**case, "params": longer}, own, False, measured["peak_bytes_doubled"]))
-        if case["rival"] and measured.get("rival_peak_bytes"):
-            points.append(_Point(case, case["rival"], True, measured["rival_peak_bytes"]))
+        points.append(_Point(shape, own, False, measured["peak_bytes"]))
+        if measured.get("peak_bytes_doubled", 0.0) > 0:
+            longer = replace(shape, length=2 * shape.length)
+            points.append(_Point(longer, own, False, measured["peak_bytes_doubled"]))
+        if case.rival and measured.get("rival_peak_bytes", 0.0) > 0:
+            points.append(_Point(shape, case.rival, True, measured["rival_peak_bytes"]))
     note = "Output and scratch of a call at their peak, by torch's allocator. Dashed: rivals."
     return Section("Memory by length", "memory", note, _drawn(points, "bytes of a call", _bytes))
 
 
-class _Point:
-    """A side's value on an attention case."""
+@dataclass(frozen=True)
+class _Shape:
+    """The sizes of an attention problem."""
 
-    def __init__(self, case: Case, name: str, dashed: bool, value: float) -> None:
-        params = case["params"]
-        self.batch, self.length, self.value, self.dashed = params["batch"], params["seq_kv"], value, dashed
-        self.shape, self.name = _shape(params), name
+    heads: str
+    batch: int
+    length: int
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> _Shape | None:
+        """The shape of a problem with attention's parameters; None for other problems."""
+        try:
+            batch, heads, groups, length = (int(params[name]) for name in ("batch", "heads", "kv_heads", "seq_kv"))
+            head_dim, dtype, causal = params["head_dim"], str(params["dtype"]), params["causal"]
+        except (KeyError, TypeError, ValueError):
+            return None
+        counts = f"{heads}x{head_dim}" if heads == groups else f"{heads}/{groups}x{head_dim}"
+        if batch < 1 or length < 1:
+            return None
+        return cls(f"{counts} {figures.short_types(dtype)}{' causal' if causal else ''}", batch, length)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A value of one side on an attention problem."""
+
+    shape: _Shape
+    name: str
+    dashed: bool
+    value: float
 
 
 def _series(points: Sequence[_Point]) -> list[Series]:
     """Points of one kernel and shape, joined where the batch is one, or where batch times length is."""
     by_tokens, by_batch = defaultdict(list), defaultdict(list)
     for point in points:
-        by_tokens[point.shape, point.name, point.dashed, point.batch * point.length].append(point)
+        shape = point.shape
+        by_tokens[shape.heads, point.name, point.dashed, shape.batch * shape.length].append(point)
     joined = {}
     for key, group in by_tokens.items():
-        if len({point.length for point in group}) > 1:
+        if len({point.shape.length for point in group}) > 1:
             joined[(*key[:3], f"{key[3]} tokens")] = group
         else:
             for point in group:
-                by_batch[(*key[:3], f"batch {point.batch}")].append(point)
-    joined |= {key: group for key, group in by_batch.items() if len({point.length for point in group}) > 1}
+                by_batch[(*key[:3], f"batch {point.shape.batch}")].append(point)
+    joined |= {key: group for key, group in by_batch.items() if len({point.shape.length for point in group}) > 1}
     return [
         Series(
             f"{name} {shape}, {kept}",
-            tuple(sorted({float(point.length): point.value for point in group}.items())),
+            tuple(sorted({float(point.shape.length): point.value for point in group}.items())),
             dashed,
         )
         for (shape, name, dashed, kept), group in sorted(joined.items())
@@ -162,7 +186,7 @@ def _series(points: Sequence[_Point]) -> list[Series]:
 
 
 def _drawn(points: Sequence[_Point], axis: str, text: Callable[[float], str]) -> tuple[str, ...]:
-    """Pictures of the series with at least two lengths, so many in one that they can be told apart."""
+    """Pictures of the series with at least two lengths, at most MOST_SERIES of them in one."""
     shown = _series(points)
     return tuple(
         charts.lines(shown[first : first + MOST_SERIES], x_axis="length of the keys", y_axis=axis, text=text)
@@ -173,10 +197,10 @@ def _drawn(points: Sequence[_Point], axis: str, text: Callable[[float], str]) ->
 def _accuracy(cases: Sequence[Case]) -> Section:
     lines = []
     for case in cases:
-        limit, own, theirs = (case.get(name) for name in ("error_limit", "candidate_error", "rival_error"))
+        limit, own, theirs = case.error_limit, case.candidate_error, case.rival_error
         if not limit or not own:
             continue
-        marks = [Mark(own / limit, VERDICT_COLOURS[case["verdict"]], f"candidate: {own:.3g}, at most {limit:.3g}")]
+        marks = [Mark(own / limit, VERDICT_COLOURS[case.verdict], f"candidate: {own:.3g}, at most {limit:.3g}")]
         if theirs:
             marks.append(Mark(theirs / limit, "#555", f"rival: {theirs:.3g}", ring=True))
         lines.append(Row(figures.label(case), tuple(marks)))
@@ -189,19 +213,19 @@ def _accuracy(cases: Sequence[Case]) -> Section:
 def _telemetry(cases: Sequence[Case]) -> Section:
     rows = []
     for case in cases:
-        told = case.get("telemetry") or {}
-        if not told.get("sm_clock_hz"):
+        read = case.telemetry
+        if read is None or not read.sm_clock_hz:
             continue
-        clocks = [told.get(name) for name in ("sm_clock_low_hz", "sm_clock_hz", "sm_clock_high_hz")]
+        clocks = (read.sm_clock_low_hz, read.sm_clock_hz, read.sm_clock_high_hz)
         rows.append(
             (
                 f"{figures.label(case)} / {figures.rival(case)}",
                 "-".join(dict.fromkeys(f"{clock / 1e9:.2f}" for clock in clocks if clock)),
-                _plain(told.get("power_watts")),
-                _plain(told.get("temperature_celsius")),
-                ", ".join(told.get("reasons") or ()) or "none",
-                str(len((case.get("samples") or {}).get("candidate_seconds") or ())),
-                "; ".join(case.get("warnings") or ()) or "-",
+                _plain(read.power_watts),
+                _plain(read.temperature_celsius),
+                ", ".join(read.reasons) or "none",
+                str(len(case.samples.candidate_seconds)),
+                "; ".join(case.warnings) or "-",
             )
         )
     head = ("case", "SM clock, GHz", "power, W", "temperature, C", "throttled", "rounds", "warnings")
@@ -211,16 +235,10 @@ def _telemetry(cases: Sequence[Case]) -> Section:
 def _environment(cases: Sequence[Case]) -> Section:
     rows = []
     for name in ENVIRONMENT:
-        values = dict.fromkeys(str(case[name]) for case in cases if case.get(name) is not None)
+        values = dict.fromkeys(str(value) for case in cases if (value := getattr(case, name)) is not None)
         if values:
             rows.append((name, ", ".join(values)))
     return Section("Environment", "environment", head=("what", "value"), rows=tuple(rows))
-
-
-def _shape(params: Mapping[str, Any]) -> str:
-    heads = params["heads"] if params["heads"] == params["kv_heads"] else f"{params['heads']}/{params['kv_heads']}"
-    short = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}.get(params["dtype"], params["dtype"])
-    return f"{heads}x{params['head_dim']} {short}{' causal' if params['causal'] else ''}"
 
 
 def _bytes(value: float) -> str:

@@ -1,18 +1,18 @@
-"""A record in a few lines: for each family and rival, how many gates are met, the mean ratio and the lowest."""
+"""Renders a row for each candidate and rival: gates that are met, the mean speed and the lowest."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from perfsuite.record.case import Case
 from perfsuite.report import figures
 
 _HEAD = ("what", "rival", "gates", "met", "speed, geometric mean", "lowest", "of")
 _RULE = ("---", "---", "---:", "---:", "---:", "---:", "---")
 
 
-def table(cases: Sequence[Mapping[str, Any]]) -> str:
+def table(cases: Sequence[Case]) -> str:
     """One row a candidate and rival, in the record's order; cases without a measured ratio are left out.
 
     A roofline is a rival too: the speed is the share of it that was reached.
@@ -20,7 +20,7 @@ def table(cases: Sequence[Mapping[str, Any]]) -> str:
     The mean of ratios is the geometric one: a kernel twice as fast in one case and half as fast in another comes out
     at 1.
     """
-    groups: dict[tuple[str, str], list[tuple[float, Mapping[str, Any]]]] = {}
+    groups: dict[tuple[str, str], list[tuple[float, Case]]] = {}
     for case in cases:
         if (speed := figures.speed(case)) is not None:
             groups.setdefault((figures.candidate(case), figures.rival(case)), []).append((speed, case))
@@ -28,8 +28,8 @@ def table(cases: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [_HEAD, _RULE, *rows])
 
 
-def _row(what: str, rival: str, members: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[str, ...]:
-    met = sum(case["verdict"] == "MET" for _, case in members)
+def _row(what: str, rival: str, members: Sequence[tuple[float, Case]]) -> tuple[str, ...]:
+    met = sum(case.verdict == "MET" for _, case in members)
     low, lowest = min(members, key=lambda member: member[0])
     return (
         what,

@@ -1,10 +1,10 @@
-"""A record as lines of a terminal: the table of a run, worst first, and one sentence for each case that is not met."""
+"""Renders cases for a terminal: a table with the worst case first, and a sentence for each case that is not met."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from perfsuite.record.case import Case
 from perfsuite.report import figures
 
 WIDTH = 100
@@ -15,7 +15,7 @@ _LEAST_CASE = 20
 _LEAST_FUNCTION = 4
 
 
-def table(cases: Sequence[Mapping[str, Any]], width: int = WIDTH) -> list[tuple[str, str]]:
+def table(cases: Sequence[Case], width: int = WIDTH) -> list[tuple[str, str]]:
     """(verdict, line) of each row, worst first, the head with an empty verdict; no line longer than `width`."""
     rows = [_row(case) for case in figures.worst_first(cases)]
     widths = [max(len(row[column]) for row in [_HEAD, *rows]) for column in range(len(_HEAD))]
@@ -27,24 +27,24 @@ def table(cases: Sequence[Mapping[str, Any]], width: int = WIDTH) -> list[tuple[
     return lines + [(row[5], _line(row, widths)) for row in rows]
 
 
-def sentences(cases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def sentences(cases: Sequence[Case]) -> list[tuple[str, str]]:
     """(verdict, sentence) of each case that is not met, worst first."""
     return [
-        (case["verdict"], f"{case['verdict']} {case.get('test') or case['case']}: {case['sentence']}")
+        (case.verdict, f"{case.verdict} {case.test or case.case}: {case.sentence}")
         for case in figures.worst_first(cases)
-        if case["verdict"] != "MET"
+        if case.verdict != "MET"
     ]
 
 
-def _row(case: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(case: Case) -> tuple[str, ...]:
     return (
         figures.label(case),
         figures.rival(case),
         figures.ratio(figures.speed(case)),
         figures.interval(case),
         figures.target(case),
-        case["verdict"],
-        case["reason"],
+        case.verdict,
+        case.reason,
     )
 
 

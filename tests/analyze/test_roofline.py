@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import json
 from pathlib import Path
@@ -13,11 +12,12 @@ import pytest
 
 from perfsuite.analyze import roofline
 from perfsuite.analyze.roofline_ceilings import Ceilings, from_data_sheet, measured
-from perfsuite.analyze.roofline_plot import COLOURS, look, rate_text, svg, write_png
+from perfsuite.analyze.roofline_plot import COLOURS, look, rate_text, svg
 from perfsuite.analyze.roofline_points import points
 from perfsuite.cli.main import main
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.base import Problem
+from perfsuite.record.case import Case
 from perfsuite.record.store import write_record
 
 ROOF = roofline.Ceiling(1000e12, 5e12)
@@ -95,9 +95,7 @@ def test_ceilings_are_positive(numbers: tuple[float, float]) -> None:
         roofline.Ceiling(*numbers)
 
 
-def case(
-    problem: Problem, candidate: str = "kernels.gemm", rival: str | None = "cublas", **changes: Any
-) -> dict[str, Any]:
+def case(problem: Problem, candidate: str = "kernels.gemm", rival: str | None = "cublas", **changes: Any) -> Case:
     values = {
         "schema": 1,
         "case": f"{candidate} {problem.family} {problem.name}",
@@ -123,7 +121,7 @@ def case(
         "harness": "1",
         "clock": "graph",
     }
-    return values | changes
+    return Case.of_json(values | changes, problem.name)
 
 
 RECORD = [
@@ -176,13 +174,6 @@ def test_more_kernels_than_colours_stay_apart() -> None:
     drawn = svg([dataclasses.replace(found[0], kernel=name) for name in names], GIVEN, title="many")
     root = ElementTree.fromstring(drawn)
     assert len([each for each in root.iter(f"{SVG}rect") if each.find(f"{SVG}title") is not None]) == 1
-
-
-def test_png_by_matplotlib(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    found, _ = points(RECORD, GIVEN)
-    write_png(tmp_path / "roof.png", found, GIVEN, title="roof")
-    assert (tmp_path / "roof.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -268,21 +259,6 @@ def test_more_bad_input(record: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         assert words in capsys.readouterr().err
 
 
-def test_png_without_matplotlib_says_what_to_install(
-    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    assert main(["roofline", str(record), "--png", str(tmp_path / "roof.png")]) == 2
-    assert "pip install 'perfsuite[plot]'" in capsys.readouterr().err
-
-
 def test_ceilings_of_another_card_are_refused(
     record: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,6 +269,6 @@ def test_ceilings_of_another_card_are_refused(
         (devices.Devices(missing="there is none"), "needs the record's card, NVIDIA H200, and there is none"),
         (devices.Devices((other,)), "would measure NVIDIA A10, but the record is of NVIDIA H200"),
     ):
-        monkeypatch.setattr(devices, "usable_devices", lambda environ, found=found: found)
+        monkeypatch.setattr("perfsuite.cli.commands.roofline.usable_devices", lambda environ, found=found: found)
         assert main(["roofline", str(record), "--measure"]) == 2
         assert words in capsys.readouterr().err

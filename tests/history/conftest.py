@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from perfsuite.record.case import Case
 from perfsuite.settings import HARNESS
 
 FIRST_SECONDS = 1_700_000_000
-Case = dict[str, Any]
 
 
 @dataclass
@@ -62,13 +62,15 @@ def repository(tmp_path: Path) -> Repository:
     return make_repository(tmp_path / "repository", 3)
 
 
-def case(name: str = "gemm 64", *, commit: str, ratio: float = 1.25, verdict: str = "MET", **changes: Any) -> Case:
+def case(
+    name: str = "gemm 64", *, commit: str, ratio: float = 1.25, verdict: str = "MET", seed: object = 0, **changes: Any
+) -> Case:
     """A timed case as a record keeps it: candidate 10 us times `ratio`, rival 10 us, twelve rounds with 0.1 % noise."""
-    draw = random.Random(f"{name}{commit}{changes.get('gpu')}{changes.get('seed', 0)}")
+    draw = random.Random(f"{name}{commit}{changes.get('gpu')}{seed}")
     mine = [1e-5 * ratio * draw.gauss(1.0, 0.001) for _ in range(12)]
     rivals = [1e-5 * draw.gauss(1.0, 0.001) for _ in range(12)]
     columns = {"candidate_seconds": mine, "rival_seconds": rivals, "first": ["candidate"] * 12, "setup": [0] * 12}
-    values: Case = {
+    values: dict[str, Any] = {
         "schema": 1,
         "case": f"kernels.{name} vs library",
         "test": "tests/perf/test_kernels.py::test_it",
@@ -104,12 +106,12 @@ def case(name: str = "gemm 64", *, commit: str, ratio: float = 1.25, verdict: st
         "samples": columns,
         "discarded_samples": {},
     }
-    return values | changes
+    return Case.of_json(values | changes, name)
 
 
-def write(path: Path, cases: Sequence[Case]) -> Path:
+def write(path: Path, cases: Sequence[Case | dict[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(one) + "\n" for one in cases))
+    path.write_text("".join(json.dumps(one if isinstance(one, dict) else one.as_json()) + "\n" for one in cases))
     return path
 
 

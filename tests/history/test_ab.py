@@ -149,11 +149,11 @@ def test_processes_that_shared_the_card_do_not_count(shared: int, code: int) -> 
 
     def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
         ran.append(side)
-        cases = [dict(one) for one in inner(side, tests)]
+        cases = list(inner(side, tests))
         if ran.count(side) <= shared and side == ab.HEAD:
-            cases[0] |= {"verdict": "UNDECIDED", "reason": "shared-device"}
-            cases[0]["samples"] = {name: [2.0 * value for value in column] if name == "candidate_seconds" else column
-                                   for name, column in cases[0]["samples"].items()}  # fmt: skip
+            slower = [2.0 * value for value in cases[0].samples.candidate_seconds]
+            samples = cases[0].as_json()["samples"] | {"candidate_seconds": slower}
+            cases[0] = cases[0].changed(verdict="UNDECIDED", reason="shared-device", samples=samples)
         return cases
 
     (pair,) = compare(measure)
@@ -165,7 +165,7 @@ def test_a_case_that_the_base_cannot_run_is_shown_and_decides_nothing() -> None:
     inner = made_up({}, spread=0.001, seed=0, cases=2)
 
     def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
-        return [one for one in inner(side, tests) if side == ab.HEAD or one["name"] != "gemm 1"]
+        return [one for one in inner(side, tests) if side == ab.HEAD or one.name != "gemm 1"]
 
     pairs = compare(measure)
     assert [pair.verdict for pair in pairs] == [Verdict.UNDECIDED, Verdict.MET]

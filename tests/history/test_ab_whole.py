@@ -112,8 +112,8 @@ def test_records_of_commits_name_their_kernels_and_their_suite(project: Reposito
     assert done.returncode == 0, done.stdout + done.stderr
     for commit in project.commits[:2]:
         cases = read_record(tmp_path / f"{commit[:12]}-1.jsonl")
-        assert {case["commit"] for case in cases} == {commit}
-        assert {case["suite"].removesuffix("-dirty") for case in cases} == {project.commits[3]}
+        assert {case.commit for case in cases} == {commit}
+        assert {case.line["suite"].removesuffix("-dirty") for case in cases} == {project.commits[3]}
         assert len(cases) == 2
 
 

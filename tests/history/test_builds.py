@@ -12,6 +12,7 @@ import pytest
 from perfsuite.history import builds
 from perfsuite.history.builds import Source, kept_objects, source_of
 from perfsuite.history.commits import HistoryError
+from perfsuite.record.case import Case
 
 from .conftest import Repository, case, write
 
@@ -87,7 +88,7 @@ def test_a_build_that_fails_loses_no_objects(tmp_path: Path) -> None:
 def test_a_record_of_each_commit(repository: Repository, perfsuite: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from perfsuite.history import runs
 
-    def run(self: Any, build: Path, commit: str, tests: Any = (), keep: Path | None = None) -> list[dict[str, Any]]:
+    def run(self: Any, build: Path, commit: str, tests: Any = (), keep: Path | None = None) -> list[Case]:
         assert keep is not None
         cases = [case(commit=commit)]
         write(keep, cases)

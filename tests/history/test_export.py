@@ -233,7 +233,7 @@ def test_a_bad_record_is_refused_and_the_history_untouched(
     results = tmp_path / "results"
     export([case(commit=repository.commits[1])], results, repository.path)
     before = everything(results)
-    record = write(tmp_path / "record.jsonl", [case(commit=repository.commits[0]) | changes])
+    record = write(tmp_path / "record.jsonl", [{**case(commit=repository.commits[0]).as_json(), **changes}])
     code, _, err = perfsuite("export", "asv", record, "--results", results, "--repo", repository.path)
     assert code == 2
     assert said in err

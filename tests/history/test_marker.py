@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,8 @@ pytest.importorskip("asv", reason="asv is not installed")
 
 from perfsuite.history.asv_results import export
 from perfsuite.history.machines import machine_of
+from perfsuite.record.case import Case
+from perfsuite.record.store import read_record
 
 from .conftest import Repository, case, make_repository
 
@@ -59,18 +60,18 @@ def stored(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Reposi
     made.commit("suite", **files)
     for number in range(4):
         commit = made.commit(f"change {number}")
-        one = case(commit=commit, test="test_kernels.py::test_mine") | PORTABLE
+        one = case(commit=commit, test="test_kernels.py::test_mine", **PORTABLE)
         export([one], pytester.path / "benchmarks_asv" / "results", pytester.path)
     made.commit("new")
     return made
 
 
-def gate(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ratio: float) -> tuple[int, dict[str, object]]:
+def gate(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ratio: float) -> tuple[int, Case]:
     monkeypatch.setenv("RATIO", str(ratio))
     record = pytester.path / "record.jsonl"
     done = pytester.runpytest_inprocess("-p", "perfsuite.plugin", "--perf-portable", f"--perf-record={record}")
-    cases = [json.loads(line) for line in record.read_text().splitlines()]
-    (looked,) = [one for one in cases if one["aspect"] == "regression"]
+    cases = read_record(record)
+    (looked,) = [one for one in cases if one.aspect == "regression"]
     assert len(cases) == 2
     assert machine_of(looked)["flavour"] == "portable"
     return int(done.ret), looked
@@ -81,8 +82,8 @@ def test_a_case_that_got_slower_fails(
 ) -> None:
     code, looked = gate(pytester, monkeypatch, 1.25 * 1.5)
     assert code == 1
-    assert (looked["verdict"], looked["reason"]) == ("MISSED", "regressed")
-    assert "more than the recent commits" in str(looked["sentence"])
+    assert (looked.verdict, looked.reason) == ("MISSED", "regressed")
+    assert "more than the recent commits" in looked.sentence
 
 
 def test_a_case_as_fast_as_before_passes(
@@ -90,7 +91,7 @@ def test_a_case_as_fast_as_before_passes(
 ) -> None:
     code, looked = gate(pytester, monkeypatch, 1.25)
     assert code == 0
-    assert "4 commits stored" in str(looked["sentence"])
+    assert "4 commits stored" in looked.sentence
 
 
 def test_a_corrupt_history_fails_closed(
@@ -100,7 +101,7 @@ def test_a_corrupt_history_fails_closed(
     file.write_text("{")
     code, looked = gate(pytester, monkeypatch, 1.25)
     assert code == 1
-    assert file.name in str(looked["sentence"])
+    assert file.name in looked.sentence
 
 
 def test_the_markers_numbers_are_checked(pytester: pytest.Pytester, stored: Repository) -> None:

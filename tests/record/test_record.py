@@ -19,10 +19,10 @@ from perfsuite.clock.rounds import Round
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.record import fingerprint as environment
+from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.case import Case, Samples, case_record
 from perfsuite.record.schema import RecordError, fields_of, plain
 from perfsuite.record.store import Journal, default_path, latest_path, read_record, write_record
-from perfsuite.record.whole import write_whole
 
 FACTS = {"commit": "c0ffee", "dirty": True, "gpu": "NVIDIA H200", "torch": "2.13.0", "cuda": "13.0", "harness": "1"}
 ISSUE_FIELDS = {
@@ -129,7 +129,7 @@ def test_numbers_are_plain_json() -> None:
     ("value", "sentence"),
     [
         ([], "a record holds one JSON object a line, this is list"),
-        ({}, "not a perfsuite record: it has no schema, case, family"),
+        ({}, "not a perfsuite record: it has no harness, commit, dirty"),
         (line(schema=99), "schema 99 is newer than this perfsuite reads (1)"),
         (line(speed="fast"), "speed is 'fast'; it must be a finite number over 0 or null"),
         (line(speed=True), "speed is True; it must be a finite number over 0 or null"),
@@ -143,7 +143,7 @@ def test_numbers_are_plain_json() -> None:
         (line(telemetry={"reasons": "hot"}), "telemetry.reasons is 'hot'; it must be a list"),
         (line(measured={"launches": None}), "measured.launches is None; it must be a finite number"),
         (line(warnings=["one", 2]), "warnings[1] is 2; it must be text"),
-        (line(rival_error="low"), "rival_error is 'low'; it must be a finite number or null"),
+        (line(rival_error="low"), "rival_error is 'low'; it must be a finite number of at least 0 or null"),
         (line(workers=1.5), "workers is 1.5; it must be a whole number"),
         (line(samples={"setup": [0, None]}), "samples.setup[1] is None; it must be a whole number"),
         (line(samples={"candidate_seconds": [1e-5]}), "it must be columns of one length"),

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from perfsuite.cli.main import main
+from perfsuite.record.case import Case
 from perfsuite.report import charts
 from perfsuite.report.charts import Mark, Row, Series
 from perfsuite.report.page import page
+from perfsuite.report.svg import Axis
 
 RECORD = Path(__file__).resolve().parents[2] / "records" / "h200" / "gates.jsonl"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -26,28 +28,27 @@ def numbers(drawn: str, element: str, attribute: str) -> list[float]:
     return [float(one.attrib[attribute]) for one in root.iter(f"{{http://www.w3.org/2000/svg}}{element}")]
 
 
-def attention(length: int, **changes: Any) -> dict[str, Any]:
-    """A line of a record."""
+def attention(length: int, **changes: Any) -> Case:
     params = {"batch": 2, "heads": 8, "kv_heads": 8, "seq_q": length, "seq_kv": length, "head_dim": 64}
     params |= {"causal": False, "scale": None, "dtype": "float16"}
-    case: dict[str, Any] = {
+    line: dict[str, Any] = {
         "schema": 1,
         "case": f"c{length}",
         "family": "attention",
         "name": f"2x8x{length}x64 float16",
     }
-    case |= {"params": params, "candidate": "ops.flash", "rival": "sdpa", "speed": 1.25, "speed_low": 1.2}
-    case |= {"speed_high": 1.3, "target": 1.1, "verdict": "MET", "reason": "fast-enough", "sentence": "<1.25> & more"}
-    case |= {"candidate_seconds": length * 1e-8, "rival_seconds": length * 2e-8, "commit": "abc", "dirty": False}
-    case |= {"gpu": "NVIDIA H200", "torch": "2.11", "cuda": "13.0", "harness": "2", "clock": "graph"}
-    case |= {"candidate_error": 1e-4, "rival_error": 2e-4, "error_limit": 1e-3, "aspect": None}
-    case |= {"measured": {"peak_bytes": 1e3 * length}, "telemetry": {"sm_clock_hz": 1.98e9, "power_watts": 500.0}}
-    return case | changes
+    line |= {"params": params, "candidate": "ops.flash", "rival": "sdpa", "speed": 1.25, "speed_low": 1.2}
+    line |= {"speed_high": 1.3, "target": 1.1, "verdict": "MET", "reason": "fast-enough", "sentence": "<1.25> & more"}
+    line |= {"candidate_seconds": length * 1e-8, "rival_seconds": length * 2e-8, "commit": "abc", "dirty": False}
+    line |= {"gpu": "NVIDIA H200", "torch": "2.11", "cuda": "13.0", "harness": "2", "clock": "graph"}
+    line |= {"candidate_error": 1e-4, "rival_error": 2e-4, "error_limit": 1e-3, "aspect": None}
+    line |= {"measured": {"peak_bytes": 1e3 * length}, "telemetry": {"sm_clock_hz": 1.98e9, "power_watts": 500.0}}
+    return Case.of_json(line | changes, "test")
 
 
 def test_ticks_are_round_and_few() -> None:
-    assert charts.ticks(0.4, 2.2) == [0.5, 1, 2]
-    assert len(charts.ticks(1e-9, 1e9)) <= 19
+    assert Axis(0.4, 2.2, 0, 1).ticks() == [0.5, 1, 2]
+    assert len(Axis(1e-9, 1e9, 0, 1).ticks()) <= 19
 
 
 def test_rows_place_marks_on_a_common_axis() -> None:
@@ -90,9 +91,9 @@ def test_a_page_has_every_section_and_escapes_what_it_shows() -> None:
 
 
 def test_lengths_are_joined_where_the_batch_or_the_tokens_agree() -> None:
-    def at(length: int, batch: int) -> dict[str, Any]:
+    def at(length: int, batch: int) -> Case:
         case = attention(length)
-        return case | {"params": case["params"] | {"batch": batch}}
+        return case.changed(params={**case.params, "batch": batch})
 
     made = page([at(512, 8), at(1024, 4), at(2048, 2), at(4096, 32)], title="t")
     assert "flash 8x64 fp16, 4096 tokens" in made
@@ -110,7 +111,7 @@ def test_a_page_of_what_was_not_timed_has_no_empty_charts() -> None:
 
 def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = tmp_path / "run.jsonl"
-    record.write_text("".join(json.dumps(attention(length)) + "\n" for length in (512, 1024)))
+    record.write_text("".join(json.dumps(attention(length).as_json()) + "\n" for length in (512, 1024)))
     made = tmp_path / "run.html"
     assert main(["report", str(record), "--html", str(made)]) == 0
     assert 'id="roofline"' in made.read_text(), "the card's data sheet is known"

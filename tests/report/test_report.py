@@ -8,45 +8,17 @@ from typing import Any
 import pytest
 
 from perfsuite.cli.main import main
+from perfsuite.record.case import Case
 from perfsuite.record.store import write_record
 from perfsuite.report import blocks, figures, markdown, summary, terminal
 from perfsuite.report.difference import differences, lines, unlike
 
+from .conftest import case
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def case(name: str = "8x8x8 float16", **changes: Any) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "schema": 1,
-        "family": "gemm",
-        "name": name,
-        "params": {"dtype": "float16"},
-        "candidate": "kernels.gemm",
-        "rival": "cublas",
-        "speed": 0.95,
-        "speed_low": 0.945,
-        "speed_high": 0.955,
-        "target": 0.9,
-        "verdict": "MET",
-        "reason": "fast-enough",
-        "sentence": "0.950 of cublas [0.945, 0.955], at least 0.900 asked",
-        "candidate_seconds": 1.05e-5,
-        "rival_seconds": 1e-5,
-        "commit": "c0ffee" * 6,
-        "dirty": False,
-        "gpu": "NVIDIA H200",
-        "torch": "2.13.0",
-        "cuda": "13.0",
-        "harness": "1",
-        "clock": "graph",
-        "cache": "cold",
-        "test": "tests/test_it.py::test_it",
-    }
-    values["case"] = f"kernels.gemm gemm {name} vs cublas"
-    return values | changes
-
-
-def around(speed: float, **changes: Any) -> dict[str, Any]:
+def around(speed: float, **changes: Any) -> Case:
     return case(**{"speed": speed, "speed_low": speed - 0.005, "speed_high": speed + 0.005, **changes})
 
 
@@ -249,7 +221,7 @@ def test_tables_of_this_repository_are_as_its_records_say() -> None:
     assert blocks.stale(documents) == []
 
 
-def kinds(before: list[dict[str, Any]], after: list[dict[str, Any]], **options: float) -> list[str]:
+def kinds(before: list[Case], after: list[Case], **options: float) -> list[str]:
     return [change.kind for change in differences(before, after, **options)]
 
 

@@ -6,22 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.record.case import Case
 from perfsuite.record.store import read_record
 from perfsuite.report.accuracy import table
+
+from .conftest import case
 
 RECORDS = Path(__file__).parents[2] / "records" / "h200"
 
 
-def _case(own: float | None, theirs: float | None, name: str, distribution: str = "normal") -> dict[str, object]:
-    return {
-        "candidate": "ops.gemm",
-        "rival": "cublas",
-        "candidate_error": own,
-        "rival_error": theirs,
-        "name": name,
-        "distribution": distribution,
-        "aspect": None,
-    }
+def _case(own: float | None, theirs: float | None, name: str, distribution: str = "normal") -> Case:
+    errors = {"candidate_error": own, "rival_error": theirs, "distribution": distribution}
+    return case(name, candidate="ops.gemm", **errors)
 
 
 def test_a_row_for_each_distribution_with_the_worst_case() -> None:
@@ -46,9 +42,9 @@ def test_cases_without_both_errors_are_left_out() -> None:
 @pytest.mark.parametrize("record", ["gates.jsonl", "cancellation.jsonl"])
 def test_no_kernel_on_record_is_a_fifth_further_off_than_its_rival(record: str) -> None:
     errors = [
-        (case["candidate_error"] / case["rival_error"], case["case"])
-        for case in read_record(RECORDS / record)
-        if case.get("candidate_error") is not None and case.get("rival_error")
+        (one.candidate_error / one.rival_error, one.case)
+        for one in read_record(RECORDS / record)
+        if one.candidate_error is not None and one.rival_error
     ]
     assert len(errors) > 200
     assert max(errors)[0] <= 1.2, max(errors)

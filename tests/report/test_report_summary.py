@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from perfsuite.record.case import Case
 from perfsuite.report.summary import table
 
+from .conftest import case
 
-def _case(candidate: str, rival: str, speed: float | None, verdict: str, name: str) -> dict[str, object]:
-    return {"candidate": candidate, "rival": rival, "speed": speed, "verdict": verdict, "name": name, "aspect": None}
+
+def _case(candidate: str, rival: str, speed: float | None, verdict: str, name: str) -> Case:
+    return case(name, candidate=candidate, rival=rival, speed=speed, verdict=verdict)
 
 
 def test_a_row_for_each_candidate_and_rival() -> None:

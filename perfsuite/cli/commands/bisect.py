@@ -27,7 +27,6 @@ exit codes: 0 found, 1 GOOD and BAD do not differ, 2 bad input, 20 undecided"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("case", metavar="CASE", help="the case's name in the record, or a pattern for one or more")
     parser.add_argument("good", metavar="GOOD", help="a commit before it got slower")
     parser.add_argument("bad", metavar="BAD", help="a commit after it")
@@ -93,11 +92,11 @@ class _Judge:
         tests: list[str] = []
 
         def measure(side: str, undecided: Sequence[str]) -> Sequence[Any]:
-            cases = [case for case in runner.run(*sides[side], undecided or tests) if fnmatchcase(case["case"], wanted)]
+            cases = [case for case in runner.run(*sides[side], undecided or tests) if fnmatchcase(case.case, wanted)]
             if not cases:
                 raise HistoryError(f"no case is called {wanted!r} at {sides[side][1][:12]}")
             noise.see(cases)
-            tests[:] = sorted({str(case["test"]) for case in cases})
+            tests[:] = sorted({str(case.test) for case in cases})
             return cases
 
         pairs = ab.compare(

@@ -20,10 +20,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.places import check_place
+from perfsuite.outcome import UserError
+from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.store import make_folder
-from perfsuite.record.whole import write_whole
 
 HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
 EXAMPLE = "example:\n  perfsuite calibrate --output .perfsuite/calibration.json --seconds 330"
@@ -59,13 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Calibrate, print the table, write the file; 21 where there is no device."""
     for name in ("processes", "aa", "planted"):
         if getattr(arguments, name) < 1:
-            raise UsageError(f"--{name} is {getattr(arguments, name)}; it must be at least 1")
+            raise UserError(f"--{name} is {getattr(arguments, name)}; it must be at least 1")
     if not 0.0 < arguments.seconds < math.inf:
-        raise UsageError(f"--seconds is {arguments.seconds:g}; it must be more than 0")
+        raise UserError(f"--seconds is {arguments.seconds:g}; it must be more than 0")
     if arguments.others < 0:
-        raise UsageError(f"--others is {arguments.others}; it must be 0 or more")
+        raise UserError(f"--others is {arguments.others}; it must be 0 or more")
     if not 0.0 <= arguments.peers_seconds < math.inf:
-        raise UsageError(f"--peers-seconds is {arguments.peers_seconds:g}; it must be 0 or more")
+        raise UserError(f"--peers-seconds is {arguments.peers_seconds:g}; it must be 0 or more")
     check_place("--output", arguments.output, makes_folder=True)
     from perfsuite.outcome import EXIT_NOTHING_MEASURED
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from perfsuite.cli.parsers import add_choice, parser_of
 from perfsuite.cli.places import check_place, record_or_latest
 from perfsuite.exporters.listing import exporters, load
+from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.store import read_record
-from perfsuite.record.whole import write_whole
 
 HELP = "turn a record into CSV, HTML, markdown, JSON, or samples in asv's history"
 EXAMPLE = """example:
@@ -24,7 +24,6 @@ EXAMPLE = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     add_choice(parser, "exporter", exporters())
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from perfsuite.cli import measured_commits
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
 
 HELP = "build commits, run the gates on each, keep a record of each"
 EXAMPLE = """example:
@@ -29,7 +29,6 @@ ASV = Path("benchmarks_asv/asv.conf.json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="a commit, or a folder with a project in it")
     parser.add_argument("--asv", action="store_true", help="measure by asv, into its history")
     parser.add_argument("--config", type=Path, default=ASV, help=f"with --asv: its configuration (default {ASV})")
@@ -45,11 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure."""
     if not 0.0 < arguments.seconds < 3600.0:
-        raise UsageError(f"--seconds is {arguments.seconds:g}; it must lie between 0 and 3600")
+        raise UserError(f"--seconds is {arguments.seconds:g}; it must lie between 0 and 3600")
     if not 1 <= arguments.runs <= 50:
-        raise UsageError(f"--runs is {arguments.runs}; it must lie between 1 and 50")
+        raise UserError(f"--runs is {arguments.runs}; it must lie between 1 and 50")
     if not arguments.commits and not arguments.asv:
-        raise UsageError("name a commit, or several (without one, --asv takes those that it does not know)")
+        raise UserError("name a commit, or several (without one, --asv takes those that it does not know)")
     return _by_asv(arguments) if arguments.asv else _run(arguments)
 
 
@@ -66,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for number in range(1, arguments.runs + 1):
         for source, built in zip(sources, builds, strict=True):
             record = (arguments.output / f"{source.short}-{number}.jsonl").resolve()
-            counts = Counter(case["verdict"] for case in runner.run(built, source.commit, keep=record))
+            counts = Counter(case.verdict for case in runner.run(built, source.commit, keep=record))
             verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
             print(f"{record}: {verdicts}", flush=True)
     return 0
@@ -77,7 +76,7 @@ def _by_asv(arguments: argparse.Namespace) -> int:
     from perfsuite.history.asv_run import asv_run
 
     if not arguments.config.is_file():
-        raise UsageError(f"--config is {str(arguments.config)!r}; there is no such file")
+        raise UserError(f"--config is {str(arguments.config)!r}; there is no such file")
     options = ["--launch-method=forkserver"]  # a process a case would cost more than it reads; none of them uses a GPU
     options += ["--bench", arguments.bench] if arguments.bench else []
     environment = {"PERFSUITE_ASV_OPTIONS": f"--perf-seconds={arguments.seconds!r}"}

@@ -11,11 +11,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.places import record_or_latest
 from perfsuite.exporters.listing import load
+from perfsuite.outcome import UserError
+from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.store import read_record
-from perfsuite.record.whole import write_whole
 from perfsuite.report import figures, markdown, terminal
 
 HELP = "show a record as a table, in the terminal or as markdown, or as one HTML page"
@@ -28,7 +28,6 @@ _STYLES = {"": "bold", "MET": "green", "MISSED": "red", "WRONG": "bold red", "UN
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print markdown instead of a terminal's table")
@@ -45,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             write_whole(arguments.html, text)
         except OSError as error:
-            raise UsageError(f"--html {error}") from None
+            raise UserError(f"--html {error}") from None
         print(arguments.html)
         return 0
     if arguments.json or arguments.markdown:

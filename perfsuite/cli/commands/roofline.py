@@ -21,17 +21,18 @@ from typing import Any
 
 from perfsuite.analyze.roofline import Ceiling, Cost, batch_walk
 from perfsuite.analyze.roofline_ceilings import Ceilings, from_data_sheet, measured
-from perfsuite.analyze.roofline_plot import rate_text
-from perfsuite.cli.errors import UsageError
+from perfsuite.analyze.roofline_plot import rate_text, svg
+from perfsuite.analyze.roofline_points import Point, points
 from perfsuite.cli.places import record_or_latest
 from perfsuite.cli.problem_specs import FORMS, problem_if_named
 from perfsuite.device.cards import usable_devices
+from perfsuite.outcome import UserError
 from perfsuite.problems.base import Problem
+from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.store import read_record
-from perfsuite.record.whole import write_whole
 from perfsuite.report import units
 
-HELP = "a record's cases, or any problems, against the card's ceilings: table, SVG, PNG"
+HELP = "a record's cases, or any problems, against the card's ceilings: table, SVG"
 EXAMPLE = """example:
   perfsuite roofline records/h200/gates.jsonl --svg roofline.svg
   perfsuite roofline .perfsuite/bench.jsonl --measure           # measures the ceilings first
@@ -42,7 +43,6 @@ _DTYPES = ("float16", "bfloat16", "float32")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     record = f"a record (default: the newest run's), or problems: {FORMS}"
     parser.add_argument("record", nargs="*", metavar="RECORD|CASE", help=record)
     parser.add_argument(
@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bandwidth", type=float, metavar="NUMBER", help="bytes a second at most")
     parser.add_argument("--measure", action="store_true", help="measure the ceilings of this machine now")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="draw it with matplotlib (the extra 'plot')")
     parser.add_argument("--walk", metavar="NxK", help="instead of a record: a linear layer at batches 1, 2, 4, ...")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -61,23 +60,22 @@ def run(arguments: argparse.Namespace) -> int:
     given = _given(arguments)
     if arguments.walk:
         if arguments.record:
-            raise UsageError(f"--walk takes no record, and {arguments.record[0]} is given: draw one or the other")
+            raise UserError(f"--walk takes no record, and {arguments.record[0]} is given: draw one or the other")
         return _walk(arguments, given)
     problems = [problem_if_named(text) for text in arguments.record if not Path(text).is_file()]
     if problems and len(problems) == len(arguments.record) and None not in problems:
         return _problems(arguments, [problem for problem in problems if problem is not None], given)
     if len(arguments.record) > 1:
-        raise UsageError(f"give one record, or problems: {FORMS}")
+        raise UserError(f"give one record, or problems: {FORMS}")
     path = record_or_latest(Path(arguments.record[0]) if arguments.record else None)
     cases = read_record(path)
     ceilings = given or _ceilings(arguments, cases[0].gpu, {str(case.params.get("dtype")) for case in cases})
-    from perfsuite.analyze.roofline_points import points
-
     found, left_out = points(cases, ceilings)
     if not found:
-        raise UsageError(f"{path}: none of {len(cases)} cases can be placed: {left_out[0]}")
+        raise UserError(f"{path}: none of {len(cases)} cases can be placed: {left_out[0]}")
     title = f"{path.name}: {cases[0].gpu or 'CPU, portable backend'}"
-    _draw(arguments, found, ceilings, title)
+    if arguments.svg:
+        _draw(arguments.svg, found, ceilings, title)
     if arguments.json:
         rows = [asdict(point) | {"share": point.share} for point in found]
         print(json.dumps({**_plain(ceilings), "points": rows, "left_out": left_out}, indent=1))
@@ -93,22 +91,22 @@ def _given(arguments: argparse.Namespace) -> Ceilings | None:
     if not arguments.flops and arguments.bandwidth is None:
         return None
     if not arguments.flops or arguments.bandwidth is None:
-        raise UsageError("--flops and --bandwidth belong together: one of them alone makes no roof")
+        raise UserError("--flops and --bandwidth belong together: one of them alone makes no roof")
     if arguments.measure:
-        raise UsageError("--measure and --flops exclude each other: ceilings are measured or given")
+        raise UserError("--measure and --flops exclude each other: ceilings are measured or given")
     if not 0.0 < arguments.bandwidth < math.inf:
-        raise UsageError(f"--bandwidth is {arguments.bandwidth:g}; it must be a positive number of bytes a second")
+        raise UserError(f"--bandwidth is {arguments.bandwidth:g}; it must be a positive number of bytes a second")
     roofs: dict[str, Ceiling] = {}
     for text in arguments.flops:
         dtype, separator, number = text.rpartition("=")
         if separator and dtype not in _DTYPES:
-            raise UsageError(f"--flops {text}: the dtype must be one of {', '.join(_DTYPES)}")
+            raise UserError(f"--flops {text}: the dtype must be one of {', '.join(_DTYPES)}")
         try:
             value = float(number)
         except ValueError:
-            raise UsageError(f"--flops {text}: {number!r} is not a number such as 312e12") from None
+            raise UserError(f"--flops {text}: {number!r} is not a number such as 312e12") from None
         if not 0.0 < value < math.inf:
-            raise UsageError(f"--flops is {text}; it must be a positive number of FLOPs a second")
+            raise UserError(f"--flops is {text}; it must be a positive number of FLOPs a second")
         for name in [dtype] if separator else _DTYPES:
             roofs[name] = Ceiling(value, arguments.bandwidth)
     return Ceilings(roofs, "given")
@@ -119,24 +117,23 @@ def _ceilings(arguments: argparse.Namespace, gpu: str | None, dtypes: set[str]) 
     if not arguments.measure:
         known = from_data_sheet(gpu) if gpu else None
         if known is None:
-            raise UsageError(
+            raise UserError(
                 f"no ceilings are known for {gpu or 'a CPU'}: give --flops and --bandwidth, or --measure them here"
             )
         return known
     if gpu:
         devices = usable_devices(os.environ)
         if devices.missing:
-            raise UsageError(f"--measure needs the record's card, {gpu}, and {devices.missing}")
+            raise UserError(f"--measure needs the record's card, {gpu}, and {devices.missing}")
         if devices.cards[0].name != gpu:
-            raise UsageError(f"--measure would measure {devices.cards[0].name}, but the record is of {gpu}")
+            raise UserError(f"--measure would measure {devices.cards[0].name}, but the record is of {gpu}")
     return measured("cuda" if gpu else "cpu", sorted(dtypes & set(_DTYPES)))
 
 
 def _problems(arguments: argparse.Namespace, problems: Sequence[Problem], given: Ceilings | None) -> int:
     """Print intensity, bound and least time of problems that nobody has timed."""
-    for option in ("svg", "png"):
-        if getattr(arguments, option):
-            raise UsageError(f"--{option} draws measured cases; `perfsuite bench --output FILE` makes a record of them")
+    if arguments.svg:
+        raise UserError("--svg draws measured cases; `perfsuite bench --output FILE` makes a record of them")
     dtypes = [str(problem.params.get("dtype")) for problem in problems]
     cards = usable_devices(os.environ).cards
     ceilings = given or _ceilings(arguments, cards[0].name if cards else None, set(dtypes))
@@ -144,9 +141,9 @@ def _problems(arguments: argparse.Namespace, problems: Sequence[Problem], given:
     for problem, dtype in zip(problems, dtypes, strict=True):
         name = f"{problem.family} {problem.name}"
         if problem.flops is None or not problem.bytes:
-            raise UsageError(f"{name} cannot be placed: its FLOPs and bytes are not known")
+            raise UserError(f"{name} cannot be placed: its FLOPs and bytes are not known")
         if dtype not in ceilings.by_dtype:
-            raise UsageError(f"{name} cannot be placed: no ceiling is known for {dtype}")
+            raise UserError(f"{name} cannot be placed: no ceiling is known for {dtype}")
         rows.append((name, Cost(problem.flops, problem.bytes), ceilings.by_dtype[dtype]))
     if arguments.json:
         plain = [
@@ -163,22 +160,14 @@ def _problems(arguments: argparse.Namespace, problems: Sequence[Problem], given:
     return 0
 
 
-def _draw(arguments: argparse.Namespace, found: Sequence[Any], ceilings: Ceilings, title: str) -> None:
-    from perfsuite.analyze import roofline_plot
-
+def _draw(file: Path, found: Sequence[Point], ceilings: Ceilings, title: str) -> None:
     try:
-        if arguments.svg:
-            text = roofline_plot.svg(found, ceilings, title=title)
-            write_whole(arguments.svg, text)
-        if arguments.png:
-            roofline_plot.write_png(arguments.png, found, ceilings, title=title)
-    except ImportError:
-        raise UsageError("--png needs matplotlib: pip install 'perfsuite[plot]' (--svg needs nothing)") from None
+        write_whole(file, svg(found, ceilings, title=title))
     except OSError as error:
-        raise UsageError(str(error)) from None
+        raise UserError(str(error)) from None
 
 
-def _table(found: Sequence[Any], ceilings: Ceilings) -> None:
+def _table(found: Sequence[Point], ceilings: Ceilings) -> None:
     _print_ceilings(ceilings)
     width = max(len(point.label) for point in found)
     print(f"{'case':<{width}}  {'FLOPs/B':>8}  {'bound':<7}  {'achieved':>12}  {'attainable':>12}  share")
@@ -216,11 +205,11 @@ def _least(cost: Cost, roof: Ceiling) -> str:
 
 def _walk(arguments: argparse.Namespace, ceilings: Ceilings | None) -> int:
     if ceilings is None:
-        raise UsageError("--walk needs the ceilings: give --flops and --bandwidth")
+        raise UserError("--walk needs the ceilings: give --flops and --bandwidth")
     dtype, roof = next(iter(ceilings.by_dtype.items()))
     sizes = arguments.walk.lower().split("x")
     if len(sizes) != 2 or not all(size.isdecimal() and int(size) for size in sizes):
-        raise UsageError(f"--walk is {arguments.walk!r}; it must be two sizes such as 4096x11008")
+        raise UserError(f"--walk is {arguments.walk!r}; it must be two sizes such as 4096x11008")
     walk = batch_walk(int(sizes[0]), int(sizes[1]), roof, item=units.item_bytes(dtype))
     if arguments.json:
         rows = [

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from perfsuite.record.whole import write_whole
+from perfsuite.record.atomic_write import write_whole
 from perfsuite.report.blocks import refresh
 
 HELP = "make the tables in README and docs from the committed records, or check them"
@@ -23,7 +23,6 @@ EXAMPLE = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("documents", nargs="+", type=Path, metavar="DOCUMENT", help="a markdown file with such blocks")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a table is out of date")
 

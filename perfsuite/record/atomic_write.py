@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what may stand in their place."""
+"""Writes files in one step: readers find the old file or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def refusal(path: Path, *, replaced: bool = True) -> str | None:
-    """Why no file can be put at `path`, or None. replaced: written beside its place and then moved there.
+    """The reason why `path` cannot be written, or None. replaced: by a file that is moved there.
 
-    To be asked before an hour of measuring. A device or a pipe is refused where it would be replaced: written by root,
-    /dev/null would be a file from then on.
+    Commands call it before they measure for an hour. A device or a pipe must not be replaced: as root, /dev/null would
+    become a file.
     """
     if os.path.isdir(path):
         return "it is a folder"
@@ -18,7 +18,7 @@ def refusal(path: Path, *, replaced: bool = True) -> str | None:
         return None if os.access(path, os.W_OK) else "it may not be written to"
     if os.path.exists(path) and not os.path.isfile(path):
         return "it is a device or a pipe, not a file"
-    # What is not there yet is made, below the nearest folder that is.
+    # Folders that do not exist yet are made below the nearest one that does.
     above = next(parent for parent in path.resolve().parents if os.path.exists(parent))
     if not os.path.isdir(above):
         return f"{above} is no folder"
@@ -28,7 +28,7 @@ def refusal(path: Path, *, replaced: bool = True) -> str | None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write beside `path` and move it there in one step. Raises OSError, and then leaves what was there as it was."""
+    """Write beside `path` and move it there in one step. Raises OSError, and then the old file is as it was."""
     if refused := refusal(path):
         raise OSError(f"{path} cannot be written: {refused}")
     target = path.resolve()  # a link stays one
