@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.analyze.roofline import Cost
+from perfsuite.outcome import UserError
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.base import Inputs
 
@@ -20,7 +21,7 @@ MOST_ROTATED_BYTES = 8 * 2**30
 FACTOR = 2.0
 
 
-class WorkloadError(Exception):
+class WorkloadError(UserError):
     """It cannot be called as an analysis calls it; the text says why and what would do."""
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def this_machine(*, portable: bool, name: str | None) -> Machine:
     """This machine, as asv knows it from now on; HistoryError where torch, which identifies it, is missing."""
-    from perfsuite.history.asv_results import asv_itself
+    from perfsuite.history.asv_files import asv_itself
     from perfsuite.history.machines import machine_of, named
     from perfsuite.record.fingerprint import environment
 

@@ -1,104 +1,101 @@
-"""The table of `perfsuite bench`: a line a case, times in milliseconds."""
+"""The table of `perfsuite bench`: one line a case, times in milliseconds."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from perfsuite.memory.model import attention_bytes
+from perfsuite.memory.model import saved_by_fusion
+from perfsuite.outcome import Verdict
+from perfsuite.problems.base import Problem
+from perfsuite.record.case import Case
 from perfsuite.report import figures
 from perfsuite.report.units import text_of
 
-_MILLISECONDS = 1e3
 MOST_DROP = 0.20
-"""Time a FLOP that a change of head_dim may cost before it is called an alignment trap."""
-Row = Mapping[str, Any]
+"""Rise of the time per FLOP with the innermost size above which the table flags an alignment trap."""
+Row = tuple[Problem, Case]
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """Print the cases in the order in which they ran, and a sentence for each that is not met."""
-    attention = rows[0]["family"] == "attention"
-    head = ["length" if attention else "size", "rival", "rival ms", f"{figures.candidate(rows[0])} ms", "speed-up"]
-    head += ["interval", "memory saved" if attention else "TFLOPS", "verdict"]
-    lines = [head] + [_line(row, attention) for row in rows]
-    if attention and len({row["params"]["head_dim"] for row in rows}) > 1:
-        dims = ["head_dim", *(str(row["params"]["head_dim"]) for row in rows)]
-        lines = [[line[0], dim, *line[1:]] for line, dim in zip(lines, dims, strict=True)]
-        head = lines[0]
+    """Print the cases of one family in the order in which they ran, and a sentence for each that is not met."""
+    first, case = rows[0]
+    model = saved_by_fusion(first.family, case.params) is not None
+    columns = _columns(rows)
+    head = [*(columns or ["size"]), "rival", "rival ms", f"{figures.candidate(case)} ms", "speed-up", "interval"]
+    head += ["memory saved" if model else "TFLOPS" if first.flops else "GB/s", "verdict"]
+    lines = [head, *(_line(problem, case, columns, model) for problem, case in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
     for line in lines:
         print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
-    if attention and not any(row.get("measured") for row in rows):
-        print("memory saved: by the model of `perfsuite memory attention`, score matrix against none; not measured")
-    if attention:
-        for sentence in drops(rows):
-            print(sentence)
-    for row in rows:
-        if row["verdict"] != "MET":
-            print(f"{row['verdict']} {row['name']}: {row['sentence']}")
+    if model and not any(case.measured for _, case in rows):
+        model_of = f"the model of `perfsuite memory {first.family}`"
+        print(f"memory saved: by {model_of}, score matrix against none; not measured")
+    for sentence in drops(rows):
+        print(sentence)
+    for _, case in rows:
+        if case.verdict is not Verdict.MET:
+            print(f"{case.verdict} {case.name}: {case.sentence}")
 
 
 def drops(rows: Sequence[Row]) -> list[str]:
-    """What each side loses from a row's head_dim to the next at the same length, flagged above MOST_DROP.
+    """Changes of each side's time per FLOP, between rows that differ only in the innermost size.
 
-    Time is divided by FLOPs first, so that a larger head_dim may take longer in proportion.
+    Only sizes in a column count. A rise above MOST_DROP is flagged. The time is divided by the FLOPs, since a larger
+    head_dim may take longer in proportion.
     """
-    told = []
-    for before, after in itertools.combinations(rows, 2):
-        same = all(before["params"][name] == after["params"][name] for name in ("batch", "heads", "seq_q", "causal"))
-        dims = [row["params"]["head_dim"] for row in (before, after)]
-        if not same or dims[0] == dims[1] or before["rival"] != after["rival"]:
+    sentences = []
+    for (problem, before), (other, after) in itertools.combinations(rows, 2):
+        inner = problem.innermost
+        if inner not in problem.columns.values() or before.rival != after.rival or not (problem.flops and other.flops):
             continue
-        for side, name in (("candidate", figures.candidate(before)), ("rival", before["rival"])):
-            seconds = [row[f"{side}_seconds"] for row in (before, after)]
+        sizes = [case.params[inner] for case in (before, after)]
+        if sizes[0] == sizes[1] or {**before.params, inner: sizes[1]} != after.params:
+            continue
+        where = ", ".join(f"{head} {before.params[name]}" for head, name in problem.columns.items() if name != inner)
+        for side, name in (("candidate", figures.candidate(before)), ("rival", before.rival)):
+            seconds = [getattr(case, f"{side}_seconds") for case in (before, after)]
             if not all(seconds):
                 continue
-            growth = seconds[1] / seconds[0] * dims[0] / dims[1] - 1.0
-            flag = f"ALIGNMENT, over {MOST_DROP:.0%}: " if growth > MOST_DROP else ""
-            told.append(
-                f"{flag}{name} at length {before['params']['seq_q']} takes {growth:+.0%} a FLOP at head_dim {dims[1]} "
-                f"against {dims[0]}"
-            )
-    return told
+            growth = seconds[1] / seconds[0] * problem.flops / other.flops - 1.0
+            change = f"{name} at {where} takes {growth:+.0%} a FLOP at {inner} {sizes[1]} against {sizes[0]}"
+            sentences.append(f"ALIGNMENT, over {MOST_DROP:.0%}: {change}" if growth > MOST_DROP else change)
+    return sentences
 
 
-def _line(row: Row, attention: bool) -> list[str]:
-    params = row["params"]
-    what = str(params["seq_q"]) if attention else f"{params['m']}x{params['n']}x{params['k']}"
-    times = [_time(row["rival_seconds"]), _time(row["candidate_seconds"])]
-    speed = "-" if row["speed"] is None else f"{row['speed']:.3g}x"
-    last = _saved(row) if attention else _rate(row)
-    # Without a target there was nothing to meet: the answer was checked.
-    verdict = "checked" if row["verdict"] == "MET" and row["target"] is None else row["verdict"]
-    return [what, str(row["rival"]), *times, speed, figures.interval(row), last, verdict]
+def _columns(rows: Sequence[Row]) -> dict[str, str]:
+    """The family's first columns: the first of them always, the others where their values differ."""
+    head, *others = list(rows[0][0].columns.items()) or [("", "")]
+    return {
+        name: parameter
+        for name, parameter in ([head] if head[0] else []) + others
+        if (name, parameter) == head or len({case.params[parameter] for _, case in rows}) > 1
+    }
+
+
+def _line(problem: Problem, case: Case, columns: dict[str, str], model: bool) -> list[str]:
+    size = [str(case.params[name]) for name in columns.values()] or [problem.name.partition(" ")[0]]
+    times = [_time(case.rival_seconds), _time(case.candidate_seconds)]
+    speed = "-" if case.speed is None else f"{case.speed:.3g}x"
+    last = _saved(case) if model else _rate(problem, case.candidate_seconds)
+    # Without a target the answer was checked, and no speed was asked for.
+    verdict = "checked" if case.verdict is Verdict.MET and case.target is None else case.verdict
+    return [*size, str(case.rival), *times, speed, figures.interval(case), last, verdict]
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * _MILLISECONDS:.4g}"
+    return "-" if seconds is None else f"{seconds * 1e3:.4g}"
 
 
-def _saved(row: Row) -> str:
-    """Measured where there is a measurement: the rival's peak less the candidate's; else what the model says."""
-    measured = row.get("measured")
-    if measured:
-        saved = measured["rival_peak_bytes"] - measured["peak_bytes"]
+def _saved(case: Case) -> str:
+    """The rival's peak less the candidate's where both were measured; otherwise the model's share."""
+    if case.measured:
+        saved = case.measured["rival_peak_bytes"] - case.measured["peak_bytes"]
         return text_of(saved) if saved >= 0 else f"-{text_of(-saved)}"
-    params = row["params"]
-    memory = attention_bytes(
-        params["batch"],
-        params["heads"],
-        params["seq_q"],
-        params["head_dim"],
-        kv_heads=params["kv_heads"],
-        seq_kv=params["seq_kv"],
-        dtype=params["dtype"],
-    )
-    return f"{1 - memory.flash / memory.standard:.0%} (model)"
+    return f"{saved_by_fusion(case.family, case.params):.0%} (model)"
 
 
-def _rate(row: Row) -> str:
-    params, seconds = row["params"], row["candidate_seconds"]
-    if not seconds:
-        return "-"
-    return f"{2.0 * (params['batch'] or 1) * params['m'] * params['n'] * params['k'] / seconds / 1e12:.3g}"
+def _rate(problem: Problem, seconds: float | None) -> str:
+    """TFLOPS of the candidate; GB/s for a problem that counts bytes alone."""
+    work = problem.flops / 1e12 if problem.flops else problem.bytes / 1e9 if problem.bytes else 0.0
+    return f"{work / seconds:.3g}" if work and seconds else "-"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,30 +12,30 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
 
 
 def load_callable(text: str) -> Callable[..., Any]:
     """The function that `module:function` or `path.py:function` names; modules may lie in the current folder."""
     place, separator, path = text.partition(":")
     if not (separator and place and path):
-        raise UsageError(f"{text!r} names no function; write module:function, such as torch.nn.functional:gelu")
+        raise UserError(f"{text!r} names no function; write module:function, such as torch.nn.functional:gelu")
     found: Any = load_module(place, text)
     for name in path.split("."):
         if not hasattr(found, name):
-            raise UsageError(f"{text}: {place} has no {path}")
+            raise UserError(f"{text}: {place} has no {path}")
         found = getattr(found, name)
     if not callable(found):
-        raise UsageError(f"{text} is of type {type(found).__name__}; it must be a function")
+        raise UserError(f"{text} is of type {type(found).__name__}; it must be a function")
     return found
 
 
 def load_module(place: str, text: str) -> ModuleType:
-    """The module of that name, or in the file of that path; UsageError begins with `text`, what the user wrote."""
+    """The module of that name, or in the file of that path; UserError begins with `text`, what the user wrote."""
     is_file = place.endswith(".py")
     file = Path(place).resolve()
     if is_file and not file.is_file():
-        raise UsageError(f"{text}: there is no file {place}")
+        raise UserError(f"{text}: there is no file {place}")
     folder = str(file.parent) if is_file else os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -44,18 +43,21 @@ def load_module(place: str, text: str) -> ModuleType:
     try:
         return _load_file(file) if is_file else import_module(place)
     except ImportError as error:
-        raise UsageError(f"{text}: {what} cannot be imported: {error}") from None
+        raise UserError(f"{text}: {what} cannot be imported: {error}") from None
     except (Exception, SystemExit) as error:  # the user's module may raise anything while it is imported
         last = traceback.extract_tb(error.__traceback__)[-1]
         why = f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-        raise UsageError(f"{text}: {what} cannot be imported: {why}") from None
+        raise UserError(f"{text}: {what} cannot be imported: {why}") from None
 
 
 def _load_file(file: Path) -> ModuleType:
-    """The module of a file, imported once, under a name that no other module can have."""
-    name = re.sub(r"\W", "_", f"file_{file}")
-    if name in sys.modules:
-        return sys.modules[name]
+    """The module of a file, imported once, under the file's name: records name its functions by it."""
+    name = file.stem
+    known = sys.modules.get(name)
+    if known is not None:
+        if getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == file:
+            return known
+        raise ImportError(f"another module named {name} is imported already ({getattr(known, '__file__', 'built in')})")
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None  # there is one for every name that ends with .py

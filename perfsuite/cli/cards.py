@@ -7,17 +7,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from perfsuite.cli.errors import UsageError
 from perfsuite.device.cards import Device, usable_devices
+from perfsuite.outcome import UserError
 
 
 def cards(*, at_least: int = 1) -> tuple[Device, ...]:
-    """The cards that this process may use; UsageError where there are fewer than `at_least`."""
+    """The cards that this process may use; UserError where there are fewer than `at_least`."""
     found = usable_devices(os.environ)
     if found.missing:
-        raise UsageError(f"a GPU is needed, and {found.missing}")
+        raise UserError(f"a GPU is needed, and {found.missing}")
     if len(found.cards) < at_least:
-        raise UsageError(f"{at_least} GPUs are needed, and there is {len(found.cards)} ({found.cards[0].name})")
+        raise UserError(f"{at_least} GPUs are needed, and there is {len(found.cards)} ({found.cards[0].name})")
     return found.cards
 
 

@@ -14,13 +14,13 @@ def main(arguments: Sequence[str]) -> int:
     import torch
 
     from perfsuite.analyze.workload import WorkloadError, started
-    from perfsuite.cli.errors import UsageError
     from perfsuite.cli.workloads import workload
+    from perfsuite.outcome import UserError
 
     text, *candidate = arguments
     try:
         call = started(workload(text, candidate[0] if candidate else None))
-    except (UsageError, WorkloadError) as error:
+    except (UserError, WorkloadError) as error:
         print(f"perfsuite counters: {error}", file=sys.stderr)
         return 2
     for _ in range(WARM_UP_CALLS):

@@ -3,7 +3,7 @@
     HELP = "what it does, in one line"
     EXAMPLE = "example:\\n  perfsuite name FILE"
     def add_arguments(parser: argparse.ArgumentParser) -> None: ...
-    def run(arguments: argparse.Namespace) -> int: ...      # the exit code; cli.errors.UsageError gives 2
+    def run(arguments: argparse.Namespace) -> int: ...      # the exit code; outcome.UserError gives 2
 
 Only the module of the chosen subcommand is imported. `perfsuite --help` reads every HELP from the source files.
 """

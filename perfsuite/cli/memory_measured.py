@@ -7,7 +7,7 @@ from typing import Any
 
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.cards import cards, held, tell
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
 from perfsuite.report import units
 
 Rows = list[dict[str, Any]]
@@ -21,7 +21,7 @@ def attention(arguments: argparse.Namespace) -> tuple[Rows, bool]:
 
     dtype = units.LONG_NAMES.get(arguments.dtype)
     if dtype is None:
-        raise UsageError(f"--dtype is {arguments.dtype}; --measure takes one of {', '.join(units.LONG_NAMES)}")
+        raise UserError(f"--dtype is {arguments.dtype}; --measure takes one of {', '.join(units.LONG_NAMES)}")
     problems = [
         Attention(arguments.batch, arguments.heads, seq, arguments.head_dim, kv_heads=arguments.kv_heads, dtype=dtype)
         for seq in arguments.seq_lengths
@@ -47,7 +47,7 @@ def training(arguments: argparse.Namespace) -> tuple[Rows, bool]:
     from perfsuite.memory.training_step import Shape
 
     if arguments.states != "adamw-mixed":
-        raise UsageError(f"--states is {arguments.states}; --measure trains with adamw-mixed")
+        raise UserError(f"--states is {arguments.states}; --measure trains with adamw-mixed")
     shape = Shape(arguments.layers, arguments.hidden, arguments.heads, arguments.seq, arguments.batch)
     found: list[TrainingPeak] = []
     with held(cards()[:1]):
@@ -58,7 +58,7 @@ def training(arguments: argparse.Namespace) -> tuple[Rows, bool]:
             except RuntimeError as error:
                 if "out of memory" not in str(error):
                     raise
-                raise UsageError(f"{kept} activations do not fit into this GPU's memory; choose less") from None
+                raise UserError(f"{kept} activations do not fit into this GPU's memory; choose less") from None
     rows = [
         {
             "activations": one.kept,

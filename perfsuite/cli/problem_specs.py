@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TypeGuard
 
 from perfsuite.cli.callables import load_module
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
 from perfsuite.problems.base import Problem
 
 FORMS = "FAMILY:SHAPE[:WORD...], such as gemm:4096x4096x4096:bf16, or path.py:Class(...) or module:Class(...)"
@@ -23,10 +24,10 @@ _CALL = re.compile(r"(?P<place>[^(:]+):(?P<call>[^\W\d]\w*\s*\(.*\))", re.DOTALL
 
 
 def problem_of(text: str) -> Problem:
-    """The problem that a text names; UsageError where it names none."""
+    """The problem that a text names; UserError where it names none."""
     found = problem_if_named(text)
     if found is None:
-        raise UsageError(f"{text!r} names no problem; write {FORMS}")
+        raise UserError(f"{text!r} names no problem; write {FORMS}")
     return found
 
 
@@ -44,29 +45,29 @@ def _of_family(text: str, family: str, shape: str, words: list[str]) -> Problem:
 
     known = families()
     if family not in known:
-        raise UsageError(f"{text!r}: there is no family {family}; known are {', '.join(known)}")
+        raise UserError(f"{text!r}: there is no family {family}; known are {', '.join(known)}")
     try:
         return known[family].parse(shape, list(filter(None, words)))
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{text!r}: {error}") from None
+        raise UserError(f"{text!r}: {error}") from None
 
 
 def _of_call(text: str, place: str, call: str) -> Problem:
     name, args, kwargs = _parsed(text, call)
     module = load_module(place, text)
     kind = getattr(module, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Problem)):
-        there = ", ".join(key for key, value in vars(module).items() if isinstance(value, type) and _is_own(value))
+    if not _is_family(kind):
+        there = ", ".join(key for key, value in vars(module).items() if _is_family(value))
         what = "has no class" if kind is None else "has something else under the name"
-        raise UsageError(f"{text}: {place} {what} {name}; subclasses of perfsuite.Problem there: {there or '(none)'}")
+        raise UserError(f"{text}: {place} {what} {name}; subclasses of perfsuite.Problem there: {there or '(none)'}")
     try:
         return kind(*args, **kwargs)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{text}: {error}") from None
+        raise UserError(f"{text}: {error}") from None
 
 
-def _is_own(kind: type) -> bool:
-    return issubclass(kind, Problem) and kind is not Problem
+def _is_family(kind: object) -> TypeGuard[type[Problem]]:
+    return isinstance(kind, type) and issubclass(kind, Problem) and kind is not Problem
 
 
 def _parsed(text: str, call: str) -> tuple[str, list[object], dict[str, object]]:
@@ -74,13 +75,13 @@ def _parsed(text: str, call: str) -> tuple[str, list[object], dict[str, object]]
     try:
         node = ast.parse(call, mode="eval").body
     except SyntaxError as error:
-        raise UsageError(f"{text}: {call} is not a call: {error.msg}") from None
+        raise UserError(f"{text}: {call} is not a call: {error.msg}") from None
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        raise UsageError(f"{text}: {call} is not a call of one class")
+        raise UserError(f"{text}: {call} is not a call of one class")
     kwargs = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise UsageError(f"{text}: write each argument by its name; ** is not allowed")
+            raise UserError(f"{text}: write each argument by its name; ** is not allowed")
         kwargs[keyword.arg] = _literal(text, keyword.value)
     return node.func.id, [_literal(text, argument) for argument in node.args], kwargs
 
@@ -89,6 +90,6 @@ def _literal(text: str, node: ast.expr) -> object:
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise UsageError(
+        raise UserError(
             f"{text}: {ast.unparse(node)} is not a literal; numbers, strings, True, False, None and tuples are allowed"
         ) from None

@@ -6,18 +6,18 @@ import os
 import shutil
 from pathlib import Path
 
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
 
 
 def find_nvcc(given: str | None = None) -> str:
-    """The compiler's path; UsageError where it is missing."""
+    """The compiler's path; UserError where it is missing."""
     homes = (os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH"), "/usr/local/cuda")
     places = [str(Path(home) / "bin" / "nvcc") for home in homes if home]
     return _find("nvcc", given, places, "install the CUDA toolkit or pass --nvcc PATH")
 
 
 def find_ncu(given: str | None = None) -> str:
-    """The path of Nsight Compute; UsageError where it is missing."""
+    """The path of Nsight Compute; UserError where it is missing."""
     return _find("ncu", given, ["/usr/local/cuda/bin/ncu"], "install Nsight Compute or pass --ncu PATH")
 
 
@@ -26,4 +26,4 @@ def _find(name: str, given: str | None, places: list[str], remedy: str) -> str:
     for candidate in candidates:
         if found := shutil.which(candidate):
             return found
-    raise UsageError(f"no {name}: looked for {', '.join(candidates)}; {remedy}")
+    raise UserError(f"no {name}: looked for {', '.join(candidates)}; {remedy}")

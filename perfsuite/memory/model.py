@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from perfsuite.report.units import item_bytes, whole
 
@@ -173,6 +174,16 @@ def attention_bytes(
         scores=batch * heads * seq * keys * score,
         statistics=float(batch * heads * seq * STATISTICS_BYTES),
     )
+
+
+def saved_by_fusion(family: str, params: Mapping[str, Any]) -> float | None:
+    """The share of a call's memory that a fused kernel saves; None for families without a matrix to be left out."""
+    if family != "attention":
+        return None
+    names = ("kv_heads", "seq_kv", "dtype")
+    sizes = [params[name] for name in ("batch", "heads", "seq_q", "head_dim")]
+    memory = attention_bytes(*sizes, **{name: params[name] for name in names})
+    return 1.0 - memory.flash / memory.standard
 
 
 def _positive(what: str, value: float) -> float:

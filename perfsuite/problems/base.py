@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from .checks import DTYPE_WORDS
 
 if TYPE_CHECKING:
+    import argparse
+
     import torch
 
 Scalar = int | float | str | bool | None
@@ -155,6 +157,22 @@ class Problem(abc.ABC):
     def variations(self) -> tuple[Problem, ...]:
         """Problems with other ratios of FLOPs to bytes, from which `perfsuite regime` infers the bound."""
         return ()
+
+    columns: ClassVar[Mapping[str, str]] = {}
+    """First columns of the table of `perfsuite bench`, and the parameter that each shows; by default one, the size."""
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        """Declare the options with which `perfsuite bench FAMILY` describes several problems."""
+        parser.add_argument(
+            "--shapes", nargs="+", required=True, metavar="SHAPE", help=f"as in {cls.family}:SHAPE[:WORD...]"
+        )
+
+    @classmethod
+    def from_options(cls, options: argparse.Namespace) -> list[Self]:
+        """The problems that these options describe; ValueError if one does not fit. options.dtype may be None."""
+        dtype = [options.dtype] if options.dtype else []
+        return [cls.parse(shape, [*words, *dtype]) for shape, *words in (text.split(":") for text in options.shapes)]
 
     @classmethod
     def parse(cls, shape: str, words: Sequence[str]) -> Self:

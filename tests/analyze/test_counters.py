@@ -16,8 +16,8 @@ import pytest
 from perfsuite.analyze import counters as read_counters
 from perfsuite.analyze.counters import CountersError, Kernel, bytes_ratio, check, memory_bound, verdict
 from perfsuite.cli.commands import counters
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.main import main
+from perfsuite.outcome import UserError
 
 STREAMING = {
     "ID": ("", "0"),
@@ -138,7 +138,7 @@ def test_bytes_of_all_kernels_stand_against_those_that_must_move() -> None:
     ],
 )
 def test_what_ncu_refuses_is_told(text: str, said: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UserError, match=why):
         counters.read(text, said, 2)
 
 

@@ -93,14 +93,14 @@ def test_an_allowance_covers_its_kernel_and_fails_when_stale(
 
 
 def test_wrong_use_names_the_thing(fake_nvcc: Path, tmp_path: Path) -> None:
-    with pytest.raises(kernels.UsageError, match=r"absent\.cu: no such file"):
+    with pytest.raises(kernels.UserError, match=r"absent\.cu: no such file"):
         command(fake_nvcc, tmp_path / "absent.cu")
-    with pytest.raises(kernels.UsageError, match="no nvcc"):
+    with pytest.raises(kernels.UserError, match="no nvcc"):
         command(tmp_path / "not-a-compiler", tmp_path)
-    with pytest.raises(kernels.UsageError, match=r"no \.cu file"):
+    with pytest.raises(kernels.UserError, match=r"no \.cu file"):
         command(fake_nvcc, tmp_path)
     allow = tmp_path / "allowed.toml"
     allow.write_text('[[allowed]]\nkernel = "*"\n')
     (tmp_path / "clean.cu").write_text(CLEAN)
-    with pytest.raises(kernels.UsageError, match="needs kernel and reason"):
+    with pytest.raises(kernels.UserError, match="needs kernel and reason"):
         command(fake_nvcc, tmp_path, "--allow", allow)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from perfsuite.cli import bench_table
+from perfsuite.cli import bench_case, bench_table
 from perfsuite.cli.commands import bench
 from perfsuite.cli.main import main
-from perfsuite.problems import Gemm
+from perfsuite.problems import Attention, Gemm
 from perfsuite.record.store import read_record
 from perfsuite.settings import Settings
 
@@ -30,6 +29,7 @@ def off(a, b):
 def broken(a, b):
     raise RuntimeError("no such kernel")
 """
+RECORDED = read_record(Path(__file__).resolve().parents[2] / "records" / "h200" / "gates.jsonl")[0]
 QUICK = ["--device", "cpu", "--dtype", "fp32", "--seconds", "0.05"]
 
 
@@ -70,8 +70,8 @@ def test_attention_gives_a_table_and_a_record(here: Path, capsys: pytest.Capture
     assert "on the CPU, as asked" in told.err
     assert "[4/4] attention 1x2x32x16 float32 causal" in told.err
     cases = read_record(here / "results.json")
-    assert [case["params"]["seq_q"] for case in cases] == [16, 16, 32, 32]
-    assert all(case["clock"] == "host" and case["gpu"] is None and case["samples"] for case in cases)
+    assert [case.params["seq_q"] for case in cases] == [16, 16, 32, 32]
+    assert all(case.clock == "host" and case.gpu is None and case.samples.rounds() for case in cases)
 
 
 def test_gemm_against_a_function_of_the_user_s(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,31 +107,24 @@ def test_what_costs_too_much_for_a_cpu_is_left_out(here: Path, capsys: pytest.Ca
 def test_iterations_are_the_time_of_so_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     sides = [lambda a, b, name=name: calls.append(name) for name in ("ours", "theirs")]
-    seconds = bench._warm_up(Gemm(4, 4, 4), sides, Settings(device="cpu"), 2)
+    seconds = bench_case.warm_up(Gemm(4, 4, 4), sides, Settings(device="cpu"), 2)
     assert calls == ["ours", "ours", "theirs", "theirs", "ours", "theirs"]
     assert 0 < seconds < 1
 
 
 def test_memory_saved_is_measured_where_it_is_and_modelled_where_not() -> None:
-    params = {
-        "batch": 2,
-        "heads": 16,
-        "kv_heads": 16,
-        "seq_q": 8192,
-        "seq_kv": 8192,
-        "head_dim": 64,
-        "dtype": "float16",
-    }
-    row: dict[str, Any] = {"params": params, "measured": {"peak_bytes": 1e6, "rival_peak_bytes": 3e6}}
-    assert bench_table._saved(row) == "2.00 MB (1.91 MiB)"
-    assert bench_table._saved(row | {"measured": {"peak_bytes": 3e6, "rival_peak_bytes": 1e6}}).startswith("-2.00 MB")
-    assert bench_table._saved(row | {"measured": None}) == "97% (model)"
+    case = RECORDED.changed(params=Attention(2, 16, 8192, 64).params)
+    larger = case.changed(measured={"peak_bytes": 3e6, "rival_peak_bytes": 1e6})
+    smaller = case.changed(measured={"peak_bytes": 1e6, "rival_peak_bytes": 3e6})
+    assert bench_table._saved(smaller) == "2.00 MB (1.91 MiB)"
+    assert bench_table._saved(larger).startswith("-2.00 MB")
+    assert bench_table._saved(case.changed(measured=None)) == "97% (model)"
 
 
-def attention_row(head_dim: int, candidate: float, rival: float | None) -> dict[str, Any]:
-    params = {"batch": 1, "heads": 2, "seq_q": 2048, "head_dim": head_dim, "causal": False}
+def attention_row(head_dim: int, candidate: float, rival: float | None) -> bench_table.Row:
+    problem = Attention(1, 2, 2048, head_dim)
     seconds = {"candidate_seconds": candidate, "rival_seconds": rival}
-    return {"params": params, "candidate": "kernels.flash", "rival": "sdpa", **seconds}
+    return problem, RECORDED.changed(params=problem.params, candidate="kernels.flash", rival="sdpa", **seconds)
 
 
 def test_the_alignment_trap_is_flagged_above_a_fifth() -> None:
@@ -163,7 +156,7 @@ def test_the_device_is_chosen_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device == "cpu"
     assert why is not None
     assert why.startswith("no GPU (there is none)")
-    with pytest.raises(bench.UsageError, match="--device cuda, but there is none"):
+    with pytest.raises(bench.UserError, match="--device cuda, but there is none"):
         bench._device("cuda")
     monkeypatch.setattr(devices, "usable_devices", lambda environ: devices.Devices())
     assert bench._device("auto") == bench._device("cuda") == ("cuda", None)
@@ -172,18 +165,18 @@ def test_the_device_is_chosen_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["gemm", "--sizes", "16x16"], "a size must be MxNxK"),
+        (["gemm", "--sizes", "16x16"], "the shape is '16x16'; it must be m x n x k"),
         (["gemm", "--sizes", "0x16x16"], "m is 0"),
         (["gemm", "--dtype", "fp32", "--out-dtype", "fp16"], "out_dtype is 'float16'"),
         (["gemm", "--warmup", "-1"], "--warmup is -1"),
         (["gemm", "--iterations", "0"], "--iterations is 0"),
         (["gemm", "--seconds", "0"], "seconds is 0.0"),
         (["gemm", "--at-least", "nan"], "--at-least is nan"),
-        (["gemm", "--against", "sdpa"], "a rival is one of cublas, cublas:tuned, or module:function"),
+        (["gemm", "--against", "sdpa"], "the libraries for gemm are cublas, cublas:tuned; else write module:function"),
         (["gemm", "--candidate", "no_such_module:f"], "cannot be imported"),
         (["gemm", "--output", "/no/such/folder/results.json"], "which cannot be written"),
         (["attention", "--seq-lengths", "-5"], "seq_q is -5"),
-        (["attention", "--against", "sdpa:fast"], "a rival is one of sdpa, sdpa:flash"),
+        (["attention", "--against", "sdpa:fast"], "the libraries for attention are sdpa, sdpa:"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perfsuite.cli.commands import calibrate
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
 from perfsuite.verdict.noise import Calibration
 
 WORKER = """
@@ -91,5 +91,5 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(option: str, value: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"{option} is {value}"):
+    with pytest.raises(UserError, match=f"{option} is {value}"):
         calibrate.run(arguments(tmp_path / "calibration.json", option, value))

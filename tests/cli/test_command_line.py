@@ -9,8 +9,8 @@ import pytest
 
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.commands import report
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.main import main
+from perfsuite.outcome import UserError
 
 GATES = Path(__file__).resolve().parents[2] / "records" / "h200" / "gates.jsonl"
 
@@ -89,7 +89,7 @@ def test_a_module_that_cannot_be_imported_is_named_with_its_line(
     (tmp_path / "broken_module.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UserError) as caught:
         load_callable("broken_module:f")
     assert str(caught.value).startswith("broken_module:f: module broken_module cannot be imported: ")
     assert sentence in str(caught.value)

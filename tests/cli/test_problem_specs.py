@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfsuite.cli.callables import load_callable
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.main import main
 from perfsuite.cli.problem_specs import problem_if_named, problem_of
+from perfsuite.outcome import UserError
 from perfsuite.problems import Attention, Gemm
 
 KERNELS = '''
@@ -67,13 +69,15 @@ def helper():
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, with a family of somebody's own in a file."""
     (tmp_path / "spec_kernels.py").write_text(KERNELS)
     (tmp_path / "beside.py").write_text("VALUE = 7\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    yield tmp_path
+    for name in ("spec_kernels", "beside"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,12 @@ def test_a_class_in_a_file_or_a_module_is_a_problem(place: str, here: Path) -> N
     assert (found.family, found.name, found.length) == ("scale", "8 float32", 8)
 
 
+def test_another_module_of_the_same_name_is_not_replaced(here: Path) -> None:
+    (here / "json.py").write_text(KERNELS)
+    with pytest.raises(UserError, match=r"another module named json is imported already \(.*__init__\.py\)"):
+        problem_of("json.py:Scale(8)")
+
+
 def test_a_file_is_imported_once_and_may_import_its_neighbours(here: Path) -> None:
     assert load_callable("spec_kernels.py:helper")() == 7
     assert type(problem_of("spec_kernels.py:Scale(8)")) is type(problem_of("spec_kernels.py:Scale(9)"))
@@ -115,7 +125,7 @@ def test_a_file_is_imported_once_and_may_import_its_neighbours(here: Path) -> No
         ("broken.py:Scale(8)", "broken.py cannot be imported: ZeroDivisionError"),
         (
             "spec_kernels.py:Sacle(8)",
-            "spec_kernels.py has no class Sacle; subclasses of perfsuite.Problem there: Scale",
+            "has no class Sacle; subclasses of perfsuite.Problem there: Scale",
         ),
         ("spec_kernels.py:scale(8)", "has something else under the name scale"),
         ("spec_kernels.py:Problem(8)", "subclasses of perfsuite.Problem there: Scale"),
@@ -133,7 +143,7 @@ def test_a_file_is_imported_once_and_may_import_its_neighbours(here: Path) -> No
 )
 def test_anything_else_is_one_sentence(text: str, words: str, here: Path) -> None:
     (here / "broken.py").write_text("1 / 0\n")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UserError) as caught:
         problem_of(text)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)

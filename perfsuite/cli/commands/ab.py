@@ -35,7 +35,6 @@ Ctrl-C and SIGTERM end the measuring; what was decided until then is told."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("base", metavar="BASE", help="a commit, a folder, or a record of one")
     parser.add_argument("head", nargs="?", default="HEAD", metavar="HEAD", help="a commit, or a folder (default HEAD)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as markdown, for a CI page")

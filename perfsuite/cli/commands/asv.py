@@ -13,8 +13,10 @@ import json
 from pathlib import Path
 
 from perfsuite.cli.asv_problems import listed, read_pairs
-from perfsuite.cli.errors import UsageError
+from perfsuite.cli.callables import load_callable
+from perfsuite.cli.problem_specs import problem_of
 from perfsuite.exporters.asv import RESULTS
+from perfsuite.outcome import UserError
 from perfsuite.record.store import read_record
 
 HELP = "prepare and check asv's history of a suite"
@@ -27,7 +29,6 @@ PAGE_CACHE = Path(".perfsuite/asv/libraries")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="{cases,check,machine,page}")
     cases = kinds.add_parser("cases", help="list the gated cases of a suite, measuring nothing")
     cases.add_argument("tests", nargs="*", default=["tests/perf"], help="what pytest collects (default tests/perf)")
@@ -58,19 +59,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _cases(arguments: argparse.Namespace) -> int:
-    from perfsuite.history.asv_results import read_declared
+    from perfsuite.history.asv_files import read_declared
     from perfsuite.history.series import declared, joined, of_kernels
 
     output = arguments.output
     if arguments.check and output is None:
-        raise UsageError("--check compares with a file: name it by --output")
+        raise UserError("--check compares with a file: name it by --output")
     if len(arguments.problem) != len(arguments.candidate):
-        raise UsageError(
+        raise UserError(
             f"there are {len(arguments.problem)} --problem and {len(arguments.candidate)} --candidate; "
             "each problem needs one candidate"
         )
     named = zip(arguments.problem, arguments.candidate, strict=True)
     new = [{"problem": problem, "candidate": candidate} for problem, candidate in named]
+    for pair in new:  # a bad one is named here, before pytest fails on it
+        problem_of(pair["problem"])
+        load_callable(pair["candidate"])
     before = read_pairs(output) if output is not None else []
     pairs = [*before, *(pair for pair in new if pair not in before)]
     groups = listed(arguments.tests, pairs)
@@ -96,7 +100,7 @@ def _cases(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from perfsuite.history.asv_results import check_results
+    from perfsuite.history.asv_files import check_results
 
     print(f"{arguments.results}: {check_results(arguments.results)} results, all readable")
     return 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from perfsuite.cli.errors import UsageError
+from perfsuite.outcome import UserError
 from perfsuite.record.store import read_record
 from perfsuite.report.difference import LEAST_CHANGE, differences, lines, unlike
 from perfsuite.report.markdown import environment
@@ -27,7 +27,6 @@ _STYLES = {"slower": "red", "worse verdict": "bold red", "faster": "green", "bet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("before", type=Path, metavar="BEFORE", help="a record")
     parser.add_argument("after", type=Path, metavar="AFTER", help="another, of a later run")
     parser.add_argument(
@@ -43,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the changes; 1 where one is a regression."""
     if not 0.0 <= arguments.least < 1.0:
-        raise UsageError(f"--least is {arguments.least:g}; it must be at least 0 and less than 1")
+        raise UserError(f"--least is {arguments.least:g}; it must be at least 0 and less than 1")
     before, after = read_record(arguments.before), read_record(arguments.after)
     apart = unlike(before, after)
     if apart and not arguments.allow_unlike:
-        raise UsageError(f"the records are not alike: {'; '.join(apart)}. --allow-unlike compares them all the same")
+        raise UserError(f"the records are not alike: {'; '.join(apart)}. --allow-unlike compares them all the same")
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)

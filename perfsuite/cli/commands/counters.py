@@ -26,9 +26,9 @@ from typing import Any
 from perfsuite.analyze import counters
 from perfsuite.analyze.counters import Check, Kernel
 from perfsuite.cli.cards import cards, held, tell
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.programs import find_ncu
 from perfsuite.cli.workloads import add_workload, workload
+from perfsuite.outcome import UserError
 from perfsuite.report import units
 
 HELP = "a workload's hardware counters under ncu, against targets: a verdict a kernel"
@@ -41,7 +41,6 @@ FORBIDDEN = "ERR_NVGPUCTRPERM"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     add_workload(parser)
     parser.add_argument("--kernel", metavar="REGEX", help="only kernels whose name fits")
     parser.add_argument("--most", type=int, default=20, metavar="N", help="kernels at most (default 20)")
@@ -55,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Count, print."""
     if arguments.most < 1:
-        raise UsageError(f"--most is {arguments.most}; at least 1 is needed")
+        raise UserError(f"--most is {arguments.most}; at least 1 is needed")
     if arguments.bytes is not None and not 0 < arguments.bytes < float("inf"):
-        raise UsageError(f"--bytes is {arguments.bytes}; it must be a positive number")
+        raise UserError(f"--bytes is {arguments.bytes}; it must be a positive number")
     found = workload(arguments.workload, arguments.candidate)
     expected = arguments.bytes or (found.cost.bytes if found.cost else None)
     ncu = find_ncu(arguments.ncu)
@@ -103,24 +102,24 @@ def _count(ncu: str, arguments: argparse.Namespace) -> list[Kernel]:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise UsageError(f"ncu took longer than {arguments.timeout:g} s; choose --kernel or --most") from None
+            raise UserError(f"ncu took longer than {arguments.timeout:g} s; choose --kernel or --most") from None
         except OSError as error:
-            raise UsageError(f"ncu does not run: {error}") from None
+            raise UserError(f"ncu does not run: {error}") from None
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         kernels = read(text, done.stdout + done.stderr, done.returncode)
         if arguments.csv:
             try:
                 shutil.copyfile(log, arguments.csv)
             except OSError as error:
-                raise UsageError(f"--csv {arguments.csv}: {error}") from None
+                raise UserError(f"--csv {arguments.csv}: {error}") from None
         return kernels
 
 
 def read(log: str, said: str, code: int) -> list[Kernel]:
-    """The kernels in ncu's log; UsageError with the reason where there are none."""
+    """The kernels in ncu's log; UserError with the reason where there are none."""
     both = f"{log}\n{said}"
     if FORBIDDEN in both:
-        raise UsageError(
+        raise UserError(
             "the driver keeps performance counters for root: run as root, or load it with "
             "NVreg_RestrictProfilingToAdminUsers=0"
         )
@@ -129,7 +128,7 @@ def read(log: str, said: str, code: int) -> list[Kernel]:
     except counters.CountersError as error:
         told = [line for line in both.splitlines() if "==ERROR==" in line or line.startswith("perfsuite counters: ")]
         why = told[0].removeprefix("==ERROR==").removeprefix("perfsuite counters: ").strip() if told else str(error)
-        raise UsageError(f"{why} (exit code {code})") from None
+        raise UserError(f"{why} (exit code {code})") from None
 
 
 def _print(kernel: Kernel) -> None:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from perfsuite.analyze.diagnosis import Finding, Observed, examine
 from perfsuite.cli.cards import cards, held, tell
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.workloads import FORMS, workload
+from perfsuite.outcome import UserError
 
 HELP = "what costs a program or a case time: hidden waits, launches, data loading, sizes"
 EXAMPLE = """example:
@@ -29,7 +29,6 @@ EXAMPLE = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("program", metavar="SCRIPT|CASE", help=f"a file (.py), {FORMS}")
     parser.add_argument("--args", default="", metavar="TEXT", help="arguments of the script, in one text")
     parser.add_argument("--candidate", metavar="KERNEL", help="what runs a case (see `regime`)")
@@ -40,11 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Observe, examine, print."""
     is_script = arguments.program.endswith(".py")
     if is_script and not Path(arguments.program).is_file():
-        raise UsageError(f"there is no script {arguments.program}")
+        raise UserError(f"there is no script {arguments.program}")
     if is_script and arguments.candidate:
-        raise UsageError("--candidate runs a case; a script calls its own kernels")
+        raise UserError("--candidate runs a case; a script calls its own kernels")
     if arguments.args and not is_script:
-        raise UsageError(f"--args are a script's, and {arguments.program} is none")
+        raise UserError(f"--args are a script's, and {arguments.program} is none")
     seen = _observe(arguments, is_script)
     found = examine(seen)
     if arguments.json:
@@ -62,7 +61,7 @@ def _observe(arguments: argparse.Namespace, is_script: bool) -> Observed:
     try:
         words = shlex.split(arguments.args)
     except ValueError as error:
-        raise UsageError(f"--args {arguments.args!r}: {error}") from None
+        raise UserError(f"--args {arguments.args!r}: {error}") from None
     with held(cards()[:1]):
         tell(f"{arguments.program}: {'the script runs twice' if is_script else 'calls are timed, then watched'}")
         return of_script(Path(arguments.program), words) if named is None else of_workload(named)

@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.programs import find_ncu, find_nvcc
 from perfsuite.device.cards import Devices, find_devices, usable_devices
 from perfsuite.machine.cards import ARCHITECTURES
 from perfsuite.machine.doctor import Card, Check, Machine, examine
+from perfsuite.outcome import UserError
 
 HELP = "is this machine fit for gates on a GPU: card, driver, torch, build, tools, rights"
 EXAMPLE = """example:
@@ -32,7 +32,6 @@ PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("--extension", default="cuda_llm_ops", metavar="MODULE", help="the extension to ask")
     parser.add_argument("--architectures", action="store_true", help="print the table of architectures instead")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -46,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         _architectures(arguments.json)
         return 0
     if not re.fullmatch(r"[A-Za-z_][\w.]*", arguments.extension):
-        raise UsageError(f"--extension is {arguments.extension!r}; it must be the name of a module")
+        raise UserError(f"--extension is {arguments.extension!r}; it must be the name of a module")
     machine = gather(arguments.extension)
     checks = examine(machine)
     if arguments.json:
@@ -158,7 +157,7 @@ def _tool_version(find: Callable[[], str], pattern: str) -> str | None:
     """ "13.0 (/usr/local/cuda/bin/nvcc)"; None for a tool that is not installed."""
     try:
         path = find()
-    except UsageError:
+    except UserError:
         return None
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)

@@ -24,7 +24,6 @@ EXAMPLE = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes and seconds")
 
 

@@ -14,9 +14,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perfsuite.analyze.ptxas import Advisory, Compilation, CompileError, KernelResources, compile_resources
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.places import check_place
 from perfsuite.cli.programs import find_nvcc
+from perfsuite.outcome import UserError
 
 HELP = "compile CUDA sources; registers, shared memory and spills a kernel; fails on a spill"
 EXAMPLE = """example:
@@ -47,7 +47,6 @@ class Allowance:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a .cu file, or a folder of them")
     parser.add_argument(
         "--arch", action="append", metavar="NN", help="80, 90a, ...; repeat for several (default: 80 90a)"
@@ -60,20 +59,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_allowed(path: Path | None) -> list[Allowance]:
-    """The allowances of a TOML file; UsageError names what is wrong in it."""
+    """The allowances of a TOML file; UserError names what is wrong in it."""
     if path is None:
         return []
     try:
         document = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"--allow {path}: {error}") from None
+        raise UserError(f"--allow {path}: {error}") from None
     allowed, entries = [], document.get("allowed", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError(f"--allow {path}: what may spill stands in tables headed [[allowed]], in double brackets")
+        raise UserError(f"--allow {path}: what may spill stands in tables headed [[allowed]], in double brackets")
     for entry in entries:
         unknown = set(entry) - {"kernel", "arch", "reason"}
         if unknown or not entry.get("kernel") or not entry.get("reason"):
-            raise UsageError(f"--allow {path}: an entry needs kernel and reason and may have arch; it was {entry}")
+            raise UserError(f"--allow {path}: an entry needs kernel and reason and may have arch; it was {entry}")
         allowed.append(Allowance(entry["kernel"], entry["reason"], entry.get("arch", "*")))
     return allowed
 
@@ -87,16 +86,16 @@ def find_sources(paths: list[Path]) -> list[Path]:
         elif path.is_file():
             sources.append(path)
         else:
-            raise UsageError(f"{path}: no such file or folder")
+            raise UserError(f"{path}: no such file or folder")
     if not sources:
-        raise UsageError(f"no .cu file under {', '.join(map(str, paths))}")
+        raise UserError(f"no .cu file under {', '.join(map(str, paths))}")
     return sources
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, print the table, and return 0 where all is clean, 1 where something spills or does not compile."""
     if arguments.jobs < 1:
-        raise UsageError(f"--jobs is {arguments.jobs}; at least 1 is needed")
+        raise UserError(f"--jobs is {arguments.jobs}; at least 1 is needed")
     check_place("--json", arguments.json, replaced=False)
     nvcc = find_nvcc(arguments.nvcc)
     allowed = read_allowed(arguments.allow)

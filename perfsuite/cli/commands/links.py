@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from perfsuite.cli.cards import cards, held, tell
-from perfsuite.cli.errors import UsageError
 from perfsuite.device.cards import Device
 from perfsuite.machine.links import Collective, Link
+from perfsuite.outcome import UserError
 from perfsuite.report import units
 
 HELP = "bandwidth and latency between host and GPUs, and between GPUs; collectives"
@@ -28,7 +28,6 @@ EXAMPLE = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that take part (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON, in bytes and seconds")
 
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print."""
     if arguments.gpus is not None and arguments.gpus < 1:
-        raise UsageError(f"--gpus is {arguments.gpus}; at least 1 is needed")
+        raise UserError(f"--gpus is {arguments.gpus}; at least 1 is needed")
     devices = cards(at_least=arguments.gpus or 1)[: arguments.gpus]
     with held(devices):
         links = _links(devices)
@@ -76,7 +75,7 @@ def _collectives(devices: Sequence[Device]) -> list[Collective]:
     try:
         by_rank = ranks.run(len(devices), collectives_on_rank, len(devices))
     except ranks.RanksError as error:
-        raise UsageError(f"the collectives failed: {error}") from None
+        raise UserError(f"the collectives failed: {error}") from None
     # The slowest rank decides when a collective has ended.
     return [max(same, key=lambda one: one.seconds) for same in zip(*by_rank, strict=True)]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from perfsuite.cli.errors import UsageError
 from perfsuite.memory import model, planning
+from perfsuite.outcome import UserError
 from perfsuite.report import units
 
 HELP = "predict the memory of attention, inference, training or a KV cache"
@@ -30,7 +30,6 @@ The shape defaults are those of Llama-2-7B (32 layers, hidden 4096, 32 heads of 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
 
     def kind(name: str, text: str, example: str) -> argparse.ArgumentParser:
@@ -81,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
             return _measure(arguments)
         rows = _KINDS[arguments.kind](arguments)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UserError(str(error)) from None
     if arguments.json:
         print(json.dumps({"kind": arguments.kind, "rows": [_plain(row) for row in rows]}, indent=1))
     else:

@@ -26,8 +26,8 @@ from perfsuite.analyze.regime import LEVERS, Evidence, Finding, judge
 from perfsuite.analyze.regime_cases import MADE, NEEDS_SEVERAL_GPUS
 from perfsuite.analyze.roofline import Cost
 from perfsuite.cli.cards import cards, held, tell
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.workloads import add_workload, workload
+from perfsuite.outcome import UserError
 
 HELP = "what bounds a workload: compute, memory, communication or overhead; by measurement"
 EXAMPLE = """example:
@@ -40,7 +40,6 @@ _MODULE = "perfsuite.analyze.regime_cases"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     add_workload(parser, optional=True)
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="ranks that run the function (default 1)")
     parser.add_argument("--flops", type=float, metavar="N", help="FLOPs of a call of a function")
@@ -75,15 +74,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.self_test == (arguments.workload is not None):
-        raise UsageError("name one workload, or give --self-test instead")
+        raise UserError("name one workload, or give --self-test instead")
     if arguments.gpus < 1:
-        raise UsageError(f"--gpus is {arguments.gpus}; at least 1 is needed")
+        raise UserError(f"--gpus is {arguments.gpus}; at least 1 is needed")
     if (arguments.flops is None) != (arguments.bytes is None):
-        raise UsageError("--flops and --bytes belong together: their quotient is put against the ridge")
+        raise UserError("--flops and --bytes belong together: their quotient is put against the ridge")
     for name in ("flops", "bytes"):
         value = getattr(arguments, name)
         if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"--{name} is {value}; it must be a positive number")
+            raise UserError(f"--{name} is {value}; it must be a positive number")
 
 
 def _one(arguments: argparse.Namespace) -> Row:
@@ -117,7 +116,7 @@ def _on_ranks(gpus: int, text: str, candidate: str | None) -> Evidence:
     try:
         evidence: Evidence = ranks.run(gpus, measure_on_rank, text, candidate)[0]
     except ranks.RanksError as error:
-        raise UsageError(f"{text} on {gpus} ranks: {error}") from None
+        raise UserError(f"{text} on {gpus} ranks: {error}") from None
     return evidence
 
 

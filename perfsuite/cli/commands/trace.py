@@ -20,8 +20,8 @@ from perfsuite.analyze import trace
 from perfsuite.analyze.trace import Trace
 from perfsuite.analyze.workload import Workload
 from perfsuite.cli.cards import cards, held, tell
-from perfsuite.cli.errors import UsageError
 from perfsuite.cli.workloads import FORMS, workload
+from perfsuite.outcome import UserError
 from perfsuite.report import units
 
 HELP = "trace a workload with torch.profiler: costly operators, kernels a call, waits"
@@ -32,7 +32,6 @@ LONGEST_NAME = 68
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument("workload", metavar="CASE", help=FORMS)
     parser.add_argument(
         "--candidate", action="append", metavar="KERNEL", help="what runs a case (see `regime`); repeat for several"
@@ -47,11 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Trace, keep, print."""
     if arguments.calls < 1:
-        raise UsageError(f"--calls is {arguments.calls}; at least 1 is needed")
+        raise UserError(f"--calls is {arguments.calls}; at least 1 is needed")
     if arguments.output and arguments.tensorboard:
-        raise UsageError("--output and --tensorboard exclude each other: torch's profiler keeps a trace once")
+        raise UserError("--output and --tensorboard exclude each other: torch's profiler keeps a trace once")
     if arguments.output and not arguments.output.parent.is_dir():
-        raise UsageError(f"--output {arguments.output}: there is no folder {arguments.output.parent}")
+        raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}")
     names = arguments.candidate or [None]
     found = [workload(arguments.workload, name) for name in names]
     devices = cards()
@@ -87,7 +86,7 @@ def _trace(one: Workload, arguments: argparse.Namespace, file: Path | None) -> T
     try:
         made = record(one, arguments.calls, file=file, folder=arguments.tensorboard, stacks=arguments.stacks)
     except OSError as error:
-        raise UsageError(f"the trace cannot be written: {error}") from None
+        raise UserError(f"the trace cannot be written: {error}") from None
     if file is not None:
         tell(f"trace: {file}")
     return made
