@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from perfsuite.cli.asv_problems import collected, read_pairs  # noqa: E402
 from perfsuite.history import series  # noqa: E402
-from perfsuite.history.asv_results import DECLARED_FILE, asv_value, read_declared  # noqa: E402
+from perfsuite.history.asv_files import DECLARED_FILE, asv_value, read_declared  # noqa: E402
 from perfsuite.record.fingerprint import COMMIT_VARIABLE  # noqa: E402
 from perfsuite.record.schema import RecordError  # noqa: E402
 from perfsuite.record.store import read_record  # noqa: E402
@@ -70,7 +70,7 @@ def _run(record: Path) -> subprocess.CompletedProcess[str]:
     options = os.environ.get(OPTIONS_VARIABLE, "").split()
     commit = {COMMIT_VARIABLE: os.environ["ASV_COMMIT"]} if "ASV_COMMIT" in os.environ else {}
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
-    line += ["-p", "perfsuite.history.front"]  # the same rounds and set-ups at every commit, whatever the targets
+    line += ["-p", "perfsuite.history.measure_build"]  # the same rounds and set-ups at every commit
     return subprocess.run(
         [*line, "--gpu" if gpu else "--perf-portable", f"--perf-record={record}", *options, *files],
         cwd=ROOT,  # so that the perfsuite of the checkout is imported; its kernels lie in ext/, out of the way

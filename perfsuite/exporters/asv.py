@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add(cases: Sequence[Case], arguments: argparse.Namespace) -> str:
     """Add the samples; HistoryError where the record or the history does not allow it, with all files as they were."""
-    from perfsuite.history.asv_results import export
+    from perfsuite.history.asv_export import export
 
     if arguments.skip_dirty and any(case.dirty for case in cases):
         return "the record was made with uncommitted changes: not exported"

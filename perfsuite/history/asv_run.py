@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfsuite.history.asv_results import check_machine, check_results, keep_series, load_results, read_benchmarks
+from perfsuite.history.asv_files import check_machine, check_results, keep_series, load_results, read_benchmarks
 from perfsuite.history.commits import HistoryError, full_commit
 from perfsuite.history.machines import Machine
 

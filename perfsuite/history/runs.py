@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.history import front
+from perfsuite.history import measure_build
 from perfsuite.history.commits import HistoryError
 from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED
 from perfsuite.record.case import Case
@@ -36,7 +36,7 @@ class Runner:
             record.unlink(missing_ok=True)  # of an earlier run
             kind = "--perf-portable" if self.portable else "--gpu"
             line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
-            line += ["-p", "perfsuite.history.front", kind]
+            line += ["-p", "perfsuite.history.measure_build", kind]
             line += [f"--perf-record={record}", f"--perf-seconds={self.seconds!r}", *self.options]
             done = subprocess.run(
                 [*line, *(tests or self.tests)],
@@ -63,8 +63,8 @@ class Runner:
         paths.append(str(Path(__file__).parents[2]))  # where this perfsuite lies, installed or not
         return kept | {
             "PYTHONPATH": os.pathsep.join(paths),
-            front.VARIABLE: str(build),
-            front.SUITE_VARIABLE: self._suite(),
+            measure_build.VARIABLE: str(build),
+            measure_build.SUITE_VARIABLE: self._suite(),
             COMMIT_VARIABLE: commit,
         }
 

@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("asv")
 
 from perfsuite.history import asv_run as module
-from perfsuite.history.asv_results import export, read_benchmarks
+from perfsuite.history.asv_export import export
+from perfsuite.history.asv_files import read_benchmarks
 from perfsuite.history.commits import HistoryError
 
 from .conftest import Repository, case

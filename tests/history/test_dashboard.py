@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(bool(LACKING) and REQUIRED not in os.environ, re
 
 
 def test_the_page_draws_graphs_and_lists_the_cases(tmp_path: Path, repository: Repository) -> None:
-    from perfsuite.history.asv_results import export
+    from perfsuite.history.asv_export import export
     from perfsuite.history.commits import HistoryError
     from perfsuite.history.page import settle
 

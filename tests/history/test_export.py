@@ -20,7 +20,8 @@ from .conftest import Repository, case, make_repository, write
 pytest.importorskip("asv", reason="asv is not installed")
 
 from perfsuite.history import series
-from perfsuite.history.asv_results import check_results, export, load_results
+from perfsuite.history.asv_export import export
+from perfsuite.history.asv_files import check_results, load_results
 from perfsuite.history.commits import HistoryError
 from perfsuite.settings import HARNESS
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("asv", reason="asv is not installed")
 
-from perfsuite.history.asv_results import export
+from perfsuite.history.asv_export import export
 from perfsuite.history.machines import machine_of
 from perfsuite.record.case import Case
 from perfsuite.record.store import read_record

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfsuite.history.looking_back import Finding, Kind, Point, Rule, look_back, unused
+from perfsuite.history.steps_and_drift import Finding, Kind, Point, Rule, look_back, unused
 
 NOISE = 0.002
 

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("asv", reason="asv is not installed")
 
-from perfsuite.history.asv_results import export
+from perfsuite.history.asv_export import export
 from perfsuite.history.commits import HistoryError
-from perfsuite.history.looking_back import Kind, Rule
-from perfsuite.history.stored import acceptances, findings_of
+from perfsuite.history.steps_and_drift import Kind, Rule
+from perfsuite.history.stored_results import acceptances, findings_of
 from perfsuite.verdict.noise import Noise
 
 from .conftest import Repository, case, make_repository

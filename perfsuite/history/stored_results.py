@@ -13,11 +13,11 @@ from typing import Any
 
 from perfsuite.clock.rounds import Side
 from perfsuite.history import series
-from perfsuite.history.asv_results import load_results
+from perfsuite.history.asv_files import load_results
 from perfsuite.history.commits import first_parents, trailers
-from perfsuite.history.looking_back import Finding, Point, Rule, look_back, unused
 from perfsuite.history.machines import machine_of
 from perfsuite.history.processes import process_of, process_of_samples
+from perfsuite.history.steps_and_drift import Finding, Point, Rule, look_back, unused
 from perfsuite.record.case import Case, Samples
 from perfsuite.verdict.noise import Noise
 

@@ -1,4 +1,4 @@
-"""The pytest plugin of a process that measures a build for a comparison: `pytest -p perfsuite.history.front`.
+"""The pytest plugin of a process that measures a build for a comparison: `pytest -p perfsuite.history.measure_build`.
 
 It puts the build before everything else that could be imported, and measures by `perfsuite.history.sampling`.
 

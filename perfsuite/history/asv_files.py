@@ -1,0 +1,128 @@
+"""Reads and checks asv's files: result files, benchmarks.json, machine.json, and our list of series beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from perfsuite.history import series
+from perfsuite.history.commits import HistoryError
+from perfsuite.history.machines import HARNESS_KEY, Machine
+
+DECLARED_FILE = "cases.json"
+"""The file beside the results that lists the series, whatever a machine can measure of them."""
+
+
+def asv_itself() -> Any:
+    """The asv package, with the modules that are used of it."""
+    try:
+        for name in ("benchmarks", "machine", "results", "runner", "util"):
+            import_module(f"asv.{name}")
+    except ImportError as error:
+        raise HistoryError(f"asv is not installed ({error}): pip install 'perfsuite[history]'") from None
+    return import_module("asv")
+
+
+def read_declared(path: Path) -> series.Declared:
+    """The series that a file declares; none where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        groups = json.loads(path.read_text(encoding="utf-8"))["groups"]
+        return {
+            str(group): {str(measure): [str(name) for name in names] for measure, names in of_group.items()}
+            for group, of_group in groups.items()
+        }
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise HistoryError(f"{path} is not a list of cases: {type(error).__name__}: {error}") from None
+
+
+def read_benchmarks(results: Path) -> dict[str, dict[str, Any]]:
+    """Every series as asv describes it; none where nothing has been written yet. HistoryError for a broken file."""
+    path = results / "benchmarks.json"
+    return _load_json(path, 2) if path.exists() else {}
+
+
+def load_results(path: Path) -> Any:
+    """A result file of asv; HistoryError where it is not one."""
+    asv = asv_itself()
+    try:
+        return asv.results.Results.load(str(path))
+    except (asv.util.UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HistoryError(f"{path} is not a result file of asv: {type(error).__name__}: {error}") from None
+
+
+def check_results(results: Path) -> int:
+    """Read every file of a results folder; how many results there are.
+
+    HistoryError for the first that is not what its place says. asv itself leaves such a file out of its page with a
+    warning, and the page looks whole.
+    """
+    benchmarks = results / "benchmarks.json"
+    if not benchmarks.exists():
+        raise HistoryError(f"{results} holds no history: there is no benchmarks.json")
+    _load_json(benchmarks, 2)
+    count = 0
+    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
+        files = sorted(path for path in folder.glob("*.json") if path.name != "machine.json")
+        if not files:
+            continue
+        machine = {name: value for name, value in _load_json(folder / "machine.json", 1).items() if name != "version"}
+        for path in files:
+            loaded = load_results(path)
+            apart = [f"{name} {loaded.params.get(name)!r}, not {value!r}" for name, value in machine.items()
+                     if loaded.params.get(name) != value and name != HARNESS_KEY]  # fmt: skip
+            if apart or machine.get("machine") != folder.name:
+                where = "; ".join(apart) or f"machine {machine.get('machine')!r} in the folder {folder.name!r}"
+                raise HistoryError(f"{path} is of another card than its folder: {where}")
+            count += 1
+    return count
+
+
+def check_machine(results: Path, key: Machine) -> None:
+    """HistoryError where the results have a machine of that name that is another card."""
+    path = results / key["machine"] / "machine.json"
+    if not path.exists():
+        return
+    there = _load_json(path, 1)
+    unlike = [
+        f"{name} {there.get(name)!r} there, {value!r} here"
+        for name, value in key.items()
+        if there.get(name) != value and name != HARNESS_KEY
+    ]
+    if unlike:
+        raise HistoryError(f"{path} is of another card: {'; '.join(unlike)} (--machine gives this one another name)")
+
+
+def keep_series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
+    """Enter series and cases again that stood in benchmarks.json before asv wrote it anew from what it discovered."""
+    asv, now = asv_itself(), read_benchmarks(results)
+    kept: dict[str, Any] = {name: dict(benchmark) for name, benchmark in known.items()}
+    for name, benchmark in now.items():
+        before = kept.get(name)
+        kept[name] = benchmark
+        if before and before.get("version") == benchmark.get("version") and before["params"] and benchmark["params"]:
+            old, new = before["params"][0], benchmark["params"][0]
+            kept[name] = {**benchmark, "params": [[*old, *(case for case in new if case not in old)]]}
+    asv.util.write_json(str(results / "benchmarks.json"), kept, asv.benchmarks.Benchmarks.api_version)
+
+
+def asv_value(value: series.Value) -> tuple[Any, list[float] | None, int | None]:
+    """(result, samples, number) as asv's runner would give them; asv computes the median and its interval itself."""
+    if isinstance(value, list):
+        return value[0], value, 1
+    return value, None, None
+
+
+def _load_json(path: Path, version: int) -> dict[str, Any]:
+    asv = asv_itself()
+    try:
+        loaded = asv.util.load_json(str(path), api_version=version)
+    except (asv.util.UserError, OSError, ValueError) as error:
+        raise HistoryError(f"{path} cannot be read: {error}") from None
+    if not isinstance(loaded, dict):
+        raise HistoryError(f"{path} holds no JSON object")
+    return loaded
