@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from perfsuite.cli.tables import print_columns
 from perfsuite.memory.model import saved_by_fusion
 from perfsuite.outcome import Verdict
 from perfsuite.problems.base import Problem
@@ -24,10 +25,7 @@ def print_table(rows: Sequence[Row]) -> None:
     columns = _columns(rows)
     head = [*(columns or ["size"]), "rival", "rival ms", f"{figures.candidate(case)} ms", "speed-up", "interval"]
     head += ["memory saved" if model else "TFLOPS" if first.flops else "GB/s", "verdict"]
-    lines = [head, *(_line(problem, case, columns, model) for problem, case in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
-    for line in lines:
-        print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
+    print_columns([head, *(_line(problem, case, columns, model) for problem, case in rows)], left=0)
     if model and not any(case.measured for _, case in rows):
         model_of = f"the model of `perfsuite memory {first.family}`"
         print(f"memory saved: by {model_of}, score matrix against none; not measured")

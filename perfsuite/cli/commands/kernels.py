@@ -16,6 +16,7 @@ from pathlib import Path
 from perfsuite.analyze.ptxas import Advisory, Compilation, CompileError, KernelResources, compile_resources
 from perfsuite.cli.places import check_place
 from perfsuite.cli.programs import find_nvcc
+from perfsuite.cli.tables import print_columns
 from perfsuite.outcome import UserError
 
 HELP = "compile CUDA sources; registers, shared memory and spills a kernel; fails on a spill"
@@ -163,10 +164,8 @@ def _judge(kernels: list[KernelResources], advisories: list[Advisory], allowed: 
 
 
 def _print_table(kernels: list[KernelResources]) -> None:
-    print(f"{'kernel':<78} {'arch':>7} {'regs':>5} {'smem':>6} {'stack':>6} {'spill':>6}")
-    for kernel in kernels:
-        name = kernel.name if len(kernel.name) <= 78 else kernel.name[:75] + "..."
-        print(
-            f"{name:<78} {kernel.arch:>7} {kernel.registers:>5} {kernel.static_shared:>6} {kernel.stack:>6} "
-            f"{kernel.spill_stores + kernel.spill_loads:>6}"
-        )
+    rows = [("kernel", "arch", "regs", "smem", "stack", "spill")]
+    for one in kernels:
+        numbers = one.registers, one.static_shared, one.stack, one.spill_stores + one.spill_loads
+        rows.append((one.name if len(one.name) <= 78 else f"{one.name[:75]}...", one.arch, *map(str, numbers)))
+    print_columns(rows)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from perfsuite.cli.tables import print_columns
 from perfsuite.memory import model, planning
 from perfsuite.outcome import UserError
 from perfsuite.report import units
@@ -186,16 +187,10 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
-    """One line a figure where there is one row, columns where there are several. Sizes in decimal and binary units."""
+    """One line a figure, one column a row. Sizes are printed in decimal and binary units."""
     heads = [key.removesuffix(" bytes").replace("_", " ") for key in rows[0]]
-    cells = [[_cell(key, value) for key, value in row.items()] for row in rows]
-    left = max(map(len, heads))
-    widths = [max(len(line[place]) for place in range(len(heads))) for line in cells]
-    for place, head in enumerate(heads):
-        print(
-            f"{head:<{left}}  "
-            + "  ".join(f"{line[place]:>{width}}" for line, width in zip(cells, widths, strict=True))
-        )
+    columns = [[_cell(key, value) for key, value in row.items()] for row in rows]
+    print_columns(list(zip(heads, *columns, strict=True)))
 
 
 def _cell(key: str, value: Any) -> str:

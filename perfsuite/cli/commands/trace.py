@@ -20,6 +20,7 @@ from perfsuite.analyze import trace
 from perfsuite.analyze.trace import Trace
 from perfsuite.analyze.workload import Workload
 from perfsuite.cli.cards import cards, held, tell
+from perfsuite.cli.tables import print_columns
 from perfsuite.cli.workloads import FORMS, workload
 from perfsuite.outcome import UserError
 from perfsuite.report import units
@@ -109,11 +110,11 @@ def _print(title: str, made: Trace) -> None:
 
 
 def _compare(titles: Sequence[str], traces: Sequence[Trace]) -> None:
-    width = max(map(len, titles))
-    print(f"{'':<{width}}  {'device us':>10}  {'kernels':>7}  {'peak memory':>11}")
+    rows = [("", "device us", "kernels", "peak memory")]
     for title, made in zip(titles, traces, strict=True):
         peak = "?" if made.peak_bytes is None else units.decimal_text(made.peak_bytes)
-        print(f"{title:<{width}}  {made.device_seconds * 1e6:>10.4g}  {made.kernels_a_call:>7g}  {peak:>11}")
+        rows.append((title, f"{made.device_seconds * 1e6:.4g}", f"{made.kernels_a_call:g}", peak))
+    print_columns(rows)
 
 
 def _short(name: str) -> str:
