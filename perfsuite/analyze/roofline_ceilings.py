@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.analyze.roofline import Ceiling
+from perfsuite.device.data_sheets import data_sheet_of
 
 HOST_COPY_BYTES = 2**27
 HOST_PRODUCT_SIZE = 768
@@ -22,36 +23,13 @@ class Ceilings:
     source: str
 
 
-@dataclass(frozen=True)
-class DataSheet:
-    """A card's own numbers: dense tensor-core FLOPs a second for 16 bits, plain float32, bytes a second."""
-
-    name: str
-    half: float
-    single: float
-    bandwidth: float
-
-
-DATA_SHEETS = (
-    DataSheet("H200", 989.5e12, 66.9e12, 4.8e12),
-    DataSheet("H100 PCIe", 756e12, 51.2e12, 2.0e12),
-    DataSheet("H100", 989.5e12, 66.9e12, 3.35e12),
-    DataSheet("A100-SXM4-80GB", 312e12, 19.5e12, 2.039e12),
-    DataSheet("A100", 312e12, 19.5e12, 1.555e12),
-    DataSheet("A10", 125e12, 31.2e12, 0.6e12),
-    DataSheet("L4", 121e12, 30.3e12, 0.3e12),
-)
-"""NVIDIA's data sheets, without sparsity; a name that holds another comes before it."""
-
-
 def from_data_sheet(gpu: str) -> Ceilings | None:
-    """The ceilings of the first data sheet whose words are all in the card's name; None for an unknown card."""
-    words = gpu.replace("_", " ").split()
-    for sheet in DATA_SHEETS:
-        if all(word in words for word in sheet.name.split()):
-            half, single = Ceiling(sheet.half, sheet.bandwidth), Ceiling(sheet.single, sheet.bandwidth)
-            return Ceilings({"float16": half, "bfloat16": half, "float32": single}, f"data sheet of {sheet.name}")
-    return None
+    """The ceilings of the card's data sheet; None for an unknown card."""
+    sheet = data_sheet_of(gpu)
+    if sheet is None:
+        return None
+    half, single = Ceiling(sheet.half, sheet.bandwidth), Ceiling(sheet.single, sheet.bandwidth)
+    return Ceilings({"float16": half, "bfloat16": half, "float32": single}, f"data sheet of {sheet.name}")
 
 
 def measured(device: str, dtypes: list[str]) -> Ceilings:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perfsuite.machine.cards import Architecture, architecture_of
+from perfsuite.device.data_sheets import Architecture, architecture_of
 from perfsuite.report.units import text_of
 
 State = Literal["ok", "advised", "below minimum", "missing", "unknown"]

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Dense floating-point operations a clock and multiprocessor, by compute capability: the fastest path that the hardware
-# has for inputs of that type, tensor cores and TF32 included, from NVIDIA's architecture white papers (A100, GA102,
-# Ada, H100, Blackwell). float32 stands for TF32. Where papers differ by product the larger figure stands: these are
-# bounds that nothing honest passes, not what to expect.
-_PER_CLOCK: dict[tuple[int, int], dict[str, int]] = {
-    (8, 0): {"float64": 128, "float32": 1024, "half": 2048, "byte": 4096},
-    (8, 6): {"float64": 4, "float32": 256, "half": 1024, "byte": 2048},
-    (8, 9): {"float64": 4, "float32": 256, "half": 1024, "byte": 2048},
-    (9, 0): {"float64": 256, "float32": 2048, "half": 4096, "byte": 8192},
-    (10, 0): {"float64": 256, "float32": 4096, "half": 8192, "byte": 32768},
-}
+from perfsuite.device.data_sheets import operations_of
+
 _KIND = {
     "float64": "float64",
     "float32": "float32",
@@ -44,7 +35,7 @@ def ceilings_of(device: int) -> Ceilings:
 
     facts = torch.cuda.get_device_properties(device)
     hertz = float(getattr(facts, "clock_rate", 0)) * 1e3
-    per_clock = _PER_CLOCK.get((facts.major, facts.minor), {})
+    per_clock = operations_of((facts.major, facts.minor))
     flops = {
         dtype: per_clock[kind] * facts.multi_processor_count * hertz
         for dtype, kind in _KIND.items()

@@ -12,7 +12,7 @@ import pytest
 from perfsuite.cli.commands import doctor
 from perfsuite.cli.main import main
 from perfsuite.device.cards import Device, Devices
-from perfsuite.machine.cards import ARCHITECTURES, architecture_of
+from perfsuite.device.data_sheets import ARCHITECTURES, architecture_of
 from perfsuite.machine.doctor import Card, Check, Machine, code_for, examine, version
 
 H200 = Card(0, "NVIDIA H200", (9, 0), 150e9, processes=0)

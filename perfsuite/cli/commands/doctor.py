@@ -18,7 +18,7 @@ from typing import Any
 
 from perfsuite.cli.programs import find_ncu, find_nvcc
 from perfsuite.device.cards import Devices, find_devices, usable_devices
-from perfsuite.machine.cards import ARCHITECTURES
+from perfsuite.device.data_sheets import ARCHITECTURES
 from perfsuite.machine.doctor import Card, Check, Machine, examine
 from perfsuite.outcome import UserError
 
