@@ -57,7 +57,8 @@ def named_side(problem: Problem, text: str, flag: str) -> Callable[..., Any]:
     names = problem.rival_names()
     if text in names:
         return problem.rival(text)
-    if ":" not in text or text.partition(":")[0] in {name.partition(":")[0] for name in names}:
-        known = f"the libraries for {problem.family} are {', '.join(names)}" if names else "it names no function"
-        raise UserError(f"{flag} {text}: {known}; else write module:function or path.py:function")
-    return load_callable(text)
+    try:
+        return load_callable(text)
+    except UserError as error:
+        known = f"the libraries for {problem.family} are {', '.join(names)}" if names else "no library serves it"
+        raise UserError(f"{flag} {error}; {known}") from None

@@ -15,7 +15,7 @@ from perfsuite.analyze.roofline import Ceiling, Cost
 from perfsuite.analyze.workload import WorkloadError, change, of_function, of_problem, varied
 from perfsuite.cli.commands import regime
 from perfsuite.cli.main import main
-from perfsuite.cli.workloads import case
+from perfsuite.cli.problem_specs import problem_if_named
 from perfsuite.problems import Attention, Gemm
 
 LOG2 = math.log(2.0)
@@ -127,19 +127,14 @@ def test_a_function_that_needs_arguments_is_refused() -> None:
     ],
 )
 def test_cases_are_read(text: str, problem: Any) -> None:
-    assert case(text) == problem
-
-
-def test_the_name_in_a_record_names_the_case() -> None:
-    for problem in (Gemm(8, 16, 24, dtype="bfloat16"), Attention(1, 8, 1, 64, kv_heads=2, seq_kv=128, causal=True)):
-        assert case(f"{problem.family} {problem.name}") == problem
+    assert problem_if_named(text) == problem
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
         (["gemm:64x64"], "it must be m x n x k"),
-        (["gemm:64x64xfew"], "'few' is not a whole number"),
+        (["gemm:64x64xfew"], "the shape is '64x64xfew'"),
         (["gemm:64x64x64:causal"], "'causal' is not known"),
         (["attention:2x8x512"], "it must be batch x heads x length x head_dim"),
         (["attention:2x8/3x512x64"], "kv_heads is 3; it must divide heads"),

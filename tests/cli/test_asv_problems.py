@@ -19,7 +19,7 @@ from perfsuite.record.store import read_record
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-KERNELS = '''
+KERNELS = """
 from dataclasses import dataclass
 
 from perfsuite import Problem
@@ -47,7 +47,7 @@ class Double(Problem):
 
 def double(x):
     return x * 2.0
-'''
+"""
 TEST = """
 import pytest
 from asv_kernels import Double, double
