@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 import types
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -23,6 +22,8 @@ NonNegative = Annotated[float, "at least 0"]
 Reader = Callable[[Any], Any]
 """Turns a JSON value into a value of its type, or raises Misfit."""
 _MOST_SHOWN = 80
+_MOST = 1e100
+"""No measurement is larger; beyond it, products and ratios of two numbers could overflow."""
 
 
 class RecordError(UserError):
@@ -98,9 +99,9 @@ def _plain_type(allowed: str, *kinds: type) -> Reader:
     return read
 
 
-def _number(allowed: str, *, least: float = -sys.float_info.max) -> Reader:
+def _number(allowed: str, *, least: float) -> Reader:
     def read(value: Any) -> float:
-        if type(value) not in (int, float) or not least <= value <= sys.float_info.max:
+        if type(value) not in (int, float) or not least <= value <= _MOST:
             raise Misfit(value, allowed)
         return float(value)
 
@@ -111,9 +112,9 @@ _PLAIN: dict[Any, Reader] = {
     str: _plain_type("text", str),
     bool: _plain_type("true or false", bool),
     int: _plain_type("a whole number", int),
-    float: _number("a finite number"),
-    Positive: _number("a finite number over 0", least=math.ulp(0.0)),
-    NonNegative: _number("a finite number of at least 0", least=0.0),
+    float: _number(f"a number from {-_MOST:g} to {_MOST:g}", least=-_MOST),
+    Positive: _number(f"a number from {1 / _MOST:g} to {_MOST:g}", least=1 / _MOST),
+    NonNegative: _number(f"a number from 0 to {_MOST:g}", least=0.0),
 }
 
 

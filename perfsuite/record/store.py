@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from perfsuite.record.case import Case
 from perfsuite.record.schema import RecordError
@@ -25,7 +27,7 @@ def read_record(path: Path) -> list[Case]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                value = json.loads(line, parse_constant=_refuse_constant)
+                value = json.loads(line, parse_int=_whole, parse_float=_finite, parse_constant=_refuse)
                 json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair cannot be printed
             except (ValueError, RecursionError) as error:
                 raise RecordError(f"{path}:{number}: not a line of JSON (cut off or foreign): {error}") from None
@@ -127,5 +129,14 @@ class Journal:
             self.partial.unlink(missing_ok=True)
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+def _whole(text: str) -> int:
+    return int(text) if len(text) < 20 else _refuse(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text[:20]} is no JSON number, or too large")

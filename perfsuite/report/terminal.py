@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.record.case import Case
 from perfsuite.report import figures
@@ -13,6 +15,7 @@ _HEAD = ("case", "rival", "speed", "interval", "target", "verdict", "reason")
 _RIGHT = {"speed", "target"}
 _LEAST_CASE = 20
 _LEAST_FUNCTION = 4
+_CODES = {"bold": "1", "red": "31", "bold red": "1;31", "green": "32", "yellow": "33"}
 
 
 def table(cases: Sequence[Case], width: int = WIDTH) -> list[tuple[str, str]]:
@@ -34,6 +37,14 @@ def sentences(cases: Sequence[Case]) -> list[tuple[str, str]]:
         for case in figures.worst_first(cases)
         if case.verdict != "MET"
     ]
+
+
+def print_lines(lines: Iterable[tuple[str, str]], styles: Mapping[str, str]) -> None:
+    """Print (kind, line) pairs, on a terminal in the style of their kind. NO_COLOR switches styles off."""
+    styled = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    for kind, line in lines:
+        code = _CODES[styles[kind]] if styled and kind in styles else None
+        print(f"\033[{code}m{line}\033[0m" if code else line)
 
 
 def _row(case: Case) -> tuple[str, ...]:

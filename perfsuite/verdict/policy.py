@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from perfsuite.clock.rounds import Round
 from perfsuite.outcome import Reason, Verdict
@@ -19,15 +18,6 @@ GROSS_ROUNDS = 4
 GROSS_FACTOR = 1.5
 """Where the budget does not hold the rounds of a first look: so many rounds, all of them beyond the target by this
 factor, decide. No card is off by half four times in a row; the interval stays open."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What the rounds came to."""
-
-    verdict: Verdict
-    reason: Reason
-    estimate: Estimate | None
 
 
 def regression_target(margin: float = REGRESSION_MARGIN) -> float:

@@ -131,19 +131,22 @@ def test_numbers_are_plain_json() -> None:
         ([], "a record holds one JSON object a line, this is list"),
         ({}, "not a perfsuite record: it has no harness, commit, dirty"),
         (line(schema=99), "schema 99 is newer than this perfsuite reads (1)"),
-        (line(speed="fast"), "speed is 'fast'; it must be a finite number over 0 or null"),
-        (line(speed=True), "speed is True; it must be a finite number over 0 or null"),
+        (line(speed="fast"), "speed is 'fast'; it must be a number from 1e-100 to 1e+100 or null"),
+        (line(speed=True), "speed is True; it must be a number from 1e-100 to 1e+100 or null"),
         (line(case=None), "case is None; it must be text"),
         (line(dirty="no"), "dirty is 'no'; it must be true or false or null"),
-        (line(candidate_seconds=0.0), "candidate_seconds is 0.0; it must be a finite number over 0 or null"),
-        (line(speed_low=-0.1), "speed_low is -0.1; it must be a finite number over 0 or null"),
-        (line(speed=math.inf), "speed is inf; it must be a finite number over 0 or null"),
-        (line(speed=10**400), "it must be a finite number over 0 or null"),
+        (
+            line(candidate_seconds=0.0),
+            "candidate_seconds is 0.0; it must be a number from 1e-100 to 1e+100 or null",
+        ),
+        (line(speed_low=-0.1), "speed_low is -0.1; it must be a number from 1e-100 to 1e+100 or null"),
+        (line(speed=math.inf), "speed is inf; it must be a number from 1e-100 to 1e+100 or null"),
+        (line(speed=10**400), "it must be a number from 1e-100 to 1e+100 or null"),
         (line(telemetry=3), "telemetry is 3; it must be an object or null"),
         (line(telemetry={"reasons": "hot"}), "telemetry.reasons is 'hot'; it must be a list"),
-        (line(measured={"launches": None}), "measured.launches is None; it must be a finite number"),
+        (line(measured={"launches": None}), "measured.launches is None; it must be a number from -1e+100 to 1e+100"),
         (line(warnings=["one", 2]), "warnings[1] is 2; it must be text"),
-        (line(rival_error="low"), "rival_error is 'low'; it must be a finite number of at least 0 or null"),
+        (line(rival_error="low"), "rival_error is 'low'; it must be a number from 0 to 1e+100 or null"),
         (line(workers=1.5), "workers is 1.5; it must be a whole number"),
         (line(samples={"setup": [0, None]}), "samples.setup[1] is None; it must be a whole number"),
         (line(samples={"candidate_seconds": [1e-5]}), "it must be columns of one length"),
@@ -332,3 +335,68 @@ def test_the_fingerprint_of_a_cpu_run_names_no_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "text"), [(91002, "9.10.2"), (8907, "8.9.7"), (91900, "9.19.0"), (None, None)])
 def test_cudnn_version(number: int | None, text: str | None) -> None:
     assert environment._cudnn_version(number) == text
+
+
+ODD = (
+    None,
+    True,
+    -1,
+    0,
+    10**400,
+    1e308,
+    -0.0,
+    "",
+    "\ud800",
+    "x",
+    [],
+    [None],
+    [0.0],
+    {},
+    {"a": None},
+    {"peak_bytes": -1.0},
+)
+
+
+def odd_lines() -> Iterator[str]:
+    """Every field of two real lines in turn, with every odd value; and lines that are cut off at every 50th byte."""
+    for whole in (line(), json.loads(RECORDS[-1].read_text().splitlines()[0])):
+        for name in whole:
+            yield from (json.dumps(whole | {name: value}) for value in ODD)
+            for inner in whole[name] if isinstance(whole[name], dict) else ():
+                yield from (json.dumps(whole | {name: whole[name] | {inner: value}}) for value in ODD)
+        text = json.dumps(whole)
+        yield from (text[:end] for end in range(0, len(text), 50))
+
+
+def test_any_line_is_shown_or_refused_in_one_sentence(tmp_path: Path) -> None:
+    from perfsuite.analyze.roofline_ceilings import from_data_sheet
+    from perfsuite.analyze.roofline_points import points
+    from perfsuite.history import series
+    from perfsuite.history.processes import process_of
+    from perfsuite.report import accuracy, markdown, summary, terminal
+    from perfsuite.report.difference import differences, lines, unlike
+    from perfsuite.report.page import page
+
+    path, good = tmp_path / "record.jsonl", case()
+    ceilings = from_data_sheet("NVIDIA H200")
+    assert ceilings is not None
+    shown = refused = 0
+    for number, text in enumerate(odd_lines()):
+        path.write_text(text)
+        try:
+            cases = read_record(path)
+        except RecordError as error:
+            refused += 1
+            assert str(error).startswith(str(path))
+            str(error).encode()
+            continue
+        shown += 1
+        assert cases[0].as_json() == json.loads(text)
+        markdown.summary(cases, title="t", notes=[markdown.environment(cases[0])]).encode()
+        terminal.table(cases), terminal.sentences(cases), summary.table(cases), accuracy.table(cases)
+        unlike([good], cases), lines(differences([good], cases))
+        series.values(cases), process_of(cases[0]), points(cases, ceilings)
+        if number % 8 == 0:
+            page(cases, title="t")
+    assert shown > 100
+    assert refused > 100

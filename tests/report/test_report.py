@@ -221,6 +221,20 @@ def test_tables_of_this_repository_are_as_its_records_say() -> None:
     assert blocks.stale(documents) == []
 
 
+def test_styles_are_for_terminals_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for variable in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(variable, raising=False)
+    styles = {"MET": "green"}
+    terminal.print_lines([("MET", "one"), ("", "two")], styles)
+    assert capsys.readouterr().out == "one\ntwo\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal.print_lines([("MET", "one"), ("", "two")], styles)
+    assert capsys.readouterr().out == "\033[32mone\033[0m\ntwo\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal.print_lines([("MET", "one")], styles)
+    assert capsys.readouterr().out == "one\n"
+
+
 def kinds(before: list[Case], after: list[Case], **options: float) -> list[str]:
     return [change.kind for change in differences(before, after, **options)]
 

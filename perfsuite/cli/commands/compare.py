@@ -15,6 +15,7 @@ from perfsuite.outcome import UserError
 from perfsuite.record.store import read_record
 from perfsuite.report.difference import LEAST_CHANGE, differences, lines, unlike
 from perfsuite.report.markdown import environment
+from perfsuite.report.terminal import print_lines
 
 HELP = "what changed between two records; exit 1 on a regression"
 EXAMPLE = """example:
@@ -23,7 +24,8 @@ EXAMPLE = """example:
 
 exit codes: 0 nothing got worse, 1 something did, 2 the records cannot be compared"""
 
-_STYLES = {"slower": "red", "worse verdict": "bold red", "faster": "green", "better verdict": "green", "gone": "yellow"}
+_STYLES = {"slower": "red", "worse verdict": "bold red", "faster": "green", "better verdict": "green"}
+_STYLES |= {"gone": "yellow", "unlike": "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,14 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     apart = unlike(before, after)
     if apart and not arguments.allow_unlike:
         raise UserError(f"the records are not alike: {'; '.join(apart)}. --allow-unlike compares them all the same")
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
     for which, cases in (("before", before), ("after", after)):
-        console.print(f"{which + ':':<8}{environment(cases[0])}", markup=False)
-    for sentence in apart:
-        console.print(f"unlike: {sentence}", style="yellow", markup=False)
+        print(f"{which + ':':<8}{environment(cases[0])}")
     changes = differences(before, after, least=arguments.least)
-    for kind, line in lines(changes):
-        console.print(line, style=_STYLES.get(kind, ""), markup=False)
+    print_lines([*(("unlike", f"unlike: {sentence}") for sentence in apart), *lines(changes)], _STYLES)
     return 1 if any(change.regression for change in changes) else 0

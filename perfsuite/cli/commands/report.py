@@ -50,11 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json or arguments.markdown:
         sys.stdout.write(load("json" if arguments.json else "markdown").text(cases, title=title))
         return 0
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{path}: {markdown.environment(cases[0])}", markup=False)
-    for verdict, line in terminal.table(cases) + terminal.sentences(cases):
-        console.print(line, style=_STYLES[verdict], markup=False)
-    console.print(figures.counts(cases), markup=False)
+    print(f"{path}: {markdown.environment(cases[0])}")
+    terminal.print_lines(terminal.table(cases) + terminal.sentences(cases), _STYLES)
+    print(figures.counts(cases))
     return 0
