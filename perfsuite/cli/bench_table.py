@@ -44,13 +44,13 @@ def drops(rows: Sequence[Row]) -> list[str]:
     """
     sentences = []
     for (problem, before), (other, after) in itertools.combinations(rows, 2):
-        inner = problem.innermost
-        if inner not in problem.columns.values() or before.rival != after.rival or not (problem.flops and other.flops):
+        inner, shown = problem.innermost, problem.bench_columns
+        if inner not in shown.values() or before.rival != after.rival or not (problem.flops and other.flops):
             continue
         sizes = [case.params[inner] for case in (before, after)]
         if sizes[0] == sizes[1] or {**before.params, inner: sizes[1]} != after.params:
             continue
-        where = ", ".join(f"{head} {before.params[name]}" for head, name in problem.columns.items() if name != inner)
+        where = ", ".join(f"{head} {before.params[name]}" for head, name in shown.items() if name != inner)
         for side, name in (("candidate", figures.candidate(before)), ("rival", before.rival)):
             seconds = [getattr(case, f"{side}_seconds") for case in (before, after)]
             if not all(seconds):
@@ -63,7 +63,7 @@ def drops(rows: Sequence[Row]) -> list[str]:
 
 def _columns(rows: Sequence[Row]) -> dict[str, str]:
     """The family's first columns: the first of them always, the others where their values differ."""
-    head, *others = list(rows[0][0].columns.items()) or [("", "")]
+    head, *others = list(rows[0][0].bench_columns.items()) or [("", "")]
     return {
         name: parameter
         for name, parameter in ([head] if head[0] else []) + others

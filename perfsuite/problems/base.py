@@ -158,7 +158,7 @@ class Problem(abc.ABC):
         """Problems with other ratios of FLOPs to bytes, from which `perfsuite regime` infers the bound."""
         return ()
 
-    columns: ClassVar[Mapping[str, str]] = {}
+    bench_columns: ClassVar[Mapping[str, str]] = {}
     """First columns of the table of `perfsuite bench`, and the parameter that each shows; by default one, the size."""
 
     @classmethod
