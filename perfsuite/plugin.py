@@ -1,7 +1,8 @@
 """The pytest hooks of perfsuite, and nothing else.
 
-Loading this module imports neither torch nor numpy, and takes under 3 ms. Hooks that run for every test of every suite
-ask first whether the test `concerns` perfsuite, and only then import what deals with it.
+Loading this module imports neither torch nor numpy. Hooks that run for every test of every suite first ask whether the
+test `concerns` perfsuite, and only then import the module that does the work. They import functions, not modules:
+pytester forgets modules between runs in one process, and `from package import module` would find the forgotten one.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite.pytest_plugin import hookspec, options, workers
-from perfsuite.pytest_plugin import run as runs
+from perfsuite.pytest_plugin import collection, hookspec, marks, options, xdist
+from perfsuite.pytest_plugin.collection import concerns
 from perfsuite.pytest_plugin.fixtures import gpu, gpu_memory, gpu_rng, gpus, perf
-from perfsuite.pytest_plugin.run import RUN, Run, concerns
+from perfsuite.pytest_plugin.run import RUN, Run, start
 
 if TYPE_CHECKING:
     from perfsuite.case.ask import Ask
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["gpu", "gpu_memory", "gpu_rng", "gpus", "perf"]
 
 
-# What the user can say.
+# Hooks, options, markers.
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspec)
 
@@ -37,12 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from perfsuite.pytest_plugin import markers
-
-    for line in markers.help_lines():
+    # The markers' help stands in their files, which are read for `pytest --markers` alone.
+    for line in marks.help_lines() if config.getoption("markers") else marks.names():
         config.addinivalue_line("markers", line)
-    run = runs.start(config)
-    config.pluginmanager.register(Results(run), "perfsuite.results")
+    run = start(config)
+    if run.options.gating or run.targets is not None:
+        config.pluginmanager.register(Results(run), "perfsuite.results")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -53,19 +54,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
-    runs.open_journal(run)
-    runs.lock_cards(run)
+    if not run.options.gating or run.worker or run.collects_only:
+        return
+    from perfsuite.pytest_plugin.record_place import open_journal
+
+    open_journal(run)
+    if run.options.gpu and not run.fresh:
+        from perfsuite.pytest_plugin.card_locks import hold_for_run
+
+        hold_for_run(run)
 
 
-# Collection: markers are checked while a module is collected, so that a bad one is a collection error in every mode.
+# Collection. Markers are checked while a module is collected, so that a bad one is a collection error in every mode.
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
     made = yield
     for node in made if isinstance(made, list) else [made]:
         if isinstance(node, pytest.Item) and concerns(node):
-            from perfsuite.pytest_plugin import gate
-
-            gate.check_markers(node)
+            collection.check_markers(node)
     return made
 
 
@@ -79,9 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
     if run.options.gating:
-        from perfsuite.pytest_plugin import gate
-
-        run.planned = gate.planned_cases(session.items)
+        run.planned = collection.planned_cases(session.items)
 
 
 # One test.
@@ -90,28 +94,31 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     try:
         return (yield)
     finally:
-        runs.release(item)
+        if concerns(item):
+            from perfsuite.pytest_plugin.card_locks import release
+
+            release(item)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if concerns(item):
-        from perfsuite.pytest_plugin import gate
+        from perfsuite.pytest_plugin.admit import require_device
 
-        gate.require_device(item)
+        require_device(item)
         if "benchmark" in getattr(item, "fixturenames", ()):
-            from perfsuite.pytest_plugin import benchmark_bridge
+            from perfsuite.pytest_plugin.benchmark_bridge import prepare
 
-            benchmark_bridge.prepare(item)
+            prepare(item)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     if "benchmark" not in pyfuncitem.fixturenames or not concerns(pyfuncitem):
         return (yield)
-    from perfsuite.pytest_plugin import benchmark_bridge
+    from perfsuite.pytest_plugin.benchmark_bridge import device_time
 
-    with benchmark_bridge.device_time(pyfuncitem):
+    with device_time(pyfuncitem):
         return (yield)
 
 
@@ -119,9 +126,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     result = yield
     if concerns(item):
-        from perfsuite.pytest_plugin import gate
+        from perfsuite.pytest_plugin.outcome import decide
 
-        gate.decide(item)
+        decide(item)
     return result
 
 
@@ -129,15 +136,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    if call.excinfo is not None and concerns(item):
-        from perfsuite.pytest_plugin import misuse
+    if not concerns(item):
+        return (yield)
+    from perfsuite.pytest_plugin.misuse import shorten
+    from perfsuite.pytest_plugin.outcome import annotate
 
-        misuse.shorten(item, call)
+    shorten(item, call)
     report = yield
-    if concerns(item):
-        from perfsuite.pytest_plugin import gate
-
-        gate.annotate(item, call, report)
+    annotate(item, call, report)
     return report
 
 
@@ -146,21 +152,15 @@ def pytest_runtest_makereport(
 def pytest_perfsuite_devices(config: pytest.Config) -> Devices:
     from perfsuite.device.cards import find_devices, usable_devices
 
-    # The controller never measures, so it is spared the import of torch.
-    return (find_devices if workers.is_controller(config) else usable_devices)(os.environ)
+    # The controller never measures, so it does not import torch.
+    return (find_devices if xdist.is_controller(config) else usable_devices)(os.environ)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_perfsuite_compare(config: pytest.Config, ask: Ask) -> Comparison:
-    options = config.stash[RUN].options
-    if options.isolate:
-        from perfsuite.isolate import compare_isolated
+    from perfsuite.pytest_plugin.measure import compare
 
-        return compare_isolated(ask, options.isolate_seconds)
-
-    from perfsuite.case.run import run_case
-
-    return run_case(ask)
+    return compare(config.stash[RUN], ask)
 
 
 @pytest.hookimpl(trylast=True)
@@ -176,85 +176,85 @@ def pytest_perfsuite_device_times(
 def pytest_perfsuite_resource(
     resource: str, problem: Problem, candidate: Callable[..., Any], settings: Settings
 ) -> float:
-    from perfsuite.analyze import resources
+    from perfsuite.analyze.resources import RESOURCES
 
-    measure = {
-        "peak_bytes": resources.peak_bytes,
-        "launches": resources.kernel_launches,
-        "synchronises": resources.synchronises,
-        "seconds": resources.seconds,
-        "attainable_flops": resources.attainable_flops,
-        "attainable_flops_reading": resources.attainable_flops_reading,
-    }
-    return float(measure[resource](problem, candidate, seed=settings.seed))
+    return float(RESOURCES[resource](problem, candidate, seed=settings.seed))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_perfsuite_side_by_side(
     problems: tuple[Problem, Problem], candidate: Callable[..., Any], settings: Settings
 ) -> tuple[float, float]:
-    from perfsuite.analyze import resources
+    from perfsuite.analyze.resources import side_by_side
 
-    return resources.side_by_side(*problems, candidate, seed=settings.seed)
+    return side_by_side(*problems, candidate, seed=settings.seed)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     run = config.stash[RUN]
-    if run.options.gpu and not run.cannot_measure():
-        machine_info["perfsuite"] = run.fingerprint()
+    if run.options.gpu and not run.cannot_measure:
+        machine_info["perfsuite"] = run.fingerprint
 
 
 # Several processes, with pytest-xdist.
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    return workers.auto_workers(config)
+    return xdist.auto_workers(config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    runs.brief_worker(node.config.stash[RUN], node.workerinput)
+    xdist.brief_worker(node.config.stash[RUN], node.workerinput)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    runs.debrief_worker(node.config.stash[RUN], getattr(node, "workeroutput", None))
+    xdist.debrief_worker(node.config.stash[RUN], getattr(node, "workeroutput", None))
 
 
-# What the user sees.
+# Output and exit code.
 def pytest_report_header(config: pytest.Config) -> list[str]:
     run = config.stash[RUN]
     if not run.options.gating:
         return []
-    from perfsuite.pytest_plugin import present
+    from perfsuite.pytest_plugin.present import header
 
-    return present.header(run)
+    return header(run)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> Any:
     if report.when != "call" or not getattr(report, "perfsuite_cases", None):
         return None
-    from perfsuite.pytest_plugin import present
+    from perfsuite.pytest_plugin.present import status_word
 
-    return present.status_word(report)
+    return status_word(report)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     run = config.stash[RUN]
     if not run.worker and (run.options.gating or run.complaints):
-        from perfsuite.pytest_plugin import present
+        from perfsuite.pytest_plugin.present import write_summary
 
-        present.write_summary(run, terminalreporter)
+        write_summary(run, terminalreporter)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    session.exitstatus = runs.finish(session.config.stash[RUN], int(exitstatus))
+    run = session.config.stash[RUN]
+    xdist.send_complaints(run)
+    if run.worker or not (run.options.gating or run.complaints):
+        return
+    from perfsuite.pytest_plugin.exit_code import exit_code
+    from perfsuite.pytest_plugin.record_place import close
+
+    close(run, crashed=exitstatus == pytest.ExitCode.INTERNAL_ERROR)
+    session.exitstatus = exit_code(run, int(exitstatus))
 
 
 class Results:
-    """Takes the reports of this run; an object of its own, since these hooks are not told the config."""
+    """Counts the reports of a run; an object, since these hooks do not receive the config."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

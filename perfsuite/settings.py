@@ -51,7 +51,7 @@ class Settings:
         if self.device not in ("cuda", "cpu"):
             raise ValueError(f"device is {self.device!r}; allowed are 'cuda' and 'cpu'")
         if not 0.0 < self.seconds <= 3600.0:
-            raise ValueError(f"seconds is {self.seconds!r}; it must be more than 0 and at most 3600")
+            raise ValueError(f"seconds is {self.seconds!r}; it must be a number of seconds over 0 and at most 3600")
         if self.cache not in ("cold", "hot"):
             raise ValueError(f"cache is {self.cache!r}; allowed are 'cold' and 'hot'")
         if not 0.0 < self.alpha < 0.5:

@@ -188,6 +188,17 @@ def _attainable(problem: Problem, bytes_a_second: Callable[[int], float]) -> flo
     return ceiling.attainable(Cost(problem.flops, problem.bytes).intensity)
 
 
+RESOURCES: dict[str, Callable[..., float]] = {
+    "peak_bytes": peak_bytes,
+    "launches": kernel_launches,
+    "synchronises": synchronises,
+    "seconds": seconds,
+    "attainable_flops": attainable_flops,
+    "attainable_flops_reading": attainable_flops_reading,
+}
+"""What markers can limit, by the name under which `pytest_perfsuite_resource` asks for it."""
+
+
 def at_dim(problem: Problem, dim: int) -> tuple[str, Problem]:
     """The same problem with another innermost size: the name of that parameter, and the problem.
 

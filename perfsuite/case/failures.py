@@ -24,7 +24,7 @@ def failures() -> Iterator[None]:
     from torch import OutOfMemoryError
 
     from perfsuite.oracle.yardstick import LibraryWrongError
-    from perfsuite.problems.rivals import RivalUnavailableError
+    from perfsuite.problems.base import RivalUnavailableError
 
     try:
         yield

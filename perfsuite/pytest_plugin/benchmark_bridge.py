@@ -1,8 +1,8 @@
-"""pytest-benchmark on a GPU: its `benchmark` fixture, in a test marked `gpu`, gets times of the device.
+"""pytest-benchmark on a GPU: its `benchmark` fixture, in a test marked `gpu`, gets device times.
 
-By itself it would time how long the launches take. Here the function is timed by perfsuite's clock, and the samples
-are then replayed to pytest-benchmark through a timer that shows device seconds: its table, its JSON, its storage and
-its comparison stay what they are. Only its public interface is used (`benchmark.pedantic`, the marker's `timer`).
+Alone it would measure how long the launches take. Here perfsuite's clock times the function. The samples are then
+replayed to pytest-benchmark through a timer that shows device seconds, so that its table, JSON, storage and comparison
+work as ever. Only its public interface is used (`benchmark.pedantic`, the marker's `timer`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ FIXTURE = "benchmark"
 PLUGIN_NAMES = ("benchmark", "pytest_benchmark.plugin")
 """pytest-benchmark's names, as an installed plugin and loaded with `-p`."""
 SAMPLES = 100
-"""Samples a benchmark, where the time budget holds them."""
+"""Samples a benchmark, if the time budget allows them."""
 ROUNDS_AT_ONCE = 10
 
 
 class DeviceTimer:
-    """Shows a time that only passes when it is told to."""
+    """A timer whose time passes only when `now` is changed."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def reader(self) -> Callable[[], float]:
-        """The function that pytest-benchmark takes as its timer; its name stands in the JSON."""
+        """The timer function for pytest-benchmark; its name appears in the JSON."""
 
         def device_seconds() -> float:
             return self.now
@@ -45,9 +45,9 @@ TIMER = pytest.StashKey[DeviceTimer]()
 
 
 def prepare(item: pytest.Item) -> None:
-    """Before a GPU benchmark's fixtures are made: give pytest-benchmark the device's timer.
+    """Give pytest-benchmark the device's timer, before the fixtures of a GPU benchmark are made.
 
-    What the test's own mark says stays; a test that brings a timer of its own is left alone.
+    The arguments of the test's own mark stay. A test that sets a timer of its own is left alone.
     """
     if item.get_closest_marker("gpu") is None or not item.config.stash[RUN].options.gpu:
         return
@@ -62,7 +62,7 @@ def prepare(item: pytest.Item) -> None:
 
 @contextmanager
 def device_time(item: pytest.Function) -> Iterator[None]:
-    """Run a test that was prepared with a stand-in for its `benchmark`; pytest-benchmark finds its own afterwards."""
+    """Replace `benchmark` while a prepared test runs; pytest-benchmark finds its own fixture afterwards."""
     if TIMER not in item.stash:
         yield
         return
@@ -75,7 +75,7 @@ def device_time(item: pytest.Function) -> Iterator[None]:
 
 
 class DeviceBenchmark:
-    """Stands in for the `benchmark` fixture while the test runs; what it does not define is the fixture's own."""
+    """Replaces the `benchmark` fixture while the test runs; other attributes are those of the fixture."""
 
     def __init__(self, fixture: Any, timer: DeviceTimer, run: Run) -> None:
         self._fixture, self._timer, self._run = fixture, timer, run
@@ -90,7 +90,7 @@ class DeviceBenchmark:
             setattr(self._fixture, name, value)
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Time `function(*args, **kwargs)` on the device; returns what it returns."""
+        """Time `function(*args, **kwargs)` on the device, and return its result."""
         return self.pedantic(function, args=args, kwargs=kwargs, rounds=None)
 
     def pedantic(
@@ -102,9 +102,9 @@ class DeviceBenchmark:
         rounds: int | None = 1,
         **_: Any,
     ) -> Any:
-        """The same with a number of samples. Warm-up and calls a sample are the clock's affair.
+        """The same with a number of samples. The clock chooses the warm-up and the calls in a sample.
 
-        `setup` is called once: calls inside a CUDA graph have no place for it in between.
+        `setup` is called once: it cannot run between the calls of a CUDA graph.
         """
         if setup is not None:
             made = setup()
@@ -142,7 +142,7 @@ class DeviceBenchmark:
 def device_times(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int, settings: Settings
 ) -> list[float]:
-    """Device seconds a call: `samples` of them, or as many (at least one) as the time budget holds.
+    """Device seconds a call: `samples` values, or as many (at least one) as the time budget allows.
 
     The arguments are the caller's own, the same at every call, so the cache is hot.
     """
@@ -153,7 +153,7 @@ def device_times(
     from perfsuite.problems.base import Inputs
 
     def call(*given: Any, **named: Any) -> None:
-        # The result is dropped: a clock may overwrite what a side gives it, and this may be a tensor of the caller's.
+        # The result is dropped: a clock may overwrite a side's result, and this one may be a tensor of the caller.
         function(*given, **named)
 
     sides = Sides(call, call, lambda: Inputs(args, kwargs))

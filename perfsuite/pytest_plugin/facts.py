@@ -1,4 +1,4 @@
-"""What a test can learn of the card it runs on: its facts, and the memory that a block of code takes there."""
+"""The facts of a card, and the device memory that a block of code uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gpu:
     l2_bytes: int
     multiprocessors: int
     device: torch.device
-    """What torch calls it."""
+    """The card as torch addresses it."""
 
     @property
     def copy_bytes_a_second(self) -> float:
@@ -40,16 +40,16 @@ class Gpu:
 
 @dataclass
 class MemoryUse:
-    """Device memory that a block used, by torch's allocator; in bytes, known when the block has ended."""
+    """Device memory of a block by torch's allocator, in bytes; known when the block has ended."""
 
     peak_bytes: int = 0
-    """Most that was allocated at once, over what there was before the block."""
+    """The peak of allocated bytes, less those that were allocated before the block."""
     leaked_bytes: int = 0
-    """Still allocated after the block, over what there was before it; a result that is kept counts."""
+    """Bytes still allocated after the block, less those before it; a result that is kept counts."""
 
 
 def facts_of(index: int) -> Gpu:
-    """The facts of torch's device of that number."""
+    """The facts of torch's device with that index."""
     import torch
 
     properties = torch.cuda.get_device_properties(index)

@@ -1,7 +1,7 @@
-"""A suspect case in a fresh process: its test alone, in a pytest of its own, whose rounds are then counted in.
+"""Measures a suspect again in a fresh process: a second pytest that runs its test alone.
 
-What one process measures shares that process's addresses, heap and clocks; a case that is about to be MISSED gets a
-second process before it is.
+All rounds of one process share its addresses, heap and clocks. A case that is about to be MISSED therefore gets the
+rounds of a second process first.
 """
 
 from __future__ import annotations
@@ -11,38 +11,33 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from perfsuite.pytest_plugin.options import VALUES, WRITTEN
 from perfsuite.pytest_plugin.run import FRESH_VARIABLE, RUN
 
 if TYPE_CHECKING:
     from perfsuite.clock.rounds import Round
 
-VARIABLE = FRESH_VARIABLE
 LONGEST_SECONDS = 120.0
-"""Start of Python, torch and CUDA included."""
-
-
-def is_fresh() -> bool:
-    """Whether this process only measures a suspect for another one, which waits and keeps the card's locks."""
-    return VARIABLE in os.environ
+"""Longest time of the process; the start of Python, torch and CUDA is part of it."""
 
 
 class Waiting:
-    """A process that imports what takes long and then waits for the arguments of its pytest.
+    """A process that imports torch and then waits for the arguments of its pytest.
 
-    It uses nothing of the card before. It ends by itself when this process does: its standard input ends then.
+    It does not use the card before. If this process ends, its standard input ends, and so does the process.
     """
 
     _CODE = """
 import contextlib, json, os, sys
 import pytest, torch
 with contextlib.suppress(ImportError):
-    import hypothesis  # its plugin imports it in the end, whether it was used or not
+    import hypothesis  # its plugin imports it at the end of every run
 line = sys.stdin.readline()
 if line:
     sys.stdin = open(os.devnull)
@@ -62,17 +57,17 @@ if line:
         )
 
     def run(self, arguments: Sequence[str]) -> bool:
-        """Run pytest with these arguments; False where it takes longer than LONGEST_SECONDS, or died before."""
+        """Run pytest with these arguments, whatever it exits with; False if it died before or took too long."""
         try:
             self._process.communicate(json.dumps(list(arguments)) + "\n", timeout=LONGEST_SECONDS)
         except subprocess.TimeoutExpired:
             return False
         finally:
             self.end()
-        return True  # the verdict of one process is not what is asked of it
+        return True
 
     def end(self) -> None:
-        """Kill it, if it has not ended."""
+        """Kill the process, if it has not ended."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
@@ -81,11 +76,11 @@ if line:
 _NEXT = pytest.StashKey[Waiting]()
 """The process for the next suspect: it imports while the cases in between are measured."""
 CORES_FOR_TWO = 4
-"""With fewer, importing beside a case that is being measured would show in its host time."""
+"""With fewer cores, its imports would slow the host side of the case that is being measured."""
 
 
 def measure_afresh(item: pytest.Item, number: int) -> list[Round]:
-    """Rounds of a test's case of that number (from 0), measured in a process of its own; none where that fails."""
+    """Rounds of a test's comparison of that number (from 0), measured in a process of its own; empty if that fails."""
     config, run = item.config, item.config.stash[RUN]
     waiting = config.stash.get(_NEXT, None) or Waiting(config.rootpath)
     found = rounds_elsewhere(item.nodeid, number, root=config.rootpath, options=options_of(config), waiting=waiting)
@@ -98,10 +93,9 @@ def measure_afresh(item: pytest.Item, number: int) -> list[Round]:
 def rounds_elsewhere(
     test: str, number: int, *, root: Path, options: Sequence[str], waiting: Waiting | None = None
 ) -> list[Round]:
-    """Run one test from `root` in a pytest of its own and return the rounds of its case of that number.
+    """Run one test from `root` in a pytest of its own and return the rounds of its comparison of that number.
 
-    An empty list where the process fails, takes longer than LONGEST_SECONDS, or leaves no such case. Nothing is
-    retried: the caller asks once.
+    The list is empty if the process fails, takes longer than LONGEST_SECONDS, or leaves no such comparison.
     """
     with tempfile.TemporaryDirectory(prefix="perfsuite-fresh-") as folder:
         record = Path(folder) / "record.jsonl"
@@ -112,21 +106,21 @@ def rounds_elsewhere(
 
 
 def rounds_in(record: Path, test: str, number: int) -> list[Round]:
-    """The rounds of a test's case of that number, from a record; none where the record or the case is not there."""
+    """The rounds of a test's comparison of that number in a record; empty if there is no such record or comparison."""
     from perfsuite.record.schema import RecordError
     from perfsuite.record.store import read_record
 
     try:
-        cases = [case for case in read_record(record) if case.get("test") == test]
+        cases = [case for case in read_record(record) if case.test == test and case.aspect is None]
     except RecordError:
         return []
-    return rounds_of(cases[number]["samples"]) if number < len(cases) else []
+    return cases[number].samples.rounds() if number < len(cases) else []
 
 
 def options_of(config: pytest.Config) -> list[str]:
     """Options with which another pytest collects the same tests and measures on the same backend, on other inputs."""
     options = config.stash[RUN].options
-    # A worker of xdist runs without a terminal; a run of its own does not.
+    # A worker of xdist runs without a terminal; the fresh process needs one.
     line = [f"-p{name}" for name in config.getoption("plugins", None) or () if name != "no:terminal"]
     if config.inipath is not None:
         line.append(f"--config-file={config.inipath}")
@@ -137,26 +131,13 @@ def options_of(config: pytest.Config) -> list[str]:
     if config.pluginmanager.hasplugin("_cov"):
         line.append("--no-cov")
     line += ["--perf-portable"] if options.portable else ["--gpu", "--perf-allow-shared"]
-    line += [f"--perf-seconds={options.seconds!r}", f"--perf-cache={options.cache}", f"--perf-seed={options.seed + 1}"]
-    line += [f"--perf-distribution={options.distribution}", "--perf-markdown="]
-    if options.targets is not None:
-        line.append(f"--perf-targets={options.targets}")
-    if options.calibration is not None:
-        line.append(f"--perf-calibration={options.calibration}")
-    return line
-
-
-def rounds_of(columns: Mapping[str, Sequence[Any]]) -> list[Round]:
-    """The rounds that a record keeps as columns."""
-    from perfsuite.clock.rounds import Round
-
-    count = len(columns.get("candidate_seconds", ()))
-    sides = (columns.get(name, ()) for name in ("candidate_seconds", "rival_seconds", "first"))
-    setups, clocks = columns.get("setup", [0] * count), columns.get("sm_clock_hz", [None] * count)
-    return [Round(*values) for values in zip(*sides, setups, clocks, strict=True)]
+    line += [f"{flag}=" for flag, *_ in WRITTEN]
+    values = options._replace(seed=options.seed + 1)._asdict()
+    given = ((flag, values[flag.removeprefix("--perf-").replace("-", "_")]) for flag, *_ in VALUES)
+    return line + [f"{flag}={value}" for flag, value in given if value is not None]
 
 
 def _environment() -> dict[str, str]:
-    """This process's, the card that was chosen for it included; but the fresh one is no xdist worker."""
+    """This process's environment, with the chosen card; but the fresh process is no xdist worker."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
-    return kept | {VARIABLE: "1"}
+    return kept | {FRESH_VARIABLE: "1"}

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_perfsuite_devices(config: pytest.Config) -> Devices | None:
-    """The cards that this run may use, or why there is none. Asked once, when the first test needs a card."""
+    """The cards that this run may use, or why there is none. Called once, when the first test needs a card."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_perfsuite_device_check(config: pytest.Config) -> str | None:
     """One sentence why the code under test cannot use the GPU at all (an extension built without CUDA), or None.
 
-    Under `--gpu` the sentence fails every gated test: what was asked for cannot be measured.
+    Under `--gpu` the sentence fails every gated test, since the GPU was asked for and cannot be measured on.
     """
 
 
@@ -49,20 +49,16 @@ def pytest_perfsuite_device_times(
 def pytest_perfsuite_resource(
     config: pytest.Config, resource: str, problem: Problem, candidate: Callable[..., Any], settings: Settings
 ) -> float | None:
-    """What a call takes of the device: "peak_bytes", "launches" (a count), "synchronises" (0 or 1), "seconds",
-    "attainable_flops" and "attainable_flops_reading" (of the card, a second, by the bandwidth of a copy or of a read).
-
-    The first answer that is not None counts.
-    """
+    """A resource of one call; `perfsuite.analyze.resources.RESOURCES` describes them. The first answer counts."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_perfsuite_side_by_side(
     config: pytest.Config, problems: tuple[Problem, Problem], candidate: Callable[..., Any], settings: Settings
 ) -> tuple[float, float] | None:
-    """Device seconds of a call at each of two problems, timed in turn. The first answer that is not None counts."""
+    """Device seconds of a call on each of two problems, timed in turn. The first answer that is not None counts."""
 
 
 @pytest.hookspec
 def pytest_perfsuite_fingerprint(config: pytest.Config, fingerprint: dict[str, Any]) -> None:
-    """Add to what every case's record says of the environment: change `fingerprint` in place, with plain values."""
+    """Add facts of the environment to every case's record: change `fingerprint` in place, with plain values."""

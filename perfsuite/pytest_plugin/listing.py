@@ -2,8 +2,8 @@
 
     pytest -p perfsuite.pytest_plugin.listing --gpu --perf-record FILE
 
-Every call of `perf` is answered at once, by a card that is not there: nothing is computed, checked or timed. The record
-names each case as a measured one would.
+Every call of `perf` returns at once, with an imaginary card: nothing is computed, checked or timed. The record names
+each case as a measured one would.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from perfsuite.device.cards import Devices
 
 CAPABILITY = (99, 0)
-"""Higher than any test asks for, so that none is left out."""
+"""Higher than any test asks for, so that no test is skipped."""
 MEMORY_BYTES = 2**50
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_devices() -> Devices:
-    """One card that has all."""
+    """One imaginary card, large and new enough for every test."""
     import os
 
     from perfsuite.device.cards import Device, Devices
@@ -34,25 +34,25 @@ def pytest_perfsuite_devices() -> Devices:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_device_check() -> str:
-    """No complaint, not even of an extension without CUDA."""
+    """No complaint, even if the extension was built without CUDA."""
     return ""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_resource(resource: str) -> float:
-    """A number that stands for one that would be measured, and meets any limit."""
+    """A number that meets any limit, in place of a measured one."""
     return 0.0 if resource == "synchronises" else 1.0
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_side_by_side() -> tuple[float, float]:
-    """As above."""
+    """Equal times, in place of measured ones."""
     return 1.0, 1.0
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_compare(ask: Ask) -> Comparison:
-    """The case's name and nothing else."""
+    """A comparison that carries the case's name alone."""
     from perfsuite.case.comparison import Comparison
     from perfsuite.case.failures import name_of
     from perfsuite.outcome import Reason, Verdict

@@ -1,4 +1,4 @@
-"""What a wrong call of `perf` shows: the test's own line and the sentence, without the way through perfsuite."""
+"""Shortens the traceback of a wrong call of `perf` to the test's own line and the sentence."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import pluggy
 import pytest
 
 _OURS = (f"{Path(__file__).parents[1]}/", f"{Path(pluggy.__file__).parent}/", "<string>")
-"""Where files of the way lie; the `__init__` of a dataclass is in "<string>"."""
+"""Files of the frames to cut; the `__init__` of a dataclass is in "<string>"."""
 
 
 def shorten(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Cut the traceback of an error that perfsuite raised at the last line outside it; `--full-trace` shows it all."""
     info = call.excinfo
-    if info is None or item.config.getoption("fulltrace", False) or not _is_told(info.value):
+    if info is None or item.config.getoption("fulltrace", False) or not _explains(info.value):
         return
-    way: list[TracebackType] = []
+    frames: list[TracebackType] = []
     entry: TracebackType | None = info.tb
     while entry is not None:
-        way.append(entry)
+        frames.append(entry)
         entry = entry.tb_next
-    while way and way[-1].tb_frame.f_code.co_filename.startswith(_OURS):
-        way.pop()
-    # Made anew, since pytest follows `tb_next` again when it shows an entry.
+    while frames and frames[-1].tb_frame.f_code.co_filename.startswith(_OURS):
+        frames.pop()
+    # A new chain, since pytest follows `tb_next` again when it shows an entry.
     short: TracebackType | None = None
-    for one in reversed(way):
+    for one in reversed(frames):
         short = TracebackType(short, one.tb_frame, one.tb_lasti, one.tb_lineno)
     if short is not None:
         info.traceback = type(info.traceback)(short)
 
 
-def _is_told(error: BaseException) -> bool:
-    """Whether perfsuite says by it what is wrong with a call; what it did not expect is shown whole."""
+def _explains(error: BaseException) -> bool:
+    """True for errors by which perfsuite explains a wrong call; unexpected errors keep their traceback."""
     return isinstance(error, TypeError | ValueError) or type(error).__module__.startswith("perfsuite.")

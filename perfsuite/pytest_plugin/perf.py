@@ -1,11 +1,11 @@
-"""What the `perf` fixture gives to a test."""
+"""The object that the `perf` fixture gives to a test."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.pytest_plugin.gate import Gate, two_rivals
+from perfsuite.pytest_plugin.measure import Gate, two_rivals
 
 if TYPE_CHECKING:
     import torch
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Perf:
-    """Checks and times a candidate; the test's markers say against what, and how fast it must be.
+    """Checks and times a candidate; the test's markers name the rivals and set the targets.
 
     `perf(problem, candidate)` for a problem of perfsuite, `perf(candidate, args=…, against=…)` for anything else.
-    Returns the Comparison (with several rivals, that of the first marker). It does not raise where the candidate is
-    wrong or slow: the test fails when it ends, and its other calls still count.
+    Returns the Comparison (with several rivals, that of the first marker). It does not raise if the candidate is wrong
+    or slow: the test fails when it ends, and its other calls still count.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -44,13 +44,13 @@ class Perf:
         """Check and time one case.
 
         what: a problem and a candidate, or a candidate alone.
-        args, kwargs: what a lone candidate and its rival are called with; `args` may be a callable that takes a
+        args, kwargs: the arguments of a lone candidate and its rival; `args` may be a callable that takes a
         torch.Generator and makes fresh ones.
         against: the rival: a callable, its dotted name ("torch.nn.functional.softmax"), or a rival that the problem
         knows. flops, bytes: of one call, for the record and the roofline. reference: computes the right answer in
         float64. label: the case's name in tables.
 
-        Raises TypeError where these do not fit together.
+        Raises TypeError if these do not fit together.
         """
         if len(what) == 2:
             problem, candidate = what
@@ -63,7 +63,7 @@ class Perf:
                 "label": label,
             }
             if surplus := [name for name, value in extra.items() if value is not None]:
-                raise TypeError(f"perf(problem, candidate) takes no {', '.join(surplus)}: the problem says it")
+                raise TypeError(f"perf(problem, candidate) takes no {', '.join(surplus)}: the problem defines them")
             return self._gate.measure(_problem(problem), _callable("candidate", candidate), against)
         if len(what) != 1:
             raise TypeError(
@@ -93,11 +93,11 @@ class Perf:
         return self._gate.measure(problem, candidate, None)
 
     def kernels(self, kernels: Iterable[Mapping[str, Any]], *, of: str) -> Comparison:
-        """Put on record what compiled kernels take of a multiprocessor, as one case of the module that `of` names.
+        """Put the resources of compiled kernels on record, as one case of the module that `of` names.
 
         kernels: each with "family" and "name" (text), "registers" (a thread) and "local" (bytes a thread in local
-        memory: spills and stack), as cudaFuncGetAttributes tells them. Nothing is judged: a history of them shows where
-        a kernel began to spill. Raises ValueError where there is none or one lacks a field.
+        memory: spills and stack), as cudaFuncGetAttributes reports them. Nothing is judged: their history shows when a
+        kernel began to spill. Raises ValueError if the list is empty or a kernel lacks a field.
         """
         from perfsuite.record.kernels import ASPECT, comparison_of, measured_of
 
@@ -106,17 +106,17 @@ class Perf:
 
 
 def _problem(value: Any) -> Problem:
+    from perfsuite.problems.base import Problem
+
+    if isinstance(value, Problem):
+        return value
+    given = repr(value)
     if isinstance(value, type):
-        raise TypeError(
-            f"the problem is the class {value.__name__}; give one that is made of it: {value.__name__}(...)"
-        )
-    missing = [name for name in ("family", "name", "inputs", "rival") if not hasattr(value, name)]
-    if missing:
-        raise TypeError(
-            f"the problem is {value!r}, which has no {', '.join(missing)}; give a Gemm, an Attention, a Decode or "
-            "another perfsuite problem first, the candidate second"
-        )
-    return value
+        given = f"the class {value.__name__}; give an instance of it: {value.__name__}(...)"
+    raise TypeError(
+        f"the problem is {given}; perf(problem, candidate) takes an instance of a subclass of perfsuite.Problem first, "
+        "such as Gemm(...), and the candidate second"
+    )
 
 
 def _callable(what: str, value: Any) -> Callable[..., Any]:

@@ -1,14 +1,15 @@
-"""What a run shows of itself in the terminal: header, one word a test, summary; and the markdown for CI."""
+"""The output of a gated run: header, one word a test, summary in the terminal, and the markdown for CI."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
-from perfsuite.pytest_plugin.run import Run
+    from perfsuite.pytest_plugin.run import Run
+    from perfsuite.record.case import Case
 
 _STATUS = {"MISSED": ("missed", "M"), "WRONG": ("wrong", "W"), "UNDECIDED": ("undecided", "U")}
 _MARKUP: dict[str, dict[str, bool]] = {
@@ -21,9 +22,10 @@ _MARKUP: dict[str, dict[str, bool]] = {
 
 
 def header(run: Run) -> list[str]:
-    """Two lines at most, in gated runs alone: what is measured on, and how."""
+    """One line about the device and the settings."""
     options = run.options
-    budget = f"{options.seconds:g} s a case, {options.cache} cache, seed {options.seed}"
+    settings = options.settings(cases=1)
+    budget = f"{settings.seconds:g} s a case, {settings.cache} cache, seed {settings.seed}"
     if options.portable:
         return [f"perfsuite: portable backend: host clock on the CPU, not a GPU; {budget}"]
     devices = run.devices()
@@ -38,17 +40,19 @@ def status_word(report: pytest.TestReport) -> Any:
     """The status of a gated test for `pytest_report_teststatus`: category, letter, and the line that `-v` shows."""
     if hasattr(report, "wasxfail"):
         return None
-    cases = report.perfsuite_cases
     verdict = getattr(report, "perfsuite_verdict", None)
     if verdict is None and not report.passed:
         return None  # it failed for another reason, which pytest shows
+    from perfsuite.record.case import Case
+
     category, letter = _STATUS[verdict] if verdict else ("passed", ".")
-    return category, letter, ("; ".join(_brief(case) for case in cases), _MARKUP[verdict or "MET"])
+    cases = (Case.of_json(line, report.nodeid) for line in report.perfsuite_cases)
+    return category, letter, ("; ".join(map(_brief, cases)), _MARKUP[verdict or "MET"])
 
 
 def write_summary(run: Run, reporter: pytest.TerminalReporter) -> None:
-    """The table of a gated run, sentences for what is not met, and where the record lies."""
-    if run.config.getoption("collectonly"):
+    """The table of a gated run, a sentence for each case that is not met, and the record's place."""
+    if run.collects_only:
         return
     if run.options.gating:
         _write_cases(run, reporter)
@@ -61,27 +65,31 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
 
     reporter.section("perfsuite: gates")
     if not run.cases and run.on_device:
-        reporter.write_line("no gate was run; what ran on the GPU are tests without one")
+        reporter.write_line("no gate was run; the tests that ran on the GPU have none")
         return
     if not run.cases:
-        code, sentence = run.why_nothing()
-        reporter.write_line(f"nothing was measured ({code}): {sentence}", red=True)
+        reporter.write_line(_nothing(run), red=True)
         return
-    for verdict, line in terminal.table(run.cases):
+    for verdict, line in terminal.table(run.cases) + terminal.sentences(run.cases):
         reporter.write_line(line, **_MARKUP[verdict])
-    for verdict, sentence in terminal.sentences(run.cases):
-        reporter.write_line(sentence, **_MARKUP[verdict])
     for warning in _warnings(run):
         reporter.write_line(f"warning: {warning}", yellow=True)
-    beside = run.cases[0].get("workers", 1)
+    beside = run.cases[0].workers
     together = f", {beside} workers" if beside > 1 else ""
     where = f"; record: {_shown(run)}" if run.journal is not None else ""
     reporter.write_line(f"{figures.counts(run.cases)}{figures.checking(run.cases)}{together}{where}")
 
 
+def _nothing(run: Run) -> str:
+    from perfsuite.pytest_plugin.exit_code import why_nothing
+
+    code, sentence = why_nothing(run)
+    return f"nothing was measured ({code}): {sentence}"
+
+
 def _warnings(run: Run) -> list[str]:
-    """What the cases warn of, each once."""
-    return list(dict.fromkeys(warning for case in run.cases for warning in case.get("warnings") or ()))
+    """The warnings of all cases, each once."""
+    return list(dict.fromkeys(warning for case in run.cases for warning in case.warnings))
 
 
 def _shown(run: Run) -> str:
@@ -91,28 +99,23 @@ def _shown(run: Run) -> str:
 
 
 def write_markdown(run: Run, path: Path) -> None:
-    """Add the summary of a gated run to a file; OSError where that takes none."""
+    """Append the summary of a gated run to a file; OSError if the file cannot be written."""
     from perfsuite.report import markdown
 
-    if run.config.getoption("collectonly"):
-        return
+    notes = [_nothing(run)]
     if run.cases:
         notes = [markdown.environment(run.cases[0]), *(f"Warning: {warning}." for warning in _warnings(run))]
-    else:
-        notes = [": ".join(run.why_nothing())]
     path.parent.mkdir(parents=True, exist_ok=True)
     # CI gives one file for all steps of a job, so a run adds to it.
     with path.open("a", encoding="utf-8") as file:
         file.write(markdown.summary(run.cases, title="perfsuite gates", notes=notes))
 
 
-def _brief(case: Mapping[str, Any]) -> str:
+def _brief(case: Case) -> str:
     from perfsuite.report import figures
 
-    if case["speed"] is None:
-        return f"{case['verdict']} ({case['reason']})"
-    wanted = "" if case["target"] is None else f", target {figures.target(case)}"
-    spent = f", {case['gpu_seconds']:.2g} s" if case.get("gpu_seconds") else ""
-    return (
-        f"{case['verdict']} {figures.ratio(case['speed'])} [{figures.interval(case)}] of {case['rival']}{wanted}{spent}"
-    )
+    if case.speed is None:
+        return f"{case.verdict} ({case.reason})"
+    wanted = "" if case.target is None else f", target {figures.target(case)}"
+    spent = f", {case.gpu_seconds:.2g} s" if case.gpu_seconds else ""
+    return f"{case.verdict} {figures.ratio(case.speed)} [{figures.interval(case)}] of {case.rival}{wanted}{spent}"

@@ -8,48 +8,28 @@
         { against = "sdpa", at_least = 0.05 },
     ] }
 
-In a glob `*` stands for any run of characters and `?` for one; brackets are taken as they are, since test ids hold
-them. Where several globs fit, the last one in the file wins.
+In a glob `*` stands for any run of characters and `?` for one; brackets stand for themselves, since test ids hold them.
+If several globs fit, the last one in the file wins.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from perfsuite.pytest_plugin.markers import (
-    MARKERS,
-    Alignment,
-    Launches,
-    MarkerError,
-    MemoryTarget,
-    NoSync,
-    PerfTarget,
-    RooflineTarget,
-    announced,
-)
+from perfsuite.pytest_plugin import marks
+from perfsuite.pytest_plugin.marker import Marker, MarkerError
 from perfsuite.pytest_plugin.options import PORTABLE
-from perfsuite.pytest_plugin.run import Run
 
-Marked = TypeVar("Marked", PerfTarget, MemoryTarget, Launches, NoSync, RooflineTarget, Alignment)
+if TYPE_CHECKING:
+    from perfsuite.pytest_plugin.run import Run
 
-OVERRIDABLE = {
-    "perf_target": ("at_least",),
-    "memory_target": ("peak_bytes",),
-    "launches": ("at_most",),
-    "roofline_target": ("at_least",),
-    "alignment": ("max_drop",),
-}
-"""The numbers of each marker that a file may override."""
-_NEEDED = {"alignment": {"dim": 1}}
-"""What a marker must be given besides its number, for the number to be looked at."""
-SELECTOR = "against"
-"""Restricts an override of perf_target to the marker of one rival."""
+Marked = TypeVar("Marked", bound=Marker)
 
 
 @dataclass(frozen=True)
@@ -59,22 +39,24 @@ class Override:
     model: str
     glob: str
     marker: str
-    against: str | None
+    selected: str | None
+    """The selector's value to which the override is restricted (perf_target: the rival's name), or None."""
     number: str
     value: Any
 
     def fits(self, nodeid: str) -> bool:
-        """Whether the glob names this test."""
+        """True if the glob names this test."""
         return _pattern(self.glob).fullmatch(nodeid) is not None
 
     def concerns(self, item: pytest.Item) -> bool:
-        """Whether this test has the marker whose number is overridden."""
-        if self.marker == "perf_target":
-            return any(self.against in (None, target.rival_name) for target in announced(item))
-        return item.get_closest_marker(self.marker) is not None
+        """True if this test has the marker whose number is overridden."""
+        try:
+            return any(self.selected in (None, value.selected()) for value in marks.values_of(item, self.marker))
+        except MarkerError:
+            return True  # the test's setup reports it
 
     def __str__(self) -> str:
-        return f"{self.marker}(against={self.against!r})" if self.against else self.marker
+        return f"{self.marker}({marks.kind(self.marker).selector}={self.selected!r})" if self.selected else self.marker
 
 
 @dataclass(frozen=True)
@@ -87,14 +69,13 @@ class Targets:
     def apply(self, marker: str, value: Marked, *, nodeid: str, model: str) -> Marked:
         """A marker's value for a test on that model of card ("portable" for the CPU backend)."""
         for one in self.overrides:
-            if one.marker == marker and one.model == model and one.fits(nodeid):
-                rival = value.rival_name if isinstance(value, PerfTarget) else None
-                if one.against in (None, rival):
-                    value = value._replace(**{one.number: one.value})
+            if (one.marker, one.model) == (marker, model) and one.fits(nodeid):
+                meant = one.selected in (None, value.selected())
+                value = replace(value, **{one.number: one.value}) if meant else value  # type: ignore[type-var]
         return value
 
     def check_use(self, run: Run, items: Sequence[pytest.Item]) -> None:
-        """Complain of what overrides nothing, where all tests were collected (else it may name one elsewhere)."""
+        """Complain about overrides that change nothing, if all tests were collected (else another test may fit)."""
         if not _whole_tree(run.config):
             return
         unused: dict[str, None] = {}
@@ -109,7 +90,7 @@ class Targets:
 
 
 def load_targets(path: Path) -> Targets:
-    """Read and check a file; UsageError names what is wrong in it and what is allowed."""
+    """Read and check a file; UsageError names the fault and what is allowed."""
     import tomllib
 
     try:
@@ -127,8 +108,8 @@ def load_targets(path: Path) -> Targets:
             if not isinstance(markers, dict) or not markers:
                 raise pytest.UsageError(f"{where} must be a table of markers, not {markers!r}")
             for marker, entries in markers.items():
-                if marker not in OVERRIDABLE:
-                    allowed = ", ".join(OVERRIDABLE)
+                if marker not in marks.names() or not marks.kind(marker).overridable:
+                    allowed = ", ".join(name for name in marks.names() if marks.kind(name).overridable)
                     raise pytest.UsageError(f"{where}: marker {marker!r} cannot be overridden; allowed: {allowed}")
                 listed = entries if isinstance(entries, list) else [entries]
                 for entry in listed:
@@ -137,22 +118,22 @@ def load_targets(path: Path) -> Targets:
 
 
 def _override(model: str, glob: str, entry: Any, marker: str, where: str) -> Iterator[Override]:
-    numbers = OVERRIDABLE[marker]
-    allowed = (*numbers, SELECTOR) if marker == "perf_target" else numbers
+    kind = marks.kind(marker)
+    allowed = (*kind.overridable, *([kind.selector] if kind.selector else []))
     if not isinstance(entry, dict):
         raise pytest.UsageError(f"{where} must be a table with {', '.join(allowed)}, not {entry!r}")
     if unknown := [key for key in entry if key not in allowed]:
         raise pytest.UsageError(f"{where} has no {', '.join(map(repr, unknown))}; known are {', '.join(allowed)}")
-    against = entry.get(SELECTOR)
-    if against is not None and not isinstance(against, str):
-        raise pytest.UsageError(f"{where}: {SELECTOR} is {against!r}; it must be the name of a rival")
-    for number in numbers:
+    selected = entry.get(kind.selector)
+    if selected is not None and not isinstance(selected, str):
+        raise pytest.UsageError(f"{where}: {kind.selector} is {selected!r}; it must be a name")
+    for number in kind.overridable:
         value = entry.get(number)
         try:
-            MARKERS[marker](**_NEEDED.get(marker, {}), **{number: value})
+            kind(**kind.example, **{number: value})
         except MarkerError as error:
             raise pytest.UsageError(f"{where}: {error}") from None
-        yield Override(model, glob, marker, against, number, value)
+        yield Override(model, glob, marker, selected, number, value)
 
 
 def _pattern(glob: str) -> re.Pattern[str]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from perfsuite.record.case import Case
+
 ROOT = Path(__file__).resolve().parents[2]
 
 HOOKS = """
@@ -74,6 +76,10 @@ class Outcome:
     """Test -> "passed", "failed", "error" or "skipped"."""
     properties: dict[str, dict[str, str]]
     cases: list[dict[str, Any]]
+
+    @property
+    def records(self) -> list[Case]:
+        return [Case.of_json(case, "out") for case in self.cases]
 
     def has(self, *parts: str) -> None:
         for part in parts:

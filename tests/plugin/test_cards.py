@@ -14,7 +14,7 @@ import pytest
 
 from perfsuite.device import locks
 from perfsuite.device.cards import Device, find_devices, select
-from perfsuite.pytest_plugin import workers
+from perfsuite.pytest_plugin import xdist
 
 from .conftest import ROOT, Suite
 
@@ -49,13 +49,13 @@ def test_an_outer_cuda_visible_devices_is_honoured(visible: str, uuids: str, sel
 @pytest.mark.parametrize(("index", "selector"), [(0, "3"), (1, "GPU-x"), (2, "3"), (3, "GPU-x")])
 def test_a_worker_indexes_into_the_cards_and_extra_workers_take_turns(index: int, selector: str) -> None:
     environ = {"CUDA_VISIBLE_DEVICES": "3,GPU-x"}
-    workers.take_card(index, environ, ["3", "GPU-x"])
+    xdist.take_card(index, environ, ["3", "GPU-x"])
     assert environ == {"CUDA_VISIBLE_DEVICES": selector}
 
 
 def test_without_cards_a_worker_changes_nothing() -> None:
     environ: dict[str, str] = {}
-    workers.take_card(0, environ, [])
+    xdist.take_card(0, environ, [])
     assert environ == {}
 
 
@@ -64,7 +64,7 @@ def test_without_cards_a_worker_changes_nothing() -> None:
     [({}, None), ({"PYTEST_XDIST_WORKER": "gw3"}, 3), ({"PYTEST_XDIST_WORKER": "master"}, None)],
 )
 def test_worker_index(environ: dict[str, str], index: int | None) -> None:
-    assert workers.worker_index(environ) == index
+    assert xdist.worker_index(environ) == index
 
 
 def test_a_driver_that_does_not_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

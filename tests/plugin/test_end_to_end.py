@@ -67,8 +67,8 @@ def test_from_problem_to_record(pytester: pytest.Pytester, monkeypatch: pytest.M
     result = pytester.runpytest_subprocess(*arguments)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*portable backend: host clock on the CPU, not a GPU*"])
-    cases = {case["test"].partition("::")[2]: case for case in read_record(pytester.path / "record.jsonl")}
-    assert {name: (case["verdict"], case["reason"]) for name, case in cases.items()} == {
+    cases = {(case.test or "").partition("::")[2]: case for case in read_record(pytester.path / "record.jsonl")}
+    assert {name: (case.verdict, case.reason) for name, case in cases.items()} == {
         "test_met": ("MET", "fast-enough"),
         "test_missed": ("MISSED", "too-slow"),
         "test_wrong": ("WRONG", "inaccurate"),
@@ -78,9 +78,11 @@ def test_from_problem_to_record(pytester: pytest.Pytester, monkeypatch: pytest.M
         "test_custom_marked": ("MET", "fast-enough"),
     }
     met = cases["test_met"]
-    assert met["clock"] == "host"
-    assert met["gpu"] is None
-    assert met["rival_seconds"] > 0
-    assert len(met["samples"]["candidate_seconds"]) == len(met["samples"]["rival_seconds"]) >= 4
-    assert met["candidate_error"] <= met["error_limit"]
-    assert "no kernel image is available" in cases["test_breaks"]["sentence"]
+    assert met.clock == "host"
+    assert met.gpu is None
+    assert met.rival_seconds is not None
+    assert len(met.samples.candidate_seconds) == len(met.samples.rival_seconds) >= 4
+    assert met.candidate_error is not None
+    assert met.error_limit is not None
+    assert met.candidate_error <= met.error_limit
+    assert "no kernel image is available" in cases["test_breaks"].sentence

@@ -54,7 +54,7 @@ def test_several_cards_are_needed_for_gpus(suite: Suite) -> None:
         ("perf(met)", "perf(candidate) needs args=..."),
         ("perf(met, args=1)", "args is int; it must be a tuple of arguments"),
         ("perf(Gemm(8, 8, 8), 'gemm')", "the candidate is 'gemm'; it must be callable"),
-        ("perf(met, Gemm(8, 8, 8))", "which has no family, name, inputs, rival"),
+        ("perf(met, Gemm(8, 8, 8))", "takes an instance of a subclass of perfsuite.Problem first"),
         ("perf(Gemm(8, 8, 8), met, args=(1,), flops=2)", "perf(problem, candidate) takes no args, flops"),
         ("perf(met, args=(1,), against='no.such.thing')", "against is 'no.such.thing', and there is no such function"),
         ("perf(met, args=(1,), against='sys.maxsize')", "the rival is"),

@@ -6,13 +6,16 @@ import math
 
 import pytest
 
+from perfsuite import Comparison, Reason, Verdict
 from perfsuite.analyze.takes import captured_kernels, takes
 from perfsuite.history import series
 from perfsuite.problems import Gemm
+from perfsuite.record.case import Case, case_record
 from perfsuite.record.kernels import by_kernel, measured_of
 
 from .conftest import Suite
 
+FACTS = dict.fromkeys(("commit", "dirty", "gpu", "torch", "cuda", "driver")) | {"harness": "2"}
 TEST = """
 def kernel(name, registers, local): return {"family": "gemm", "name": name, "registers": registers, "local": local}
 
@@ -34,12 +37,12 @@ def test_kernels_are_one_case_on_record_and_a_series_each(suite: Suite) -> None:
     assert case["sentence"] == (
         "3 kernels, local memory in 1 of them: gemm spilling; most registers: 255 in gemm spilling"
     )
-    (group,) = series.values(outcome.cases).values()
+    (group,) = series.values(outcome.records).values()
     assert group == {
         "registers": {"gemm big": 168.0, "gemm spilling": 255.0, "gemm big #2": 96.0},
         "spilled_bytes": {"gemm big": 0.0, "gemm spilling": 64.0, "gemm big #2": 0.0},
     }
-    assert series.of_kernels(series.declared(outcome.cases)) == series.declared(outcome.cases)
+    assert series.of_kernels(series.declared(outcome.records)) == series.declared(outcome.records)
 
 
 def test_a_kernel_without_a_field_is_named() -> None:
@@ -49,11 +52,17 @@ def test_a_kernel_without_a_field_is_named() -> None:
 
 
 def test_what_a_call_takes_is_a_series_of_every_timed_case() -> None:
-    timed = {"test": "t.py::t", "case": "c", "rival": "r", "target": 0.9, "verdict": "MET", "aspect": None}
-    with_them = {**timed, "measured": {"peak_bytes": 2048.0, "launches": 2.0}}
-    assert series.values([with_them])["t"]["launches"] == {"c": 2.0}
-    assert series.values([with_them])["t"]["peak_bytes"] == {"c": 2048.0}
-    assert math.isnan(series.values([{**timed, "measured": None}])["t"]["launches"]["c"])  # type: ignore[arg-type]
+    def timed(measured: dict[str, float] | None) -> Case:
+        comparison = Comparison(
+            "gemm", "8x8x8", {}, "mine", "cublas", Verdict.MET, Reason.FAST_ENOUGH, "", target=0.9, speed=1.0
+        )
+        return case_record(comparison, test="t.py::t", fingerprint=FACTS, measured=measured)
+
+    (found,) = series.values([timed({"peak_bytes": 2048.0, "launches": 2.0})]).values()
+    assert set(found["launches"].values()) == {2.0}
+    assert set(found["peak_bytes"].values()) == {2048.0}
+    (without,) = series.values([timed(None)]).values()
+    assert all(map(math.isnan, without["launches"].values()))
 
 
 @pytest.mark.gpu

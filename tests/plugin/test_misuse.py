@@ -14,8 +14,8 @@ from .conftest import Suite
     [
         ("perf()", "TypeError: perf takes (problem, candidate) or (candidate, args=...); it was given 0 arguments"),
         ("perf(met)", "TypeError: perf(candidate) needs args=..., or write perf(problem, candidate)"),
-        ("perf(met, Gemm(8, 8, 8))", "which has no family, name, inputs, rival; give a Gemm"),
-        ("perf(Gemm, met)", "TypeError: the problem is the class Gemm; give one that is made of it: Gemm(...)"),
+        ("perf(met, Gemm(8, 8, 8))", "takes an instance of a subclass of perfsuite.Problem first"),
+        ("perf(Gemm, met)", "TypeError: the problem is the class Gemm; give an instance of it: Gemm(...)"),
         ("perf(Gemm(0, 8, 8), met)", "ValueError: m is 0; it must be a whole number of at least 1"),
         ("perf(met, args=(1,), kwargs=[1])", "TypeError: kwargs is list; it must map names to arguments"),
         ("perf(met, args=lambda: (1,))", "a callable must take one argument, a torch.Generator"),
@@ -39,13 +39,13 @@ def test_it_needs_no_terminal(suite: Suite) -> None:
 
 def test_full_trace_shows_the_way_there(suite: Suite) -> None:
     suite.write("def test_it(perf): perf(Gemm, met)\n")
-    assert "perfsuite/perf.py" in suite.run("--gpu", "--full-trace").out
+    assert "perfsuite/pytest_plugin/perf.py" in suite.run("--gpu", "--full-trace").out
 
 
 def test_what_nobody_expected_is_shown_whole(suite: Suite) -> None:
     suite.add_hooks("\ndef pytest_perfsuite_fingerprint(): raise RuntimeError('a broken hook')\n")
     suite.write("def test_it(perf): perf(Gemm(8, 8, 8), met)\n")
-    suite.run("--gpu").has("perfsuite/pytest_plugin/gate.py", "RuntimeError: a broken hook")
+    suite.run("--gpu").has("perfsuite/pytest_plugin/measure.py", "RuntimeError: a broken hook")
 
 
 def test_a_portable_run_without_torch_measures_nothing_and_says_so(

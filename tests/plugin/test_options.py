@@ -14,11 +14,11 @@ GATE = "@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n"
     [
         (
             ["--perf-seconds", "soon"],
-            "--perf-seconds is 'soon'; it must be a number of seconds, over 0 and at most",
+            "--perf-seconds is 'soon'; it must be a number of seconds over 0 and at most 3600",
         ),
         (["--perf-seconds", "0"], "--perf-seconds is '0'; it must be"),
         (["--perf-seconds", "nan"], "--perf-seconds is 'nan'; it must be"),
-        (["--perf-cache", "tepid"], "--perf-cache is 'tepid'; allowed are cold and hot"),
+        (["--perf-cache", "tepid"], "--perf-cache is 'tepid'; allowed are 'cold' and 'hot'"),
         (["--perf-distribution", "zeros"], "--perf-distribution is 'zeros'; allowed are normal, uniform"),
         (["--perf-seed", "-1"], "--perf-seed is '-1'; it must be a whole number from 0"),
         (["--perf-seed", "1.5"], "--perf-seed is '1.5'; it must be a whole number from 0"),

@@ -43,7 +43,7 @@ def test_a_default_folder_that_cannot_be_made_is_told_before_anything_is_measure
     result = suite.pytester.runpytest_inprocess("-p", "perfsuite.plugin", "--gpu")
     assert result.ret == 4
     result.stderr.fnmatch_lines(
-        ["ERROR: the record cannot be written: *.perfsuite*; say where it may lie by --perf-record"]
+        ["ERROR: the record cannot be written: *.perfsuite*; name another place with --perf-record"]
     )
     result.stdout.no_fnmatch_line("*MET*")
 

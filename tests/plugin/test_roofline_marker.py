@@ -96,7 +96,7 @@ def test_what_has_no_flops_has_no_roof(suite: Suite) -> None:
         "@pytest.mark.roofline_target(at_least=0.5)\n"
         "def test_it(perf): perf(met, args=(1,), against=met)"
     )
-    suite.run("--gpu").has("roofline_target needs the FLOPs and bytes of a call")
+    suite.run("--gpu").has("roofline_target needs the FLOPs and bytes of a call, but")
 
 
 def test_the_innermost_size_is_changed() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.pytest_plugin.markers import PerfTarget
+from perfsuite.pytest_plugin.markers.perf_target import PerfTarget
 from perfsuite.pytest_plugin.targets import load_targets
 
 from .conftest import Suite
@@ -57,14 +57,14 @@ def test_overrides_by_card_test_and_rival(suite: Suite) -> None:
         ("[portable]\n'*' = {}", "'*' must be a table of markers"),
         (
             "[portable]\n'*' = { gpu = {} }",
-            "marker 'gpu' cannot be overridden; allowed: perf_target, memory_target,",
+            "marker 'gpu' cannot be overridden; allowed: alignment, launches, memory_target,",
         ),
         ("[portable]\n'*' = { perf_target = 0.9 }", "perf_target must be a table with at_least, against, not 0.9"),
         ("[portable]\n'*' = { perf_target = { most = 1 } }", "perf_target has no 'most'; known are at_least, against"),
         ("[portable]\n'*' = { perf_target = { at_least = 'x' } }", "at_least is 'x'; it must be a number over 0"),
         ("[portable]\n'*' = { perf_target = { at_least = inf } }", "at_least is inf; it must be a number over 0"),
         ("[portable]\n'*' = { perf_target = {} }", "at_least is None; it must be a number over 0"),
-        ("[portable]\n'*' = { perf_target = { at_least = 1, against = 1 } }", "against is 1; it must be the name"),
+        ("[portable]\n'*' = { perf_target = { at_least = 1, against = 1 } }", "against is 1; it must be a name"),
         ("[portable]\n'*' = { launches = { at_most = 1.5 } }", "at_most is 1.5; it must be a whole number of kernels"),
         ("[portable]\n'*' = { roofline_target = { at_least = 2 } }", "at_least is 2; it must be a share over 0 and at"),
         ("[portable]\n'*' = { alignment = { max_drop = 0 } }", "max_drop is 0; it must be a number over 0"),
@@ -89,9 +89,8 @@ def test_a_rival_given_as_a_callable_is_known_by_its_name(tmp_path: Path) -> Non
     path = tmp_path / "t.toml"
     path.write_text("[card]\n'*' = { perf_target = { against = 'len', at_least = 0.5 } }")
     targets = load_targets(path)
-    applied = [
-        targets.apply("perf_target", PerfTarget(one, 1.0), nodeid="a::b", model="card").at_least for one in (len, max)
-    ]
+    given = [PerfTarget(against=one, at_least=1.0) for one in (len, max)]
+    applied = [targets.apply("perf_target", one, nodeid="a::b", model="card").at_least for one in given]
     assert applied == [0.5, 1.0]
 
 

@@ -6,16 +6,7 @@ import json
 import textwrap
 from pathlib import Path
 
-import pytest
-
-from perfsuite.clock.rounds import Round
-from perfsuite.pytest_plugin.fresh import VARIABLE, Waiting, is_fresh, rounds_elsewhere, rounds_in, rounds_of
-
-
-def test_rounds_come_back_from_their_columns() -> None:
-    columns = {"candidate_seconds": [1.0, 2.0], "rival_seconds": [3.0, 4.0], "first": ["rival", "candidate"]}
-    assert rounds_of(columns) == [Round(1.0, 3.0, "rival"), Round(2.0, 4.0, "candidate")]
-    assert rounds_of({}) == []
+from perfsuite.pytest_plugin.fresh import Waiting, rounds_elsewhere, rounds_in
 
 
 def test_a_process_of_its_own_measures_the_case(tmp_path: Path) -> None:
@@ -67,9 +58,3 @@ def test_a_record_that_is_none_gives_no_rounds(tmp_path: Path) -> None:
     assert rounds_in(tmp_path / "none.jsonl", "test", 0) == []
     (tmp_path / "cut.jsonl").write_text(json.dumps({"case": "x"})[:-3])
     assert rounds_in(tmp_path / "cut.jsonl", "test", 0) == []
-
-
-def test_only_the_child_knows_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not is_fresh()
-    monkeypatch.setenv(VARIABLE, "1")
-    assert is_fresh()

@@ -1,0 +1,42 @@
+"""The exit code of a gated run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from perfsuite.outcome import EXIT_MISSED, EXIT_NOTHING_MEASURED, EXIT_UNDECIDED, Reason
+
+if TYPE_CHECKING:
+    from perfsuite.pytest_plugin.run import Run
+
+_REPLACED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def exit_code(run: Run, given: int) -> int:
+    """The process's exit code, where pytest would return `given`; pytest's own codes for its own faults stay."""
+    if given not in _REPLACED or run.collects_only:
+        return given
+    if run.failures or run.verdicts & {"MISSED", "WRONG"}:
+        return given or EXIT_MISSED
+    if run.complaints:
+        return int(pytest.ExitCode.USAGE_ERROR)
+    if not run.options.gating:
+        return given
+    if "UNDECIDED" in run.verdicts:
+        return EXIT_MISSED if run.unmeasured else EXIT_UNDECIDED
+    if not run.cases and not run.on_device:
+        return EXIT_NOTHING_MEASURED
+    return given
+
+
+def why_nothing(run: Run) -> tuple[str, str]:
+    """(reason code, sentence) of a gated run without a case."""
+    if run.unmeasured:
+        return run.unmeasured[0]
+    flag = "--gpu" if run.options.gpu else "--perf-portable"
+    found = "no test that calls perf() was run"
+    if run.skipped:
+        found = f"all gated tests ({run.skipped}) were skipped"
+    return Reason.NOTHING_COLLECTED.value, f"{flag} asks for gates, but {found}"

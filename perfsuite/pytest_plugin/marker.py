@@ -1,0 +1,96 @@
+"""The base class of the markers, and what a marker judges and finds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from perfsuite.outcome import Reason
+
+if TYPE_CHECKING:
+    from perfsuite.case.comparison import Comparison
+    from perfsuite.problems.base import Problem
+    from perfsuite.record.case import Case
+    from perfsuite.settings import Settings
+
+
+class MarkerError(Exception):
+    """A marker has an unknown argument or a bad value; the text lists what is allowed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one limit. It becomes a case of its own in the record."""
+
+    aspect: str
+    """Its name in the record: "memory", "growth", "launches", "roofline", ..."""
+    broken: Reason | None
+    """The reason of the MISSED verdict; None if the limit holds."""
+    sentence: str
+    measured: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A candidate that was checked, perhaps timed, and the means to measure more of it."""
+
+    problem: Problem
+    comparison: Comparison
+    case: Case
+    """The comparison as its record holds it."""
+    settings: Settings
+    root: Path
+    """pytest's root directory."""
+    measure: Callable[[str, Problem], float]
+    """Measures a resource of a call ("peak_bytes", "launches", ...) on a problem."""
+    side_by_side: Callable[[Problem, Problem], tuple[float, float]]
+    """Times a call on two problems in turn; returns device seconds of each."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Device time of a call on cold inputs, if the test has timed it against a rival."""
+        cold = self.comparison.clock == "graph" and self.comparison.cache == "cold"
+        return self.comparison.candidate_seconds if cold else None
+
+
+class Marker:
+    """One marker. Each file of `markers` holds one subclass, a frozen dataclass with keyword-only fields.
+
+    The file's name is the marker's name, the fields are its arguments, the class docstring is its help. `__post_init__`
+    raises MarkerError for a bad value. Nothing else has to be registered.
+    """
+
+    gates: ClassVar[bool] = True
+    """True if a test with this marker must call `perf`."""
+    judges: ClassVar[Literal["call", "comparison"] | None] = None
+    """What `judge` looks at: each call of `perf`, each of its comparisons with a rival, or nothing."""
+    needs_gpu: ClassVar[bool] = True
+    """True if `judge` needs a GPU. On the portable backend the record then carries a warning instead."""
+    overridable: ClassVar[tuple[str, ...]] = ()
+    """Numbers that perf_targets.toml may override."""
+    example: ClassVar[Mapping[str, Any]] = {}
+    """Values of required arguments, with which perf_targets.toml's numbers are checked."""
+    selector: ClassVar[str | None] = None
+    """The argument by which several of these markers on one test differ; perf_targets.toml may name its value."""
+
+    def judge(self, subject: Subject) -> Iterable[Finding]:
+        """Check the limits that the marker sets; ValueError if the problem does not allow that."""
+        raise NotImplementedError
+
+    def selected(self) -> str | None:
+        """The selector's value as perf_targets.toml writes it: a name, also for a function."""
+        value = None if self.selector is None else getattr(self, self.selector)
+        return getattr(value, "__name__", None) if callable(value) else value
+
+
+def is_positive(value: object) -> bool:
+    """True for a finite number over 0."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def is_count(value: object) -> bool:
+    """True for a whole number of at least 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -1,0 +1,59 @@
+"""The marker `regression`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perfsuite.outcome import Reason
+from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject, is_positive
+
+ASPECT = "regression"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(Marker):
+    """A timed case must not have got slower than the stored history of the same card, at once or step by step."""
+
+    judges = "comparison"
+    needs_gpu = False
+    slower: float = 0.01
+    drift: float = 0.02
+    history: str = "benchmarks_asv/results"
+
+    def __post_init__(self) -> None:
+        for name, value in (("slower", self.slower), ("drift", self.drift)):
+            if not is_positive(value) or value >= 1.0:
+                raise MarkerError(f"{name} is {value!r}; it must be a share between 0 and 1 (0.01: one per cent)")
+        if not isinstance(self.history, str):
+            raise MarkerError(f"history is {self.history!r}; it must be a folder of asv's results, below the root")
+
+    def judge(self, subject: Subject) -> Iterator[Finding]:
+        """Compare the case with the history below the root directory.
+
+        The limit holds if the case was not timed (its own verdict reports that) or if nothing is stored of it yet. A
+        history that cannot be read breaks the limit: a gate that compares with nothing must not pass.
+        """
+        from perfsuite.history.commits import HistoryError
+        from perfsuite.history.steps_and_drift import Rule
+        from perfsuite.history.stored_results import findings_of
+        from perfsuite.verdict.noise import noise_for
+
+        case, settings, root = subject.case, subject.settings, subject.root
+        if not case.candidate_seconds:
+            yield Finding(ASPECT, None, "not timed, so there is nothing to look back from", {})
+            return
+        noise, _ = noise_for(settings.device, case.candidate_seconds, file=settings.calibration, gpu=case.gpu)
+        rule = Rule(step=self.slower, drift=self.drift)
+        try:
+            findings, idle = findings_of(case, root / self.history, root, noise=noise, rule=rule)
+        except HistoryError as error:
+            yield Finding(ASPECT, Reason.REGRESSED, f"the history cannot be read: {error}", {})
+            return
+        if len(findings) < 2:
+            yield Finding(ASPECT, None, "nothing of this case is stored for this card yet", {})
+            return
+        newest = findings[-1]
+        sentence = "; ".join([f"{newest.sentence}, {len(findings) - 1} commits stored", *idle])
+        measured = {"change": newest.change, "at_least": newest.low}
+        yield Finding(ASPECT, Reason.REGRESSED if newest.bad else None, sentence, measured)

@@ -1,0 +1,204 @@
+"""Measures the cases of one test: what the markers ask of each call of `perf`, kept for the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from perfsuite.outcome import Reason, Verdict
+from perfsuite.pytest_plugin import marks
+from perfsuite.pytest_plugin.outcome import CASES
+from perfsuite.pytest_plugin.run import RUN, Run
+
+if TYPE_CHECKING:
+    from perfsuite.case.ask import Ask
+    from perfsuite.case.comparison import Comparison
+    from perfsuite.clock.rounds import Round
+    from perfsuite.problems.base import Problem
+    from perfsuite.pytest_plugin.marker import Finding, Subject
+    from perfsuite.record.case import Case
+
+    Candidate = Callable[..., Any]
+    Rival = str | Candidate | None
+
+_SHOWN = (
+    *("case", "rival", "verdict", "reason", "speed", "speed_low", "speed_high", "target"),
+    *("candidate_seconds", "rival_seconds"),
+)
+"""Fields of a case that JUnit and other reporters get."""
+
+
+def compare(run: Run, ask: Ask) -> Comparison:
+    """Measure and judge one case, in this process or, under --perf-isolate, with the candidate in one of its own."""
+    if run.options.isolate:
+        from perfsuite.isolate import compare_isolated
+
+        return compare_isolated(ask, run.options.isolate_seconds)
+
+    from perfsuite.case.run import run_case
+
+    return run_case(ask)
+
+
+class Gate:
+    """Measures cases for one test and keeps their results."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
+        self.run: Run = item.config.stash[RUN]
+        self.comparisons: list[Comparison] = []
+        item.stash[CASES] = []
+
+    def measure(self, problem: Problem, candidate: Candidate, against: Rival) -> Comparison:
+        """Check the candidate, time it against each rival that a marker names; return the first comparison."""
+        if reason := self.run.too_long(problem):
+            pytest.skip(reason)
+        targets: list[tuple[Rival, float | None]] = [
+            (_rival(target.against, against), float(target.at_least)) for target in self._values("perf_target")
+        ]
+        made = [self._one(problem, candidate, *target) for target in targets or [(None, None)]]
+        if not self.run.fresh:
+            self._judge(problem, candidate, made)
+        return made[0]
+
+    def marked_rivals(self) -> list[Candidate]:
+        """The functions that the markers name as rivals, the nearest first."""
+        return [target.against for target in self._values("perf_target") if callable(target.against)]
+
+    def note(self, comparison: Comparison, *, aspect: str, measured: dict[str, float]) -> Comparison:
+        """Put on record what was found without measuring a call."""
+        self._keep(comparison, aspect=aspect, measured=measured)
+        return comparison
+
+    def _values(self, marker: str) -> list[Any]:
+        values = marks.values_of(self.item, marker)
+        return [self.run.override(marker, value, self.item.nodeid) for value in values]
+
+    def _one(self, problem: Problem, candidate: Candidate, against: Rival, at_least: float | None) -> Comparison:
+        from perfsuite.case.ask import Ask
+
+        named = marks.values_of(self.item, "correctness")
+        ask = Ask(
+            problem,
+            candidate,
+            against=against,
+            correctness=(named[0].against if named else None) or True,
+            at_least=at_least,
+            settings=self.run.settings(),
+            remeasure=None if at_least is None or self.run.fresh else self._measure_afresh,
+        )
+        comparison: Comparison = self.run.config.hook.pytest_perfsuite_compare(config=self.run.config, ask=ask)
+        self._keep(comparison, measured=self._costs(ask, comparison))
+        return comparison
+
+    def _costs(self, ask: Ask, comparison: Comparison) -> dict[str, float] | None:
+        """What a call of a timed case costs besides time; None if it was not captured on a card."""
+        wrong = comparison.verdict is Verdict.WRONG
+        if comparison.clock != "graph" or wrong or self.run.fresh or self.run.options.isolate:
+            return None
+        from perfsuite.analyze.takes import takes
+
+        return takes(ask.problem, ask.candidate, seed=ask.settings.seed)
+
+    def _measure_afresh(self) -> list[Round]:
+        """Rounds of the case that is being measured, from a fresh process."""
+        from perfsuite.pytest_plugin.fresh import measure_afresh
+
+        # A fresh process judges no limits, so it counts comparisons alone.
+        return measure_afresh(self.item, sum(case.aspect is None for case in self.item.stash[CASES]))
+
+    def _judge(self, problem: Problem, candidate: Candidate, made: list[Comparison]) -> None:
+        """Check what the markers limit besides speed. Each finding becomes a case."""
+        unseen = []
+        cases = self.item.stash[CASES][-len(made) :]
+        last = len(self.item.stash[CASES]) - 1
+        for name in marks.on(self.item):
+            kind = marks.kind(name)
+            if kind.judges is None:
+                continue
+            if kind.needs_gpu and not self.run.options.gpu:
+                unseen.append(f"{name} is looked at on a GPU only")
+                continue
+            if kind.needs_gpu and made[0].reason in (Reason.CANDIDATE_FAILED, Reason.OUT_OF_MEMORY):
+                continue
+            each = kind.judges == "comparison"
+            looked_at = list(zip(made, cases, strict=True))[: None if each else 1]
+            for value, (comparison, case) in product(self._values(name), looked_at):
+                for finding in value.judge(self._subject(problem, candidate, comparison, case)):
+                    limit = _limit(finding, comparison, comparison.rival if each else None)
+                    self._keep(limit, aspect=finding.aspect, measured=finding.measured)
+        if unseen:
+            # A warning of the case: nobody should take a limit that was not checked for one that holds.
+            case = self.item.stash[CASES][last]
+            self.item.stash[CASES][last] = case.changed(warnings=[*case.warnings, *unseen])
+
+    def _subject(self, problem: Problem, candidate: Candidate, comparison: Comparison, case: Case) -> Subject:
+        from perfsuite.pytest_plugin.marker import Subject
+
+        config, settings = self.run.config, self.run.settings()
+        given = {"config": config, "candidate": candidate, "settings": settings}
+
+        def measure(resource: str, at: Problem) -> float:
+            value: float = config.hook.pytest_perfsuite_resource(resource=resource, problem=at, **given)
+            return value
+
+        def side_by_side(one: Problem, other: Problem) -> tuple[float, float]:
+            times: tuple[float, float] = config.hook.pytest_perfsuite_side_by_side(problems=(one, other), **given)
+            return times
+
+        return Subject(problem, comparison, case, settings, config.rootpath, measure, side_by_side)
+
+    def _keep(
+        self, comparison: Comparison, *, aspect: str | None = None, measured: dict[str, float] | None = None
+    ) -> None:
+        from perfsuite.pytest_plugin.xdist import workers_in
+        from perfsuite.record.case import case_record
+
+        case = case_record(
+            comparison,
+            test=self.item.nodeid,
+            fingerprint=self.run.fingerprint,
+            workers=workers_in(self.run.config),
+            aspect=aspect,
+            measured=measured,
+        )
+        self.comparisons.append(comparison)
+        self.item.stash[CASES].append(case)
+        number, line = len(self.comparisons), case.as_json()
+        prefix = "perf_" if number == 1 else f"perf_{number}_"
+        self.item.user_properties += [(prefix + name, line[name]) for name in _SHOWN if line[name] is not None]
+
+
+def _limit(finding: Finding, checked: Comparison, rival: str | None) -> Comparison:
+    """A finding in the form of a comparison, beside that of the same candidate."""
+    from perfsuite.case.comparison import Comparison
+
+    return Comparison(
+        family=checked.family,
+        name=checked.name,
+        params=checked.params,
+        candidate=checked.candidate,
+        rival=rival,
+        verdict=Verdict.MISSED if finding.broken else Verdict.MET,
+        reason=finding.broken or Reason.CHECKED,
+        sentence=finding.sentence,
+        cache=checked.cache,
+        distribution=checked.distribution,
+        seed=checked.seed,
+    )
+
+
+def _rival(marked: Rival, called: Rival) -> Rival:
+    if marked is not None and called is not None and marked != called:
+        raise two_rivals(marked, called)
+    return called if marked is None else marked
+
+
+def two_rivals(marked: object, called: object) -> ValueError:
+    """The error of a call that names another rival than the marker does."""
+    return ValueError(
+        f"two rivals: the marker perf_target(against={marked!r}) and perf(..., against={called!r}); name it once"
+    )

@@ -1,0 +1,78 @@
+"""The files that a run writes: checked before anything is measured, closed when the run ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfsuite.pytest_plugin.run import Run
+
+
+def open_journal(run: Run) -> None:
+    """Get the record's file ready; UsageError if it cannot be written or would overwrite a file that is no record."""
+    from perfsuite.record.schema import RecordError
+    from perfsuite.record.store import Journal, read_record
+
+    record, markdown = run.options.record, run.options.markdown
+    if record is not None:
+        _check_place("--perf-record", record)
+    if markdown is not None:
+        _check_place("--perf-markdown", markdown, replaced=False)
+    path = record or _default_place(run.config.rootpath)
+    if markdown is not None and markdown.resolve() == path.resolve():
+        raise pytest.UsageError(f"--perf-record and --perf-markdown are both {str(path)!r}; they must be two files")
+    if path.exists() and path.stat().st_size:
+        try:
+            read_record(path)
+        except RecordError as error:
+            raise pytest.UsageError(f"--perf-record would overwrite what is not a record: {error}") from None
+    run.journal = Journal(path)
+
+
+def close(run: Run, *, crashed: bool) -> None:
+    """Close the record and, unless pytest crashed, write the markdown; a fault becomes a complaint of the run."""
+    if run.journal is not None:
+        try:
+            run.journal.close()
+        except OSError as error:
+            run.complaints.append(f"the record cannot be written: {error}")
+            run.journal = None
+    if run.options.markdown is not None and run.options.gating and not crashed and not run.collects_only:
+        from perfsuite.pytest_plugin.present import write_markdown
+
+        try:
+            write_markdown(run, run.options.markdown)
+        except OSError as error:
+            run.complaints.append(f"--perf-markdown cannot be written: {error}")
+
+
+def _check_place(flag: str, path: Path, *, replaced: bool = True) -> None:
+    """UsageError if a file cannot be written: better reported now than after an hour of measuring."""
+    from perfsuite.record.atomic_write import refusal
+
+    refused = refusal(path, replaced=replaced)
+    if refused is None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            refused = str(error)
+    if refused is not None:
+        raise pytest.UsageError(f"{flag} is {str(path)!r}, which cannot be written: {refused}")
+
+
+def _default_place(root: Path) -> Path:
+    from perfsuite.record.atomic_write import refusal
+    from perfsuite.record.store import default_path
+
+    try:
+        path = default_path(root)
+        refused = refusal(path)
+    except OSError as error:
+        refused = str(error)
+    if refused is not None:
+        raise pytest.UsageError(f"the record cannot be written: {refused}; name another place with --perf-record")
+    return path
