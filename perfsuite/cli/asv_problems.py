@@ -1,7 +1,4 @@
-"""Gates of the problems that cases.json follows without a test of the suite.
-
-pytest collects this file beside the suite's tests, so that both are measured, or listed, in the same run.
-"""
+"""Lists the series of a suite, and of the problems that cases.json follows without a test of the suite."""
 
 from __future__ import annotations
 
@@ -12,12 +9,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
-
-from perfsuite.cli.callables import load_callable
-from perfsuite.cli.problem_specs import problem_of
 from perfsuite.history.commits import HistoryError
 from perfsuite.record.store import read_record
 
@@ -25,18 +18,9 @@ if TYPE_CHECKING:
     from perfsuite.history.series import Declared
 
 VARIABLE = "PERFSUITE_ASV_PROBLEMS"
-"""The pairs of problem and candidate, as JSON, for the pytest that collects this file."""
-LEAST_SPEED = 1e-6
-"""These gates only time: no kernel is too slow for them."""
+"""The pairs of problem and candidate, as JSON, for the pytest that collects FOLLOWED."""
+FOLLOWED = Path(__file__).parent / "followed"
 Pair = dict[str, str]
-
-
-@pytest.mark.gpu
-@pytest.mark.perf_target(at_least=LEAST_SPEED)
-@pytest.mark.parametrize("pair", json.loads(os.environ.get(VARIABLE, "[]")), ids=lambda pair: pair["problem"])
-def test_problem(pair: Pair, perf: Any) -> None:
-    """Check and time one candidate on one problem."""
-    perf(problem_of(pair["problem"]), load_callable(pair["candidate"]))
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -52,7 +36,7 @@ def read_pairs(path: Path) -> list[Pair]:
 
 def collected(tests: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], dict[str, str]]:
     """What pytest is to collect for `tests` and `pairs`, and the environment that it needs for them."""
-    return [*tests, *([__file__] if pairs else [])], {VARIABLE: json.dumps(list(pairs))} if pairs else {}
+    return [*tests, *([str(FOLLOWED)] if pairs else [])], {VARIABLE: json.dumps(list(pairs))} if pairs else {}
 
 
 def listed(tests: Sequence[str], pairs: Sequence[Pair]) -> Declared:

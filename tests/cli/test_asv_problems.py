@@ -87,7 +87,7 @@ def test_a_problem_without_a_test_is_listed_and_kept(suite: Path, capsys: pytest
     assert main([*line, "--problem", PAIR["problem"], "--candidate", PAIR["candidate"]]) == 0
     document = json.loads((suite / "cases.json").read_text())
     assert document["problems"] == [PAIR]
-    assert document["groups"]["asv_problems"]["time_ratio"] == [CASE.format("32x64")]
+    assert document["groups"]["problems"]["time_ratio"] == [CASE.format("32x64")]
     assert document["groups"]["own"]["time_ratio"] == [CASE.format("8x16")]
     assert main([*line, "--check"]) == 0, "it stays without being named again"
     assert read_pairs(suite / "cases.json") == [PAIR]
@@ -106,7 +106,7 @@ def test_it_is_measured_in_the_run_of_the_suite(suite: Path) -> None:
     cases = read_record(suite / "record.jsonl")
     assert [case.case for case in cases] == [CASE.format("8x16"), CASE.format("32x64")], done.stdout
     measured = series.values(cases)
-    assert measured["asv_problems"]["time_ratio"][CASE.format("32x64")]
+    assert measured["problems"]["time_ratio"][CASE.format("32x64")]
     assert measured["own"]["time_ratio"][CASE.format("8x16")]
 
 
