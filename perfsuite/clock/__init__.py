@@ -1,1 +1,1 @@
-"""How long: two sides timed in turn, by one protocol."""
+"""Clocks: each times two sides in turn, by one protocol."""

@@ -1,4 +1,4 @@
-"""The one protocol of the four clocks, and what they are opened over."""
+"""The protocol of the four clocks, and the two sides that they time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ClockKind = Literal["graph", "events", "host", "fake"]
 
 @dataclass(frozen=True)
 class Sides:
-    """The two functions that are timed in turn, and where their inputs come from."""
+    """The two functions that are timed in turn, and the source of their inputs."""
 
     candidate: Callable[..., Any]
     rival: Callable[..., Any]
     make_inputs: Callable[[], Inputs]
-    """Gives inputs with new values at every call, on the device that is timed."""
+    """Returns inputs with new values at every call, on the device that is timed."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class TimedCall:
     inputs: Inputs
     candidate_output: Any
     rival_output: Any
-    """None where it was not kept: a right answer that lies about could be found."""
+    """None if it was not kept: a candidate could find a right answer in memory."""
     inputs_changed: bool = False
-    """Whether some input of the rotation holds other values than those that it was given."""
+    """True if the values of an input of the rotation have changed."""
 
 
 class CaptureError(RuntimeError):
-    """A side cannot be captured into a CUDA graph; the message says which and why."""
+    """A side cannot be captured into a CUDA graph; the message names the side and the cause."""
 
     def __init__(self, side: str, cause: BaseException) -> None:
         lines = str(cause).strip().splitlines()
@@ -46,7 +46,7 @@ class CaptureError(RuntimeError):
 
 
 class SideFailedError(RuntimeError):
-    """A side raised while it was called; `side` says which, `cause` what."""
+    """A side raised `cause` during a call."""
 
     def __init__(self, side: str, cause: BaseException) -> None:
         super().__init__(f"the {side} raised {type(cause).__name__}: {cause}")
@@ -55,11 +55,11 @@ class SideFailedError(RuntimeError):
 
 
 class Clock(Protocol):
-    """Times two sides in turn. Opened over `Sides`; `setup` comes before `rounds`, and may come again."""
+    """Times the two functions of `Sides` in turn. `setup` comes before `rounds`, and may come again."""
 
     kind: ClockKind
     note: str | None
-    """Why this clock and not the default one."""
+    """The reason for this clock, if it is not the default one."""
     rotation: int
     """Sets of inputs that are rotated."""
     launches: int
@@ -78,29 +78,29 @@ class Clock(Protocol):
         ...
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """`count` calls (fewer where there are fewer), chosen at random among those of the last round."""
+        """At most `count` calls, chosen at random among those of the last round."""
         ...
 
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-        """What `look` makes of the outputs of candidate and rival in up to `count` further calls, as they were timed.
+        """Results of `look(candidate's output, rival's output)` for up to `count` further calls, as they were timed.
 
-        Inputs change from one to the next. Empty where nothing that was timed can be called again, as by default.
+        Inputs change from call to call. Empty, the default, if timed calls cannot be repeated.
         """
         return []
 
     def kernels(self) -> tuple[set[str], set[str]] | None:
-        """Names of the kernels in timed calls of candidate and rival; None where this clock does not know, the default.
+        """Names of the kernels in timed calls of candidate and rival; None, the default, if they are unknown.
 
-        Raises RuntimeError, OSError or AttributeError where the driver does not name them.
+        Raises RuntimeError, OSError or AttributeError if the driver does not name them.
         """
         return None
 
     def host_seconds(self) -> tuple[float | None, float | None]:
-        """Host time that a call of the candidate, and of the rival, takes to return, without waiting for the device."""
+        """Host seconds until a call of the candidate, and of the rival, returns without waiting for the device."""
         ...
 
     def telemetry(self) -> Telemetry:
-        """What was seen of the device over all rounds so far."""
+        """The readings of the device over all rounds so far."""
         ...
 
     @property

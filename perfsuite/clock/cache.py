@@ -1,4 +1,4 @@
-"""Sizes of last-level caches, and the reset of what a kernel may have pinned in the L2."""
+"""Sizes of last-level caches, and the reset of lines that a kernel may have pinned in the L2."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 
 CPU_CACHE_BYTES_UNKNOWN = 32 * 2**20
-"""Taken where /sys does not say."""
+"""The size if /sys does not have it."""
 _CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 0x06
 
 
@@ -30,9 +30,9 @@ def cpu_cache_bytes() -> int:
 
 
 def reset_persisting_l2() -> bool:
-    """Give back L2 lines set aside in the current context, and the set-aside itself; whether the driver did so.
+    """Reset persisting L2 lines and their carve-out in the current context; True if the driver did so.
 
-    A persisting carve-out would keep inputs in the L2 through a rotation of any length.
+    A carve-out would keep inputs in the L2 through a rotation of any length.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")

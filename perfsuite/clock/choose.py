@@ -1,4 +1,4 @@
-"""Which clock a case gets: the best one that its sides allow."""
+"""Chooses the clock of a case: the best one that its sides allow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from perfsuite.settings import Settings
 
 
 def open_clock(sides: Sides, settings: Settings) -> Clock:
-    """A clock, set up once. Raises SideFailedError, and CaptureError where the graph clock was insisted on."""
+    """A clock, set up once. Raises SideFailedError; raises CaptureError if the settings demand the graph clock."""
     if settings.device == "cpu" or settings.clock == "host":
         from perfsuite.clock.host import HostClock
 

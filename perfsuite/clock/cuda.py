@@ -1,4 +1,4 @@
-"""What the graph clock and the events clock share: rotation, warm-up, paired rounds between CUDA events."""
+"""The base of the graph clock and the events clock: rotation, warm-up, paired rounds between CUDA events."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from perfsuite.problems.base import Inputs
 from perfsuite.settings import CacheMode
 
 SPIN_CYCLES_A_SECOND = 2e9
-"""Turns seconds into cycles for the blocking kernel; a card that runs slower only blocks a little longer."""
+"""Cycles of the blocking kernel per second. A slower card only blocks a little longer."""
 WATCHED_SETS = 4
-"""Sets whose inputs are watched for writes: a side that writes into its inputs does so in every call."""
+"""Sets whose inputs are checked for writes. A side that writes into its inputs does so in every call."""
 HALF = 3
-"""Events of half a round: before, between and behind its two samples."""
+"""Events of half a round: before, between and after its two samples."""
 HOST_CALLS = 20
 HOST_REPEATS = 3
 HOST_BOUND_SECONDS = 0.008
 MOST_KEPT = 0.5
-"""Share of the card's memory that torch's allocator may keep from one case to the next."""
+"""Share of the card's memory that torch's allocator may keep for the next case."""
 
 
 class CudaClock(Clock):
-    """Base of the two clocks that read CUDA events. Not a clock itself: a subclass says how a sample is enqueued."""
+    """Base of the two clocks that read CUDA events. A subclass enqueues the samples."""
 
     kind: ClockKind
     samples_a_side: int = 1
@@ -62,25 +62,25 @@ class CudaClock(Clock):
         self._probe = Probe()
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
 
-    # -- what a subclass provides ------------------------------------------------------------------------------------
+    # -- methods of a subclass ---------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Make ready to enqueue samples over `self._sets`; sets `launches` and `samples_a_side`."""
+        """Prepare samples over `self._sets`; sets `launches` and `samples_a_side`."""
         raise NotImplementedError
 
     def _after_half(self, last: Side) -> None:
-        """Called, on the stream, right behind the last sample of half a round, which was one of `last`."""
+        """Called on the stream right after the last sample of half a round, which was one of `last`."""
 
     def _enqueue(self, side: Side, sample: int) -> None:
         """Enqueue one sample of `side` on the current stream."""
         raise NotImplementedError
 
     def _block(self, samples: int) -> None:
-        """Keep the stream busy while `samples` samples are enqueued behind it."""
+        """Keep the stream busy while `samples` samples are enqueued."""
         raise NotImplementedError
 
     def _touch(self) -> None:
-        """Run everything once that rounds will run: what comes first takes longer."""
+        """Run once everything that rounds run, since a first run takes longer."""
         self._sample_seconds(self.samples_a_side)
 
     def timed_calls(self, count: int) -> list[TimedCall]:
@@ -91,7 +91,7 @@ class CudaClock(Clock):
         """Drop graphs and outputs."""
 
     def _inputs_changed(self) -> bool:
-        """Whether an input, of sets drawn in secret, holds other values than it was given."""
+        """True if the values of an input have changed, in sets drawn in secret."""
         return not same_fingerprint(self._fingerprint, fingerprint(self._watched))
 
     # -- the protocol ------------------------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ class CudaClock(Clock):
     def rounds(self, count: int) -> list[Round]:
         """See `Clock`. A round has two halves, A B and B A.
 
-        What comes first in a half takes longer, by up to 8 microseconds on an H200: once it is the one side, once the
-        other. A steady drift of the clock falls on both alike, too.
+        The first sample of a half takes longer, by up to 8 microseconds on an H200. Each side is first once. A steady
+        drift of the clock affects both sides equally, too.
         """
         import torch
 
@@ -136,8 +136,8 @@ class CudaClock(Clock):
             for _ in range(count):
                 order: list[Side] = ["candidate", "rival"] if self._order.random() < 0.5 else ["rival", "candidate"]
                 for sides in (order, order[::-1]):
-                    # No inputs are seen twice: what was kept of an earlier half is of no use in this one. It comes
-                    # before the block, which is there to give the host time for what is timed.
+                    # No inputs are seen twice, so results kept from an earlier half are useless. This comes before the
+                    # block, which gives the host time to enqueue the timed work.
                     self._freshener.freshen()
                     if not orders or self.kind == "events":
                         self._block(2)
@@ -150,7 +150,7 @@ class CudaClock(Clock):
                         self._samples += 1
                     self._after_half(sides[-1])
             self._probe.enqueue()
-            # Read while the card still works: an idle card has no reason to be slow.
+            # Read while the card is busy: an idle card reports no reason.
             invalid = self._watch.reason_against()
             self._stream.synchronize()
             clock_hz = self._watch.note_clock(self._probe.hertz())
@@ -220,7 +220,7 @@ class CudaClock(Clock):
 
         self._release()
         self._sets = []
-        # What is kept here the next case need not ask the driver for, which takes up to 0.4 s.
+        # The next case reuses this memory. To get it from the driver again takes up to 0.4 s.
         if torch.cuda.memory_reserved() > MOST_KEPT * torch.cuda.get_device_properties(self._device).total_memory:
             torch.cuda.empty_cache()
 
@@ -245,7 +245,7 @@ class CudaClock(Clock):
             self.warnings.append(warm.format(covered))
 
     def _sample_seconds(self, samples: int) -> tuple[float, float]:
-        """Seconds of `samples` samples of the candidate, and of the rival. Enqueued and waited for."""
+        """Enqueue `samples` samples of each side and wait; seconds of the candidate, and of the rival."""
         before, between, after = self._events[:3]
         before.record()
         for number in range(samples):

@@ -1,4 +1,4 @@
-"""The clock for what cannot be captured: eager calls between CUDA events, behind a kernel that blocks the stream."""
+"""The clock for sides that cannot be captured: eager calls between CUDA events, behind a blocking kernel."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from perfsuite.problems.tensors import keep
 
 SAMPLE_SECONDS = 400e-6
 MOST_CALLS = 64
-"""The stream takes about a thousand launches before the host has to wait; a round must fit behind the block."""
+"""The stream takes about a thousand launches before the host must wait. A round must fit behind the block."""
 LONGEST_BLOCK_SECONDS = 20e-3
 TRIAL_CALLS = 8
 TRIAL_BLOCK_SECONDS = 300e-6
 BLOCK_MARGIN = 1.5
 KEPT_ROUNDS = 3
-"""Rounds of which a call is kept, with its inputs, to be checked."""
+"""Rounds of which one call is kept, with its inputs, for the check."""
 
 
 class EventsClock(CudaClock):
-    """Times eager calls. A side that waits for the device inside its call shows the host's time as well."""
+    """Times eager calls. The time of a side that waits for the device includes the host's time."""
 
     kind: ClockKind = "events"
 
@@ -41,7 +41,7 @@ class EventsClock(CudaClock):
     def _prepare(self) -> None:
         if not self.launches:
             self._choose_launches()
-        # What a side has remembered of its warm-up calls is stale from here on, also where it is kept by address.
+        # Results that a side has cached from its warm-up calls are stale from here on, even if it caches by address.
         refill(self._sets, self.sides.make_inputs)
         self._kept, self._candidate_rounds = [], 0
 
@@ -74,8 +74,8 @@ class EventsClock(CudaClock):
                 self._outputs[side] = {index: output}
 
     def _after_half(self, last: Side) -> None:
-        # Where the candidate came last, a copy made here is one made right behind the call: what another stream writes
-        # later comes too late. Each such half is as likely to be kept as any other. (The first is kept in any case.)
+        # If the candidate came last, this copy follows the call at once, and later writes of another stream miss it.
+        # All such halves are equally likely to be kept. (The first is always kept.)
         if last != "candidate" and self._kept:
             return
         self._candidate_rounds += 1
@@ -91,7 +91,7 @@ class EventsClock(CudaClock):
         spin(min(LONGEST_BLOCK_SECONDS, BLOCK_MARGIN * samples * self.launches * self._host_seconds_a_call + 50e-6))
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`: calls of halves in which the candidate came last, chosen before they were timed."""
+        """See `Clock`. The calls are of halves in which the candidate came last, and were chosen before the timing."""
         changed = self._inputs_changed()
         return [replace(call, inputs_changed=changed) for call in self._kept[:count]]
 

@@ -1,4 +1,4 @@
-"""A clock that reads from a script: for tests of everything after it, on any machine."""
+"""A clock with scripted rounds, for tests on any machine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from perfsuite.device.telemetry import Telemetry
 
 
 class FakeClock(Clock):
-    """Gives scripted rounds, and outputs of real calls where it was opened over sides that can be called.
+    """Returns scripted rounds, and outputs of real calls if it has sides.
 
-    `script(setup, count)` returns the `count` next rounds of a set-up, numbered from 0; each call of `rounds` asks
-    once. `failure` is raised by `setup`.
+    Each call of `rounds` calls `script(setup, count)` once, for the `count` next rounds of a set-up, numbered from 0.
+    `setup` raises `failure`.
     """
 
     kind: ClockKind = "fake"
@@ -42,7 +42,7 @@ class FakeClock(Clock):
         self._seconds = 0.0
 
     def setup(self) -> None:
-        """See `Clock`; raises `failure` where there is one."""
+        """See `Clock`. Raises `failure`, if it is given."""
         if self._failure is not None:
             raise self._failure
         self.setups += 1
@@ -74,4 +74,4 @@ class FakeClock(Clock):
         return self._seconds
 
     def close(self) -> None:
-        """Nothing is held."""
+        """See `Clock`."""

@@ -1,9 +1,9 @@
 """The default clock: each side's calls captured into CUDA graphs, which are replayed in turn.
 
-A sample is one pass over the whole rotation where that is short enough: both sides then use all inputs equally, and no
-input is read again before all others were. It is cut into several graphs, and there are several captures of each, since
-small kernels differ by up to a percent between two captures of the same calls. Captures of both sides come in mixed
-order and give their outputs' memory back before the next begins, so that both sides write to the same places.
+A sample is one pass over the whole rotation, if that is short enough. Both sides then use all inputs equally, and no
+input is read again before all others. A sample consists of several graphs, with several captures of each: small kernels
+differ by up to a percent between two captures of the same calls. Captures of both sides come in mixed order. Each gives
+its outputs' memory back before the next begins, so both sides write to the same addresses.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from perfsuite.settings import CacheMode
 SAMPLE_SECONDS = 200e-6
 """Least device time of a sample."""
 LONGEST_ROTATION_SECONDS = 0.8e-3
-"""A pass over the rotation that takes longer than this is cut: samples then take parts of it in turn."""
+"""A longer pass over the rotation is cut, and samples take its parts in turn."""
 LONGEST_SAMPLE_SECONDS = 10e-3
-"""Where one side is far slower than the other, the slower sets how many calls go into a sample."""
+"""If one side is far slower than the other, the slower one limits the calls of a sample."""
 PIECE_SECONDS = 150e-6
 FEWEST_GRAPHS = 8
 SHORT_CALL_SECONDS = 50e-6
-"""Where calls are shorter than this, a side gets at least so many graphs: more pieces, or more captures of each."""
+"""For shorter calls a side has at least FEWEST_GRAPHS graphs: more pieces, or more captures of each."""
 MOST_CALLS = 2048
 SIDES: tuple[Side, ...] = ("candidate", "rival")
 TRIAL_CALLS = 8
@@ -44,7 +44,7 @@ TRIAL_SECONDS = 1e-3
 COST_REPLAYS = 7
 GRAPH_LAUNCH_SECONDS = 75e-6
 MORE_SECONDS = 10e-3
-"""Device time for further looks at calls that were timed."""
+"""Device time for further looks at timed calls."""
 PLACES = 4
 """Calls of a graph whose outputs can be looked at."""
 
@@ -56,12 +56,12 @@ class Piece:
     indices: list[int]
     """The sets of inputs, in order."""
     last: bool
-    """Whether it ends a sample."""
+    """True for the last piece of a sample."""
     graphs: dict[Side, list[Any]] = field(default_factory=lambda: {"candidate": [], "rival": []})
     outputs: dict[Side, list[Any]] = field(default_factory=lambda: {"candidate": [], "rival": []})
-    """What the calls at `places` returned, a list of results a capture, as memory that is not held."""
+    """Results of the calls at `places`, one list for each capture, as tensors that do not own their memory."""
     places: list[int] = field(default_factory=list)
-    """Calls drawn in secret, to be checked."""
+    """Calls drawn in secret for the check."""
 
 
 class GraphClock(CudaClock):
@@ -73,15 +73,15 @@ class GraphClock(CudaClock):
         import torch
 
         super().__init__(sides, cache=cache, seed=seed, note=note)
-        # A small graph holds the pool through all set-ups: a pool that no graph uses goes back by way of cudaFree.
+        # A small graph keeps the pool alive through all set-ups. A pool without a graph is released by cudaFree.
         self._pool = torch.cuda.graph_pool_handle()
         self._anchor: Any = None
         self._call_seconds = 0.0
         self._gap = 0.0
         self._tracks: list[list[Piece]] = []
-        """What a sample replays: tracks take turns, the pieces of one follow each other."""
+        """Samples replay the tracks in turn, and the pieces of a track one after another."""
         self._named: Piece | None = None
-        """One of them, drawn in secret, whose first graphs can be asked for their kernels."""
+        """A piece drawn in secret, whose first graphs can list their kernels."""
 
     def _prepare(self) -> None:
         import torch
@@ -112,7 +112,7 @@ class GraphClock(CudaClock):
         self._overhead = self._event_cost + (len(self._tracks[0]) - 1) * self._gap
 
     def _plan(self) -> list[list[Piece]]:
-        """The tracks, without graphs: one pass over the rotation, or parts of it that take turns."""
+        """The tracks, without graphs: one pass over the rotation, or several parts of it."""
         count = len(self._sets)
         tracks = 1 if self.launches >= count else math.ceil(count / self.launches)
         planned = []
@@ -125,7 +125,7 @@ class GraphClock(CudaClock):
         return planned
 
     def _choose_launches(self) -> None:
-        """How many calls a sample holds."""
+        """Set `launches`, the number of calls in a sample."""
         count = len(self._sets)
         indices = [call % count for call in range(min(TRIAL_CALLS, max(2, count)))]
         found = [self._long_trial(side) or self._trial(side, indices) for side in SIDES]
@@ -138,7 +138,7 @@ class GraphClock(CudaClock):
         self.launches = max(1, min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower)))
 
     def _long_trial(self, side: Side) -> float | None:
-        """Seconds of a single call, where that is long enough to be told from one."""
+        """Seconds of a single call; None if one call is too short to measure."""
         seconds = self._trial(side, [0])
         return seconds if seconds >= LONG_CALL_SECONDS else None
 
@@ -153,7 +153,7 @@ class GraphClock(CudaClock):
         return max((statistics.median(found) - self._event_cost) / len(indices), 1e-7)
 
     def _replayed(self, graph: Any, times: int) -> float:
-        """Seconds between events around so many replays."""
+        """Seconds between events around `times` replays."""
         before, after = self._events[:2]
         spin(GRAPH_LAUNCH_SECONDS)
         before.record()
@@ -164,9 +164,9 @@ class GraphClock(CudaClock):
         return float(before.elapsed_time(after)) / 1e3
 
     def _measure_costs(self) -> None:
-        """What a pair of events around a replay adds to its time, and what lies between two replays.
+        """Measure the cost of a pair of events around a replay, and the gap between two replays.
 
-        From a graph of one tiny kernel that records events itself. Zero where this torch has no such events.
+        Both come from a graph of one tiny kernel that records events itself. They stay 0 if torch has no such events.
         """
         import torch
 
@@ -196,9 +196,9 @@ class GraphClock(CudaClock):
     def _capture(
         self, side: Side, indices: list[int], places: list[int], *, last: bool, nodes: bool = False
     ) -> tuple[Any, list[Any]]:
-        """A graph of calls on the sets `indices`, and what the calls at `places` returned, as memory that is not held.
+        """A graph of calls on the sets `indices`, and the results of the calls at `places`, which own no memory.
 
-        nodes: whether it can be asked for its nodes later.
+        nodes: keep the graph's nodes, so that they can be listed later.
         """
         import torch
 
@@ -224,7 +224,7 @@ class GraphClock(CudaClock):
         return graph, [map_tensors(outputs[place], unheld) for place in places]
 
     def _plant(self, side: Side) -> None:
-        """Nothing; a calibration plants work of known length at the end of a sample."""
+        """Do nothing; a calibration plants work of known length at the end of a sample."""
 
     def _enqueue(self, side: Side, sample: int) -> None:
         for piece in self._tracks[sample % len(self._tracks)]:
@@ -244,9 +244,9 @@ class GraphClock(CudaClock):
         spin(GRAPH_LAUNCH_SECONDS)
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`. Graphs that were timed are replayed once more, on changed inputs, over poisoned outputs.
+        """See `Clock`. Timed graphs are replayed once more, on changed inputs, over poisoned outputs.
 
-        So what a side has remembered from its warm-up or its capture, be it by address, is stale here.
+        Results that a side has cached in its warm-up or capture are therefore stale, even if it caches by address.
         """
         import torch
 
@@ -271,16 +271,16 @@ class GraphClock(CudaClock):
         return [replace(call, inputs_changed=changed) for call in calls]
 
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-        """See `Clock`. By a coin each output is poisoned before, or left as it was found when it was timed.
+        """See `Clock`. A coin decides for each output: it is poisoned before, or left as it was during the timing.
 
-        A side that works in some calls of many only, or only over poison, does not know which these are. A replay gives
-        the outputs of all places of its graph.
+        A side that computes only in some calls, or only over poison, cannot know these calls. One replay gives the
+        outputs of all places of its graph.
         """
         import torch
 
         secret, found = random.SystemRandom(), []
         pieces = [piece for track in self._tracks for piece in track]
-        # The faster side's time; that the other takes longer is its own affair.
+        # By the time of the faster side: a slow side does not get fewer looks.
         affordable = MORE_SECONDS / max(2 * len(pieces[0].indices) * self._call_seconds, 1e-9)
         replays = math.ceil(count / len(pieces[0].places))
         with torch.cuda.stream(self._stream):

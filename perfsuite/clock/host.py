@@ -1,4 +1,4 @@
-"""The clock of the portable backend: calls that return when their work is done, timed by the host."""
+"""The clock of the portable backend: it times calls that return when their work is done."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MOST_SETS = 64
 WARM_UP_BOUND_SECONDS = 0.3
 SETTLED_SPREAD = 0.05
 KEPT_ROUNDS = 2
-"""Rounds, besides the last, of which one timed call is kept with its inputs; which ones, no candidate can know."""
+"""Rounds, besides the last, of which one timed call is kept with its inputs. They are drawn in secret."""
 
 
 class HostClock(Clock):
-    """Times by `perf_counter_ns`. It is noisier than a device's clock by an order of magnitude, and says so."""
+    """Times by `perf_counter_ns`. Its noise is ten times that of a device's clock."""
 
     kind: ClockKind = "host"
 
@@ -63,7 +63,7 @@ class HostClock(Clock):
         if not self.launches:
             once = [self._sample(side, 0, 1) for side in ("candidate", "rival")]
             calls = math.ceil(SAMPLE_SECONDS / max(min(once), 1e-7))
-            # No set comes twice in a sample: a candidate that keeps results by the content of its inputs would gain.
+            # No set comes twice in a sample, since a candidate could cache results by the content of its inputs.
             most = calls if self.cache == "hot" else len(self._sets)
             self.launches = max(1, min(calls, most, int(LONGEST_SAMPLE_SECONDS / max(once))))
         refill(self._sets, self.sides.make_inputs)
@@ -88,13 +88,13 @@ class HostClock(Clock):
         return rounds
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`: of the last round and of rounds before it, the last call and one chosen before it was timed."""
+        """See `Clock`. Of the last round and some earlier ones: the last call, and one chosen before the timing."""
         calls = [call for round_ in (self._last, *self._kept) for call in round_]
         changed = not same_fingerprint(self._fingerprint, fingerprint(self._sets))
         return [replace(call, inputs_changed=changed) for call in calls[:count]]
 
     def host_seconds(self) -> tuple[float | None, float | None]:
-        """None for both: on the host, a call's time is the time that was compared."""
+        """None for both: the host's time of a call is the time that is compared."""
         return None, None
 
     def telemetry(self) -> Telemetry:
@@ -112,23 +112,23 @@ class HostClock(Clock):
         self._last, self._kept = [], []
 
     def _keep(self) -> None:
-        """Keep the calls of this round, with their inputs, by reservoir sampling: each round as likely as any other."""
+        """Keep the calls of this round, with their inputs, by reservoir sampling: all rounds are equally likely."""
         self._rounds += 1
         place = len(self._kept) if len(self._kept) < KEPT_ROUNDS else self._secret.randrange(self._rounds)
         if place < KEPT_ROUNDS:
             self._kept[place : place + 1] = [[replace(call, inputs=keep(call.inputs)) for call in self._last]]
 
     def _sample(self, side: Side, start: int, calls: int) -> float:
-        """Seconds that `calls` calls of `side` take, over the rotation from `start` on."""
+        """Seconds of `calls` calls of `side`, over the rotation from `start` on."""
         chosen = self._secret.randrange(calls)
         seconds, kept, output = self._run(side, start, calls, chosen)
         calls_kept = [(chosen, kept), (calls - 1, output)] if chosen < calls - 1 else [(chosen, kept)]
         results = [(self._sets[(start + call) % len(self._sets)], result) for call, result in calls_kept]
         if side == "candidate":
-            # Copied at once: what a thread writes after the last call comes too late.
+            # Copied at once: writes of a thread after the last call come too late.
             self._last = [TimedCall(inputs, keep(result), None) for inputs, result in reversed(results)]
         else:
-            # What the rival returned may come back as the memory of a candidate's result: it must not hold the answer.
+            # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer.
             for inputs, result in results:
                 if not share_memory(result, inputs):
                     poison(result)
@@ -136,15 +136,15 @@ class HostClock(Clock):
         return seconds
 
     def _cache_bytes(self) -> int:
-        """Bytes of the cache that the rotation must not fit into."""
+        """Bytes of the cache; the rotation must be larger."""
         return cpu_cache_bytes()
 
     def _made(self, sets: list[Inputs]) -> list[Inputs]:
-        """The sets as they will be used: a subclass may put them elsewhere."""
+        """The sets that the clock uses; a subclass may move them to another device."""
         return sets
 
     def _run(self, side: Side, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
-        """Seconds of all the calls together, the result of the chosen call, and that of the last."""
+        """(seconds of all calls together, result of the chosen call, result of the last)."""
         function = self.sides.candidate if side == "candidate" else self.sides.rival
         output, kept = None, None
         try:
@@ -158,7 +158,7 @@ class HostClock(Clock):
             raise SideFailedError(side, error) from error
 
     def _warm_up(self) -> None:
-        """Run both sides until three samples agree, or the bound."""
+        """Run both sides until three samples agree, or until the time is up."""
         start = time.perf_counter()
         times: list[float] = []
         while time.perf_counter() - start < WARM_UP_BOUND_SECONDS:

@@ -1,4 +1,4 @@
-"""Memory and random state that outlive a graph's capture: outputs that nobody holds, generators left mid-capture."""
+"""Memory and random state after a graph's capture: outputs without an owner, generators left in capture mode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class _Memory:
-    """A span of device memory, as others can wrap it without owning it."""
+    """A span of device memory that others can wrap without owning it."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -22,7 +22,7 @@ class _Memory:
 
 
 def unheld(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same device memory that does not keep it: the allocator may hand it out again."""
+    """A tensor over the same device memory that does not own it: the allocator may hand the memory out again."""
     import torch
 
     if tensor.device.type != "cuda" or tensor.numel() == 0:
@@ -33,7 +33,7 @@ def unheld(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def free_default_generator(device: int) -> None:
-    """Make the device's default generator usable after a failed capture, which leaves it marked as being captured.
+    """Make the device's default generator usable after a failed capture, which leaves it in capture mode.
 
     Its sequence starts anew from its seed.
     """

@@ -1,4 +1,4 @@
-"""Sets of inputs that are used in turn, so many that none is still in the cache when its turn comes again."""
+"""Sets of inputs that are used in turn: enough of them that each has left the cache when its turn comes again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CACHE_MULTIPLE = 3
 MOST_SETS = 1024
-"""Bound on the sets of a rotation: tiny inputs would need tens of thousands of them, and as many captured launches."""
+"""Most sets of a rotation. Tiny inputs would need tens of thousands of sets, and as many captured launches."""
 
 
 def bytes_in(value: Any) -> int:
@@ -25,7 +25,7 @@ def bytes_in(value: Any) -> int:
 def sets_needed(bytes_a_set: int, cache_bytes: int) -> int:
     """Sets whose inputs together cover CACHE_MULTIPLE caches; at least 2, at most MOST_SETS.
 
-    One more than the quotient: between two uses of a set lie all the others.
+    One more than the quotient: all other sets lie between two uses of a set.
     """
     if bytes_a_set <= 0:
         return 2
@@ -40,7 +40,7 @@ def refill(sets: list[Inputs], make_inputs: Callable[[], Inputs]) -> None:
 
 
 def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with every broadcast axis cut to one element: what shares its memory cannot be written as a whole."""
+    """The tensor with every broadcast axis cut to one element, since elements that share memory cannot be written."""
     for axis, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[axis] > 1:
             tensor = tensor.narrow(axis, 0, 1)
@@ -48,6 +48,6 @@ def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def share_memory(one: Any, other: Any) -> bool:
-    """Whether any tensor in `one` lies in the same allocation as one in `other`."""
+    """True if a tensor in `one` lies in the same allocation as one in `other`."""
     storages = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(one) if tensor.numel()}
     return any(tensor.untyped_storage().data_ptr() in storages for tensor in tensors_in(other) if tensor.numel())

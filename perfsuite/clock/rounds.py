@@ -1,4 +1,4 @@
-"""What a clock hands on: paired rounds, with what was seen of the card while they ran."""
+"""Paired rounds: the times that a clock returns, with its readings of the card."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Round:
     rival_seconds: float
     """The same for the rival."""
     first: Side
-    """Which side ran first; drawn at random."""
+    """The side that ran first, drawn at random."""
     setup: int = 0
-    """Which set-up the round belongs to: buffers and graphs are made anew for each."""
+    """Number of the set-up: buffers and graphs are made anew for each."""
     sm_clock_hz: float | None = None
-    """SM clock read right after the round; None where it is unknown."""
+    """SM clock read right after the round; None if it is unknown."""
     discarded: str | None = None
-    """Why the round does not count ("thermal-slowdown", "hardware-slowdown", ...); None where it does."""
+    """The reason why the round does not count ("hw-slowdown", "hw-thermal-slowdown", ...); None if it counts."""
 
     @property
     def speed(self) -> float:
-        """Rival seconds over candidate seconds: above 1 the candidate is the faster."""
+        """Rival seconds over candidate seconds: above 1 the candidate is faster."""
         return self.rival_seconds / self.candidate_seconds

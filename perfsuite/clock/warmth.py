@@ -1,4 +1,4 @@
-"""The SM clock as the card itself shows it, and running a card until that clock has settled."""
+"""Reads the SM clock by short kernels, and keeps a card busy until that clock has settled."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ PROBE_CYCLES = (40_000, 240_000)
 READINGS = 4
 CHUNK_SECONDS = 2e-3
 FULL_CLOCK = 0.96
-"""Part of the highest clock from which on the card counts as not limited."""
+"""Share of the highest clock above which the card counts as not limited."""
 SETTLED_SPREAD = 0.1
-"""A power limiter keeps moving the clock, by up to a tenth; a ramp moves it by more."""
+"""A power limiter moves the clock by up to a tenth all the time; a ramp moves it by more."""
 LIMITED_SECONDS = 40e-3
-"""How long a card below its full clock is kept busy: two kernels that draw unlike power keep changing their ratio, by
-3 % on an H200, for the first 30 ms."""
+"""Busy time of a card below its full clock. The ratio of two kernels with unlike power changes, by 3 % on an H200, for
+the first 30 ms."""
 LIMITED_AGAIN_SECONDS = 20e-3
-"""The same in a later set-up, which follows a short pause."""
+"""The same for a later set-up, which follows a short pause."""
 BOUND_SECONDS = 0.3
-"""Wall time after which warming up ends in any case."""
+"""Wall time after which the warm-up always ends."""
 
 
 class Probe:
-    """Reads the SM clock by kernels that last a known number of cycles. NVML's reading lags by up to 100 ms."""
+    """Reads the SM clock by kernels with a known number of cycles. NVML's reading lags by up to 100 ms."""
 
     def __init__(self) -> None:
         import torch
@@ -40,7 +40,7 @@ class Probe:
             event.record()
 
     def hertz(self) -> float | None:
-        """The clock that they saw, once they are done. What a launch and an event add is in both and cancels."""
+        """The clock during these kernels, once they are done. Costs of launch and event are in both and cancel."""
         short, long = (
             before.elapsed_time(after) / 1e3 for before, after in zip(self._events, self._events[1:], strict=False)
         )
@@ -56,10 +56,10 @@ class Probe:
 def warm_up(
     run: Callable[[int], float], read: Callable[[], float | None], full_hz: float | None, limited: float
 ) -> bool:
-    """Keep the card busy until its SM clock has settled; whether it has.
+    """Keep the card busy until its SM clock has settled; True if it has.
 
-    `run` runs so many samples of each side and returns the device seconds. A card at its full clock for READINGS
-    readings in a row is ready; one below it, or whose full clock is unknown, is kept busy for `limited` seconds.
+    `run` runs the given number of samples of each side and returns the device seconds. A card is ready after READINGS
+    readings in a row at its full clock. Below it, or if it is unknown, the card is kept busy for `limited` seconds.
     """
     start, busy, samples = time.perf_counter(), 0.0, 1
     clocks: list[float] = []

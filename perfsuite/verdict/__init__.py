@@ -1,1 +1,1 @@
-"""What follows: paired statistics and the decision they allow."""
+"""Paired statistics, and the decision that they allow."""

@@ -1,4 +1,4 @@
-"""The least time that a card could take: below it, a measurement or an answer must be wrong."""
+"""The least time that a card could take. Below it, a measurement or an answer must be wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KIND = {
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a card cannot exceed. None means unknown: no floor follows from it."""
+    """The peak rates of a card. None means unknown; no floor follows from it."""
 
     name: str
     flops_a_second: dict[str, float]
@@ -49,7 +49,7 @@ def ceilings_of(device: int) -> Ceilings:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least seconds a call, and what sets it."""
+    """The least seconds a call, and the limit behind them."""
 
     seconds: float
     why: str
@@ -60,8 +60,8 @@ def floor_of(
 ) -> Floor | None:
     """The floor of a computation: its FLOPs at the card's peak or its bytes at the memory's, whichever is longer.
 
-    `bytes_moved` counts only where the inputs come `cold` from device memory. None where nothing is known. An unknown
-    dtype is taken as the fastest there is.
+    `bytes_moved` counts only if the inputs come `cold` from device memory. None without a known limit. An unknown dtype
+    counts as the fastest one.
     """
     floors = []
     peak = ceilings.flops_a_second.get(dtype or "", max(ceilings.flops_a_second.values(), default=0.0))

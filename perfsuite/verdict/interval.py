@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 
 def rank_for(count: int, alpha: float) -> int:
-    """The largest j for which P(Binomial(count, 1/2) < j) <= alpha; 0 where even j = 1 spends more than alpha.
+    """The largest j with P(Binomial(count, 1/2) < j) <= alpha; 0 if even j = 1 spends more than alpha.
 
     The j-th smallest of `count` independent values then lies above their common median with probability at most
     `alpha`, whatever their distribution (H. A. David and H. N. Nagaraja, Order Statistics, 3rd ed., section 7.1).
@@ -25,7 +25,7 @@ def rank_for(count: int, alpha: float) -> int:
 
 
 def median_interval(values: Sequence[float], alpha: float) -> tuple[float, float]:
-    """Interval on the median, each end wrong with probability at most `alpha`; infinite where values are too few."""
+    """Interval on the median, each end wrong with probability at most `alpha`; infinite for too few values."""
     rank = rank_for(len(values), alpha)
     if rank == 0:
         return -math.inf, math.inf

@@ -1,4 +1,4 @@
-"""How far apart two set-ups of the same comparison lie: from calibration.json of this card, or built-in figures."""
+"""The spread between set-ups of one comparison: from calibration.json of this card, or built-in figures."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Noise:
     process: float
     """Between processes, beyond what their set-ups explain."""
     source: str
-    """Where the figures come from, for the record."""
+    """The origin of the figures, for the record."""
 
     def of_mean(self, setups: int, processes: int) -> float:
-        """Standard deviation of the mean over `setups` set-ups, all told, in `processes` processes."""
+        """Standard deviation of the mean over `setups` set-ups in total, in `processes` processes."""
         return math.sqrt(self.setup**2 / max(1, setups) + self.process**2 / max(1, processes))
 
 
 @dataclass(frozen=True)
 class CalibratedCase:
-    """What calibration found for one case."""
+    """The result of a calibration for one case."""
 
     seconds: float
     setup_noise: float
@@ -39,7 +39,7 @@ class CalibratedCase:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the gate uses of a calibration.json."""
+    """The part of a calibration.json that the gate uses."""
 
     gpu: str
     harness: str
@@ -47,7 +47,7 @@ class Calibration:
 
     @classmethod
     def load(cls, file: Path) -> Calibration:
-        """Read a calibration.json. Raises ValueError, naming the file and what is wrong, where it is not one."""
+        """Read a calibration.json. Raises ValueError, which names the file and the cause, for other files."""
         try:
             values: Any = json.loads(file.read_text())
             cases = tuple(
@@ -61,18 +61,18 @@ class Calibration:
             raise ValueError(f"{file} is not a calibration of this suite: {type(error).__name__}: {error}") from error
 
 
-# Short kernels move most with where their buffers lie. The figures are rounded up from one NVIDIA H200, 8 processes
-# of 4 repeats; a card's own calibration replaces them.
+# The time of short kernels depends most on their buffers' addresses. The figures are rounded up from one NVIDIA H200,
+# 8 processes of 4 repeats. A calibration of the card replaces them.
 _BUILT_IN_CUDA = ((20e-6, 0.0040, 0.0020), (math.inf, 0.0015, 0.0010))
 _BUILT_IN_CPU = (0.01, 0.01)
-# Two different kernels respond differently to where their buffers lie, which a kernel against itself does not show. The
-# least noise between set-ups of unlike kernels, from cuDNN against FlashAttention-2 and cuBLAS's plain against its
-# accumulating product on one NVIDIA H200, 3 processes of 10 to 12 set-ups.
+# Two kernels respond differently to their buffers' addresses, which a kernel against itself does not show. This is the
+# least noise between set-ups of unlike kernels: cuDNN against FlashAttention-2, and cuBLAS's plain against its
+# accumulating product, on one NVIDIA H200, 3 processes of 10 to 12 set-ups.
 _LEAST_UNLIKE_CUDA = ((20e-6, 0.007), (math.inf, 0.003))
 
 
 def built_in_noise(device: DeviceKind, seconds: float) -> Noise:
-    """The figures taken where there is no calibration, for a call of `seconds`."""
+    """The noise of a call of `seconds` without a calibration."""
     if device == "cpu":
         return Noise(*_BUILT_IN_CPU, source="built in")
     setup, process = next((setup, process) for below, setup, process in _BUILT_IN_CUDA if seconds < below)
@@ -93,7 +93,7 @@ def calibrated_noise(calibration: Calibration, seconds: float) -> Noise:
 
 
 def find_calibration(root: Path, gpu: str) -> Path | None:
-    """The calibration of a card of that name: the user's own under .perfsuite/, else one of records/; None for none."""
+    """The calibration of a card of that name: under .perfsuite/, else in records/, else None."""
     own = root / ".perfsuite" / "calibration.json"
     for file in (own, *sorted((root / "records").glob("*/calibration.json"))):
         try:
@@ -107,9 +107,9 @@ def find_calibration(root: Path, gpu: str) -> Path | None:
 def noise_for(
     device: DeviceKind, seconds: float, *, file: Path | None, gpu: str | None, alike: bool = False
 ) -> tuple[Noise, Sequence[str]]:
-    """The noise to reckon with for a call of `seconds`, and warnings about the calibration it should come from.
+    """The noise of a call of `seconds`, and warnings about the calibration.
 
-    `alike`: a kernel is compared with its former self; otherwise with another, which adds noise of its own.
+    alike: a kernel is compared with an earlier version of itself. A comparison with another kernel has more noise.
     """
     noise, warnings = _noise_alike(device, seconds, file=file, gpu=gpu)
     if not alike and device == "cuda":

@@ -1,4 +1,4 @@
-"""What a gate asks: a share of the rival, no regression, and which misses are looked at again before they count."""
+"""Rules of a gate: the regression margin, suspects, obvious verdicts, and reasons for UNDECIDED."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from perfsuite.outcome import Reason, Verdict
 from perfsuite.verdict.sequential import Estimate
 
 REGRESSION_MARGIN = 0.005
-"""A candidate has regressed when it is slower than its rival by more than this part, beyond the interval. Half of the
-1 % that a gate is to find: identical code stays as far on this side of the line as a 1 % slow-down on the other."""
+"""A candidate has regressed when it is slower than its rival by more than this share, beyond the interval. It is half
+of the 1 % that a gate must find, so identical code and a 1 % slow-down are equally far from the line."""
 SUSPECT_BAND = 0.10
-"""A miss by less than this part of the target is a suspect: it is set up and measured afresh before it fails. What
-misses by more is not a matter of noise."""
+"""A miss by less than this share of the target is a suspect: it is set up and measured afresh before it fails. A larger
+miss cannot be noise."""
 GROSS_ROUNDS = 4
 GROSS_FACTOR = 1.5
-"""Where the budget does not hold the rounds of a first look: so many rounds, all of them beyond the target by this
-factor, decide. No card is off by half four times in a row; the interval stays open."""
+"""If the budget is too small for the rounds of a first look, GROSS_ROUNDS rounds decide, all of them beyond the target
+by this factor. No card is off by half four times in a row. The interval stays open."""
 
 
 def regression_target(margin: float = REGRESSION_MARGIN) -> float:
-    """The least speed against its former self at which a kernel has not regressed."""
+    """The least speed, against its earlier version, at which a kernel has not regressed."""
     return 1.0 - margin
 
 
 def is_suspect(estimate: Estimate, target: float) -> bool:
-    """Whether a miss is near enough to the target to be measured again."""
+    """True for a miss so near the target that it is measured again."""
     return estimate.high >= target * (1.0 - SUSPECT_BAND)
 
 
 def gross(rounds: Sequence[Round], target: float) -> Verdict | None:
-    """MET or MISSED where a few rounds leave no doubt, None where they do."""
+    """MET or MISSED if a few rounds leave no doubt, else None."""
     if len(rounds) < GROSS_ROUNDS:
         return None
     if all(one.speed >= target * GROSS_FACTOR for one in rounds):
@@ -48,7 +48,7 @@ def undecided(
     allow_shared: bool,
     contradicted: bool = False,
 ) -> Reason:
-    """Why a case stays undecided; `contradicted` says that a fresh process did not confirm a miss."""
+    """The reason of an undecided case. contradicted: a fresh process did not confirm a miss."""
     if others and not allow_shared:
         return Reason.SHARED_DEVICE
     if discarded and len(discarded) >= len(kept):

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them in a verdict's one sentence."""
+"""Formats numbers for the sentence of a verdict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def interval_text(low: float, high: float) -> str:
 
 
 def clock_text(telemetry: Telemetry, cycles_speed: float | None, speed: float) -> str:
-    """Whether the ratio is one of cycles or owed to the clock: the end of the sentence, or "" where it is unknown."""
+    """The end of the sentence: the SM clock, and the part of the ratio that it explains."""
     clock = telemetry.sm_clock_hz
     if clock is None:
         return "; SM clock unknown, so time and cycles cannot be told apart"

@@ -1,4 +1,4 @@
-"""The sequential test: looks at paired rounds as they come in, with the error spent over the looks."""
+"""The sequential test: it looks at paired rounds several times, and its looks share the error."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Estimate:
 
 
 def spent_at(look: int, alpha: float) -> float:
-    """The part of `alpha` that look number `look` (from 1) spends: alpha / (k (k + 1)), which sums to alpha for ever.
+    """The part of `alpha` that look number k (from 1) spends: alpha / (k (k + 1)). The sum over all k is alpha.
 
-    A spending function in the sense of K. K. G. Lan and D. L. DeMets (Biometrika 70, 1983), of a form that needs no
-    number of looks fixed beforehand; the looks' errors are added, not multiplied, so that no independence is assumed.
+    It is a spending function in the sense of K. K. G. Lan and D. L. DeMets (Biometrika 70, 1983). It needs no fixed
+    number of looks. The errors of the looks are added, which assumes no independence.
     """
     return alpha / (look * (look + 1))
 
@@ -34,8 +34,8 @@ def spent_at(look: int, alpha: float) -> float:
 def estimate(rounds: Sequence[Round], alpha: float, noise: Noise, processes: int = 1) -> Estimate:
     """Median ratio and an interval each of whose ends is wrong with probability at most about `alpha`.
 
-    Within a set-up the interval comes from order statistics and assumes no distribution. What set-ups and processes add
-    is taken as normal with the standard deviations of `noise`; both half-widths are at level `alpha` and are added in
+    Within a set-up the interval comes from order statistics and assumes no distribution. Set-ups and processes add
+    normal noise with the standard deviations of `noise`. Both half-widths are at level `alpha` and are added in
     quadrature.
     """
     logs = [math.log(one.speed) for one in rounds]
@@ -51,10 +51,10 @@ def estimate(rounds: Sequence[Round], alpha: float, noise: Noise, processes: int
 
 @dataclass
 class SequentialTest:
-    """Asks after every look whether the speed is at least `target` (MET), below it (MISSED), or not known yet (None).
+    """Decides at every look: the speed is at least `target` (MET), below it (MISSED), or not known yet (None).
 
-    `alpha` bounds the probability that a MET or a MISSED is wrong, over all looks together: each direction may spend
-    all of it, since only one of the two can be wrong.
+    `alpha` bounds the probability of a wrong verdict over all looks together. MET and MISSED may each spend all of it,
+    since only one of the two can be wrong.
     """
 
     target: float

@@ -1,4 +1,4 @@
-"""From a clock to a verdict: set up, time, look; again until it is decided or the budget is spent."""
+"""Times a case until the sequential test decides or the budget is spent."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from perfsuite.verdict.policy import GROSS_ROUNDS, gross, is_suspect
 from perfsuite.verdict.sequential import Estimate, SequentialTest, estimate, spent_at
 
 FIRST_ROUNDS = 20
-"""Rounds of the first look; more where the error to spend is so small that an interval needs more."""
+"""Rounds of the first look. A smaller error needs more rounds for an interval."""
 FIRST_SECONDS = 0.06
-"""Device time of the first look: longer rounds are fewer, down to what an interval needs."""
+"""Device time of the first look. It takes fewer of longer rounds, but enough for an interval."""
 LATER_ROUNDS = 10
 """Rounds that each later set-up adds."""
 LATER_SECONDS = 0.03
-"""Device time of a later set-up's rounds: longer ones are fewer."""
+"""Device time of a later set-up's rounds. It takes fewer of longer rounds."""
 FEWEST_LATER_ROUNDS = 4
 BATCH_SECONDS = 0.02
-"""Device time that is enqueued at once; NVML is read once a batch."""
+"""Device time that is enqueued at once. NVML is read once a batch."""
 BATCH_ROUNDS = 20
 
 
 @dataclass
 class Timed:
-    """What the rounds came to. `verdict` is None where the case stayed undecided."""
+    """The result of all rounds. `verdict` is None for an undecided case."""
 
     verdict: Verdict | None = None
     estimate: Estimate | None = None
@@ -42,17 +42,17 @@ class Timed:
     setups: int = 0
     retries: int = 0
     contradicted: bool = False
-    """Whether a fresh process did not confirm a miss."""
+    """True if a fresh process did not confirm a miss."""
     cycles_speed: float | None = None
     confidence: float | None = None
-    """Of the interval, where rounds were too few for the one that was asked for."""
+    """Confidence of the interval, if the rounds were too few for the level of the settings."""
 
 
 class Timing:
     """Runs one case on a clock that has been set up once.
 
-    `noise_of` gives the noise to reckon with for a call of so many seconds. `remeasure`, where given, measures a
-    suspect in a fresh process and returns its rounds; without it a suspect is set up anew in this process only.
+    noise_of: seconds a call -> noise. remeasure: measures a suspect in a fresh process and returns its rounds. Without
+    it a suspect is only set up anew in this process.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Timing:
         self.timed = Timed(setups=1)
 
     def run(self) -> Timed:
-        """Time until decided; without a target, as long as a first look takes."""
+        """Time until a verdict; without a target, only for the first look."""
         timed = self.timed
         needed = rounds_needed(spent_at(1, self.alpha))
         self._collect(1)
@@ -103,7 +103,7 @@ class Timing:
             verdict = self._look(test)
 
     def _again(self, test: SequentialTest, target: float) -> Verdict | None:
-        """Set a suspect up afresh before it fails; None where it turns out undecided, or the budget ends before."""
+        """Set a suspect up afresh before it fails; None if it stays undecided or the budget ends."""
         verdict: Verdict | None = Verdict.MISSED
         before, enough = self.timed.setups, 1 + self.settings.remeasure
         if before < enough:
@@ -119,7 +119,7 @@ class Timing:
     def _elsewhere(
         self, test: SequentialTest, target: float, remeasure: Callable[[], Sequence[Round]]
     ) -> Verdict | None:
-        """Ask a fresh process, whose own median must miss the target too; None where it does not."""
+        """Measure in a fresh process. Its median must miss the target too; None if it does not."""
         rounds = [one for one in remeasure() if one.discarded is None]
         if not rounds:
             return Verdict.MISSED
@@ -137,14 +137,14 @@ class Timing:
         return verdict
 
     def _grow(self, setups: int) -> bool:
-        """Add set-ups until there are so many; False where the budget holds none of them."""
+        """Add set-ups up to `setups` in all; False if the budget is too small for one more."""
         before = self.timed.setups
         while self.timed.setups < setups and self._new_setup():
             pass
         return self.timed.setups > before
 
     def _new_setup(self) -> bool:
-        """A set-up more, with its rounds; False, and nothing done, where the budget does not hold it."""
+        """Add a set-up with its rounds; False, and no change, if the budget is too small."""
         seconds = min(LATER_SECONDS, self._left() - self._round_seconds())
         count = max(FEWEST_LATER_ROUNDS, min(LATER_ROUNDS, self._rounds_in(seconds)))
         if self._round_seconds() * (count + 1) > self._left():
@@ -169,9 +169,9 @@ class Timing:
             count -= batch
 
     def _finish_early(self) -> Timed:
-        """Too few rounds for an interval at the level asked: decide only what is beyond doubt.
+        """Decide only obvious cases: the rounds are too few for an interval at the level of the settings.
 
-        The interval is then the one that so few rounds do give, with a confidence of its own.
+        The interval then has the lower confidence that these rounds allow.
         """
         kept = self.timed.kept
         if kept:
@@ -196,7 +196,7 @@ class Timing:
         return self._seconds_of_rounds / self._rounds if self._rounds else 0.0
 
     def _rounds_in(self, seconds: float) -> int:
-        """How many rounds take so long."""
+        """The number of rounds in `seconds`."""
         return int(seconds / self._round_seconds()) if self._seconds_of_rounds > 0.0 else FIRST_ROUNDS
 
     def _call_seconds(self) -> float:
@@ -207,15 +207,15 @@ class Timing:
 
 
 def next_look(setups: int) -> int:
-    """The number of set-ups at which to look again: further and further apart, for every look costs error."""
+    """The number of set-ups of the next look. Looks grow further apart, since each of them spends error."""
     return max(setups + 1, round(1.35 * setups))
 
 
 def cycles_speed(rounds: Sequence[Round]) -> float | None:
-    """The median ratio in SM cycles: None where the clock is unknown.
+    """The median ratio in SM cycles; None if the clock is unknown.
 
-    Both sides of a round run within a millisecond or two, at the clock of that round, so that the ratio of their cycles
-    is that of their seconds. Rounds whose clock is unknown are left out.
+    Both sides of a round run within a millisecond or two, at one clock. The ratio of their cycles is therefore that of
+    their seconds. Rounds with an unknown clock are left out.
     """
     known = [one.speed for one in rounds if one.sm_clock_hz is not None]
     return statistics.median(known) if known else None
