@@ -1,51 +1,54 @@
-"""What the oracle is asked of a case: before it is timed, of calls that were timed, of what both sides share."""
+"""Correctness and tampering checks before, during and after the timing of a case."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from perfsuite.case.ask import Ask
 from perfsuite.case.failures import Stop, failures, guarded, name_of
 from perfsuite.clock.base import Clock
 from perfsuite.guards.library_use import shared_kernels, shared_operators
 from perfsuite.guards.surroundings import Surroundings, replaced
 from perfsuite.oracle.effort import Examined, timed_calls_judged
 from perfsuite.outcome import Reason, Verdict
-from perfsuite.problems.base import Inputs, Problem
-from perfsuite.settings import Settings
+from perfsuite.problems.base import Inputs
+
+if TYPE_CHECKING:
+    from perfsuite.oracle.judgement import Judgement
 
 TIMED_CALLS_LOOKED_AT = 16
-"""Timed calls whose outputs are held against the library's, besides those that the oracle judges."""
+"""Timed calls whose outputs are compared with the library's, besides those that the oracle judges."""
 
 _examined = Examined()
 
 
-class CaseChecks:
-    """A case, and the checks that are made of it before, in and after its timing."""
+@dataclass(frozen=True)
+class Errors:
+    """Largest relative errors against the float64 answer that were found so far."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        candidate: Callable[..., Any],
-        against: str | Callable[..., Any] | None,
-        settings: Settings,
-    ) -> None:
+    candidate: float | None = None
+    rival: float | None = None
+    limit: float | None = None
+    """The largest error that is allowed for the candidate."""
+
+
+class Checks:
+    """The checks of one case: correctness before and during its timing, and tampering."""
+
+    def __init__(self, ask: Ask) -> None:
         import torch
 
-        self.problem, self.candidate, self.settings = problem, candidate, settings
-        self.target: float | None = None
-        self.against = against if against is not None else problem.default_rival
-        self.rival_name = name_of(self.against) if self.against is not None else None
-        self.generator = torch.Generator(device=settings.device).manual_seed(settings.seed)
-        self.facts: dict[str, Any] = {}
+        self.ask = ask
+        self.problem, self.candidate, self.settings = ask.problem, ask.candidate, ask.settings
+        self.generator = torch.Generator(device=ask.settings.device).manual_seed(ask.settings.seed)
+        self.errors = Errors()
         self.warnings: list[str] = []
-        self.examined = False
-        """Whether it is taken as right until its timed calls are judged: this process has examined it before."""
-        self.checking = 0.0
-        """Seconds of the host spent on checks."""
+        self.seconds = 0.0
+        """Host time spent on checks."""
 
     @contextmanager
     def a_check(self) -> Iterator[None]:
@@ -53,10 +56,10 @@ class CaseChecks:
         try:
             yield
         finally:
-            self.checking += time.perf_counter() - start
+            self.seconds += time.perf_counter() - start
 
     def _first_call_apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, the host's time of whose first call is no check: it compiles or plans, and comes once anyway."""
+        """`function`, but the host time of its first call does not count as checking: that call compiles or plans."""
         called = False
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -67,14 +70,20 @@ class CaseChecks:
             try:
                 return function(*args, **kwargs)
             finally:
-                self.checking -= time.perf_counter() - start
+                self.seconds -= time.perf_counter() - start
 
         return call
 
     def inputs(self) -> Any:
         return self.problem.inputs(self.generator, distribution=self.settings.distribution)
 
-    def rival(self, against: str | Callable[..., Any] | None) -> Callable[..., Any]:
+    @property
+    def rival_name(self) -> str | None:
+        return None if self.ask.rival is None else name_of(self.ask.rival)
+
+    def rival(self, library: str | None = None) -> Callable[..., Any]:
+        """The function of that library, or of the case's rival."""
+        against = library or self.ask.rival
         if against is None:
             raise Stop(
                 Verdict.UNDECIDED,
@@ -85,7 +94,7 @@ class CaseChecks:
         return self.problem.rival(against) if isinstance(against, str) else against
 
     def untouched(self, surroundings: Surroundings) -> None:
-        """Stop the case where something replaced what it is judged by, or set the rival back."""
+        """Stop the case if functions of the judgement were replaced, or if the rival was slowed down."""
         with self.a_check():
             gone, changes = replaced(), surroundings.changes()
         if gone:
@@ -98,19 +107,20 @@ class CaseChecks:
             )
 
     def examined_before(self) -> bool:
-        """Whether this process has found the candidate right at this problem, against whatever rival it was timed.
+        """True if this process has found the candidate right on this problem, against any rival.
 
         Its timed calls are judged by the error of each rival in any case.
         """
         return _examined.has(self.candidate, self.problem, self.settings.distribution)
 
     def check(self, library: str | None) -> None:
-        """Judge the candidate's answer; stops the case where it is wrong."""
+        """Judge the candidate's answer, and stop the case if it is wrong."""
         from perfsuite.oracle import examine
 
-        against = library or self.against
         with failures(), self.a_check():
-            rival = None if against is None else guarded("rival", self.rival(against))
+            rival = None
+            if library or self.ask.rival is not None:
+                rival = guarded("rival", self.rival(library))
             judgement = examine(
                 self.problem,
                 self._first_call_apart(guarded("candidate", self.candidate)),
@@ -122,26 +132,31 @@ class CaseChecks:
         if library is None:
             _examined.note(self.candidate, self.problem, self.settings.distribution)
 
-    def _judged(self, judgement: Any) -> None:
-        for field in ("candidate_error", "rival_error"):
-            value = getattr(judgement, field)
-            if value is not None:
-                self.facts[field] = max(value, self.facts.get(field) or 0.0)
-        if judgement.limit is not None:
-            self.facts["error_limit"] = judgement.limit
+    def _judged(self, judgement: Judgement) -> None:
+        before = self.errors
+        self.errors = Errors(
+            _larger(judgement.candidate_error, before.candidate),
+            _larger(judgement.rival_error, before.rival),
+            before.limit if judgement.limit is None else judgement.limit,
+        )
         if not judgement.ok:
+            assert judgement.reason is not None
             raise Stop(Verdict.WRONG, judgement.reason, judgement.sentence)
 
-    def checked_sentence(self, checked: bool) -> str:
-        error, limit = self.facts.get("candidate_error"), self.facts.get("error_limit")
-        if not checked:
+    def sentence(self) -> str:
+        """The sentence of a case that was only checked."""
+        error, limit = self.errors.candidate, self.errors.limit
+        if self.ask.correctness is False:
             return "neither checked nor timed"
         if error is None or limit is None:
             return "right"
         return f"right: relative error {error:.2g}, at most {limit:.2g} allowed; not timed"
 
-    def check_timed(self, clock: Clock) -> None:
-        """Judge outputs of calls that were timed, on inputs that were not there when the candidate was captured."""
+    def check_timed(self, clock: Clock, *, timed: bool) -> None:
+        """Judge outputs of timed calls, on inputs that did not exist when the candidate was captured.
+
+        timed: True if the rounds gave a speed.
+        """
         from perfsuite.oracle import check
 
         allowed: tuple[float | None, float | None] = (None, None)
@@ -155,7 +170,7 @@ class CaseChecks:
                 call.inputs,
                 call.candidate_output,
                 call.rival_output,
-                rival=self.rival(self.against),
+                rival=self.rival(),
                 distribution=self.settings.distribution,
             )
             self._judged(
@@ -165,17 +180,16 @@ class CaseChecks:
             )
             allowed, inputs = (judgement.limit, judgement.rival_error), call.inputs
         self._look_at_more(clock, *allowed)
-        self._look_for_the_rival(clock, inputs)
+        if timed and clock.kind != "fake" and not callable(self.ask.rival):
+            self._look_for_the_rival(clock, inputs)
 
     def _look_for_the_rival(self, clock: Clock, inputs: Inputs | None) -> None:
-        """Say so where the candidate is the rival under another name, or where that could not be seen."""
-        if callable(self.against) or clock.kind == "fake" or "speed" not in self.facts:
-            return
+        """Warn if the candidate is the rival under another name, or if that could not be found out."""
         try:
-            names = shared_operators(self.candidate, self.rival(self.against), inputs or self.inputs())
+            names = shared_operators(self.candidate, self.rival(), inputs or self.inputs())
             if not names and (launched := clock.kernels()) is not None:
                 names = shared_kernels(*launched)
-        except Exception as error:  # a call that bears no listener, no memory for one more, a driver that does not say
+        except Exception as error:  # a call that refuses a dispatch mode, no memory for one more call, a silent driver
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             self.warnings.append(f"whether the candidate runs what {self.rival_name} runs was not seen ({said})")
             return
@@ -183,7 +197,7 @@ class CaseChecks:
             self.warnings.append(f"the candidate runs what {self.rival_name} runs: {', '.join(names)}")
 
     def _look_at_more(self, clock: Clock, limit: float | None, rival_error: float | None) -> None:
-        """Hold the results of many more timed calls against the library's: work may be left out in some calls only."""
+        """Compare the results of many more timed calls with the library's: some calls alone may leave work out."""
         import torch
 
         from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
@@ -213,3 +227,7 @@ class CaseChecks:
                 f"{len(far)} of {len(looks)} timed calls gave something else than the library gave: {max(far):.2g} off"
             )
             raise Stop(Verdict.WRONG, Reason.INACCURATE, said)
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)

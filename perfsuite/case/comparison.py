@@ -18,7 +18,7 @@ Bound = Literal["device", "host"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one case came to, with everything the record keeps of it. Times are seconds a call."""
+    """The result of one case, with every value that its record keeps. Times are seconds a call."""
 
     family: str
     name: str
@@ -26,32 +26,32 @@ class Comparison:
     candidate: str
     """The candidate's name: "module.function"."""
     rival: str | None
-    """The rival's name, None where the case was only checked."""
+    """The rival's name; None if there is none."""
 
     verdict: Verdict
     reason: Reason
     sentence: str
     """One sentence with the numbers."""
     target: float | None = None
-    """The least speed asked for; None where no target was set."""
+    """The lowest speed that meets the target; None without a target."""
 
     speed: float | None = None
-    """Rival seconds over candidate seconds: median over the rounds' ratios; None where nothing was timed."""
+    """Rival seconds over candidate seconds: median over the rounds' ratios; None if nothing was timed."""
     speed_low: float | None = None
     """Lower end of the interval on the median ratio, at `confidence`."""
     speed_high: float | None = None
     confidence: float | None = None
-    """Probability with which the interval holds over all looks taken."""
+    """Probability that the interval holds, over all looks of the sequential test."""
     candidate_seconds: float | None = None
     """Median over the rounds that count."""
     rival_seconds: float | None = None
     candidate_host_seconds: float | None = None
-    """Host time that one call takes to launch, by `perf_counter`; None where not measured."""
+    """Host time that one call takes to launch, by `perf_counter`; None if it was not measured."""
     rival_host_seconds: float | None = None
     bound: Bound | None = None
-    """What bounds a loop of eager calls of the candidate: its device time, or the host that launches it."""
+    """The limit of a loop of eager calls: the device time of a call, or the host that launches it."""
     cycles_speed: float | None = None
-    """`speed` in SM cycles instead of seconds; None where the clock is unknown."""
+    """`speed` in SM cycles instead of seconds; None if the clock is unknown."""
 
     candidate_error: float | None = None
     rival_error: float | None = None
@@ -59,7 +59,7 @@ class Comparison:
 
     clock: ClockKind = "none"
     clock_note: str | None = None
-    """Why this clock and not the default one, where that is so."""
+    """Why another clock than the default one was used, or None."""
     cache: CacheMode = "cold"
     distribution: str = "normal"
     seed: int = 0
@@ -73,22 +73,22 @@ class Comparison:
     """Rounds that do not count, each with its reason."""
     telemetry: Telemetry = field(default_factory=Telemetry)
     looks: int = 0
-    """Times the sequential test was asked."""
+    """Looks of the sequential test."""
     setups: int = 0
-    """Times that buffers and graphs were made anew."""
+    """Set-ups: buffers and graphs made anew."""
     retries: int = 0
-    """Set-ups that were added because the case was a suspect."""
+    """Set-ups that were added because a MISSED was near."""
     gpu_seconds: float = 0.0
     """Device time of warm-up and timed rounds together (host time on the CPU)."""
     wall_seconds: float = 0.0
-    """What the case took from beginning to end, on the host."""
+    """Host time of the case from beginning to end."""
     check_seconds: float = 0.0
-    """The part of it in which answers were checked and tampering was looked for."""
+    """The part of `wall_seconds` spent on checks of answers and of tampering."""
     warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether the case met what was asked of it."""
+        """True if the case is MET."""
         return self.verdict is Verdict.MET
 
     def as_dict(self) -> dict[str, Any]:

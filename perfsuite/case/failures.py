@@ -1,4 +1,4 @@
-"""What becomes of a case whose sides raise, run out of memory, or try to end the run."""
+"""Turns exceptions of candidate and rival into verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stop(Exception):
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turn what the sides raise into a verdict; what anything else raises goes through."""
+    """Turn exceptions of the sides into a Stop; other exceptions pass."""
     from torch import OutOfMemoryError
 
     from perfsuite.oracle.yardstick import LibraryWrongError
@@ -48,13 +48,13 @@ def failures() -> Iterator[None]:
     except (Stop, Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
-        # Such as SystemExit, or pytest's skip: they would end the run, or the test, as if nothing were wrong.
+        # Such as SystemExit, or pytest's skip: they would end the run or the test without a failure.
         said = f"a side raised {type(error).__name__}: {first_line(error)}"
         raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said) from error
 
 
 def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, whose exceptions say which side raised them."""
+    """`function`, with its exceptions wrapped in one that names the side."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:

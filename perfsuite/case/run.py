@@ -1,4 +1,4 @@
-"""One case, room by room: inputs, oracle, clock, verdict. The order is here; how each works is in its room."""
+"""Runs one case: inputs, check, timing, check of the timed calls, verdict. Other folders hold the steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from perfsuite.case.ask import Ask, Remeasure
-from perfsuite.case.checks import CaseChecks
+from perfsuite.case.ask import Ask
+from perfsuite.case.checks import Checks
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.failures import Stop, failures, name_of
 from perfsuite.clock.base import Clock, Sides
@@ -50,33 +50,33 @@ def compare(
 def run_case(ask: Ask, *, open_clock: OpenClock = open_clock) -> Comparison:
     """Check and time one case; `open_clock` makes the clock over both sides."""
     start = time.perf_counter()
-    case = _Case(ask.problem, ask.candidate, ask.against, ask.settings)
-    case.target = ask.at_least
-    compared = _through(case, ask, open_clock)
-    return replace(compared, wall_seconds=time.perf_counter() - start, check_seconds=case.checking)
+    case = _Case(ask)
+    compared = _through(case, open_clock)
+    return replace(compared, wall_seconds=time.perf_counter() - start, check_seconds=case.checks.seconds)
 
 
-def _through(case: _Case, ask: Ask, open_clock: OpenClock) -> Comparison:
-    correctness, timed = ask.correctness, ask.timed
+def _through(case: _Case, open_clock: OpenClock) -> Comparison:
+    ask, checks = case.ask, case.checks
     surroundings = Surroundings.now()
     case.warnings += [f"the rival is not at its best: {handicap}" for handicap in handicaps()]
     try:
-        case.untouched(surroundings)
-        case.examined = timed and correctness is True and case.examined_before()
-        if correctness is not False and not case.examined:
-            case.check(correctness if isinstance(correctness, str) else None)
-        case.untouched(surroundings)
-        if not timed:
-            return case.result(Verdict.MET, Reason.CHECKED, case.checked_sentence(correctness is not False))
-        compared = case.time(open_clock, ask.remeasure)
-        case.untouched(surroundings)
+        checks.untouched(surroundings)
+        # A candidate that this process has examined before counts as right until its timed calls are judged.
+        examined = ask.timed and ask.correctness is True and checks.examined_before()
+        if ask.correctness is not False and not examined:
+            checks.check(ask.correctness if isinstance(ask.correctness, str) else None)
+        checks.untouched(surroundings)
+        if not ask.timed:
+            return case.result(Verdict.MET, Reason.CHECKED, checks.sentence())
+        compared = case.time(open_clock, examined)
+        checks.untouched(surroundings)
         return compared
     except Stop as stop:
         return case.result(stop.verdict, stop.reason, str(stop))
     except Exception:
-        # What a candidate has replaced may fail in the oracle's hands before it is found.
+        # Objects that a candidate has replaced may fail inside the oracle before the replacement is found.
         try:
-            case.untouched(surroundings)
+            checks.untouched(surroundings)
         except Stop as stop:
             return case.result(stop.verdict, stop.reason, str(stop))
         raise
@@ -84,30 +84,49 @@ def _through(case: _Case, ask: Ask, open_clock: OpenClock) -> Comparison:
         surroundings.restore()
 
 
-class _Case(CaseChecks):
-    """Its timing and its verdict."""
+class _Case:
+    """A case, and the comparison as far as it is known."""
 
-    def time(self, open_clock: OpenClock, remeasure: Remeasure | None) -> Comparison:
+    def __init__(self, ask: Ask) -> None:
+        problem, settings = ask.problem, ask.settings
+        self.ask, self.checks, self.settings = ask, Checks(ask), settings
+        self.warnings: list[str] = []
+        # Other values are another case: errors differ, and so do times if power is the limit.
+        values = "" if settings.distribution == Settings.distribution else f" {settings.distribution}"
+        self.found = Comparison(
+            family=problem.family,
+            name=f"{problem.name}{values}",
+            params=dict(problem.params),
+            candidate=name_of(ask.candidate),
+            rival=self.checks.rival_name,
+            verdict=Verdict.UNDECIDED,
+            reason=Reason.NO_ROUNDS,
+            sentence="",
+            target=ask.at_least,
+            cache=settings.cache,
+            distribution=settings.distribution,
+            seed=settings.seed,
+        )
+
+    def time(self, open_clock: OpenClock, examined: bool) -> Comparison:
         """Time both sides and decide."""
         with failures():
-            sides = Sides(self.candidate, self.rival(self.against), self.inputs)
+            sides = Sides(self.ask.candidate, self.checks.rival(), self.checks.inputs)
             clock = open_clock(sides, self.settings)
             try:
-                return self._timed(clock, remeasure)
+                return self._timed(clock, examined)
             finally:
                 clock.close()
 
-    def _timed(self, clock: Clock, remeasure: Remeasure | None) -> Comparison:
-        settings = self.settings
-        self.facts |= {"clock": clock.kind, "clock_note": clock.note}
-        timing = Timing(clock, self.target, settings, self._noise, remeasure)
-        timed = timing.run()
+    def _timed(self, clock: Clock, examined: bool) -> Comparison:
+        self.found = replace(self.found, clock=clock.kind, clock_note=clock.note)
+        timed = Timing(clock, self.ask.at_least, self.settings, self._noise, self.ask.remeasure).run()
         self._keep(clock, timed)
-        # Before the host's time is measured: the calls for that could make good what the timed ones left out.
-        with self.a_check():
-            self.check_timed(clock)
-        if "candidate_error" not in self.facts and self.examined:  # nothing that was timed could be judged
-            self.check(None)
+        # Before the host's time is measured: those calls could make good the work that the timed ones left out.
+        with self.checks.a_check():
+            self.checks.check_timed(clock, timed=timed.estimate is not None)
+        if self.checks.errors.candidate is None and examined:  # no timed call could be judged
+            self.checks.check(None)
         self._host(clock)
         self._floor(clock)
         return self._verdict(timed)
@@ -123,55 +142,57 @@ class _Case(CaseChecks):
             seconds,
             file=self.settings.calibration,
             gpu=gpu,
-            alike=self.target == regression_target(),
+            alike=self.ask.at_least == regression_target(),
         )
         self.warnings += warnings
         return noise
 
     def _keep(self, clock: Clock, timed: Timed) -> None:
-        telemetry = clock.telemetry()
-        kept = timed.kept
-        facts: dict[str, Any] = {
-            "rounds": tuple(kept),
-            "discarded": tuple(timed.discarded),
-            "telemetry": telemetry,
-            "looks": timed.looks,
-            "setups": timed.setups,
-            "retries": timed.retries,
-            "rotation": clock.rotation,
-            "launches": clock.launches,
-            "gpu_seconds": clock.seconds_spent,
-        }
+        self.found = replace(
+            self.found,
+            rounds=tuple(timed.kept),
+            discarded=tuple(timed.discarded),
+            telemetry=clock.telemetry(),
+            looks=timed.looks,
+            setups=timed.setups,
+            retries=timed.retries,
+            rotation=clock.rotation,
+            launches=clock.launches,
+            gpu_seconds=clock.seconds_spent,
+        )
         if timed.estimate is not None:
-            facts["speed"] = timed.estimate.speed
-            facts["speed_low"], facts["speed_high"] = timed.estimate.low, timed.estimate.high
-            asked = 1.0 - 2.0 * self.settings.alpha_a_case
-            facts["confidence"] = asked if timed.confidence is None else timed.confidence
-        if kept:
-            facts["candidate_seconds"] = statistics.median(one.candidate_seconds for one in kept)
-            facts["rival_seconds"] = statistics.median(one.rival_seconds for one in kept)
-            facts["cycles_speed"] = timed.cycles_speed
-        self.facts |= facts
+            one, asked = timed.estimate, 1.0 - 2.0 * self.settings.alpha_a_case
+            confidence = asked if timed.confidence is None else timed.confidence
+            self.found = replace(
+                self.found, speed=one.speed, speed_low=one.low, speed_high=one.high, confidence=confidence
+            )
+        if timed.kept:
+            self.found = replace(
+                self.found,
+                candidate_seconds=statistics.median(one.candidate_seconds for one in timed.kept),
+                rival_seconds=statistics.median(one.rival_seconds for one in timed.kept),
+                cycles_speed=timed.cycles_speed,
+            )
         self.warnings += clock.warnings
 
     def _host(self, clock: Clock) -> None:
         mine, rivals = clock.host_seconds()
-        self.facts |= {"candidate_host_seconds": mine, "rival_host_seconds": rivals}
-        seconds = self.facts.get("candidate_seconds")
+        self.found = replace(self.found, candidate_host_seconds=mine, rival_host_seconds=rivals)
+        seconds = self.found.candidate_seconds
         if mine is not None and seconds is not None:
-            self.facts["bound"] = "host" if mine > seconds else "device"
+            self.found = replace(self.found, bound="host" if mine > seconds else "device")
 
     def _floor(self, clock: Clock) -> None:
-        seconds = self.facts.get("candidate_seconds")
+        seconds = self.found.candidate_seconds
         if self.settings.device != "cuda" or clock.kind == "fake" or seconds is None:
             return
         import torch
 
         floor = floor_of(
             ceilings_of(torch.cuda.current_device()),
-            flops=self.problem.flops,
-            bytes_moved=self.problem.bytes,
-            dtype=str(self.problem.params.get("dtype") or ""),
+            flops=self.ask.problem.flops,
+            bytes_moved=self.ask.problem.bytes,
+            dtype=str(self.ask.problem.params.get("dtype") or ""),
             cold=self.settings.cache == "cold" and not clock.warnings,
         )
         if floor is not None and seconds < floor.seconds:
@@ -183,36 +204,37 @@ class _Case(CaseChecks):
             )
 
     def _verdict(self, timed: Timed) -> Comparison:
-        telemetry = self.facts["telemetry"]
-        others, allowed = telemetry.other_processes, self.settings.allow_shared
+        others, allowed = self.found.telemetry.other_processes, self.settings.allow_shared
         if timed.verdict is None or timed.estimate is None or (others and not allowed):
             reason = undecided(timed.discarded, timed.kept, others, allowed, timed.contradicted)
             return self.result(Verdict.UNDECIDED, reason, self._undecided_sentence(reason, timed))
         reason = {Verdict.MET: Reason.FAST_ENOUGH, Verdict.MISSED: Reason.TOO_SLOW}[timed.verdict]
-        if self.target is None:
+        if self.ask.at_least is None:
             reason = Reason.CHECKED
         return self.result(timed.verdict, reason, self._ratio_sentence(timed))
 
     def _ratio_sentence(self, timed: Timed) -> str:
-        assert timed.estimate is not None
-        facts, one = self.facts, timed.estimate
-        asked = "" if self.target is None else f", at least {self.target:.3f} asked"
+        found, one, target = self.found, timed.estimate, self.ask.at_least
+        assert one is not None
+        assert found.candidate_seconds is not None
+        assert found.rival_seconds is not None
+        asked = "" if target is None else f", at least {target:.3f} asked"
         text = (
-            f"{one.speed:.3f} of {self.rival_name} {words.interval_text(one.low, one.high)}{asked}: "
-            f"{words.time_text(facts['candidate_seconds'])} against {words.time_text(facts['rival_seconds'])}"
+            f"{one.speed:.3f} of {found.rival} {words.interval_text(one.low, one.high)}{asked}: "
+            f"{words.time_text(found.candidate_seconds)} against {words.time_text(found.rival_seconds)}"
         )
         if timed.confidence is not None:
             text += f"; {len(timed.kept)} rounds only, the interval at {timed.confidence:.0%}"
         if self.settings.device == "cuda":
-            text += words.clock_text(facts["telemetry"], timed.cycles_speed, one.speed)
-        if facts.get("bound") == "host":
-            text += f"; eager calls are bound by the host ({words.time_text(facts['candidate_host_seconds'])} a call)"
+            text += words.clock_text(found.telemetry, timed.cycles_speed, one.speed)
+        if found.bound == "host" and found.candidate_host_seconds is not None:
+            text += f"; eager calls are bound by the host ({words.time_text(found.candidate_host_seconds)} a call)"
         return text
 
     def _undecided_sentence(self, reason: Reason, timed: Timed) -> str:
-        others = self.facts["telemetry"].other_processes
-        found = f"; so far {self._ratio_sentence(timed)}" if timed.estimate is not None else ""
-        spent = words.time_text(max(self.facts["gpu_seconds"], 1e-9))
+        others = self.found.telemetry.other_processes
+        so_far = f"; so far {self._ratio_sentence(timed)}" if timed.estimate is not None else ""
+        spent = words.time_text(max(self.found.gpu_seconds, 1e-9))
         start = {
             Reason.SHARED_DEVICE: f"{others} other process{'es' if others != 1 else ''} on the card",
             Reason.THROTTLED: f"{len(timed.discarded)} of {len(timed.discarded) + len(timed.kept)} rounds were "
@@ -221,24 +243,18 @@ class _Case(CaseChecks):
             Reason.PROCESSES_DISAGREE: "missed here, and not in a fresh process",
             Reason.BUDGET_SPENT: f"not decided in {spent} of {self.settings.seconds:g} s",
         }[reason]
-        return start + found
+        return start + so_far
 
     def result(self, verdict: Verdict, reason: Reason, sentence: str) -> Comparison:
-        # Other values are another case: errors differ, and so do times where power is the limit.
-        values = "" if self.settings.distribution == Settings.distribution else f" {self.settings.distribution}"
-        return Comparison(
-            family=self.problem.family,
-            name=f"{self.problem.name}{values}",
-            params=dict(self.problem.params),
-            candidate=name_of(self.candidate),
-            rival=self.rival_name,
+        """The comparison, decided."""
+        errors = self.checks.errors
+        return replace(
+            self.found,
             verdict=verdict,
             reason=reason,
             sentence=sentence,
-            target=self.target,
-            cache=self.settings.cache,
-            distribution=self.settings.distribution,
-            seed=self.settings.seed,
-            warnings=tuple(dict.fromkeys(self.warnings)),
-            **self.facts,
+            candidate_error=errors.candidate,
+            rival_error=errors.rival,
+            error_limit=errors.limit,
+            warnings=tuple(dict.fromkeys([*self.warnings, *self.checks.warnings])),
         )

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from perfsuite.case.checks import CaseChecks
+from perfsuite.case.ask import Ask
+from perfsuite.case.checks import Checks
 from perfsuite.case.failures import Stop
 from perfsuite.clock.fake import FakeClock
 from perfsuite.guards import kernel_names
@@ -171,7 +172,7 @@ def test_one_timed_call_of_many_that_is_off_is_seen(wrong_at: int | None, infini
         def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
             return [look(right * 1.1 if call == wrong_at else right.clone(), right) for call in range(count)]
 
-    checks = CaseChecks(Gemm(64, 64, 64, "float32"), torch.mm, None, Settings(device="cpu"))
+    checks = Checks(Ask(Gemm(64, 64, 64, "float32"), torch.mm, settings=Settings(device="cpu")))
     clock = Clock(lambda setup, count: [])
     if wrong_at is None:
         checks._look_at_more(clock, 1e-6, 1e-6)
