@@ -11,8 +11,7 @@ from typing import Any
 
 from perfsuite.analyze.roofline import Cost
 from perfsuite.outcome import UserError
-from perfsuite.problems import Attention, Gemm
-from perfsuite.problems.base import Inputs
+from perfsuite.problems.base import Inputs, Problem
 
 Call = Callable[[], Any]
 SCALES = ("arithmetic", "bytes")
@@ -43,35 +42,14 @@ class Workload:
     """The same with more or less arithmetic, or bytes, and the other held; empty where it cannot be varied."""
 
 
-def of_problem(problem: Attention | Gemm, kernel_for: Callable[[Attention | Gemm], Callable[..., Any]]) -> Workload:
-    """A kernel on a problem, its inputs rotated past the caches; varied by trading lengths against the batch.
+def of_problem(problem: Problem, kernel_for: Callable[[Problem], Callable[..., Any]]) -> Workload:
+    """A kernel on a problem, its inputs rotated past the caches; varied as the problem's family varies it.
 
     `kernel_for` gives the function for a problem: a library has one for batches and one without.
-
-    A product of half the sizes and four times the batch moves the same bytes for half the FLOPs; with eight times the
-    batch it does the same FLOPs for twice the bytes. For attention the length takes the part of the sizes.
     """
     base = _one(problem, problem, kernel_for(problem))
-    variations = tuple(_one(other, problem, kernel_for(other)) for other in varied(problem))
+    variations = tuple(_one(other, problem, kernel_for(other)) for other in problem.variations())
     return dataclasses.replace(base, variations=variations)
-
-
-def varied(problem: Attention | Gemm) -> tuple[Attention | Gemm, ...]:
-    """Two problems of the same kind with other FLOPs and bytes; what exactly they have, they say themselves."""
-    if isinstance(problem, Gemm):
-        sizes = {name: max(1, getattr(problem, name) // 2) for name in ("m", "n", "k")}
-        batch = problem.batch or 1
-        return tuple(dataclasses.replace(problem, **sizes, batch=factor * batch) for factor in (4, 8))
-    if problem.seq_q == problem.keys and problem.seq_q > 1:
-        half = problem.seq_q // 2
-        return tuple(
-            dataclasses.replace(problem, seq_q=half, seq_kv=half, batch=factor * problem.batch) for factor in (2, 4)
-        )
-    # A step of decoding: more heads on the same keys are arithmetic, more sequences are both.
-    return (
-        dataclasses.replace(problem, heads=2 * problem.heads),
-        dataclasses.replace(problem, batch=2 * problem.batch),
-    )
 
 
 def of_function(function: Callable[..., Any], name: str) -> Workload:
@@ -109,7 +87,7 @@ def started(workload: Workload) -> Call:
     return call
 
 
-def _one(problem: Attention | Gemm, base: Attention | Gemm, candidate: Callable[..., Any]) -> Workload:
+def _one(problem: Problem, base: Problem, candidate: Callable[..., Any]) -> Workload:
     def build() -> Call:
         turn = _rotation(problem)
         return lambda: next(turn).call(candidate)
@@ -117,14 +95,14 @@ def _one(problem: Attention | Gemm, base: Attention | Gemm, candidate: Callable[
     return Workload(
         f"{problem.family} {problem.name}",
         build,
-        arithmetic=problem.flops / base.flops,
-        bytes=problem.bytes / base.bytes,
-        cost=Cost(problem.flops, problem.bytes),
-        dtype=problem.dtype,
+        arithmetic=(problem.flops or 1.0) / (base.flops or 1.0),
+        bytes=(problem.bytes or 1.0) / (base.bytes or 1.0),
+        cost=Cost(problem.flops, problem.bytes) if problem.flops and problem.bytes else None,
+        dtype=str(problem.params["dtype"]) if "dtype" in problem.params else None,
     )
 
 
-def _rotation(problem: Attention | Gemm) -> Iterator[Inputs]:
+def _rotation(problem: Problem) -> Iterator[Inputs]:
     """Sets of inputs in turn, so many that none is in the L2 when its turn comes again."""
     import itertools
 

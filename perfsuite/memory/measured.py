@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.memory.model import attention_bytes
-from perfsuite.problems.attention import Attention
+from perfsuite.problems import Attention
 
 WITHIN = 0.05
 """Largest share by which a prediction may be off."""

@@ -1,11 +1,26 @@
-"""What is computed: shapes, costs, inputs and the library that rivals it."""
+"""The computations that kernels are judged on: shapes, costs, inputs, right answers and rivals."""
 
-from .attention import Attention
-from .base import Inputs, Problem
-from .custom import Custom
-from .decode import Decode
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .base import Inputs, Problem, ReferenceUnavailableError, RivalUnavailableError
 from .distributions import DISTRIBUTIONS
-from .gemm import Gemm
-from .rivals import RivalUnavailableError
 
-__all__ = ["DISTRIBUTIONS", "Attention", "Custom", "Decode", "Gemm", "Inputs", "Problem", "RivalUnavailableError"]
+if TYPE_CHECKING:
+    from .families.attention import Attention as Attention
+    from .families.custom import Custom as Custom
+    from .families.decode import Decode as Decode
+    from .families.gemm import Gemm as Gemm
+
+__all__ = ["DISTRIBUTIONS", "Inputs", "Problem", "ReferenceUnavailableError", "RivalUnavailableError"]
+
+
+def __getattr__(name: str) -> Any:
+    """The class of a family, imported when it is first used."""
+    from .listing import families, family_class
+
+    if name[:1].isupper() and (found := family_class(name)) is not None:
+        return found
+    known = ", ".join(sorted(cls.__name__ for cls in families().values()))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; its families are {known}")

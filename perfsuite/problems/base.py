@@ -111,16 +111,23 @@ class Problem(abc.ABC):
         return {}
 
     def rival_names(self) -> tuple[str, ...]:
-        """Names that `rival` accepts."""
-        return tuple(self.own_rivals())
+        """Names that `rival` accepts: those of the rivals folder that serve the family, and the family's own."""
+        from .rivals import rivals_for
+
+        return (*rivals_for(self.family), *self.own_rivals())
 
     def rival(self, name: str) -> Callable[..., Any]:
         """The library function of that name, called as a candidate is; ValueError lists the known names."""
-        own = self.own_rivals()
-        if name not in own:
-            known = ", ".join(own) or "a callable: the family has none of its own"
-            raise ValueError(f"rival is {name!r}; a rival of {self.family} must be one of {known}")
-        return own[name]
+        from .rivals import rivals_for
+
+        own, served = self.own_rivals(), rivals_for(self.family)
+        if name in own:
+            return own[name]
+        if name in served:
+            found: Callable[..., Any] = served[name].rival(self, name)
+            return found
+        known = ", ".join(self.rival_names()) or "a callable: the family has none of its own"
+        raise ValueError(f"rival is {name!r}; a rival of {self.family} must be one of {known}")
 
     def library(self) -> Callable[..., Any]:
         """The function whose error sets the tolerance if the case names no rival."""

@@ -12,7 +12,7 @@ import pytest
 from perfsuite.analyze import regime_cases
 from perfsuite.analyze.regime import LEVERS, Evidence, Variation, elasticities, judge
 from perfsuite.analyze.roofline import Ceiling, Cost
-from perfsuite.analyze.workload import WorkloadError, change, of_function, of_problem, varied
+from perfsuite.analyze.workload import WorkloadError, change, of_function, of_problem
 from perfsuite.cli.commands import regime
 from perfsuite.cli.main import main
 from perfsuite.cli.problem_specs import problem_if_named
@@ -81,7 +81,7 @@ def test_every_regime_that_is_found_has_levers() -> None:
     ],
 )
 def test_cases_vary_one_cost_with_the_other_held(problem: Any, changes: list[tuple[float, float]]) -> None:
-    found = [(one.flops / problem.flops, one.bytes / problem.bytes) for one in varied(problem)]
+    found = [(one.flops / problem.flops, one.bytes / problem.bytes) for one in problem.variations()]
     assert found == [pytest.approx(change, rel=0.01) for change in changes]
     workload = of_problem(problem, lambda one: print)
     assert workload.cost == Cost(problem.flops, problem.bytes)

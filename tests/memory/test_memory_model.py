@@ -11,7 +11,7 @@ from perfsuite.cli.main import main
 from perfsuite.memory import model as model
 from perfsuite.memory import planning
 from perfsuite.memory.measured import hold_against
-from perfsuite.problems.attention import Attention
+from perfsuite.problems import Attention
 from perfsuite.report import units
 
 GB, MIB = 1e9, 2**20

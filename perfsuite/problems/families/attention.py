@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from .base import Inputs, Problem, Scalar
-from .checks import ITEM_BYTES, dtype_name, flag, positive, scale_factor, torch_dtype, window_sides
-from .distributions import dominate, draw
-from .flash_rival import flash_attn
-from .masked_rivals import masked_attention
-from .rivals import ATTENTION_NAMES, sdpa
+from perfsuite.problems.base import Inputs, Problem, Scalar
+from perfsuite.problems.checks import (
+    DTYPE_WORDS,
+    ITEM_BYTES,
+    dtype_name,
+    flag,
+    positive,
+    scale_factor,
+    torch_dtype,
+    window_sides,
+)
+from perfsuite.problems.distributions import dominate, draw
 
 if TYPE_CHECKING:
+    import argparse
+
     import torch
 
 
@@ -34,6 +42,8 @@ class Attention(Problem):
     """
 
     family: ClassVar[str] = "attention"
+    candidate: ClassVar[str | None] = "cuda_llm_ops:flash_attention"
+    bench_columns: ClassVar[Mapping[str, str]] = {"length": "seq_q", "head_dim": "head_dim"}
 
     batch: int
     heads: int
@@ -156,6 +166,50 @@ class Attention(Problem):
     def default_rival(self) -> str:
         return "sdpa"
 
+    @property
+    def innermost(self) -> str:
+        return "head_dim"
+
+    def variations(self) -> tuple[Problem, ...]:
+        """Half the length at two and four times the batch; a step of decoding with more heads, or more sequences."""
+        if self.seq_q == self.keys and self.seq_q > 1:
+            half = self.seq_q // 2
+            return tuple(replace(self, seq_q=half, seq_kv=half, batch=factor * self.batch) for factor in (2, 4))
+        # More heads on the same keys are more arithmetic; more sequences are more of both.
+        return replace(self, heads=2 * self.heads), replace(self, batch=2 * self.batch)
+
+    @classmethod
+    def parse(cls, shape: str, words: Sequence[str]) -> Self:
+        """Batch x heads x length x head_dim; heads and length may be "of q/of k and v", such as 8/2."""
+        parts = [part.split("/") for part in shape.split("x")]
+        whole = all(size.isdecimal() for part in parts for size in part)
+        if not (whole and len(parts) == 4 and max(map(len, parts)) <= 2 and len(parts[0]) == len(parts[3]) == 1):
+            form = "batch x heads x length x head_dim, such as 2x8x4096x64 or 2x8/2x1/4096x64"
+            raise ValueError(f"the shape is {shape!r}; it must be {form}, in whole numbers")
+        (batch,), (heads, *kv_heads), (seq_q, *seq_kv), (head_dim,) = (list(map(int, part)) for part in parts)
+        named = {"kv_heads": kv_heads, "seq_kv": seq_kv}
+        given = {name: value[0] for name, value in named.items() if value} | cls.parse_words(words)
+        return cls(batch, heads, seq_q, head_dim, **given)
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--seq-lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], metavar="N")
+        parser.add_argument("--batch-size", type=int, default=2)
+        parser.add_argument("--num-heads", type=int, default=8)
+        parser.add_argument(
+            "--head-dim", type=int, nargs="+", default=[64], metavar="D", help="several are compared, such as 128 129"
+        )
+        parser.add_argument("--causal", action="store_true")
+
+    @classmethod
+    def from_options(cls, options: argparse.Namespace) -> list[Self]:
+        dtype = DTYPE_WORDS[options.dtype or "fp16"]
+        return [
+            cls(options.batch_size, options.num_heads, seq, head_dim, causal=options.causal, dtype=dtype)
+            for seq in options.seq_lengths
+            for head_dim in options.head_dim
+        ]
+
     def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
         """(q, k, v) on the generator's device."""
         dtype = torch_dtype(self.dtype)
@@ -180,21 +234,6 @@ class Attention(Problem):
         if self.window is not None:
             kwargs["window"] = self.window
         return Inputs((q, k, v), kwargs)
-
-    def rival(self, name: str) -> Callable[..., Any]:
-        """SDPA by its own choice or through one backend, or FlashAttention's own package, "flash-attn".
-
-        RivalUnavailableError at the call where it refuses. SDPA knows no window: see masked_rivals for what takes its
-        place there.
-        """
-        if name not in ATTENTION_NAMES:
-            raise ValueError(f"rival is {name!r}; an attention's rival must be one of {', '.join(ATTENTION_NAMES)}")
-        if name == "flash-attn":
-            return flash_attn(self)
-        backend, grouped = name.partition(":")[2] or None, self.heads != self.kv_heads
-        if self.banded:
-            return masked_attention(self, backend, grouped=grouped)
-        return sdpa(backend, grouped=grouped)
 
 
 @lru_cache(maxsize=256)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from .base import Inputs, Problem, Scalar
-from .checks import HALF_DTYPES, ITEM_BYTES, dtype_name, flag, positive, torch_dtype
-from .cublas_tuned import cublas_tuned
-from .distributions import draw
-from .rivals import GEMM_NAMES, cublas
+from perfsuite.problems.base import Inputs, Problem, Scalar
+from perfsuite.problems.checks import DTYPE_WORDS, HALF_DTYPES, ITEM_BYTES, dtype_name, flag, positive, torch_dtype
+from perfsuite.problems.distributions import draw
 
 if TYPE_CHECKING:
+    import argparse
+
     import torch
 
 
@@ -26,6 +25,7 @@ class Gemm(Problem):
     """
 
     family: ClassVar[str] = "gemm"
+    candidate: ClassVar[str | None] = "cuda_llm_ops:gemm"
 
     m: int
     n: int
@@ -83,6 +83,27 @@ class Gemm(Problem):
     def default_rival(self) -> str:
         return "cublas"
 
+    @property
+    def innermost(self) -> str:
+        return "k"
+
+    def variations(self) -> tuple[Problem, ...]:
+        """Half the sizes: at four times the batch the same bytes for half the FLOPs, at eight times the reverse."""
+        sizes = {name: max(1, getattr(self, name) // 2) for name in ("m", "n", "k")}
+        return tuple(replace(self, **sizes, batch=factor * (self.batch or 1)) for factor in (4, 8))
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser) -> None:
+        sizes = ["512x512x512", "1024x1024x1024", "2048x2048x2048"]
+        parser.add_argument("--sizes", nargs="+", default=sizes, metavar="MxNxK")
+        parser.add_argument("--out-dtype", choices=sorted(DTYPE_WORDS), help="of the result (default: the operands')")
+
+    @classmethod
+    def from_options(cls, options: argparse.Namespace) -> list[Self]:
+        words = [options.dtype] if options.dtype else []
+        out = DTYPE_WORDS[options.out_dtype] if options.out_dtype else None
+        return [replace(cls.parse(size.lower(), words), out_dtype=out) for size in options.sizes]
+
     def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
         """(a, b) on the generator's device."""
         dtype = torch_dtype(self.dtype)
@@ -96,14 +117,3 @@ class Gemm(Problem):
         a = operand("a", self.m, self.k, -1, self.trans_a)
         b = operand("b", self.k, self.n, -2, self.trans_b)
         return Inputs((a, b))
-
-    def rival(self, name: str) -> Callable[..., Any]:
-        """cuBLAS through torch.mm or torch.bmm (torch's CPU library for operands on a CPU), or its fastest algorithm.
-
-        The latter, "cublas:tuned", is on a GPU only (RivalUnavailableError at the call elsewhere).
-        """
-        if name not in GEMM_NAMES:
-            raise ValueError(f"rival is {name!r}; a GEMM's rival must be one of {', '.join(GEMM_NAMES)}")
-        library = cublas if name == "cublas" else cublas_tuned
-        out_dtype = torch_dtype(self.out_dtype) if self.out_dtype else None
-        return library(batched=self.batch is not None, out_dtype=out_dtype)

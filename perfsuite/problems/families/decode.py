@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Inputs, Problem, Scalar
-from .checks import ITEM_BYTES, dtype_name, positive, scale_factor, torch_dtype
-from .distributions import dominate, draw
-from .rivals import SDPA_NAMES, sdpa
+from perfsuite.problems.base import Inputs, Problem, Scalar
+from perfsuite.problems.checks import ITEM_BYTES, dtype_name, positive, scale_factor, torch_dtype
+from perfsuite.problems.distributions import dominate, draw
 
 if TYPE_CHECKING:
     import torch
@@ -152,29 +150,6 @@ class Decode(Problem):
         order = torch.rand((self.batch, self.pages), generator=generator, device=device).argsort(1)
         first = torch.arange(self.batch, device=device)[:, None] * self.pages
         return Inputs((q, k.view(pool), v.view(pool), lens, (first + order).to(torch.int32)), kwargs)
-
-    def rival(self, name: str) -> Callable[..., Any]:
-        """SDPA by its own choice, or through one backend (RivalUnavailableError at the call where it refuses)."""
-        if name not in SDPA_NAMES:
-            raise ValueError(f"rival is {name!r}; a decode's rival must be one of {', '.join(SDPA_NAMES)}")
-        attention = sdpa(name.partition(":")[2] or None, grouped=self.heads != self.kv_heads)
-        masks: dict[torch.device, torch.Tensor] = {}
-
-        def library_decode(
-            q: torch.Tensor,
-            k_cache: torch.Tensor,
-            v_cache: torch.Tensor,
-            cache_lens: torch.Tensor,
-            block_table: torch.Tensor | None = None,
-            **kwargs: Any,
-        ) -> torch.Tensor:
-            if self.seq_q > 1:
-                if q.device not in masks:  # SDPA's own causal mask is aligned at the top left
-                    masks[q.device] = self.visible(q.device)
-                kwargs["attn_mask"] = masks[q.device]
-            return attention(q, self.in_memory(k_cache), self.in_memory(v_cache), **kwargs)
-
-        return library_decode
 
     def visible(self, device: torch.device) -> torch.Tensor:
         """(seq_q, length): which keys each query sees."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Inputs, Problem, Scalar
-from .distributions import draw
+from perfsuite.problems.base import Inputs, Problem, Scalar
+from perfsuite.problems.distributions import draw
 
 if TYPE_CHECKING:
     import torch

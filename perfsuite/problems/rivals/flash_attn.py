@@ -1,7 +1,7 @@
-"""FlashAttention's own kernels as a rival: the package flash-attn-4, whose kernels for Hopper torch does not have.
+"""FlashAttention's own kernels as a rival: the package flash-attn-4, with kernels for Hopper that torch lacks.
 
-torch's `sdpa:flash` is FlashAttention-2. The package is nobody's dependency here; it is imported at the first call, and
-compiles a kernel for each kind of problem then. Its causal diagonal and its windows are counted from the bottom right.
+torch's `sdpa:flash` is FlashAttention-2. perfsuite does not depend on the package: it is imported at the first call,
+and then compiles a kernel for each kind of problem. It counts the causal diagonal and windows from the bottom right.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .rivals import RivalUnavailableError
+from perfsuite.problems.base import RivalUnavailableError
 
 if TYPE_CHECKING:
     import torch
 
-    from .attention import Attention
+    from perfsuite.problems.families.attention import Attention
 
 PACKAGE = "flash_attn.cute"
+SERVES = ("attention",)
+NAMES = ("flash-attn",)
 
 
 def missing() -> str | None:
-    """Why this machine does not have the rival, or None where it does."""
+    """The reason why this machine lacks the rival, or None if it has it."""
     try:
         found = importlib.util.find_spec(PACKAGE)
     except ImportError:
@@ -30,10 +32,10 @@ def missing() -> str | None:
     return None if found else f"there is no {PACKAGE} here (pip install flash-attn-4)"
 
 
-def flash_attn(problem: Attention) -> Callable[..., Any]:
-    """A rival callable as `f(q, k, v, **options)` with the options that `problem.inputs` gives.
+def rival(problem: Attention, name: str) -> Callable[..., Any]:
+    """FlashAttention, called as `f(q, k, v, **options)` with the options that `problem.inputs` gives.
 
-    The function raises RivalUnavailableError where there is no such package, and where it refuses the problem.
+    The function raises RivalUnavailableError if the package is missing or refuses the problem.
     """
     masked = _mask(problem)
 
@@ -52,7 +54,7 @@ def flash_attn(problem: Attention) -> Callable[..., Any]:
 
 
 def _mask(problem: Attention) -> dict[str, Any]:
-    """Its options for the problem's mask; a causal window is one that ends at the diagonal."""
+    """The package's options for the problem's mask. It takes a causal window as one that ends at the diagonal."""
     if problem.window is None:
         return {"causal": problem.causal}
     left, right = (None if side < 0 else side for side in problem.window)

@@ -1,11 +1,11 @@
-"""What rivals an attention whose mask SDPA has no word for: a diagonal from the bottom right, a sliding window.
+"""SDPA for masks that it has no option for: a diagonal counted from the bottom right, a sliding window.
 
-    sdpa         SDPA with torch's own lower-right causal bias where the mask is that (FlashAttention-2 on a GPU); for a
-                 window SDPA with the mask as a tensor, made before the clock runs
-    sdpa:flash   the FlashAttention-2 in torch, which has windows, called without SDPA's face; on a CPU as sdpa
+    sdpa         for a lower-right causal mask, SDPA with torch's own bias (FlashAttention-2 on a GPU); for a window,
+                 SDPA with the mask as a tensor, made before the clock runs
+    sdpa:flash   torch's FlashAttention-2, which has windows, called directly; on a CPU the same as sdpa
     others       that backend with the mask as a tensor
 
-The mask of a tensor is added to the scores, in the inputs' dtype, so that no backend converts it at every call.
+The mask tensor is added to the scores. It has the inputs' dtype, so that no backend converts it at every call.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .rivals import RivalUnavailableError, sdpa
+from perfsuite.problems.base import RivalUnavailableError
 
 if TYPE_CHECKING:
     import torch
 
-    from .attention import Attention
+    from perfsuite.problems.families.attention import Attention
 
 
-def masked_attention(problem: Attention, backend: str | None, *, grouped: bool) -> Callable[..., Any]:
-    """A rival callable as `f(q, k, v, **options)` with the options that `problem.inputs` gives.
+def masked_attention(problem: Attention, backend: str | None, attention: Callable[..., Any]) -> Callable[..., Any]:
+    """A rival called as `f(q, k, v, **options)`, with the options that `problem.inputs` gives.
 
-    backend: as `rivals.sdpa`. The function raises RivalUnavailableError where the backend cannot run the arguments.
+    attention: SDPA through `backend`, which takes the mask as a tensor. The rival raises RivalUnavailableError if the
+    backend cannot run the arguments.
     """
-    attention = sdpa(None if backend == "flash" else backend, grouped=grouped)
     biases: dict[tuple[Any, Any], Any] = {}
 
     def library_attention(
@@ -43,7 +43,7 @@ def masked_attention(problem: Attention, backend: str | None, *, grouped: bool) 
 
 
 def _bias(problem: Attention, q: torch.Tensor, backend: str | None) -> Any:
-    """What SDPA takes as attn_mask."""
+    """The mask as SDPA's attn_mask."""
     import torch
     from torch.nn.attention.bias import causal_lower_right
 

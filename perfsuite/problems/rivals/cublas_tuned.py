@@ -1,8 +1,8 @@
-"""cuBLAS with its algorithm chosen by measurement: the fastest of what cuBLASLt proposes and of torch's own call.
+"""cuBLAS with an algorithm chosen by measurement: the fastest of torch's own call and cuBLASLt's proposals.
 
-The choice is made at the first call with operands of a kind, on this card, as the clock measures: in CUDA graphs, cold,
-on random values. It then holds for the process, and later calls may be captured. A call that is captured before there
-is a choice is an error. Whatever is chosen adds in float32 and agrees with torch's own call to within rounding.
+The first call with operands of a kind makes the choice on this card, as the clock measures: in CUDA graphs, with a cold
+cache, on random values. The choice holds for the process, and later calls may be captured. Capturing a call before the
+choice is made is an error. Every candidate adds in float32 and agrees with torch's own call to within rounding.
 """
 
 from __future__ import annotations
@@ -13,37 +13,52 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .cublas_lt import FULL_ALIGNMENT, WORKSPACE_BYTES, Algorithm, Library, LtError, Product, alignment, load
-from .rivals import RivalUnavailableError, cublas
+from perfsuite.problems.base import RivalUnavailableError
+from perfsuite.problems.checks import torch_dtype
+from perfsuite.problems.cublas_lt import (
+    FULL_ALIGNMENT,
+    WORKSPACE_BYTES,
+    Algorithm,
+    Library,
+    LtError,
+    Product,
+    alignment,
+    load,
+)
+from perfsuite.problems.rivals.cublas import cublas
 
 if TYPE_CHECKING:
     import torch
 
+    from perfsuite.problems.families.gemm import Gemm
+
 Call = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
+SERVES = ("gemm",)
+NAMES = ("cublas:tuned",)
 MOST_ALGORITHMS = 32
-"""Answers to one question to cuBLASLt."""
+"""Proposals that cuBLASLt is asked for."""
 FINALISTS = 4
 ROUNDS = 8
-"""Measurements of each finalist, in turn, by two captures, whose median decides."""
+"""Measurements of each finalist, in turn, by two captures. Their median decides."""
 LAUNCH_CYCLES = 150_000
-"""Some 80 µs, in which the host launches what is measured."""
+"""About 80 µs, during which the host launches the work to be measured."""
 CACHE_MULTIPLE = 3
-"""Operands are rotated past so many caches, as the clock does."""
+"""Operands are rotated past this many times the size of the L2 cache, as by the clock."""
 MOST_SETS = 512
 LEAST_SECONDS = 200e-6
-"""Of a measurement: shorter passes over the operands are replayed several times in it."""
+"""Least length of a measurement; shorter passes over the operands are replayed several times."""
 FARTHEST = 2e-2
-"""Relative distance from the result of torch's own call at which an algorithm's result is not the same product's."""
+"""Largest relative distance from the result of torch's own call; a result farther away is not the same product."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for operands of one kind, and why."""
+    """The call chosen for operands of one kind, with the measurements that decided."""
 
     call: Call
     name: str
-    """"torch" for torch's own call, or what cuBLASLt tells of the algorithm."""
+    """"torch" for torch's own call, or cuBLASLt's description of the algorithm."""
     proposed: int
     """Algorithms that cuBLASLt proposed."""
     speed: float
@@ -54,12 +69,13 @@ _LIBRARIES: dict[int, tuple[Library, torch.Tensor]] = {}
 _CHOICES: dict[tuple[Any, ...], Choice] = {}
 
 
-def cublas_tuned(*, batched: bool, out_dtype: torch.dtype | None) -> Callable[..., Any]:
-    """A rival like `rivals.cublas` that chooses its algorithm at the first call with operands of a kind.
+def rival(problem: Gemm, name: str) -> Callable[..., Any]:
+    """A product that chooses its algorithm at the first call with operands of a kind.
 
-    The function raises RivalUnavailableError for operands on a CPU, and where there is no cuBLASLt.
+    The function raises RivalUnavailableError for operands on a CPU, and on machines without cuBLASLt.
     """
-    own = cublas(batched=batched, out_dtype=out_dtype)
+    out_dtype = torch_dtype(problem.out_dtype) if problem.out_dtype else None
+    own = cublas(batched=problem.batch is not None, out_dtype=out_dtype)
 
     def library_gemm_tuned(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return chosen(own, a, b, out_dtype or a.dtype).call(a, b)
@@ -68,10 +84,7 @@ def cublas_tuned(*, batched: bool, out_dtype: torch.dtype | None) -> Callable[..
 
 
 def chosen(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Choice:
-    """The choice for operands like these; made now, if there is none yet.
-
-    own: torch's call, which takes part.
-    """
+    """The choice for operands like these, made now if there is no earlier one. own: torch's call, a contender."""
     key = (a.device, a.shape, a.stride(), b.shape, b.stride(), a.dtype, out_dtype, alignment(a), alignment(b))
     found = _CHOICES.get(key)
     if found is None:
@@ -96,7 +109,7 @@ def _choose(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype)
         except LtError as error:
             raise RivalUnavailableError(f"cublas:tuned cannot run this problem: {error}") from error
         calls = [own, *(_by(product, one, out_dtype, workspace) for one in algorithms)]
-        names = ["torch", *(_told(product.config(one)) for one in algorithms)]
+        names = ["torch", *(_described(product.config(one)) for one in algorithms)]
         sets = _operands(a, b)
         right = own(*sets[0])
         same = [place for place, call in enumerate(calls) if place == 0 or _agrees(call, sets[0], right)]
@@ -127,12 +140,12 @@ def _by(product: Product, algorithm: Algorithm, out_dtype: torch.dtype, workspac
     return call
 
 
-def _told(config: dict[str, int]) -> str:
+def _described(config: dict[str, int]) -> str:
     return " ".join(f"{name} {value}" for name, value in config.items())
 
 
 def _operands(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Random operands that lie as these do, so many pairs that none is still in the cache when its turn comes again."""
+    """Random operands laid out as these are, in enough pairs to push each out of the cache before its next turn."""
     import torch
 
     generator = torch.Generator(device=a.device).manual_seed(0)
@@ -150,7 +163,7 @@ def _operands(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torc
 
 
 def _agrees(call: Call, operands: tuple[torch.Tensor, torch.Tensor], right: torch.Tensor) -> bool:
-    """Whether a call gives the product; an algorithm that the library proposes and then refuses does not."""
+    """True if a call gives the product; False if not, or if the library refuses the algorithm that it proposed."""
     try:
         found = call(*operands)
     except LtError:
@@ -159,7 +172,10 @@ def _agrees(call: Call, operands: tuple[torch.Tensor, torch.Tensor], right: torc
 
 
 def _race(calls: list[Call], sets: list[tuple[torch.Tensor, torch.Tensor]]) -> list[float]:
-    """Seconds of each call's pass over the sets: one measurement, and for the fastest and the first many in turn."""
+    """Seconds of each call's pass over the sets: one measurement each, then many in turn for the fastest and the first.
+
+    A call that is not a finalist has an infinite time.
+    """
     import torch
 
     stream = torch.cuda.Stream()
@@ -171,7 +187,7 @@ def _race(calls: list[Call], sets: list[tuple[torch.Tensor, torch.Tensor]]) -> l
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
-            # Held until the end, so that each call writes to a place of its own, as it does under the clock.
+            # Results are held until the end, so that each call writes to other memory, as under the clock.
             results = [call(*operands) for operands in sets]
         finally:
             graph.capture_end()
