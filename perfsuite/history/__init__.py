@@ -1,1 +1,1 @@
-"""What went before: records as asv's series, and the verdict against them."""
+"""History: comparison of commits, records as asv's series, and regressions along the commits."""

@@ -1,4 +1,4 @@
-"""Two commits side by side: processes of the one and of the other in turn, until every case is decided."""
+"""Compares two commits: runs processes of both in turn until every case is decided."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.sequential import Estimate, spent_at
 
 Measure = Callable[[str, Sequence[str]], Sequence[Case]]
-"""("base" or "head", tests to run; none for all) -> the cases of one process."""
+"""("base" or "head", tests to run, or () for all) -> the cases of one process."""
 BASE, HEAD = "base", "head"
 FIRST_PAIRS = 3
 """Processes a side before the first look."""
@@ -26,16 +26,16 @@ class Pair:
     test: str
     sides: dict[str, list[Process]] = field(default_factory=lambda: {BASE: [], HEAD: []})
     wrong: dict[str, str] = field(default_factory=dict)
-    """Side -> what is wrong with its answer."""
+    """Side -> the sentence of its WRONG verdict."""
     shared: int = 0
-    """Processes that do not count, since others used the card meanwhile."""
+    """Processes that do not count, since others used the card."""
     verdict: Verdict | None = None
     reason: Reason = Reason.BUDGET_SPENT
     estimate: Estimate | None = None
 
     @property
     def sentence(self) -> str:
-        """What the case came to, with the numbers."""
+        """The result, with the numbers."""
         if self.verdict is Verdict.WRONG:
             both = " (as it is in the base)" if BASE in self.wrong else ""
             return f"wrong{both}: {self.wrong[HEAD]}"
@@ -68,10 +68,10 @@ def compare(
 ) -> list[Pair]:
     """Measure pairs of processes until each case is decided, or `most_pairs` are spent; worst first.
 
-    slower: the part by which a case may get slower. alpha: probability that any verdict of the run is wrong.
-    given: cases of the base from a record, where there is no build of it to measure.
-    interrupted: called where a KeyboardInterrupt ends the measuring; what was decided until then stands, and the rest
-    is undecided. Without it the interrupt goes through.
+    slower: the share by which a case may get slower. alpha: probability that any verdict of the run is wrong.
+    given: cases of the base from a record, in place of a build.
+    interrupted: called when a KeyboardInterrupt ends the measuring. Verdicts so far stand, and the other cases are
+    undecided. Without it the interrupt is raised.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     given = list(given)
@@ -113,7 +113,7 @@ def _measure_until_decided(
 
 
 def exit_code(pairs: Sequence[Pair]) -> int:
-    """1 where a case got slower or is wrong, 20 where one that both sides ran is undecided, else 0."""
+    """1 if a case got slower or is wrong, 20 if a case that both sides ran is undecided, else 0."""
     verdicts = {pair.verdict for pair in pairs if pair.verdict is not Verdict.UNDECIDED or _concerns_both(pair)}
     if verdicts & {Verdict.WRONG, Verdict.MISSED}:
         return EXIT_MISSED
@@ -128,7 +128,7 @@ def lines(pairs: Sequence[Pair]) -> list[str]:
 
 
 def markdown(pairs: Sequence[Pair], title: str, *, most: int = 100) -> str:
-    """The same as a table, worst first and of bounded size."""
+    """The same as a table of at most `most` rows, worst first."""
     rows = [f"| {pair.verdict} | `{pair.name}` | {pair.sentence} |" for pair in pairs[:most]]
     rest = [f"\n{len(pairs) - most} more cases, all no worse than these."] if len(pairs) > most else []
     return "\n".join([f"### {title}", "", "| verdict | case | head against base |", "|---|---|---|", *rows, *rest, ""])
@@ -139,7 +139,7 @@ def _comparable(pair: Pair) -> bool:
 
 
 def _concerns_both(pair: Pair) -> bool:
-    """Whether both sides ran the case, be it on a card that was not their own."""
+    """True if both sides ran the case, even if others used the card."""
     return _comparable(pair) or pair.shared > 0
 
 

@@ -28,7 +28,7 @@ from perfsuite.record.case import Case
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export came to."""
+    """The result of an export."""
 
     file: Path
     commit: str
@@ -36,7 +36,7 @@ class Exported:
     added: int
     """Cases whose values were added."""
     known: int
-    """Cases that were left alone: these very samples had been exported before."""
+    """Cases whose samples the file had already."""
 
 
 def export(
@@ -49,8 +49,8 @@ def export(
 ) -> Exported:
     """Add a record to the result file of its commit, machine and Python version.
 
-    A second run of a commit adds its samples; the same record again changes nothing. HistoryError, with all files as
-    they were, where the record is not of one clean commit of `repository`, or a file there is not what it should be.
+    A second run of a commit adds its samples; the same record again changes nothing. Raises HistoryError, with all
+    files as they were, unless the record is of one clean commit of `repository` and the files there are valid.
     """
     commit, facts = _commit_of(cases, repository, allow_dirty), cases[0]
     key = named(machine_of(facts), machine)
@@ -61,7 +61,7 @@ def export(
     params, seconds = key | {"python": python}, commit_seconds(repository, commit)
     environment = ENVIRONMENT.format(python=python)
     if _harness_in(results / key["machine"] / f"{commit[:8]}-{environment}.json") not in (None, key[HARNESS_KEY]):
-        environment += f"-harness-{key[HARNESS_KEY]}"  # the commit was measured by another one already
+        environment += f"-harness-{key[HARNESS_KEY]}"  # another harness has measured the commit
     made = asv.results.Results(params, {}, commit, seconds * 1000, python, environment, {})
     _load_old(made, results)
     check_machine(results, key)
@@ -96,7 +96,7 @@ def _commit_of(cases: Sequence[Case], repository: Path, allow_dirty: bool) -> st
 
 
 def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str, Any]]:
-    """Every series as asv describes a benchmark: those already there, and those declared."""
+    """Every series, stored or declared, as asv describes a benchmark."""
     found = read_benchmarks(results)
     for group, measures in declared.items():
         for name, cases in measures.items():
@@ -134,7 +134,7 @@ def _load_old(made: Any, results: Path) -> None:
 
 
 def _harness_in(path: Path) -> str | None:
-    """The harness whose results a file holds; None where there is no file, or none is named in it."""
+    """The harness of a file's results; None without a file, or if the file names no harness."""
     return load_results(path).params.get(HARNESS_KEY) if path.exists() else None
 
 
@@ -161,7 +161,7 @@ def _add(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], values: series.
                 index = params.index(repr(case))
                 fresh = not (isinstance(value, list) and _holds(samples[index], value))
                 seen[group, case] = seen.get((group, case), False) or (fresh and isinstance(value, list))
-                # What was skipped this time does not displace what was measured before.
+                # A skipped case does not replace an earlier value.
                 if fresh and not (series.is_skipped(value) and has):
                     new[index] = value
                     chosen.add(index)
@@ -184,7 +184,7 @@ def _add(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], values: series.
 
 
 def _skip(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], listed: series.Declared) -> None:
-    """Enter series that are declared and have no value at all as skipped: on the page they are empty, not missing."""
+    """Enter declared series without any value as skipped. They are then empty on the page, not missing."""
     asv = asv_itself()
     for group, measures in listed.items():
         for name in measures:
@@ -196,7 +196,7 @@ def _skip(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], listed: series
 
 
 def _holds(old: list[float] | None, new: list[float]) -> bool:
-    """Whether the samples lie in the old ones, one after another."""
+    """True if the new samples are a contiguous part of the old ones."""
     if not old:
         return False
     return any(old[start : start + len(new)] == new for start in range(len(old) - len(new) + 1))

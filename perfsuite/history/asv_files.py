@@ -13,11 +13,11 @@ from perfsuite.history.commits import HistoryError
 from perfsuite.history.machines import HARNESS_KEY, Machine
 
 DECLARED_FILE = "cases.json"
-"""The file beside the results that lists the series, whatever a machine can measure of them."""
+"""The file beside the results that lists all series. A machine may be able to measure only some of them."""
 
 
 def asv_itself() -> Any:
-    """The asv package, with the modules that are used of it."""
+    """The asv package, with the modules that we use."""
     try:
         for name in ("benchmarks", "machine", "results", "runner", "util"):
             import_module(f"asv.{name}")
@@ -27,7 +27,7 @@ def asv_itself() -> Any:
 
 
 def read_declared(path: Path) -> series.Declared:
-    """The series that a file declares; none where there is no file."""
+    """The series that a file declares; empty without a file."""
     if not path.exists():
         return {}
     try:
@@ -41,13 +41,13 @@ def read_declared(path: Path) -> series.Declared:
 
 
 def read_benchmarks(results: Path) -> dict[str, dict[str, Any]]:
-    """Every series as asv describes it; none where nothing has been written yet. HistoryError for a broken file."""
+    """Every series as asv describes it; empty without a file. Raises HistoryError for a broken file."""
     path = results / "benchmarks.json"
     return _load_json(path, 2) if path.exists() else {}
 
 
 def load_results(path: Path) -> Any:
-    """A result file of asv; HistoryError where it is not one."""
+    """A result file of asv. Raises HistoryError for other files."""
     asv = asv_itself()
     try:
         return asv.results.Results.load(str(path))
@@ -56,10 +56,10 @@ def load_results(path: Path) -> Any:
 
 
 def check_results(results: Path) -> int:
-    """Read every file of a results folder; how many results there are.
+    """Read every file of a results folder; return the number of results.
 
-    HistoryError for the first that is not what its place says. asv itself leaves such a file out of its page with a
-    warning, and the page looks whole.
+    Raises HistoryError for the first file that does not belong to its folder. asv itself leaves such a file out of its
+    page with a warning, and the page looks complete.
     """
     benchmarks = results / "benchmarks.json"
     if not benchmarks.exists():
@@ -83,7 +83,7 @@ def check_results(results: Path) -> int:
 
 
 def check_machine(results: Path, key: Machine) -> None:
-    """HistoryError where the results have a machine of that name that is another card."""
+    """Raise HistoryError if the results have another card under the machine's name."""
     path = results / key["machine"] / "machine.json"
     if not path.exists():
         return
@@ -98,7 +98,7 @@ def check_machine(results: Path, key: Machine) -> None:
 
 
 def keep_series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
-    """Enter series and cases again that stood in benchmarks.json before asv wrote it anew from what it discovered."""
+    """Add the series and cases of the earlier benchmarks.json, since asv writes only those that it has discovered."""
     asv, now = asv_itself(), read_benchmarks(results)
     kept: dict[str, Any] = {name: dict(benchmark) for name, benchmark in known.items()}
     for name, benchmark in now.items():
@@ -111,7 +111,7 @@ def keep_series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def asv_value(value: series.Value) -> tuple[Any, list[float] | None, int | None]:
-    """(result, samples, number) as asv's runner would give them; asv computes the median and its interval itself."""
+    """(result, samples, number) as asv's runner gives them. asv computes the median and its interval itself."""
     if isinstance(value, list):
         return value[0], value, 1
     return value, None, None

@@ -1,7 +1,7 @@
-"""`asv run` with its failures told: one sentence, and the history as it was before.
+"""Runs `asv run`. A failure is one sentence, and the history stays as it was.
 
-asv answers an unknown commit with a traceback, enters one that does not build as failed in every series, and forgets
-the series that it has not measured itself.
+asv alone prints a traceback for an unknown commit. It enters a commit that does not build as failed in every series,
+and it forgets series that it has not measured itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SUCCEEDED = (0, 2)
-"""asv's exit codes of a run that counts: all well; some benchmark failed, such as that of a wrong case."""
+"""asv's exit codes of a valid run: 0; 2 if some benchmark failed, such as that of a wrong case."""
 TAIL_LINES = 200
 
 
@@ -40,11 +40,10 @@ def asv_run(
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Let asv build and measure commits (without any: up to `new` that it does not know), and check what it leaves.
+    """Let asv build and measure commits, or without any up to `new` new ones, and check its results.
 
-    machine: as `machine_of` gives it; asv must know it (`perfsuite asv machine`). HistoryError where a commit is
-    unknown or does not build, where the history cannot be read, or where it is of another card under the same name; the
-    results are then as they were.
+    machine: from `machine_of`; asv must know it (`perfsuite asv machine`). Raises HistoryError, with the results as
+    they were, if a commit is unknown or does not build, if the history cannot be read, or if it is of another card.
     """
     hashes = [full_commit(root, name) for name in commits]
     results, known = config.parent / "results", {}
@@ -68,7 +67,7 @@ def asv_run(
 
 
 def _asv(line: Sequence[str], root: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run asv; its exit code and the last of its words, all of which are passed on as they come."""
+    """Run asv and print its output as it comes; return its exit code and its last lines."""
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with subprocess.Popen(
         [sys.executable, "-m", "asv", *line],
@@ -87,7 +86,7 @@ def _asv(line: Sequence[str], root: Path, environment: Mapping[str, str]) -> tup
 
 
 def _check_measured(folder: Path, name: str, commit: str, said: str) -> None:
-    """HistoryError where asv entered the commit with nothing but failures: it did not build, or no gate ran."""
+    """Raise HistoryError if asv entered failures only: the commit does not build, or no gate ran."""
     files = [load_results(path) for path in sorted(folder.glob(f"{commit[:8]}-*.json"))]
     mine = [one for one in files if one.commit_hash == commit]
     if not mine:
@@ -100,7 +99,7 @@ def _check_measured(folder: Path, name: str, commit: str, said: str) -> None:
 
 @contextmanager
 def _unless_it_fails(results: Path) -> Iterator[None]:
-    """Put the results back as they were where what is done with them raises."""
+    """Restore the results if the body raises."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-history-") as folder:
         before = Path(folder) / "results"
         if results.is_dir():
@@ -119,7 +118,7 @@ def _named(commits: Sequence[str]) -> str:
 
 
 def _telling(said: str) -> str:
-    """The line that says most of what asv printed: a compiler's or Python's error, or the last there is."""
+    """The most useful line of asv's output: a compiler's or Python's error, else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\berror:|Error:|failed to compile", line)]
-    return (errors or lines or ["it said nothing"])[-1][:300]
+    return (errors or lines or ["it printed nothing"])[-1][:300]

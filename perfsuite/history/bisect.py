@@ -1,4 +1,4 @@
-"""The search for the first bad commit, where some commits cannot be judged."""
+"""Searches the first bad commit when some commits cannot be judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Judge = Callable[[str], bool | None]
 
 @dataclass(frozen=True)
 class Found:
-    """The commits one of which is the first bad one: the last of them is bad, those before it could not be judged."""
+    """The commits that may be the first bad one. The last is bad; those before it could not be judged."""
 
     suspects: tuple[str, ...]
     judged: int
@@ -19,8 +19,8 @@ class Found:
 def search(commits: Sequence[str], is_good: Judge) -> Found:
     """Halve until the commit before the first bad one is good.
 
-    commits: oldest first; the one before them is good, the last of them bad. `is_good` gives None for a commit that
-    cannot be judged; its neighbours are then tried, nearest to the middle first.
+    commits: oldest first. The commit before them is good, and the last of them is bad. `is_good` returns None for a
+    commit that cannot be judged; its neighbours are then tried, nearest to the middle first.
     """
     low, high, judged = -1, len(commits) - 1, 0
     unknown: set[int] = set()

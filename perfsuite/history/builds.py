@@ -1,7 +1,7 @@
-"""Kernels to compare, built: the wheel of a commit or of a folder, unpacked to be put in front of what is installed.
+"""Builds the wheel of a commit or a folder and unpacks it, to be imported in place of the installed packages.
 
-Builds follow one another in one place and keep the objects there, so that a build that knows how to (ninja, make)
-compiles only what differs from the build before.
+All builds run in one folder and keep their objects there. A build by ninja or make then compiles only what differs from
+the build before.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HARNESS_PACKAGE = "perfsuite"
-"""Taken out of a build where it is in it: the suite that measures is the same for every commit."""
+"""Removed from every build: the same suite measures all commits."""
 LEFT_BEHIND = (".git", ".nox", ".perfsuite", ".venv", "build", "dist", "__pycache__", "*.egg-info", "*.so")
-"""Not copied from a folder: what a build leaves there, and what has nothing to do with one."""
+"""Not copied from a folder: results of builds, and files that no build needs."""
 
 
 class BuildError(HistoryError):
-    """A commit does not build; one sentence with the compiler's or pip's words."""
+    """A commit does not build; one sentence with the error of the compiler or pip."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a build is made of: a commit of the repository at `root`, or a folder."""
+    """The source of a build: a commit of the repository at `root`, or a folder."""
 
     root: Path
     commit: str
-    """The full hash; of a folder that is no checkout, its name."""
+    """The full hash, or the folder's name if it is no checkout."""
     folder: Path | None = None
 
     @property
     def short(self) -> str:
-        """The name to tell of it."""
+        """The name in messages."""
         return self.commit[:12]
 
     def target(self, store: Path) -> Path:
-        """Where its build belongs: by commit, or by what is in the folder."""
+        """The place of its build, by commit or by the content of the folder."""
         label = self.short if self.folder is None else f"{self.short}-{_digest(self.folder)}"
         return store / f"{label}-{sys.implementation.cache_tag}"
 
     def tree(self, place: Path) -> AbstractContextManager[None]:
-        """Its files at `place`, for as long as they are needed."""
+        """A context with its files at `place`."""
         return _worktree(self.root, self.commit, place) if self.folder is None else _copy(self.folder, place)
 
 
 def source_of(root: Path, name: str) -> Source:
-    """What a user means by `name`: a commit in any of git's ways, else a folder with a project that pip builds.
+    """The source that a user names: a commit in any form that git knows, else a folder with a project that pip builds.
 
     HistoryError where it is neither.
     """
@@ -79,20 +79,20 @@ def source_of(root: Path, name: str) -> Source:
 
 
 def build_all(sources: Sequence[Source], store: Path) -> list[Path]:
-    """The folders with the packages of all; BuildError names the first that does not build."""
+    """The folders with the packages of all sources. BuildError names the first that does not build."""
     return [build(source, store) for source in sources]
 
 
 def build(source: Source, store: Path) -> Path:
-    """The folder with the packages of `source`; made by pip, once, from a tree that is removed afterwards."""
+    """The folder with the packages of `source`. pip makes it once, from a temporary tree."""
     target = source.target(store)
     if target.is_dir():
         return target
     make_folder(store)
     with _alone(store), tempfile.TemporaryDirectory(prefix=".build-", dir=store) as folder:
-        if target.is_dir():  # another process made it meanwhile
+        if target.is_dir():  # another process has made it
             return target
-        # Always the same path: it is part of every compiler's command line.
+        # Always the same path, since it is part of every compiler command.
         tree, wheels, made = store / ".tree", Path(folder, "wheels"), Path(folder, "made")
         shutil.rmtree(tree, ignore_errors=True)  # of a process that was killed
         with source.tree(tree), kept_objects(tree, store / ".objects"):
@@ -108,11 +108,10 @@ def build(source: Source, store: Path) -> Path:
 
 @contextmanager
 def kept_objects(tree: Path, kept: Path) -> Iterator[None]:
-    """Lend `tree` the build folder of the build before, and take it back afterwards.
+    """Move the build folder of the last build into `tree`, and take it back afterwards.
 
-    Files that are as they were then get the time that they had then: a checkout makes all files new, and a build would
-    compile them all. What setuptools collects in a build folder (lib, bdist) is not kept: it would pack files that the
-    commit no longer has.
+    Unchanged files get their old times. A checkout gives all files new times, and a build would compile them all. The
+    folders lib and bdist of setuptools are not kept, since they may hold files that the commit no longer has.
     """
     times = kept / "times.json"
     before = json.loads(times.read_text()) if times.is_file() else {}
@@ -139,7 +138,7 @@ def kept_objects(tree: Path, kept: Path) -> Iterator[None]:
 
 @contextmanager
 def _alone(store: Path) -> Iterator[None]:
-    """Keep other processes from building in `store` meanwhile."""
+    """Keep other processes from building in `store`."""
     with (store / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -179,7 +178,7 @@ def _digest(folder: Path) -> str:
 def _pip(source: Source, *arguments: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", *arguments],
-        # A tree without git's folder cannot say of which commit it is.
+        # A tree without git's folder does not know its commit.
         env=os.environ | {COMMIT_VARIABLE: source.commit},
         capture_output=True,
         text=True,
@@ -191,8 +190,8 @@ def _pip(source: Source, *arguments: str) -> None:
 
 
 def _essence(text: str) -> str:
-    """The line that says most: a compiler's first error, or the last line there is."""
+    """The most useful line: the compiler's first error, else the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"(?:\berror:|Error:|failed to compile)", line)]
     compiler = [line for line in telling if re.search(r":\d+(?::\d+)?: .*error:|\(\d+\): error", line)]
-    return next(iter(compiler or telling), lines[-1] if lines else "pip said nothing")[:300]
+    return next(iter(compiler or telling), lines[-1] if lines else "pip printed nothing")[:300]

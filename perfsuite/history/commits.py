@@ -1,4 +1,4 @@
-"""What git knows: commits by name, their dates, trailers and order."""
+"""Reads git: commits by name, their dates, trailers and order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from perfsuite.outcome import UserError
 
 
 class HistoryError(UserError):
-    """The history cannot be read or added to; one sentence that names what is wrong. Nothing was changed."""
+    """The history cannot be read or extended; one sentence with the cause. Nothing was changed."""
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What git prints; HistoryError with its own words where it fails."""
+    """The output of git. Raises HistoryError with git's message if it fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
@@ -27,7 +27,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def full_commit(root: Path, name: str) -> str:
-    """The full hash of a commit that is named in any of git's ways; HistoryError where there is none."""
+    """The full hash of a commit, named in any form that git knows. Raises HistoryError for an unknown name."""
     try:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     except HistoryError:
@@ -35,7 +35,7 @@ def full_commit(root: Path, name: str) -> str:
 
 
 def commit_seconds(root: Path, commit: str) -> int:
-    """When the commit was made, in seconds since 1970."""
+    """The commit's date, in seconds since 1970."""
     return int(git(root, "show", "-s", "--format=%ct", commit))
 
 
@@ -45,7 +45,7 @@ def first_parents(root: Path, tip: str, *, most: int = 1000) -> list[str]:
 
 
 def between(root: Path, good: str, bad: str) -> list[str]:
-    """Commits after `good` up to `bad`, oldest first; HistoryError where `good` is no ancestor of `bad`."""
+    """Commits after `good` up to `bad`, oldest first. Raises HistoryError if `good` is no ancestor of `bad`."""
     base = git(root, "merge-base", good, bad)
     if base != good:
         raise HistoryError(f"{good[:10]} is no ancestor of {bad[:10]}: there is nothing between them to search")

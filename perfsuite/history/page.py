@@ -1,4 +1,4 @@
-"""A page that asv published, made independent of other hosts: the libraries it loads from them lie beside it.
+"""Makes a page that asv published independent of other hosts: the libraries that it loads lie beside it.
 
 asv's page asks three hosts for jQuery, Flot and Bootstrap. Behind a firewall it shows an error instead of graphs.
 """
@@ -31,10 +31,10 @@ _ELSEWHERE = re.compile(r'<(script|link)\b[^>]*?(src|href)="(https?://[^"]+)"[^>
 
 
 def settle(html: Path, cache: Path) -> int:
-    """Put the libraries of the page in `html` beside it and change its addresses; how many there were.
+    """Put the libraries of the page in `html` beside it and change its addresses; return their number.
 
-    They come from npm once, into `cache`. HistoryError where the folder holds no page of asv, where it asks for a
-    library that is not known here, or where npm cannot give one; the page is then left as it was.
+    They come from npm once, into `cache`. Raises HistoryError, and leaves the page as it was, if the folder holds no
+    page of asv, or if a library is unknown or npm cannot fetch it.
     """
     index = html / "index.html"
     try:

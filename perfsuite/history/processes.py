@@ -1,7 +1,7 @@
-"""Two builds compared by processes: each process gives one number a case, and only those numbers are counted.
+"""Compares two builds by processes: each process gives one number for a case, and the process is the unit of inference.
 
-Rounds of one process share its addresses, its heap and its clocks, so that more of them say nothing about another
-process. The unit of the inference is the process.
+Rounds of one process share its addresses, its heap and its clocks. More rounds therefore tell nothing about other
+processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perfsuite.verdict.noise import Noise
 from perfsuite.verdict.sequential import Estimate
 
 PRIOR_DEGREES = 10.0
-"""What the noise of the calibration weighs beside the spread between the processes, in degrees of freedom."""
+"""Weight of the calibration's noise against the spread between the processes, in degrees of freedom."""
 _WITHIN_ALPHA = 0.16
 """Level at which half a median's interval is about one standard error."""
 _UNKNOWN = 0.01
@@ -27,7 +27,7 @@ _UNKNOWN = 0.01
 
 @dataclass(frozen=True)
 class Process:
-    """One case in one process: the logarithm of its speed against the rival, and how well the process knows it."""
+    """One case in one process: the logarithm of its speed against the rival, with its error."""
 
     log_speed: float
     error: float
@@ -37,19 +37,19 @@ class Process:
     """Seconds a call of the candidate."""
 
     def variance(self, noise: Noise) -> float:
-        """Variance of `log_speed` as the calibration has it."""
+        """Variance of `log_speed` by the calibration."""
         return self.error**2 + noise.setup**2 / self.setups + noise.process**2
 
 
 def process_of(case: Case) -> Process | None:
-    """The process of a record's case; None where nothing was timed, the answer is wrong, or others used the card."""
+    """The process of a record's case; None if it was not timed, is wrong, or others used the card."""
     if case.verdict == "WRONG" or not case.samples.candidate_seconds or was_shared(case):
         return None
     return process_of_samples(case.samples)
 
 
 def process_of_samples(samples: Samples) -> Process:
-    """The process that these rounds are of; at least one."""
+    """The process of these rounds. There must be at least one."""
     mine, rivals = samples.candidate_seconds, samples.rival_seconds
     logs = [math.log(rival / own) for own, rival in zip(mine, rivals, strict=True)]
     low, high = median_interval(logs, _WITHIN_ALPHA)
@@ -58,16 +58,16 @@ def process_of_samples(samples: Samples) -> Process:
 
 
 def was_shared(case: Case) -> bool:
-    """True where another process used the card meanwhile, so that the times are not those of this build."""
+    """True if another process used the card, so that the times are not those of this build alone."""
     return case.reason == Reason.SHARED_DEVICE
 
 
 def difference(base: Sequence[Process], head: Sequence[Process], alpha: float, noise: Noise) -> Estimate:
     """The speed of `head` over that of `base`, with an interval each of whose ends is wrong with probability `alpha`.
 
-    The variance of a process is that of the calibration and that between the processes seen here, weighted by their
+    The variance of a process is the mean of the calibration's and of that between these processes, weighted by their
     degrees of freedom (moderated t statistics: G. K. Smyth, Statistical Applications in Genetics and Molecular Biology
-    3, 2004): three processes a side are too few to know their spread, and a calibration may be of quieter days.
+    3, 2004). Three processes a side are too few to know their spread, and a calibration may be of quieter days.
     """
     sides = (base, head)
     expected = statistics.fmean(process.variance(noise) for side in sides for process in side)
@@ -80,9 +80,9 @@ def difference(base: Sequence[Process], head: Sequence[Process], alpha: float, n
 
 
 def t_quantile(alpha: float, degrees: float) -> float:
-    """t with P(T > t) = alpha, by the expansion in 1/degrees (Abramowitz and Stegun, 26.7.5); for 8 degrees and more.
+    """t with P(T > t) = alpha, by the expansion in 1/degrees (Abramowitz and Stegun, 26.7.5), from 8 degrees on.
 
-    Raises ValueError for fewer, where the expansion is off by more than some percent.
+    Raises ValueError for fewer, since the expansion is then wrong by some percent.
     """
     if degrees < 8.0:
         raise ValueError(f"degrees is {degrees!r}; it must be 8 or more")

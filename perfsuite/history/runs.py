@@ -1,4 +1,4 @@
-"""One process of a suite, with a build of some commit in front of what is installed."""
+"""Runs a suite in one process, on a build that replaces the installed packages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Runner:
     options: Sequence[str] = ()
 
     def run(self, build: Path, commit: str, tests: Sequence[str] = (), keep: Path | None = None) -> list[Case]:
-        """The cases of one process; its record stays at `keep`, if given. HistoryError where it leaves none."""
+        """The cases of one process. Its record stays at `keep`, if given. Raises HistoryError if there is none."""
         with tempfile.TemporaryDirectory(prefix="perfsuite-ab-") as folder:
             record = keep or Path(folder) / "record.jsonl"
             record.unlink(missing_ok=True)  # of an earlier run
@@ -52,7 +52,7 @@ class Runner:
             except RecordError:
                 cases = []
         if done.returncode not in (EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED) or not cases:
-            said = (done.stdout + done.stderr).strip().splitlines() or ["pytest said nothing"]
+            said = (done.stdout + done.stderr).strip().splitlines() or ["pytest printed nothing"]
             why = next((line for line in said if line.startswith("nothing was measured")), said[-1])
             raise HistoryError(f"the suite did not run on {commit[:12]} (exit {done.returncode}): {why}")
         return cases
@@ -60,7 +60,7 @@ class Runner:
     def _environment(self, build: Path, commit: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
         paths = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
-        paths.append(str(Path(__file__).parents[2]))  # where this perfsuite lies, installed or not
+        paths.append(str(Path(__file__).parents[2]))  # the folder of this perfsuite
         return kept | {
             "PYTHONPATH": os.pathsep.join(paths),
             measure_build.VARIABLE: str(build),
@@ -69,6 +69,6 @@ class Runner:
         }
 
     def _suite(self) -> str:
-        """The commit of the checkout whose suite measures, for the record; "" where it cannot be told."""
+        """The commit of the checkout whose suite measures, for the record; "" if it is unknown."""
         commit, dirty = commit_of(self.root)
         return f"{commit or ''}{'-dirty' if dirty else ''}"

@@ -1,8 +1,8 @@
-"""A record's cases as asv's series: one list of names, units, parameters and versions for every way into the history.
+"""A record's cases as asv's series: their names, units, parameters and versions.
 
-asv reads every number as lower-is-better, so every series is a cost: seconds, bytes, counts, and ratios with the
-candidate above the line. A case whose answer is wrong has failed (None), whatever its speed; one that was not measured
-is skipped (NaN).
+asv reads every number as lower-is-better, so every series is a cost: seconds, bytes, counts, and ratios of candidate
+to rival. A case with a wrong answer has failed (None), whatever its speed. A case that was not measured is skipped
+(NaN).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Declared = dict[str, dict[str, list[str]]]
 """Group -> measure -> cases."""
 
 MODULE = "gates"
-"""The module under benchmarks_asv/benchmarks whose names these are."""
+"""The module under benchmarks_asv/benchmarks that declares the series."""
 VERSION = "3"
-"""Version of every series, that is, of this mapping. asv drops results of another version. Another harness is none: its
-results stay, on lines of their own (`perfsuite.history.machines`)."""
+"""Version of every series, that is, of this mapping. asv drops results of other versions. Results of another harness
+stay, on separate lines (`perfsuite.history.machines`)."""
 PARAMETER = "case"
 SAMPLES_KEPT = 32
 """Samples of one run and case that go to asv, evenly spread over the run; the record keeps all."""
@@ -63,7 +63,7 @@ def _ratios(case: Case) -> Value:
 
 def _error_ratio(case: Case) -> Value:
     if case.candidate_error is None or not case.rival_error:
-        return math.nan  # a rival without any error gives no scale
+        return math.nan  # a rival with an error of 0 gives no scale
     return _short(case.candidate_error / case.rival_error)
 
 
@@ -83,7 +83,7 @@ def _measured(name: str) -> Callable[[Case], Value]:
 
 
 KERNEL_UNITS = {"registers": "registers", "spilled_bytes": "bytes"}
-"""Series a kernel, where a record tells of kernels: a thread's registers, and its bytes of local memory."""
+"""Series of each kernel, in records of kernels: a thread's registers, and its bytes of local memory."""
 MEASURES = (
     Measure("candidate_seconds", "seconds", _timed, lambda case: thin(case.samples.candidate_seconds)),
     Measure("rival_seconds", "seconds", _timed, lambda case: thin(case.samples.rival_seconds)),
@@ -98,12 +98,12 @@ BY_NAME = {measure.name: measure for measure in MEASURES}
 
 
 def value_of(measure: Measure, case: Case) -> Value:
-    """What a case contributes to a series: None where its answer is wrong."""
+    """The value of a case in a series; None if its answer is wrong."""
     return None if case.verdict == "WRONG" else measure.read(case)
 
 
 def group_of(case: Case) -> str:
-    """The class of asv's benchmark that a case belongs to: its test file's name without "test_"."""
+    """The class of a case's benchmark in asv: the name of its test file without "test_"."""
     file = (case.test or "").split("::")[0]
     stem = PurePosixPath(file).stem.removeprefix("test_")
     name = "".join(letter if letter.isalnum() else "_" for letter in stem)
@@ -116,7 +116,7 @@ def benchmark_name(group: str, measure: Measure) -> str:
 
 
 def declared(cases: Iterable[Case]) -> Declared:
-    """The series that these cases have, whatever was measured of them."""
+    """The series of these cases, measured or not."""
     found: Declared = {}
     for case in _single(cases):
         for measure in MEASURES:
@@ -128,7 +128,7 @@ def declared(cases: Iterable[Case]) -> Declared:
 
 
 def of_kernels(series: Declared) -> Declared:
-    """Those that belong to compiled kernels."""
+    """The series of compiled kernels."""
     found: Declared = {}
     for group, measures in series.items():
         if kept := {measure: list(names) for measure, names in measures.items() if measure in KERNEL_UNITS}:
@@ -137,7 +137,7 @@ def of_kernels(series: Declared) -> Declared:
 
 
 def values(cases: Iterable[Case]) -> Values:
-    """What the series get from a record. Samples of a case that stands in it more than once are pooled."""
+    """The values of a record in each series. Samples of a case that occurs several times are pooled."""
     found: Values = {}
     for case in _single(cases):
         for measure in MEASURES:
@@ -150,7 +150,7 @@ def values(cases: Iterable[Case]) -> Values:
 
 
 def joined(*parts: Declared) -> Declared:
-    """All series of all parts, in the order in which they come."""
+    """All series of all parts, in the order of the parts."""
     found: Declared = {}
     for part in parts:
         for group, series in part.items():
@@ -161,7 +161,7 @@ def joined(*parts: Declared) -> Declared:
 
 
 def _single(cases: Iterable[Case]) -> Iterator[Case]:
-    """The cases, with one for each kernel in place of the one that tells of all kernels of a module."""
+    """The cases; the case of all kernels of a module is replaced by one for each kernel."""
     for case in cases:
         if case.aspect != kernels.ASPECT:
             yield case
@@ -171,7 +171,7 @@ def _single(cases: Iterable[Case]) -> Iterator[Case]:
 
 
 def thin(samples: Sequence[float]) -> Value:
-    """At most SAMPLES_KEPT of them, evenly spread, in few digits; NaN where there is none."""
+    """At most SAMPLES_KEPT of them, evenly spread, in few digits; NaN without samples."""
     if not samples:
         return math.nan
     count = min(len(samples), SAMPLES_KEPT)
@@ -179,7 +179,7 @@ def thin(samples: Sequence[float]) -> Value:
 
 
 def is_skipped(value: Value) -> bool:
-    """Whether nothing was measured."""
+    """True if nothing was measured."""
     return isinstance(value, float) and math.isnan(value)
 
 

@@ -1,9 +1,9 @@
-"""The verdict against history: the first bad commit, accumulated drift, and an anchor that looks after itself.
+"""Finds regressions along the commits: single steps, and drift from an anchor.
 
-A point is one commit's cost of a case, its time over the rival's (lower is better). Two questions are asked of the
-newest: has it left the level of the recent commits, and how far is it from the anchor, the best level that was ever
-confirmed or accepted? The first sees a step at once; the second sees twenty steps of half a per cent, each of them too
-small for the first. Nothing here is stored: anchor and level follow from the points and the acceptances alone.
+A point is the cost of a case at one commit: its time over the rival's, so lower is better. Each point is compared with
+the level of the recent commits, which finds a step at once. It is also compared with the anchor, the best level that
+was ever confirmed or accepted. That finds drift, such as twenty steps of 0.5 %, each too small to be seen alone. Anchor
+and level follow from the points and the acceptances alone; nothing is stored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from enum import StrEnum
 from perfsuite.history.processes import t_quantile
 
 RECENT = 8
-"""Commits that make the level."""
+"""Commits whose mean is the level."""
 CONFIRM = 2
-"""Commits in a row by which an improvement is confirmed before it becomes the anchor."""
+"""Commits in a row that must confirm an improvement before it becomes the anchor."""
 PRIOR_DEGREES = 10.0
 
 
 class Kind(StrEnum):
-    """What a commit did to a case."""
+    """The kind of change that a commit made to a case."""
 
     FIRST = "first"
     SAME = "same"
@@ -45,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Rule:
-    """What counts. Shares are of the cost; `alpha` is the probability of a false alarm a commit and case."""
+    """Thresholds, as shares of the cost. `alpha` is the probability of a false alarm per commit and case."""
 
     step: float = 0.01
     drift: float = 0.02
@@ -54,28 +54,28 @@ class Rule:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the newest point came to."""
+    """The result for one point."""
 
     commit: str
     kind: Kind
     change: float
     """Share by which the cost is above the recent level (step), or the anchor (drifted, improved, accepted)."""
     low: float
-    """What is left of it at the rule's `alpha`."""
+    """The least change at the rule's `alpha`."""
     sentence: str
     anchor: str
     """The commit that is the anchor from here on."""
 
     @property
     def bad(self) -> bool:
-        """Whether it is a regression that nobody accepted."""
+        """True for a regression that nobody accepted."""
         return self.kind in (Kind.STEP, Kind.DRIFTED)
 
 
 def look_back(
     points: Sequence[Point], accepted: dict[str, str] | None = None, rule: Rule | None = None
 ) -> list[Finding]:
-    """Walk along the points, oldest first; one finding a point.
+    """Walk along the points, oldest first; return one finding for each.
 
     accepted: commit -> reason, where a slow-down was declared as expected.
     Raises ValueError where two points are of one commit.
@@ -91,11 +91,11 @@ def look_back(
         if finding.kind in (Kind.FIRST, Kind.ACCEPTED):
             anchor, level = [point], [point]
         elif finding.kind is Kind.IMPROVED:
-            # One lucky commit must not become the measure of all later ones: it takes CONFIRM in a row, together.
+            # One lucky commit must not become the anchor: CONFIRM commits in a row must be better.
             better = points[index + 1 - CONFIRM : index + 1]
             anchor, level = list(better), list(better)
         elif finding.kind in (Kind.STEP, Kind.DRIFTED):
-            # The level stays where it was before: what was not accepted alarms again, at every commit, until it is.
+            # The level stays: a regression alarms at every commit until it is fixed or accepted.
             pass
         else:
             level = [*level, point][-RECENT:]
@@ -106,7 +106,7 @@ def look_back(
 
 
 def unused(points: Sequence[Point], accepted: dict[str, str], findings: Sequence[Finding]) -> list[str]:
-    """Commits whose acceptances no finding made use of: nothing got slower there."""
+    """Commits with an acceptance although nothing got slower there."""
     used = {finding.commit for finding in findings if finding.kind is Kind.ACCEPTED}
     return [commit for commit in accepted if commit not in used and any(point.commit == commit for point in points)]
 
@@ -152,9 +152,9 @@ def _one(point: Point, anchor: list[Point], level: list[Point], reason: str | No
 
 
 def _above(some: Sequence[Point], others: Sequence[Point], alpha: float) -> tuple[float, float]:
-    """(how far the mean of some lies above that of others, the least it is at `alpha`), in logarithms.
+    """(distance of the mean of `some` above that of `others`, its lower bound at `alpha`), in logarithms.
 
-    The spread is that between the others, moderated by the points' own errors as a prior.
+    The spread is that between the others, with the errors of the points as a prior.
     """
     expected = statistics.fmean(point.error**2 for point in (*some, *others))
     middle = statistics.fmean(point.log_cost for point in others)

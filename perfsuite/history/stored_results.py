@@ -1,4 +1,4 @@
-"""The history of a case as it is stored: asv's results of one machine, in git's order, with what commits accepted."""
+"""Reads the stored history of a case: asv's results of one machine, in git's order, with accepted slow-downs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRAILER = "Perf-Accept"
 
 @dataclass(frozen=True)
 class Acceptance:
-    """One line of a commit: cases that may get slower there, and why."""
+    """A trailer of a commit: the cases that may get slower there, and the reason."""
 
     commit: str
     glob: str
@@ -35,7 +35,7 @@ class Acceptance:
 
 
 def acceptances(repository: Path, commits: Sequence[str]) -> list[Acceptance]:
-    """What these commits accept. A trailer without a reason counts for nothing, as if it were not there."""
+    """The acceptances of these commits. A trailer without a reason does not count."""
     found = []
     for commit, lines in trailers(repository, list(commits), TRAILER).items():
         for line in lines:
@@ -46,9 +46,9 @@ def acceptances(repository: Path, commits: Sequence[str]) -> list[Acceptance]:
 
 
 def points_of(results: Path, commits: Sequence[str], case: Case, noise: Noise) -> list[Point]:
-    """What is stored of a record's case at these commits on the same machine, in their order.
+    """The stored results of a record's case at these commits, on the same machine and in their order.
 
-    HistoryError where a result file of the machine cannot be read.
+    Raises HistoryError if a result file of the machine cannot be read.
     """
     key = machine_of(case)
     measure = series.BY_NAME["time_ratio"]
@@ -76,7 +76,7 @@ def findings_of(
 ) -> tuple[list[Finding], list[str]]:
     """(findings along the stored history with the record's case as its newest point, sentences about acceptances).
 
-    The case counts for its commit in place of what is stored of that. No findings where it was not timed.
+    The case replaces stored results of its commit. There are no findings if it was not timed.
     """
     process = process_of(case)
     if process is None or case.commit is None:
@@ -105,7 +105,7 @@ def _git_history(repository: Path, tip: str) -> tuple[list[str], list[Acceptance
 
 
 def _placed(given: Sequence[Acceptance], commits: Sequence[str], points: Sequence[Point], case: str) -> dict[str, str]:
-    """Measured commit -> reason; what a commit accepts that was not measured counts for the next that was."""
+    """Measured commit -> reason. An acceptance of an unmeasured commit counts for the next measured one."""
     place = {commit: index for index, commit in enumerate(commits)}
     measured = sorted(place[point.commit] for point in points)
     found: dict[str, str] = {}

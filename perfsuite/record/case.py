@@ -60,13 +60,13 @@ class Case(Environment):
 
     schema: int
     case: str
-    """What was measured on what, and against which rival or in which aspect; the same in every run."""
+    """The candidate, the problem, and the rival or the aspect; the same in every run."""
     test: str | None = None
     """The test's node ID."""
     aspect: str | None = None
-    """What is limited where that is not time: "memory", "launches", ..."""
+    """The limited quantity, other than time: "memory", "launches", ..."""
     measured: Mapping[str, float] | None = None
-    """What was measured besides time: "peak_bytes", "launches", ..."""
+    """Measurements besides time: "peak_bytes", "launches", ..."""
     family: str
     name: str
     params: Mapping[str, Any]
@@ -149,10 +149,7 @@ def case_record(
     aspect: str | None = None,
     measured: Mapping[str, float] | None = None,
 ) -> Case:
-    """The case of a comparison, the environment, and the test that it comes from.
-
-    aspect: what is limited, where that is not time ("memory", "launches", ...), and what was measured of it.
-    """
+    """The case of a comparison. aspect: the limited quantity other than time, of which `measured` has the values."""
     values = comparison.as_dict()
     name = case_name(comparison.candidate, comparison.family, comparison.name, comparison.rival, aspect)
     samples, discarded = (Samples.columns_of(values.pop(rounds)) for rounds in ("rounds", "discarded"))
@@ -162,5 +159,5 @@ def case_record(
 
 
 def case_name(candidate: str, family: str, name: str, rival: str | None, aspect: str | None = None) -> str:
-    """What a record calls a case: what was measured on what, against whom or in what respect; the same in every run."""
+    """A case's name in records: candidate, problem, and rival or aspect. It is the same in every run."""
     return f"{candidate} {family} {name}" + (f" vs {rival}" if rival else "") + (f": {aspect}" if aspect else "")

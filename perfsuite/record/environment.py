@@ -31,4 +31,4 @@ class Environment:
     memory_clock_max_hz: float | None = None
     power_limit_watts: float | None = None
     mode: Mapping[str, bool | None] | None = None
-    """What changes a card's speed without changing its name: "mig", "mps", "ecc", "persistence"."""
+    """Modes that change the speed of a card but not its name: "mig", "mps", "ecc", "persistence"."""

@@ -1,1 +1,1 @@
-"""What is read: the terminal, markdown."""
+"""Renders records: terminal, markdown, HTML page, tables in documents."""

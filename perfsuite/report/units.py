@@ -10,7 +10,7 @@ from typing import Any
 ITEM_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 """Bytes of an element by its short name."""
 LONG_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-"""What torch calls the short names."""
+"""Short name -> torch's name."""
 _SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _BYTES = {"b": 1.0} | {

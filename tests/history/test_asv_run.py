@@ -86,7 +86,7 @@ def test_a_run_that_fails_leaves_the_history_as_it_was(
     code: int, said: str, folder: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = everything(folder)
-    with pytest.raises(HistoryError, match=f"asv could not measure HEAD: {said.strip() or 'it said nothing'}"):
+    with pytest.raises(HistoryError, match=f"asv could not measure HEAD: {said.strip() or 'it printed nothing'}"):
         run(folder, repository, monkeypatch, leaves(folder, repository, 1.0, code, said), "HEAD")
     assert everything(folder) == before
 
