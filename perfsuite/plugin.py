@@ -8,13 +8,13 @@ pytester forgets modules between runs in one process, and `from package import m
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite.pytest_plugin import collection, hookspec, marks, options, xdist
-from perfsuite.pytest_plugin.collection import concerns
+from perfsuite.pytest_plugin import hookspec, options
+from perfsuite.pytest_plugin.collection import concerns, marker_names
 from perfsuite.pytest_plugin.fixtures import gpu, gpu_memory, gpu_rng, gpus, perf
 from perfsuite.pytest_plugin.run import RUN, Run, start
 
@@ -38,8 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The markers' help stands in their files, which are read for `pytest --markers` alone.
-    for line in marks.help_lines() if config.getoption("markers") else marks.names():
+    lines: Iterable[str] = marker_names()
+    if config.getoption("markers"):  # the help stands in the markers' files, which no other run imports
+        from perfsuite.pytest_plugin.marks import help_lines
+
+        lines = help_lines()
+    for line in lines:
         config.addinivalue_line("markers", line)
     run = start(config)
     if run.options.gating or run.targets is not None:
@@ -71,7 +75,9 @@ def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
     made = yield
     for node in made if isinstance(made, list) else [made]:
         if isinstance(node, pytest.Item) and concerns(node):
-            collection.check_markers(node)
+            from perfsuite.pytest_plugin.marks import check_markers
+
+            check_markers(node)
     return made
 
 
@@ -85,7 +91,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
     if run.options.gating:
-        run.planned = collection.planned_cases(session.items)
+        from perfsuite.pytest_plugin.marks import planned_cases
+
+        run.planned = planned_cases(session.items)
 
 
 # One test.
@@ -151,9 +159,10 @@ def pytest_runtest_makereport(
 @pytest.hookimpl(trylast=True)
 def pytest_perfsuite_devices(config: pytest.Config) -> Devices:
     from perfsuite.device.cards import find_devices, usable_devices
+    from perfsuite.pytest_plugin.xdist import is_controller
 
     # The controller never measures, so it does not import torch.
-    return (find_devices if xdist.is_controller(config) else usable_devices)(os.environ)
+    return (find_devices if is_controller(config) else usable_devices)(os.environ)
 
 
 @pytest.hookimpl(trylast=True)
@@ -200,17 +209,23 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
 # Several processes, with pytest-xdist.
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    return xdist.auto_workers(config)
+    from perfsuite.pytest_plugin.xdist import auto_workers
+
+    return auto_workers(config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    xdist.brief_worker(node.config.stash[RUN], node.workerinput)
+    from perfsuite.pytest_plugin.xdist import brief_worker
+
+    brief_worker(node.config.stash[RUN], node.workerinput)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    xdist.debrief_worker(node.config.stash[RUN], getattr(node, "workeroutput", None))
+    from perfsuite.pytest_plugin.xdist import debrief_worker
+
+    debrief_worker(node.config.stash[RUN], getattr(node, "workeroutput", None))
 
 
 # Output and exit code.
@@ -243,8 +258,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run = session.config.stash[RUN]
-    xdist.send_complaints(run)
-    if run.worker or not (run.options.gating or run.complaints):
+    if not run.options.gating and not run.complaints:
+        return
+    if run.worker:
+        from perfsuite.pytest_plugin.xdist import send_complaints
+
+        send_complaints(run)
         return
     from perfsuite.pytest_plugin.exit_code import exit_code
     from perfsuite.pytest_plugin.record_place import close

@@ -1,35 +1,22 @@
-"""Finds the markers by listing the folder `markers`, and makes their values from the marks of a test.
-
-Every suite that has the plugin loads this module, so it imports no marker before a test uses it.
-"""
+"""Loads the markers' classes when a test uses them, and makes their values from the marks of the test."""
 
 from __future__ import annotations
 
-import os
+import inspect
+import re
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+import pytest
 
-    import pytest
-
-    from perfsuite.pytest_plugin.marker import Marker
-
-
-@cache
-def names() -> tuple[str, ...]:
-    """The name of every marker, in alphabetical order."""
-    files = os.listdir(os.path.join(os.path.dirname(__file__), "markers"))
-    return tuple(sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_")))
+from perfsuite.pytest_plugin.collection import concerns, marker_names
+from perfsuite.pytest_plugin.marker import Marker, MarkerError
 
 
 def kind(name: str) -> type[Marker]:
     """The class of a marker, from its file."""
-    from importlib import import_module
-
-    from perfsuite.pytest_plugin.marker import Marker
-
     module = import_module(f"perfsuite.pytest_plugin.markers.{name}")
     own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
     found = [one for one in own if issubclass(one, Marker)]
@@ -40,9 +27,7 @@ def kind(name: str) -> type[Marker]:
 
 def help_lines() -> Iterator[str]:
     """The line of each marker in `pytest --markers`: its arguments with their defaults, and its docstring."""
-    import inspect
-
-    for name in names():
+    for name in marker_names():
         parameters = inspect.signature(kind(name)).parameters.values()
         arguments = ", ".join(
             one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters
@@ -52,10 +37,6 @@ def help_lines() -> Iterator[str]:
 
 def parse(mark: pytest.Mark) -> Any:
     """The value of one of our marks; MarkerError if an argument is unknown, missing or bad."""
-    import inspect
-
-    from perfsuite.pytest_plugin.marker import MarkerError
-
     made = kind(mark.name)
     parameters = inspect.signature(made).parameters
     known = ", ".join(parameters)
@@ -78,11 +59,9 @@ def parse(mark: pytest.Mark) -> Any:
 def parse_all(node: pytest.Item) -> None:
     """Check every mark of a collected test; MarkerError for the first of ours that is wrong or misspelt."""
     for mark in node.iter_markers():
-        if mark.name in names():
+        if mark.name in marker_names():
             parse(mark)
         elif meant := _misspelt(mark.name, node.config):
-            from perfsuite.pytest_plugin.marker import MarkerError
-
             raise MarkerError(
                 f"there is no @pytest.mark.{mark.name}; did you mean {meant}? (Or register it with pytest.)"
             )
@@ -106,13 +85,41 @@ def values_of(node: pytest.Item, name: str) -> list[Any]:
 def on(node: pytest.Item) -> list[str]:
     """The names of our markers that a test has."""
     marked = {mark.name for mark in node.iter_markers()}
-    return [name for name in names() if name in marked]
+    return [name for name in marker_names() if name in marked]
+
+
+def gates_on(item: pytest.Item) -> list[str]:
+    """The markers of a test that ask for a measurement."""
+    return [name for name in on(item) if kind(name).gates]
+
+
+def is_gated(item: pytest.Item) -> bool:
+    """True if the test has a marker that asks for a measurement, or asks for `perf`."""
+    return "perf" in getattr(item, "fixturenames", ()) or bool(gates_on(item))
+
+
+def check_markers(item: pytest.Item) -> None:
+    """Fail the collection of a test whose markers have unknown arguments or bad values."""
+    try:
+        parse_all(item)
+    except MarkerError as error:
+        raise pytest.Collector.CollectError(f"{item.nodeid}: {error}") from None
+
+
+def planned_cases(items: list[pytest.Item]) -> int:
+    """Timed cases that these tests announce by their markers."""
+    count = 0
+    for item in items:
+        if concerns(item):
+            try:
+                count += len(values_of(item, "perf_target"))
+            except MarkerError:
+                continue  # the test's setup reports it
+    return count
 
 
 def _misspelt(name: str, config: pytest.Config) -> str | None:
     """Our marker that an unregistered one resembles. A typing error must not make a gate that asks for nothing."""
-    import re
-
     meant = _nearest(name)
     if meant is None or any(re.match(rf"{re.escape(name)}\b", line) for line in config.getini("markers")):
         return None
@@ -123,4 +130,4 @@ def _misspelt(name: str, config: pytest.Config) -> str | None:
 def _nearest(name: str) -> str | None:
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(name, names(), n=1, cutoff=0.8)), None)
+    return next(iter(get_close_matches(name, marker_names(), n=1, cutoff=0.8)), None)

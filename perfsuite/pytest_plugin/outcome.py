@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perfsuite.outcome import Verdict
-from perfsuite.pytest_plugin.collection import gates_on, is_gated, needs_device
+from perfsuite.pytest_plugin.collection import needs_device
+from perfsuite.pytest_plugin.marks import gates_on, is_gated
 from perfsuite.pytest_plugin.run import RUN
 
 if TYPE_CHECKING:

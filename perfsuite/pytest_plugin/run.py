@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perfsuite.pytest_plugin import xdist
 from perfsuite.pytest_plugin.options import PORTABLE, TARGETS, Options, build_options
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Run:
     @property
     def worker(self) -> bool:
         """True in an xdist worker."""
-        return xdist.is_worker(self.config)
+        return hasattr(self.config, "workerinput")
 
     @property
     def fresh(self) -> bool:
@@ -115,8 +114,10 @@ class Run:
     @property
     def takes_turns(self) -> bool:
         """True if workers of this run share a card: the run has more workers than the host has cards."""
-        cards = xdist.selectors(self.config)
-        return cards is not None and xdist.workers_in(self.config) > len(cards)
+        from perfsuite.pytest_plugin.xdist import selectors, workers_in
+
+        cards = selectors(self.config)
+        return cards is not None and workers_in(self.config) > len(cards)
 
     def too_long(self, problem: Problem) -> str | None:
         """A sentence why the portable backend leaves this problem out, or None."""
@@ -188,5 +189,7 @@ def start(config: pytest.Config) -> Run:
     run = Run(config, options, targets)
     config.stash[RUN] = run
     if options.gpu:
-        xdist.choose_card(config)
+        from perfsuite.pytest_plugin.xdist import choose_card
+
+        choose_card(config)
     return run

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from perfsuite.pytest_plugin import marks
+from perfsuite.pytest_plugin.collection import marker_names
 from perfsuite.pytest_plugin.marker import Marker, MarkerError
 from perfsuite.pytest_plugin.options import PORTABLE
 
@@ -108,8 +109,8 @@ def load_targets(path: Path) -> Targets:
             if not isinstance(markers, dict) or not markers:
                 raise pytest.UsageError(f"{where} must be a table of markers, not {markers!r}")
             for marker, entries in markers.items():
-                if marker not in marks.names() or not marks.kind(marker).overridable:
-                    allowed = ", ".join(name for name in marks.names() if marks.kind(name).overridable)
+                if marker not in marker_names() or not marks.kind(marker).overridable:
+                    allowed = ", ".join(name for name in marker_names() if marks.kind(name).overridable)
                     raise pytest.UsageError(f"{where}: marker {marker!r} cannot be overridden; allowed: {allowed}")
                 listed = entries if isinstance(entries, list) else [entries]
                 for entry in listed:

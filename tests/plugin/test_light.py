@@ -15,7 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MICROSECONDS = 3000
 ATTEMPTS = 6
-HEAVY = ("torch", "numpy", "rich", "jinja2", "pynvml", "perfsuite.clock", "perfsuite.oracle", "perfsuite.problems")
+HEAVY = (
+    *("torch", "numpy", "rich", "jinja2", "pynvml", "filelock", "perfsuite.clock", "perfsuite.oracle"),
+    *("perfsuite.problems", "perfsuite.settings", "perfsuite.outcome", "perfsuite.pytest_plugin.marker"),
+)
 
 
 def environment(place: Path) -> dict[str, str]:
@@ -29,7 +32,8 @@ def installed(tmp_path: Path) -> Path:
     """A compiled copy, as an installer leaves it."""
     copy = tmp_path / "installed"
     shutil.copytree(ROOT / "perfsuite", copy / "perfsuite", ignore=shutil.ignore_patterns("__pycache__"))
-    assert compileall.compile_dir(copy / "perfsuite", maxlevels=0, quiet=1)
+    for folder in (copy / "perfsuite", copy / "perfsuite" / "pytest_plugin"):
+        assert compileall.compile_dir(folder, maxlevels=0, quiet=1)
     return copy
 
 
