@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MICROSECONDS = 3000
-ATTEMPTS = 6
+ATTEMPTS = 12
 HEAVY = (
     *("torch", "numpy", "rich", "jinja2", "pynvml", "filelock", "perfsuite.clock", "perfsuite.oracle"),
     *("perfsuite.problems", "perfsuite.settings", "perfsuite.outcome", "perfsuite.pytest_plugin.marker"),
