@@ -202,10 +202,10 @@ RESOURCES: dict[str, Callable[..., float]] = {
 def at_dim(problem: Problem, dim: int) -> tuple[str, Problem]:
     """The same problem with another innermost size: the name of that parameter, and the problem.
 
-    head_dim of an attention, k of a product; ValueError for others.
+    ValueError for a family without one.
     """
-    name = {"attention": "head_dim", "gemm": "k"}.get(problem.family)
-    if name is None or not dataclasses.is_dataclass(problem) or isinstance(problem, type):
+    name = problem.innermost
+    if name is None or not dataclasses.is_dataclass(problem):
         raise ValueError(f"alignment needs an attention or a product; {problem.family} has no innermost dimension")
     return name, dataclasses.replace(problem, **{name: dim})
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from perfsuite.analyze.roofline import Cost
 from perfsuite.analyze.roofline_ceilings import Ceilings
-from perfsuite.problems import Attention, Decode, Gemm
 from perfsuite.problems.base import Problem
+from perfsuite.problems.listing import families
 from perfsuite.record.case import Case
 from perfsuite.report.figures import short_types
 
@@ -75,7 +75,7 @@ def points(cases: Iterable[Case], ceilings: Ceilings) -> tuple[list[Point], list
 
 def problem_of(case: Case) -> Problem | None:
     """The problem that a case's parameters describe; None for a family without a formula."""
-    kind = {"gemm": Gemm, "attention": Attention, "decode": Decode}.get(case.family)
+    kind = families().get(case.family)
     if kind is None:
         return None
     try:

@@ -13,7 +13,7 @@ from perfsuite.oracle.measures import Measures, measure
 from perfsuite.oracle.reference import ReferenceUnavailableError, reference, rows_to_check
 from perfsuite.oracle.yardstick import LibraryWrongError, Limits, limits, require_plausible, second_look
 from perfsuite.outcome import Reason
-from perfsuite.problems import Attention, Custom, Decode, Gemm
+from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.tensors import tensors_in
 
@@ -90,7 +90,7 @@ def _right_shapes(problem: Problem, inputs: Inputs) -> list[tuple[int, ...]]:
     """Of the right answer; where it has as many rows as the first operand, one row is enough to know them all."""
     import torch
 
-    row = None if isinstance(problem, Custom) else torch.zeros(1, dtype=torch.long, device=_first(inputs).device)
+    row = torch.zeros(1, dtype=torch.long, device=_first(inputs).device) if problem.vetted else None
     return _shapes_of_all_rows(reference(problem, inputs, rows=row), inputs, row)
 
 
@@ -126,8 +126,7 @@ def library_of(problem: Problem) -> Callable[..., Any]:
         if problem.reference is not None:
             return problem.reference
         raise ReferenceUnavailableError(f"{problem.label} has nothing to be compared with: pass reference= or against=")
-    assert isinstance(problem, Gemm | Attention | Decode)
-    return problem.rival(problem.default_rival)
+    return problem.library()
 
 
 def judge(found: Measures, allowed: Limits, dtype: str, rows: torch.Tensor | None = None) -> Judgement:

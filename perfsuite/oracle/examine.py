@@ -20,7 +20,6 @@ from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.reference import reference
 from perfsuite.oracle.worth import REFUSALS, check_answer_depends, check_inputs_vary, neighbour
 from perfsuite.outcome import Reason
-from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.tensors import copy_in_place, map_tensors, same_bits, tensors_in
 
@@ -85,7 +84,7 @@ def _examine(
     import torch
 
     inputs = problem.inputs(generator, distribution=distribution)
-    if isinstance(problem, Custom):
+    if not problem.vetted:
         check_inputs_vary(problem, inputs)
     kept = map_tensors(inputs, copy_in_place)
     with torch.no_grad():
@@ -113,7 +112,7 @@ def _examine(
         if fault is not None:
             return fault
         judgement = check(problem, kept, seen, expected, rival=rival, distribution=distribution, whole=False)
-        if judgement.ok and isinstance(problem, Custom):
+        if judgement.ok and not problem.vetted:
             other = problem.inputs(generator, distribution=distribution).call(rival or library_of(problem))
             check_answer_depends(problem, reference(problem, kept), expected, other)
         if judgement.ok and deterministic and not same_bits(seen, again) and _repeats(rival, problem, kept, expected):

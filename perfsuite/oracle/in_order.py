@@ -34,7 +34,7 @@ def in_order(
         return _attention(problem, q, k, v, right, rows)
     if isinstance(problem, Decode):
         return _decode(problem, *inputs.args, right=right)
-    return None
+    return problem.in_order(inputs, right, rows)
 
 
 def _gemm(a: torch.Tensor, b: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 from perfsuite.oracle.measures import measure
 from perfsuite.oracle.yardstick import limits
-from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.tensors import tensors_in
 
@@ -54,13 +52,7 @@ def neighbour(problem: Problem) -> Problem | None:
     def near(size: int) -> int:
         return max(1, size + chooser.choice([-16, -8, -1, 1, 8, 16]))
 
-    if isinstance(problem, Gemm):
-        return replace(problem, m=near(problem.m), n=near(problem.n), k=near(problem.k))
-    if isinstance(problem, Attention):
-        length = near(problem.seq_q)
-        keys = length if problem.keys == problem.seq_q else near(problem.keys)
-        return replace(problem, seq_q=length, seq_kv=keys)
-    return None
+    return problem.neighbour(near)
 
 
 # What a kernel may raise at sizes that it does not take: refused by name, which is no wrong answer.

@@ -1,4 +1,4 @@
-"""A command and an exporter added to a copy of the tree by one file each: found in help, and usable."""
+"""A command, an exporter and a family added to a copy of the tree by one file each: found in help, and usable."""
 
 from __future__ import annotations
 
@@ -35,15 +35,60 @@ HELP = "one name a line"
 def text(cases, *, title):
     return "".join(f"{case.case}\\n" for case in cases)
 '''
+FAMILY = '''"""Rows divided by their root mean square."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.distributions import draw
+
+
+@dataclass(frozen=True)
+class RMSNorm(Problem):
+    """x (rows, columns) divided by the root mean square of each row."""
+
+    family: ClassVar[str] = "rmsnorm"
+    rows: int
+    columns: int
+    dtype: str = "float32"
+
+    @property
+    def bytes(self):
+        return 8.0 * self.rows * self.columns
+
+    def inputs(self, generator, *, distribution="normal"):
+        import torch
+
+        shape = (self.rows, self.columns)
+        return Inputs((draw(distribution, shape, getattr(torch, self.dtype), generator, role="x", axis=-1),))
+
+    def reference(self, inputs, *, rows=None):
+        x = inputs.args[0].double()
+        return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+
+    def own_rivals(self):
+        import torch
+
+        return {"torch": lambda x: torch.nn.functional.rms_norm(x, x.shape[-1:], eps=1e-6)}
+'''
+KERNELS = """
+def norm(x):
+    return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+"""
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package, with two new files and no other change."""
+    """A copy of the package, with three new files and no other change, beside a kernel."""
     folder = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "perfsuite", folder / "perfsuite", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "perfsuite" / "cli" / "commands" / "count_cases.py").write_text(COMMAND)
     (folder / "perfsuite" / "exporters" / "case_names.py").write_text(EXPORTER)
+    (folder / "perfsuite" / "problems" / "families" / "rmsnorm.py").write_text(FAMILY)
+    (folder / "kernels.py").write_text(KERNELS)
     return folder
 
 
@@ -65,3 +110,13 @@ def test_an_exporter_is_one_file(tree: Path) -> None:
     assert "case-names  one name a line" in perfsuite(tree, "export", "--help")
     record = ROOT / "records" / "h200" / "gates.jsonl"
     assert "flash_attention" in perfsuite(tree, "export", "case-names", str(record)).splitlines()[0]
+
+
+def test_a_family_is_one_file(tree: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    assert "rmsnorm    x (rows, columns) divided by" in perfsuite(tree, "bench", "--help")
+    measured = ["--candidate", "kernels.py:norm", "--device", "cpu", "--seconds", "0.05"]
+    table = perfsuite(tree, "bench", "rmsnorm", "--shapes", "32x64", "16x128:fp32", *measured).splitlines()
+    assert [line.split()[:2] for line in table[1:]] == [["32x64", "torch"], ["16x128", "torch"]]
+    assert "GB/s" in table[0]
+    assert [line.split()[-1] for line in table[1:]] == ["checked", "checked"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -43,6 +43,7 @@ class Attention(Problem):
 
     family: ClassVar[str] = "attention"
     candidate: ClassVar[str | None] = "cuda_llm_ops:flash_attention"
+    vetted: ClassVar[bool] = True
     bench_columns: ClassVar[Mapping[str, str]] = {"length": "seq_q", "head_dim": "head_dim"}
 
     batch: int
@@ -165,6 +166,14 @@ class Attention(Problem):
     @property
     def default_rival(self) -> str:
         return "sdpa"
+
+    @property
+    def row_count(self) -> int:
+        return self.seq_q
+
+    def neighbour(self, near: Callable[[int], int]) -> Problem:
+        length = near(self.seq_q)
+        return replace(self, seq_q=length, seq_kv=length if self.keys == self.seq_q else near(self.keys))
 
     @property
     def innermost(self) -> str:

@@ -32,6 +32,8 @@ class Decode(Problem):
     """
 
     family: ClassVar[str] = "decode"
+    candidate: ClassVar[str | None] = "cuda_llm_ops:flash_decode"
+    vetted: ClassVar[bool] = True
 
     batch: int
     heads: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -26,6 +27,7 @@ class Gemm(Problem):
 
     family: ClassVar[str] = "gemm"
     candidate: ClassVar[str | None] = "cuda_llm_ops:gemm"
+    vetted: ClassVar[bool] = True
 
     m: int
     n: int
@@ -82,6 +84,13 @@ class Gemm(Problem):
     @property
     def default_rival(self) -> str:
         return "cublas"
+
+    @property
+    def row_count(self) -> int:
+        return self.m
+
+    def neighbour(self, near: Callable[[int], int]) -> Problem:
+        return replace(self, m=near(self.m), n=near(self.n), k=near(self.k))
 
     @property
     def innermost(self) -> str:
