@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -152,30 +153,22 @@ def _card_facts() -> dict[str, Any]:
         "memory_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(card, pynvml.NVML_CLOCK_MEM) * 1e6,
         "power_limit_watts": lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(card) / 1e3,
     }
-    facts: dict[str, Any] = {}
-    for name, read in readings.items():
-        try:
-            facts[name] = read()
-        except pynvml.NVMLError:
-            facts[name] = None
-    return facts | {"mode": _mode(pynvml, card)}
-
-
-def _mode(pynvml: Any, card: Any) -> dict[str, bool | None]:
-    """The card's modes: MIG, MPS, ECC, persistence. None for a mode that cannot be read."""
-    readings = {
+    modes = {
         "mig": lambda: bool(pynvml.nvmlDeviceGetMigMode(card)[0]),
         "mps": lambda: bool(pynvml.nvmlDeviceGetMPSComputeRunningProcesses(card)),
         "ecc": lambda: bool(pynvml.nvmlDeviceGetEccMode(card)[0]),
         "persistence": lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(card)),
     }
-    found: dict[str, bool | None] = {}
-    for name, read in readings.items():
+
+    def value(read: Callable[[], Any]) -> Any:
         try:
-            found[name] = read()
+            return read()
         except (pynvml.NVMLError, AttributeError):  # the card has no such mode, or the library no such function
-            found[name] = None
-    return found
+            return None
+
+    return {name: value(read) for name, read in readings.items()} | {
+        "mode": {name: value(read) for name, read in modes.items()}
+    }
 
 
 def _cpu_model() -> str | None:

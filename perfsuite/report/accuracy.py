@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from perfsuite.record.case import Case
-from perfsuite.report import figures
+from perfsuite.report import figures, markdown
 
 _HEAD = ("what", "rival", "inputs", "cases", "error, of the rival's: geometric mean", "highest", "of")
 _RULE = ("---", "---", "---", "---:", "---:", "---:", "---")
@@ -24,7 +24,7 @@ def table(cases: Sequence[Case]) -> str:
             key = (figures.candidate(case), figures.rival(case), str(case.distribution))
             groups.setdefault(key, []).append((own / theirs, case))
     rows = [_row(key, members) for key, members in groups.items()]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [_HEAD, _RULE, *rows])
+    return markdown.grid([_HEAD, _RULE, *rows])
 
 
 def _row(key: tuple[str, str, str], members: Sequence[tuple[float, Case]]) -> tuple[str, ...]:

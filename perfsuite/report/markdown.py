@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from perfsuite.record.case import Case
 from perfsuite.record.environment import Environment
@@ -16,8 +16,12 @@ _HEAD = ("case", "rival", "speed", "interval", "target", "candidate", "rival tim
 def table(cases: Sequence[Case], *, worst_first: bool = True) -> str:
     """One row a case; speed is the rival's time over the candidate's."""
     rows = [_row(case) for case in (figures.worst_first(cases) if worst_first else cases)]
-    rule = ["---", "---", *["---:"] * 5, "---"]
-    return "\n".join("| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in [_HEAD, rule, *rows])
+    return grid([_HEAD, ("---", "---", *["---:"] * 5, "---"), *([_escaped(cell) for cell in row] for row in rows)])
+
+
+def grid(rows: Iterable[Sequence[str]]) -> str:
+    """A markdown table; the second row is the rule under the heads."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def summary(cases: Sequence[Case], *, title: str, notes: Sequence[str] = ()) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from perfsuite.record.case import Case
 from perfsuite.report import charts, figures, markdown
@@ -105,80 +105,65 @@ def _ratios(cases: Sequence[Case]) -> Section:
 def _lengths(cases: Sequence[Case]) -> Section:
     points = []
     for case in cases:
-        if (shape := _Shape.of(case.params)) and case.candidate_seconds:
-            points.append(_Point(shape, figures.candidate(case), False, case.candidate_seconds))
-            if case.rival and case.rival_seconds:
-                points.append(_Point(shape, case.rival, True, case.rival_seconds))
+        points += _point(case, figures.candidate(case), False, case.candidate_seconds)
+        points += _point(case, case.rival, True, case.rival_seconds)
     return Section("Latency by length", "length", "Dashed: rivals.", _drawn(points, "time of a call", figures.seconds))
 
 
 def _memory(cases: Sequence[Case]) -> Section:
     points = []
     for case in cases:
-        measured = case.measured or {}
-        shape, own = _Shape.of(case.params), figures.candidate(case)
-        if shape is None or measured.get("peak_bytes", 0.0) <= 0:
-            continue
-        points.append(_Point(shape, own, False, measured["peak_bytes"]))
-        if measured.get("peak_bytes_doubled", 0.0) > 0:
-            longer = replace(shape, length=2 * shape.length)
-            points.append(_Point(longer, own, False, measured["peak_bytes_doubled"]))
-        if case.rival and measured.get("rival_peak_bytes", 0.0) > 0:
-            points.append(_Point(shape, case.rival, True, measured["rival_peak_bytes"]))
+        measured, own = case.measured or {}, figures.candidate(case)
+        points += _point(case, own, False, measured.get("peak_bytes"))
+        points += _point(case, own, False, measured.get("peak_bytes_doubled"), longer=2)
+        points += _point(case, case.rival, True, measured.get("rival_peak_bytes"))
     note = "Output and scratch of a call at their peak, by torch's allocator. Dashed: rivals."
     return Section("Memory by length", "memory", note, _drawn(points, "bytes of a call", _bytes))
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """The sizes of an attention problem."""
+class _Point(NamedTuple):
+    """A value of one side on an attention problem."""
 
     heads: str
     batch: int
     length: int
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> _Shape | None:
-        """The shape of a problem with attention's parameters; None for other problems."""
-        try:
-            batch, heads, groups, length = (int(params[name]) for name in ("batch", "heads", "kv_heads", "seq_kv"))
-            head_dim, dtype, causal = params["head_dim"], str(params["dtype"]), params["causal"]
-        except (KeyError, TypeError, ValueError):
-            return None
-        counts = f"{heads}x{head_dim}" if heads == groups else f"{heads}/{groups}x{head_dim}"
-        if batch < 1 or length < 1:
-            return None
-        return cls(f"{counts} {figures.short_types(dtype)}{' causal' if causal else ''}", batch, length)
-
-
-@dataclass(frozen=True)
-class _Point:
-    """A value of one side on an attention problem."""
-
-    shape: _Shape
     name: str
     dashed: bool
     value: float
+
+
+def _point(case: Case, name: str | None, dashed: bool, value: float | None, *, longer: int = 1) -> list[_Point]:
+    """The point of a value; none without a value or a side, and for problems without attention's parameters."""
+    params = case.params
+    try:
+        batch, heads, groups, length = (int(params[field]) for field in ("batch", "heads", "kv_heads", "seq_kv"))
+        head_dim, dtype, causal = params["head_dim"], str(params["dtype"]), params["causal"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    if not name or not value or min(value, batch, length) <= 0:
+        return []
+    counts = f"{heads}x{head_dim}" if heads == groups else f"{heads}/{groups}x{head_dim}"
+    shape = f"{counts} {figures.short_types(dtype)}{' causal' if causal else ''}"
+    return [_Point(shape, batch, length * longer, name, dashed, value)]
 
 
 def _series(points: Sequence[_Point]) -> list[Series]:
     """Points of one kernel and shape, joined where the batch is one, or where batch times length is."""
     by_tokens, by_batch = defaultdict(list), defaultdict(list)
     for point in points:
-        shape = point.shape
-        by_tokens[shape.heads, point.name, point.dashed, shape.batch * shape.length].append(point)
+        by_tokens[point.heads, point.name, point.dashed, point.batch * point.length].append(point)
     joined = {}
     for key, group in by_tokens.items():
-        if len({point.shape.length for point in group}) > 1:
+        if len({point.length for point in group}) > 1:
             joined[(*key[:3], f"{key[3]} tokens")] = group
         else:
             for point in group:
-                by_batch[(*key[:3], f"batch {point.shape.batch}")].append(point)
-    joined |= {key: group for key, group in by_batch.items() if len({point.shape.length for point in group}) > 1}
+                by_batch[(*key[:3], f"batch {point.batch}")].append(point)
+    joined |= {key: group for key, group in by_batch.items() if len({point.length for point in group}) > 1}
     return [
         Series(
             f"{name} {shape}, {kept}",
-            tuple(sorted({float(point.shape.length): point.value for point in group}.items())),
+            tuple(sorted({float(point.length): point.value for point in group}.items())),
             dashed,
         )
         for (shape, name, dashed, kept), group in sorted(joined.items())

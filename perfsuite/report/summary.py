@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from perfsuite.record.case import Case
-from perfsuite.report import figures
+from perfsuite.report import figures, markdown
 
 _HEAD = ("what", "rival", "gates", "met", "speed, geometric mean", "lowest", "of")
 _RULE = ("---", "---", "---:", "---:", "---:", "---:", "---")
@@ -25,7 +25,7 @@ def table(cases: Sequence[Case]) -> str:
         if (speed := figures.speed(case)) is not None:
             groups.setdefault((figures.candidate(case), figures.rival(case)), []).append((speed, case))
     rows = [_row(what, rival, members) for (what, rival), members in groups.items()]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [_HEAD, _RULE, *rows])
+    return markdown.grid([_HEAD, _RULE, *rows])
 
 
 def _row(what: str, rival: str, members: Sequence[tuple[float, Case]]) -> tuple[str, ...]:
