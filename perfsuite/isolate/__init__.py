@@ -1,4 +1,4 @@
-"""A candidate in a process of its own: it gets its inputs and returns its outputs; the parent checks and times."""
+"""Runs a candidate in a process of its own: the worker gets inputs and returns outputs, the parent checks and times."""
 
 from .compare import compare_isolated
 from .remote import IsolationError

@@ -1,7 +1,7 @@
-"""Messages between the parent and a worker, over a socket: a length, bytes, and now and then a file descriptor.
+"""Messages between the parent and a worker, over a socket: a length, bytes, and sometimes a file descriptor.
 
-What the parent sends is pickled. What a worker sends is JSON and nothing else: it runs code that is not trusted, and
-reading a pickle is running it.
+The parent sends pickles. A worker sends JSON and nothing else: it runs untrusted code, and to read a pickle is to run
+its code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 _HEADER = struct.Struct("<Q")
 MOST_REPLY_BYTES = 1 << 20
-"""No receipt is longer; a worker that announces more is not waited for."""
+"""Longest receipt. A worker that announces a longer one has failed."""
 
 
 class Channel:
@@ -24,11 +24,11 @@ class Channel:
         self._socket = end
 
     def fileno(self) -> int:
-        """The descriptor, for a process to be started with."""
+        """The descriptor, to be passed to a new process."""
         return self._socket.fileno()
 
     def wait(self, seconds: float | None) -> None:
-        """How long `receive` waits for the next bytes before it raises TimeoutError; None for ever."""
+        """Set how long `receipt` waits for the next bytes before it raises TimeoutError; None: without limit."""
         self._socket.settimeout(seconds)
 
     def close(self) -> None:
@@ -36,7 +36,7 @@ class Channel:
         self._socket.close()
 
     def order(self, request: dict[str, Any], memory: int | None = None) -> None:
-        """Send a request from the parent, with the descriptor of shared memory where there is one."""
+        """Send a request from the parent, with the descriptor of shared memory if it uses any."""
         body = pickle.dumps(request)
         header = _HEADER.pack(len(body))
         if memory is None:
@@ -60,7 +60,7 @@ class Channel:
         self._socket.sendall(_HEADER.pack(len(body)) + body)
 
     def receipt(self) -> dict[str, Any]:
-        """The worker's next receipt. EOFError when it has gone, TimeoutError, ValueError where it is no receipt."""
+        """The worker's next receipt; EOFError if the worker has ended, TimeoutError, or ValueError for other bytes."""
         size = _HEADER.unpack(self._read(_HEADER.size))[0]
         if size > MOST_REPLY_BYTES:
             raise ValueError(f"a receipt of {size} bytes")

@@ -1,4 +1,4 @@
-"""The clock of an isolated candidate: the parent's, from the order to the receipt."""
+"""The clock of an isolated candidate: the parent measures from the order to the receipt."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NOTE = "isolated: timed by the host, between order and receipt; launches count"
 
 
 class IsolatedClock(HostClock):
-    """As the host clock, but the candidate's calls are made in its own process, many to an order.
+    """The host clock, but the candidate's calls run in its own process, many calls for each order.
 
-    The rival runs in the parent. An empty order's time is taken off the candidate's. On a GPU both sides are waited
-    for, so that the host's time to launch counts where it is the longer.
+    The rival runs in the parent. The time of an empty order is subtracted from the candidate's time. On a GPU the clock
+    waits for both sides, so a launch time that exceeds the device time counts.
     """
 
     def __init__(self, sides: Sides, remote: Remote, settings: Settings) -> None:
@@ -45,7 +45,7 @@ class IsolatedClock(HostClock):
         return l2_bytes(torch.cuda.current_device())
 
     def _made(self, sets: list[Inputs]) -> list[Inputs]:
-        """The sets and room for two results, where the worker sees them too."""
+        """The sets, and room for two results, in memory that the worker shares."""
         result = sets[0].call(self.sides.rival)
         slots = [map_tensors(result, copy_in_place) for _ in range(2)]
         self._arena = Arena(Arena.room([sets, slots]))

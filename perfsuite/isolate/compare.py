@@ -1,4 +1,4 @@
-"""`perfsuite.compare` with the candidate in a process of its own."""
+"""Judges a case whose candidate runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from perfsuite.isolate.remote import Remote
 from perfsuite.isolate.worker import SHARE_OF_MEMORY
 from perfsuite.settings import Settings
 
-REQUEST_SECONDS = 30.0
-"""A request makes a call, or a sample's worth of calls: milliseconds, or the time to compile the first time."""
 
-
-def compare_isolated(ask: Ask, seconds: float = REQUEST_SECONDS) -> Comparison:
+def compare_isolated(ask: Ask, seconds: float) -> Comparison:
     """Judge a case whose candidate runs in a worker process; the parent makes the inputs, checks and times.
 
-    Whatever becomes of the worker (an illegal access, an abort, a hang of more than `seconds`, exhausted memory) is
-    this case's verdict and nobody else's. IsolationError where the candidate cannot be imported in another process.
+    seconds: the longest time of one request, which is one call or the calls of one sample.
+    The end of the worker (an illegal access, an abort, a hang, exhausted memory) decides this case and touches no
+    other. Raises IsolationError if the candidate cannot be imported in another process.
     """
     remote = Remote(ask.candidate, device=ask.settings.device, seconds=seconds, room=_room())
 
@@ -39,6 +37,6 @@ def compare_isolated(ask: Ask, seconds: float = REQUEST_SECONDS) -> Comparison:
 
 
 def _room() -> int:
-    """Bytes of the host's memory for the candidate."""
+    """Bytes of host memory that the candidate may use."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     return int(SHARE_OF_MEMORY * free)

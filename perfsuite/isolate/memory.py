@@ -1,4 +1,4 @@
-"""Tensors that two processes see: in anonymous shared memory on the host, through the driver's handles on a GPU."""
+"""Tensors shared by two processes: anonymous shared memory on the host, handles of the driver on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class HostPlace:
-    """Where a tensor of the host lies in the shared memory: bytes from its start; strides in elements."""
+    """The place of a host tensor in the shared memory: offset in bytes, strides in elements."""
 
     offset: int
     dtype: str
@@ -27,13 +27,13 @@ class HostPlace:
 
 @dataclass(frozen=True)
 class CudaPlace:
-    """How the other process opens a tensor on the GPU: the arguments of torch's own function for it."""
+    """The arguments with which torch opens a GPU tensor in the other process."""
 
     arguments: tuple[Any, ...]
 
 
 class Arena:
-    """Shared memory for the host tensors of one or more nests. Descriptor and mapping close with it."""
+    """Shared memory for the host tensors of one or more nests of values. `close` frees it."""
 
     def __init__(self, size: int, descriptor: int | None = None) -> None:
         self.descriptor = os.memfd_create("perfsuite") if descriptor is None else descriptor
@@ -45,7 +45,7 @@ class Arena:
 
     @staticmethod
     def room(nest: Any) -> int:
-        """Bytes that the host tensors of a nest take in an arena."""
+        """Bytes that the host tensors of a nest need in an arena."""
         tensors = [tensor for tensor in tensors_in(nest) if tensor.device.type == "cpu"]
         return sum(_span(tensor) * tensor.element_size() + ALIGNMENT for tensor in tensors)
 
@@ -61,7 +61,7 @@ class Arena:
         return placed
 
     def at(self, where: HostPlace) -> torch.Tensor:
-        """The tensor that lies there."""
+        """The tensor at that place."""
         import torch
 
         dtype: torch.dtype = getattr(torch, where.dtype)
@@ -73,7 +73,7 @@ class Arena:
         )
 
     def describe(self, nest: Any) -> Any:
-        """The nest with every tensor replaced by where the other process finds it; all must lie in this arena."""
+        """The nest with every tensor replaced by its place; all host tensors must lie in this arena."""
         import torch
 
         start = torch.frombuffer(self._map, dtype=torch.uint8).data_ptr()
@@ -89,12 +89,12 @@ class Arena:
         return map_tensors(nest, where)
 
     def close(self) -> None:
-        """Give the memory back; tensors in it must not be used any more."""
+        """Free the memory; its tensors must not be used afterwards."""
         os.close(self.descriptor)
 
 
 def rebuild(nest: Any, arena: Arena | None) -> Any:
-    """The other end of `describe`."""
+    """The nest that `describe` described, in the other process."""
     if isinstance(nest, HostPlace):
         assert arena is not None
         return arena.at(nest)

@@ -1,7 +1,7 @@
-"""Where workers come from: a process that has torch loaded, never runs a candidate, and forks when one is asked for.
+"""A process that has torch loaded, never runs a candidate, and forks a worker for each request.
 
-Loading torch takes seconds, a fork milliseconds. Every message is one JSON object, with the descriptors that a new
-worker needs beside it.
+Loading torch takes seconds, a fork milliseconds. Every message is one JSON object, sent with the descriptors that a new
+worker needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLL_SECONDS = 2e-3
 
 
 class NurseryError(RuntimeError):
-    """The process that forks workers has gone; the message says how."""
+    """The process that forks workers has ended; the message gives the reason."""
 
 
 class Nursery:
@@ -33,7 +33,7 @@ class Nursery:
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # What a candidate prints is no part of any report; its standard error goes to a log of its own.
+        # The output of a candidate belongs to no report; its standard error goes to a log of its own.
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from perfsuite.isolate import nursery; nursery.serve({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
@@ -46,21 +46,21 @@ class Nursery:
 
     @property
     def alive(self) -> bool:
-        """Whether workers can be had; a nursery belongs to the process that started it."""
+        """True if it can fork workers for this process; it serves only the process that started it."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def worker(self, end: socket.socket, log: int) -> int:
-        """Fork a worker that serves the other side of `end` and writes its errors to `log`; its process id."""
+        """Fork a worker that serves the other side of `end` and writes errors to `log`; return its process id."""
         request = {"environment": dict(os.environ), "folder": os.getcwd()}
         return int(self._ask(request, [end.fileno(), log])["worker"])
 
     def ended(self, worker: int, seconds: float) -> int | None:
-        """The exit code of a worker (below 0: a signal's number), waiting so long for its end; None if it goes on."""
+        """The exit code of a worker (negative: a signal), after at most `seconds`; None if it still runs."""
         code = self._ask({"wait": worker, "seconds": seconds})["code"]
         return None if code is None else int(code)
 
     def close(self) -> None:
-        """End it. Workers that are left notice that nobody speaks to them."""
+        """End the process. Its workers end by themselves when their sockets close."""
         if self._owner == os.getpid():
             self._socket.close()
             self._process.kill()
@@ -84,7 +84,7 @@ def _first() -> list[Nursery]:
 
 
 def nursery() -> Nursery:
-    """This process's nursery; a new one where there is none, or no longer."""
+    """This process's nursery; a new one if there is none or it has ended."""
     there = _first()
     if not there or not there[0].alive:
         there[:] = [Nursery()]
@@ -92,8 +92,8 @@ def nursery() -> Nursery:
 
 
 def serve(descriptor: int) -> None:
-    """Fork and wait as asked over the socket of that descriptor, until the parent hangs up."""
-    import torch  # noqa: F401  (loaded here, so that no worker has to)
+    """Carry out requests to fork and to wait from that socket, until the parent closes it."""
+    import torch  # noqa: F401  (loaded here, so that no worker loads it)
 
     from perfsuite.isolate import worker
 
@@ -131,7 +131,7 @@ def _ended(child: int, seconds: float) -> int | None:
 
 
 def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> None:
-    """Be a worker, to the end of the process."""
+    """Turn this process into a worker, until it ends."""
     code: Any = 1
     try:
         os.dup2(log, 2)
@@ -139,7 +139,7 @@ def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> Non
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what a Ctrl-C ends
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
         faulthandler.enable()
         worker.serve(channel)
         code = 0

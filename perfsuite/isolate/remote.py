@@ -1,4 +1,4 @@
-"""The parent's side of a worker: start it, call the candidate through it, and outlive whatever becomes of it."""
+"""The parent's side of a worker: starts it, calls the candidate through it, and survives its failures."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     import torch
 
 START_SECONDS = 120.0
-"""Python, torch and a CUDA context; on a busy machine."""
+"""Longest start: Python, torch and a CUDA context, on a busy machine."""
 MOST_OUTPUT_BYTES = 1 << 34
 OVERHEAD_REQUESTS = 21
 END_SECONDS = 5.0
-"""How long a worker's end is waited for; one whose GPU still works on something takes a while."""
+"""Longest wait for a worker to end; a worker with unfinished GPU work needs some time."""
 
 
 class CandidateError(RuntimeError):
-    """The candidate raised in its process, or its process ended or hung; the message says which."""
+    """The candidate raised, or its process ended or hung; the message describes it."""
 
 
 class FormError(CandidateError):
-    """What the candidate returned is no plain tensor with memory of its own."""
+    """The candidate did not return plain tensors with memory of their own."""
 
     def __init__(self, reason: Reason, sentence: str) -> None:
         super().__init__(sentence)
@@ -45,14 +45,14 @@ class FormError(CandidateError):
 
 
 class IsolationError(TypeError):
-    """A candidate that cannot be sent to a process of its own; the message says what can be."""
+    """The candidate cannot be sent to another process; the message describes those that can."""
 
 
 class Remote:
-    """A candidate in a process of its own. Called like the candidate itself; one that has died is started afresh."""
+    """A candidate in a process of its own, called like the candidate itself. A dead process is replaced."""
 
     def __init__(self, candidate: Callable[..., Any], *, device: str, seconds: float, room: int) -> None:
-        """seconds: how long one request may take. room: bytes of host memory that the candidate may take."""
+        """seconds: longest time of one request. room: bytes of host memory that the candidate may use."""
         functools.update_wrapper(self, candidate)
         self.device, self._seconds, self._room = device, seconds, room
         try:
@@ -69,7 +69,7 @@ class Remote:
         """Seconds that an empty request takes, measured before the candidate is loaded."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the candidate once. What it writes into its arguments is written into the caller's as well."""
+        """Call the candidate once. Changes that it makes to its arguments are made to the caller's too."""
         arena = Arena(Arena.room([args, kwargs]))
         placed = map_tensors([args, kwargs], arena.place)
         where = arena.describe(placed)
@@ -91,7 +91,7 @@ class Remote:
         return fetched[0] if said["single"] else tuple(fetched)
 
     def ask(self, request: dict[str, Any], memory: int | None = None) -> dict[str, Any]:
-        """One request and its receipt; CandidateError or torch.OutOfMemoryError where there is none."""
+        """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
         self._start()
         assert self._channel is not None
         try:
@@ -108,13 +108,13 @@ class Remote:
             raise CandidateError(f"its process sent what is no receipt: {error}") from None
 
     def timed(self, request: dict[str, Any]) -> float:
-        """Seconds from the order to the receipt that it is done, without an empty request's."""
+        """Seconds from the order to its receipt, less those of an empty request."""
         start = time.perf_counter_ns()
         self.ask(request)
         return max((time.perf_counter_ns() - start) / 1e9 - self.overhead, 1e-9)
 
     def rest(self) -> None:
-        """The second receipt of a `run`."""
+        """Wait for the second receipt of a `run`."""
         assert self._channel is not None
         try:
             self._checked(self._channel.receipt())
@@ -125,7 +125,7 @@ class Remote:
             raise CandidateError(self._epitaph()) from None
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it is doing."""
         if self._channel is not None:
             self._channel.close()
         if self._worker is not None:
@@ -193,7 +193,7 @@ class Remote:
         return said
 
     def _epitaph(self) -> str:
-        """How the process ended, with the first line that it wrote."""
+        """A sentence about the end of the process, with the first line that it wrote."""
         assert self._worker is not None
         try:
             code = self._nursery.ended(self._worker, END_SECONDS)
@@ -207,13 +207,13 @@ class Remote:
         if code is None:
             return "its process hung up"
         how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        # Of an exception in C++ that nobody caught, the first line tells the type and another what it says.
+        # For an uncaught C++ exception the first line gives the type, and a later one the message.
         told = [line.strip() for line in lines[:1] + [line for line in lines[1:] if line.strip().startswith("what():")]]
         return f"its process {how}" + (f": {' '.join(told)}" if told else "")
 
 
 def _modules(candidate: bytes) -> dict[str, str]:
-    """Modules that the pickled candidate names, with their files, as far as the parent has them loaded from one."""
+    """Modules that the pickled candidate names, with the files from which the parent has loaded them."""
     found: dict[str, str] = {}
 
     class Names(pickle.Unpickler):
@@ -230,5 +230,5 @@ def _modules(candidate: bytes) -> dict[str, str]:
 
 
 def arguments_of(sets: list[Inputs]) -> list[tuple[Any, Any]]:
-    """Arguments and keyword arguments of each set, as they are sent."""
+    """Arguments and keyword arguments of each set, in the form in which they are sent."""
     return [(inputs.args, dict(inputs.kwargs)) for inputs in sets]

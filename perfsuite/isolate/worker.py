@@ -1,7 +1,7 @@
-"""The process that a candidate runs in: gets inputs, calls it, puts the results where the parent told it to.
+"""The process in which a candidate runs: receives inputs, calls the candidate, writes results to shared memory.
 
-Forked by `perfsuite.isolate.nursery`. Nothing that it says is believed beyond its form: the parent holds the right
-answers, the clock and the verdict.
+`perfsuite.isolate.nursery` forks it. The parent trusts nothing that it sends: the parent holds the right answers, the
+clock and the verdict.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import tensors_in
 
 SHARE_OF_MEMORY = 0.5
-"""Of the memory that is free, on the host and on a card, how much a candidate may take."""
+"""Share of the free memory, of the host and of a card, that a candidate may use."""
 
 
 class Worker:
-    """Carries out the parent's orders, one after the other."""
+    """Carries out the parent's orders, one after another."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -37,7 +37,7 @@ class Worker:
         self._arenas: dict[str, Arena] = {}
 
     def serve(self) -> None:
-        """Until the parent hangs up."""
+        """Carry out orders until the parent closes the socket."""
         while True:
             try:
                 request, descriptor = self.channel.next_order()
@@ -45,7 +45,7 @@ class Worker:
                 return
             try:
                 getattr(self, f"do_{request.pop('do')}")(descriptor, **request)
-            except Exception as error:  # the candidate's, as a rule: it goes back to the parent as a receipt
+            except Exception as error:  # mostly the candidate's; it goes to the parent as a receipt
                 self.channel.reply(_failure(error))
 
     def do_load(
@@ -58,9 +58,10 @@ class Worker:
         threads: int,
         device: str,
     ) -> None:
-        """Import the candidate as the parent knows it; `room`: what it may take of the host from here on, in bytes.
+        """Import the candidate as the parent has it.
 
-        Of a card it may take as large a share of what is free, as far as torch's allocator sees to that.
+        room: bytes of host memory that it may use from now on. On a card torch's allocator limits it to SHARE_OF_MEMORY
+        of the free memory.
         """
         import torch
 
@@ -69,8 +70,8 @@ class Worker:
         for name, file in modules.items():
             _import(name, file)
         self.candidate = pickle.loads(candidate)
-        # What a process maps in all is bounded on a CPU. The driver of a card reserves far more addresses than it uses,
-        # so there only what can be written counts.
+        # On a CPU the whole address space is limited. The driver of a card reserves far more addresses than it uses, so
+        # there the limit counts writable memory alone.
         kind, column = (resource.RLIMIT_DATA, 5) if device == "cuda" else (resource.RLIMIT_AS, 0)
         if device == "cuda":
             free, total = torch.cuda.mem_get_info()
@@ -81,7 +82,7 @@ class Worker:
         self.channel.reply({"done": True})
 
     def do_call(self, descriptor: int | None, args: Any, kwargs: Any) -> None:
-        """Call once; the receipt says what came back, `fetch` gets it."""
+        """Call the candidate once; the receipt describes the result, and `fetch` copies it."""
         import torch
 
         inputs = self._open("call", descriptor, args, kwargs)
@@ -96,7 +97,7 @@ class Worker:
         self.channel.reply({"tensors": tensors, "single": isinstance(self.output, torch.Tensor)})
 
     def do_fetch(self, descriptor: int | None, into: Any) -> None:
-        """Copy the result of the last call, as it is now."""
+        """Copy the current contents of the last call's result."""
         for buffer, tensor in zip(self._nest("fetch", descriptor, into), tensors_in(self.output), strict=True):
             buffer.copy_(tensor)
         _synchronise()
@@ -104,14 +105,14 @@ class Worker:
         self.channel.reply({"done": True})
 
     def do_sets(self, descriptor: int | None, sets: list[tuple[Any, Any]], buffers: list[Any]) -> None:
-        """The inputs that `run` goes through, and where it puts the two results that it is asked for."""
+        """Set the inputs that `run` rotates, and the buffers for its two results."""
         opened = self._nest("sets", descriptor, [sets, buffers])
         self.sets = [Inputs(args, kwargs) for args, kwargs in opened[0]]
         self.buffers = opened[1]
         self.channel.reply({"done": True})
 
     def do_run(self, _: int | None, start: int, calls: int, chosen: int) -> None:
-        """`calls` calls; a receipt when they are done, and another when the chosen and the last result are copied."""
+        """Make `calls` calls; send a receipt when they end, and another when the chosen and last results are copied."""
         import torch
 
         output, kept = None, None
@@ -147,7 +148,7 @@ class Worker:
 
 
 def _import(name: str, file: str) -> None:
-    """Import a module by name, or from its file where the name alone is not enough (a test module's)."""
+    """Import a module by name, or from its file if the name is not enough (a test module's)."""
     try:
         importlib.import_module(name)
         return
@@ -176,5 +177,5 @@ def _synchronise() -> None:
 
 
 def serve(descriptor: int) -> None:
-    """Carry out what comes over the socket of that descriptor, until the parent hangs up."""
+    """Carry out the orders from that socket, until the parent closes it."""
     Worker(Channel(socket.socket(fileno=descriptor))).serve()
