@@ -45,7 +45,9 @@ def drops(rows: Sequence[Row]) -> list[str]:
     sentences = []
     for (problem, before), (other, after) in itertools.combinations(rows, 2):
         inner, shown = problem.innermost, problem.bench_columns
-        if inner not in shown.values() or before.rival != after.rival or not (problem.flops and other.flops):
+        if inner is None or inner not in shown.values() or before.rival != after.rival:
+            continue
+        if not (problem.flops and other.flops):
             continue
         sizes = [case.params[inner] for case in (before, after)]
         if sizes[0] == sizes[1] or {**before.params, inner: sizes[1]} != after.params:

@@ -10,7 +10,7 @@ from typing import Any
 from perfsuite.record.case import Case
 
 HELP = "one row a case, for spreadsheets; times in seconds"
-_COLUMNS = ("test", "family", "name", "aspect", "candidate", "rival", "verdict", "reason", "target")
+_COLUMNS: tuple[str, ...] = ("test", "family", "name", "aspect", "candidate", "rival", "verdict", "reason", "target")
 _COLUMNS += ("speed", "speed_low", "speed_high", "candidate_seconds", "rival_seconds", "candidate_error", "rival_error")
 _COLUMNS += ("error_limit", "gpu", "cpu", "driver", "cuda", "torch", "harness", "clock", "cache", "commit", "dirty")
 _FORMULA = ("=", "+", "-", "@")

@@ -9,8 +9,10 @@ import pytest
 
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.commands import report
-from perfsuite.cli.main import main
+from perfsuite.cli.main import commands, main
+from perfsuite.exporters.listing import exporters
 from perfsuite.outcome import UserError
+from perfsuite.problems.listing import families
 
 GATES = Path(__file__).resolve().parents[2] / "records" / "h200" / "gates.jsonl"
 
@@ -116,3 +118,15 @@ def test_a_roof_that_makes_no_sense_is_named_by_its_option(
 ) -> None:
     assert main(["roofline", str(GATES), *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_help_fits_100_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = [["--help"], *([name, "--help"] for name in commands())]
+    lines += [["export", name, "--help"] for name in exporters()] + [["bench", name, "--help"] for name in families()]
+    lines += [["memory", "attention", "--help"], ["asv", "cases", "--help"], ["bench", "gemm:8x8x8", "--help"]]
+    for words in lines:
+        with pytest.raises(SystemExit, match="0"):
+            main(words)
+        shown = capsys.readouterr().out.splitlines()
+        assert not [line for line in shown if len(line) > 100], words

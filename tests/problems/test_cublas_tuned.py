@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from perfsuite.problems import Gemm, RivalUnavailableError
-from perfsuite.problems import cublas_tuned as tuned
 from perfsuite.problems.cublas_lt import WORKSPACE_BYTES, Library, LtError, Operand, Product, alignment, load
+from perfsuite.problems.rivals import cublas_tuned as tuned
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_costs() -> None:
         (lambda: Decode(1, 8, 64, 64, page_size=16, seq_q=2), "seq_q is 2; with a page_size it must be 1"),
         (lambda: Decode(1, 8, 4, 64, seq_q=5), "seq_q is 5; it must be at most length"),
         (lambda: Decode(0, 8, 64, 64), "batch is 0; it must be a whole number of at least 1"),
-        (lambda: Decode(1, 8, 64, 64).rival("cublas"), "rival is 'cublas'; a decode's rival must be one of sdpa"),
+        (lambda: Decode(1, 8, 64, 64).rival("cublas"), "rival is 'cublas'; a rival of decode must be one of sdpa"),
     ],
 )
 def test_what_is_refused(make: object, message: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from perfsuite.problems import Attention, RivalUnavailableError, flash_rival
+from perfsuite.problems import Attention, RivalUnavailableError
+from perfsuite.problems.rivals import flash_attn as flash_rival
 
 PROBLEMS = [
     Attention(2, 4, 8, 16),

@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -50,7 +51,7 @@ read the record."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments; a family's own options depend on the first word."""
-    known = {name: (kind.__doc__ or "").strip().partition("\n")[0] for name, kind in families().items()}
+    known = {name: textwrap.shorten((kind.__doc__ or "").partition("\n")[0], 80) for name, kind in families().items()}
     add_choice(parser, "family", known, metavar="FAMILY|CASE", what=f"one of the families below, or {FORMS}")
 
 

@@ -164,7 +164,7 @@ def _judge(kernels: list[KernelResources], advisories: list[Advisory], allowed: 
 
 
 def _print_table(kernels: list[KernelResources]) -> None:
-    rows = [("kernel", "arch", "regs", "smem", "stack", "spill")]
+    rows: list[tuple[str, ...]] = [("kernel", "arch", "regs", "smem", "stack", "spill")]
     for one in kernels:
         numbers = one.registers, one.static_shared, one.stack, one.spill_stores + one.spill_loads
         rows.append((one.name if len(one.name) <= 78 else f"{one.name[:75]}...", one.arch, *map(str, numbers)))

@@ -5,7 +5,8 @@ A table stands between two comments:
     <!-- perfsuite:gates records/h200/gates.jsonl family=gemm -->
     <!-- /perfsuite:gates -->
 
-The path is relative to the document; field=pattern keeps the cases that fit.
+The path is relative to the document; field=pattern keeps the cases that fit. A block <!-- perfsuite:listing NAME -->
+lists the commands, exporters, families, markers or rivals.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from perfsuite.cli.listings import LISTINGS
 from perfsuite.record.atomic_write import write_whole
 from perfsuite.report.blocks import refresh
 
@@ -31,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Rewrite the documents, or compare them; 1 where a comparison finds a difference."""
     outdated = 0
     for document in arguments.documents:
-        made = refresh(document)
+        made = refresh(document, LISTINGS)
         if made == document.read_text(encoding="utf-8"):
             print(f"{document}: up to date")
             continue

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from perfsuite import Attention, Perf
-from perfsuite.problems.flash_rival import missing
+from perfsuite.problems.rivals.flash_attn import missing
 
 TOKENS = 16384
 
