@@ -17,7 +17,7 @@ _HELD = pytest.StashKey[ExitStack]()
 
 def hold_for_run(run: Run) -> None:
     """Hold the cards of this run until it ends; UsageError if another run keeps them too long."""
-    cards = run.devices().cards
+    cards = run.devices.cards
     mine = cards if xdist.is_controller(run.config) else cards[:1]
     reporter = run.config.pluginmanager.get_plugin("terminalreporter")
 
@@ -33,7 +33,7 @@ def hold_for_run(run: Run) -> None:
 
 def hold_for_test(item: pytest.Item) -> None:
     """Hold the cards of a test until `release`; other workers wait that long."""
-    cards = item.config.stash[RUN].devices().cards
+    cards = item.config.stash[RUN].devices.cards
     mine = cards if "gpus" in getattr(item, "fixturenames", ()) else cards[:1]
     held = item.stash.setdefault(_HELD, ExitStack())
     try:

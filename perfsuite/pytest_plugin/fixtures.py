@@ -48,7 +48,7 @@ def gpus(request: pytest.FixtureRequest) -> tuple[Gpu, ...]:
     from perfsuite.pytest_plugin.run import RUN
 
     admit(request.node)
-    count = len(request.config.stash[RUN].devices().cards)
+    count = len(request.config.stash[RUN].devices.cards)
     if count < 2:
         pytest.skip(f"needs at least two GPUs; this process may use {count}")
     return tuple(facts_of(index) for index in range(count))

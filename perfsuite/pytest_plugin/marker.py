@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfsuite.outcome import Reason
 
@@ -65,8 +65,8 @@ class Marker:
 
     gates: ClassVar[bool] = True
     """True if a test with this marker must call `perf`."""
-    judges: ClassVar[Literal["call", "comparison"] | None] = None
-    """What `judge` looks at: each call of `perf`, each of its comparisons with a rival, or nothing."""
+    each_rival: ClassVar[bool] = False
+    """True if `judge` looks at the comparison with each rival; False: once for each call of `perf`."""
     needs_gpu: ClassVar[bool] = True
     """True if `judge` needs a GPU. On the portable backend the record then carries a warning instead."""
     overridable: ClassVar[tuple[str, ...]] = ()
@@ -77,8 +77,8 @@ class Marker:
     """The argument by which several of these markers on one test differ; perf_targets.toml may name its value."""
 
     def judge(self, subject: Subject) -> Iterable[Finding]:
-        """Check the limits that the marker sets; ValueError if the problem does not allow that."""
-        raise NotImplementedError
+        """Check the limits that the marker sets; ValueError if the problem does not allow that. Default: no limit."""
+        return ()
 
     def selected(self) -> str | None:
         """The selector's value as perf_targets.toml writes it: a name, also for a function."""

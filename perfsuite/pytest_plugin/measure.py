@@ -112,23 +112,24 @@ class Gate:
 
     def _judge(self, problem: Problem, candidate: Candidate, made: list[Comparison]) -> None:
         """Check what the markers limit besides speed. Each finding becomes a case."""
+        from perfsuite.pytest_plugin.marker import Marker
+
         unseen = []
         cases = self.item.stash[CASES][-len(made) :]
         last = len(self.item.stash[CASES]) - 1
         for name in marks.on(self.item):
             kind = marks.kind(name)
-            if kind.judges is None:
+            if kind.judge is Marker.judge:
                 continue
             if kind.needs_gpu and not self.run.options.gpu:
                 unseen.append(f"{name} is looked at on a GPU only")
                 continue
             if kind.needs_gpu and made[0].reason in (Reason.CANDIDATE_FAILED, Reason.OUT_OF_MEMORY):
                 continue
-            each = kind.judges == "comparison"
-            looked_at = list(zip(made, cases, strict=True))[: None if each else 1]
+            looked_at = list(zip(made, cases, strict=True))[: None if kind.each_rival else 1]
             for value, (comparison, case) in product(self._values(name), looked_at):
                 for finding in value.judge(self._subject(problem, candidate, comparison, case)):
-                    limit = _limit(finding, comparison, comparison.rival if each else None)
+                    limit = _limit(finding, comparison, comparison.rival if kind.each_rival else None)
                     self._keep(limit, aspect=finding.aspect, measured=finding.measured)
         if unseen:
             # A warning of the case: nobody should take a limit that was not checked for one that holds.

@@ -28,7 +28,7 @@ def header(run: Run) -> list[str]:
     budget = f"{settings.seconds:g} s a case, {settings.cache} cache, seed {settings.seed}"
     if options.portable:
         return [f"perfsuite: portable backend: host clock on the CPU, not a GPU; {budget}"]
-    devices = run.devices()
+    devices = run.devices
     if devices.missing:
         return [f"perfsuite: --gpu, but {devices.missing}"]
     names = ", ".join(dict.fromkeys(card.name for card in devices.cards))

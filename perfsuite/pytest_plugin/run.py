@@ -65,12 +65,9 @@ class Run:
         """True under --collect-only."""
         return bool(self.config.getoption("collectonly"))
 
+    @cached_property
     def devices(self) -> Devices:
         """The cards that this process may use."""
-        return self._devices
-
-    @cached_property
-    def _devices(self) -> Devices:
         found: Devices = self.config.hook.pytest_perfsuite_devices(config=self.config)
         return found
 
@@ -79,7 +76,7 @@ class Run:
         """(reason code, sentence) why no gate can run on the GPU, or None."""
         from perfsuite.outcome import Reason
 
-        missing = self.devices().missing
+        missing = self.devices.missing
         if missing:
             return Reason.NO_DEVICE.value, f"--gpu asks for a GPU, but {missing}"
         sentence = self.config.hook.pytest_perfsuite_device_check(config=self.config)
@@ -88,7 +85,7 @@ class Run:
     @property
     def card(self) -> Device:
         """The card that this process measures on."""
-        return self.devices().cards[0]
+        return self.devices.cards[0]
 
     def settings(self) -> Settings:
         """The instrument's settings."""
@@ -98,7 +95,7 @@ class Run:
         if self.takes_turns and not settings.allow_shared:
             # The other processes on the card are workers of this run, and the case's lock keeps them idle.
             settings = replace(settings, allow_shared=True)
-        if settings.calibration is None and self.options.gpu and not self.devices().missing:
+        if settings.calibration is None and self.options.gpu and not self.devices.missing:
             from perfsuite.verdict.noise import find_calibration
 
             settings = replace(settings, calibration=find_calibration(self.config.rootpath, self.card.name))

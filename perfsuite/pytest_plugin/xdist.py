@@ -73,7 +73,7 @@ def selectors(config: pytest.Config) -> list[str] | None:
 def brief_worker(run: Run, workerinput: dict[str, Any]) -> None:
     """Send the host's cards to a worker, before it starts."""
     if run.options.gpu:
-        workerinput["perfsuite_selectors"] = [card.selector for card in run.devices().cards]
+        workerinput["perfsuite_selectors"] = [card.selector for card in run.devices.cards]
 
 
 def send_complaints(run: Run) -> None:

@@ -28,7 +28,6 @@ from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject
 class Registers(Marker):
     """A thread of the candidate may use that many registers at most."""
 
-    judges = "call"
     overridable = ("at_most",)
     at_most: int
 

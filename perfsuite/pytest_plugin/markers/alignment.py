@@ -14,7 +14,6 @@ from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject
 class Alignment(Marker):
     """At that head_dim (of attention) or k (of a product) a FLOP may take at most that share longer than at its own."""
 
-    judges = "call"
     overridable = ("max_drop",)
     example: ClassVar[Mapping[str, Any]] = {"dim": 1}
     dim: int

@@ -13,7 +13,6 @@ from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject
 class Launches(Marker):
     """A call of the candidate may launch that many kernels at most."""
 
-    judges = "call"
     overridable = ("at_most",)
     at_most: int
 

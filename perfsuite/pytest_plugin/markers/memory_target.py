@@ -16,7 +16,6 @@ GROWTH = {"linear": 1.1, "quadratic": 2.1}
 class MemoryTarget(Marker):
     """A call may hold at most that many bytes at once, growing "linear" or "quadratic" in the sequence length."""
 
-    judges = "call"
     overridable = ("peak_bytes",)
     peak_bytes: float | None = None
     growth: str | None = None

@@ -13,8 +13,6 @@ from perfsuite.pytest_plugin.marker import Finding, Marker, Subject
 class NoSync(Marker):
     """A call of the candidate must return without waiting for the device."""
 
-    judges = "call"
-
     def judge(self, subject: Subject) -> Iterator[Finding]:
         """One call, made while the device is busy."""
         waits = subject.measure("synchronises", subject.problem)

@@ -15,7 +15,7 @@ ASPECT = "regression"
 class Regression(Marker):
     """A timed case must not have got slower than the stored history of the same card, at once or step by step."""
 
-    judges = "comparison"
+    each_rival = True
     needs_gpu = False
     slower: float = 0.01
     drift: float = 0.02

@@ -16,7 +16,6 @@ ATTAINABLE = {"copy": "attainable_flops", "read": "attainable_flops_reading"}
 class RooflineTarget(Marker):
     """A call must reach that share of the attainable FLOPs a second, by the bandwidth of a "copy" or a "read" here."""
 
-    judges = "call"
     overridable = ("at_least",)
     at_least: float
     bandwidth: str = "copy"
