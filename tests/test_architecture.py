@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ ORDER = (
 # Files of the root: the first two are below every folder, the others above all of them.
 BELOW, ABOVE = ("settings", "outcome"), ("plugin", "__main__", "__init__")
 RANK = {name: rank for rank, name in enumerate((*BELOW, *ORDER))} | {name: len(ORDER) + 2 for name in ABOVE}
+MOST_LINES = 350
 HEAVY = {"torch", "numpy", "rich", "jinja2", "pynvml", "triton"}
 
 
@@ -47,15 +49,14 @@ def modules() -> Iterator[tuple[str, Path, ast.Module]]:
         yield room, relative, ast.parse(path.read_text())
 
 
-def imported(node: ast.AST) -> list[str]:
+def imported(node: ast.AST, package: str = "") -> list[str]:
+    """Full names that an import statement names; `package` is that of the file, for relative imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
-        assert node.level <= 1, f"line {node.lineno}: an import that climbs out of its room hides which one is meant"
-        if node.level == 1:  # from the same room
-            return []
-        base = node.module or ""
-        return [f"{base}.{alias.name}" for alias in node.names] if base == "perfsuite" else [base]
+        assert node.level <= 1, f"line {node.lineno}: an import that climbs out of its folder hides which one is meant"
+        base = ".".join(filter(None, (package if node.level else "", node.module)))
+        return [f"{base}.{alias.name}" for alias in node.names]
     return []
 
 
@@ -83,6 +84,33 @@ def test_data_flows_one_way_type_only_imports_included() -> None:
                 if parts[0] == "perfsuite" and len(parts) > 1 and parts[1] in RANK and RANK[parts[1]] > RANK[room]:
                     wrong.append(f"perfsuite/{path}:{node.lineno} ({room}) imports {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_files_import_each_other_in_no_circle() -> None:
+    """At run time, imports inside functions included; imports for types alone are left out."""
+    files = {name_of(path): tree for _, path, tree in modules()}
+    graph: dict[str, set[str]] = {}
+    for name, tree in files.items():
+        types_only = for_types_only(tree)
+        package = name if (SUITE.parent / name.replace(".", "/")).is_dir() else name.rpartition(".")[0]
+        names = [one for node in ast.walk(tree) if node not in types_only for one in imported(node, package)]
+        # `from perfsuite.clock import base` names a file; `from perfsuite.clock.base import Clock` one of its names.
+        found = {one if one in files else one.rpartition(".")[0] for one in names} & set(files)
+        graph[name] = found - {name}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a file of perfsuite."""
+    return ".".join(("perfsuite", *path.with_suffix("").parts)).removesuffix(".__init__")
+
+
+def test_no_file_is_long() -> None:
+    counts = {path: len((SUITE / path).read_text().splitlines()) for _, path, _ in modules()}
+    assert {str(path): count for path, count in counts.items() if count > MOST_LINES} == {}
 
 
 def test_the_suite_never_imports_the_kernels_it_judges() -> None:

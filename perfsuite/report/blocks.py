@@ -5,7 +5,7 @@
     <!-- /perfsuite:gates -->
 
 The path is relative to the document, as a link's is. `field=pattern` keeps the cases whose field, or parameter of that
-name, matches the pattern.
+name, matches the pattern. `<!-- perfsuite:listing NAME -->` holds a table that the caller can make.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 
 from perfsuite.outcome import UserError
 from perfsuite.record.case import Case
@@ -22,6 +23,7 @@ from perfsuite.record.store import read_record
 from perfsuite.report import accuracy, calibration, exploits, figures, markdown, outputs, summary, terminal
 
 Filters = Mapping[str, str]
+Listings = Mapping[str, Callable[[], str]]
 _BLOCK = re.compile(
     r"^<!-- perfsuite:(?P<kind>[\w-]+)(?P<words>[^\n]*?) -->\n(?P<body>.*?)^<!-- /perfsuite:(?P=kind) -->$",
     re.DOTALL | re.MULTILINE,
@@ -35,9 +37,10 @@ class BlockError(UserError):
     """A block of a document cannot be generated; the text names the block and the cause."""
 
 
-def refresh(document: Path) -> str:
+def refresh(document: Path, listings: Listings = MappingProxyType({})) -> str:
     """The document's text with every block generated anew. Blocks in fenced code stay as they are.
 
+    listings: what makes the table of each `listing` block, by its name.
     Raises BlockError or RecordError where a block cannot be generated.
     """
     try:
@@ -52,20 +55,24 @@ def refresh(document: Path) -> str:
     blocks = [block for block in _BLOCK.finditer(text) if not quoted(block)]
     if len(blocks) != sum(not quoted(opening) for opening in _OPENING.finditer(text)):
         raise BlockError(f"{document}: a block has no end: it needs <!-- /perfsuite:KIND --> on a line of its own")
-    return _BLOCK.sub(lambda block: block[0] if quoted(block) else _made(block, document), text)
+    return _BLOCK.sub(lambda block: block[0] if quoted(block) else _made(block, document, listings), text)
 
 
-def _made(block: re.Match[str], document: Path) -> str:
+def _made(block: re.Match[str], document: Path, listings: Listings) -> str:
     kind, words = block["kind"], block["words"].split()
     where = f"{document}: <!-- perfsuite:{kind} -->"
+    opening = block[0].partition("\n")[0]
+    if kind == "listing":
+        if len(words) != 1 or words[0] not in listings:
+            raise BlockError(f"{where}: there is no listing {' '.join(words)}; known are {', '.join(listings)}")
+        return f"{opening}\n{listings[words[0]]()}\n<!-- /perfsuite:{kind} -->"
     if kind not in KINDS:
-        raise BlockError(f"{where}: there is no such table; known are {', '.join(KINDS)}")
+        raise BlockError(f"{where}: there is no such table; known are {', '.join(KINDS)}, listing")
     paths = [word for word in words if "=" not in word]
     if len(paths) != 1:
         raise BlockError(f"{where}: needs the path of one record, has {len(paths)}")
     filters = dict(word.split("=", 1) for word in words if "=" in word)
     body = KINDS[kind](document.parent / paths[0], filters)
-    opening = block[0].partition("\n")[0]
     return f"{opening}\n{body}\n<!-- /perfsuite:{kind} -->"
 
 
@@ -136,8 +143,3 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "output": outputs.output,
 }
 """Kind of block -> the function that generates its body from the path of a record and the filters."""
-
-
-def stale(documents: Sequence[Path]) -> list[Path]:
-    """The documents whose blocks differ from what their records give."""
-    return [path for path in documents if refresh(path) != path.read_text(encoding="utf-8")]

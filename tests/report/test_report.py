@@ -213,12 +213,12 @@ def test_the_end_of_a_run_is_shown_from_its_record(tmp_path: Path) -> None:
     assert made[-3] == "22 met, 1 undecided, 2 missed, 1 wrong"
     assert all(len(line) <= terminal.WIDTH for line in made)
     page.write_text("\n".join(made) + "\n")
-    assert blocks.stale([page]) == []
+    assert blocks.refresh(page) == page.read_text()
 
 
 def test_tables_of_this_repository_are_as_its_records_say() -> None:
     documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    assert blocks.stale(documents) == []
+    assert main(["table", "--check", *map(str, documents)]) == 0
 
 
 def test_styles_are_for_terminals_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
