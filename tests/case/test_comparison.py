@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from fake_clock import FakeClock
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import run_case
 from perfsuite.clock.base import CaptureError, SideFailedError
-from perfsuite.clock.fake import FakeClock
 from perfsuite.clock.rounds import Round
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.outcome import Reason, Verdict

@@ -11,7 +11,7 @@ from perfsuite.device.data_sheets import data_sheet_of, operations_of
     ("card", "capability", "multiprocessors", "hertz"),
     [
         ("NVIDIA H100 80GB HBM3", (9, 0), 132, 1.83e9),
-        ("NVIDIA A100-SXM4-40GB", (8, 0), 108, 1.41e9),
+        ("NVIDIA A100-SXM4-80GB", (8, 0), 108, 1.41e9),
         ("NVIDIA A10", (8, 6), 72, 1.695e9),
         ("NVIDIA L4", (8, 9), 58, 2.04e9),
     ],

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from fake_clock import FakeClock
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.checks import Checks
 from perfsuite.case.failures import Stop
-from perfsuite.clock.fake import FakeClock
 from perfsuite.guards import kernel_names
 from perfsuite.guards.freshen import CHUNK, Freshener, fingerprint, same_fingerprint
 from perfsuite.guards.library_use import shared_kernels, shared_operators

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
+from fake_clock import FakeClock
 
 from perfsuite import Gemm
 from perfsuite.case.ask import Ask
 from perfsuite.clock.base import Clock, Sides
-from perfsuite.clock.fake import FakeClock
 from perfsuite.clock.rounds import Round
 from perfsuite.history import sampling
 from perfsuite.outcome import Reason, Verdict
