@@ -39,7 +39,7 @@ class Custom(Problem):
     bytes: float | None = None
     label: str = "custom"
     against: Callable[..., Any] | None = None
-    reference: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None  # type: ignore[assignment]  # the oracle widens inputs for it
 
     def __post_init__(self) -> None:
         put = object.__setattr__

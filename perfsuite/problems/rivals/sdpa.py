@@ -27,7 +27,7 @@ NAMES = ("sdpa", *(f"sdpa:{backend}" for backend in BACKENDS))
 
 def rival(problem: Attention | Decode, name: str) -> Callable[..., Any]:
     """SDPA, called as candidates of `problem` are; at the call, RivalUnavailableError if the backend refuses it."""
-    serve = {"attention": _attention, "decode": _decode}[problem.family]
+    serve: Callable[..., Any] = {"attention": _attention, "decode": _decode}[problem.family]
     return serve(problem, name.partition(":")[2] or None, problem.heads != problem.kv_heads)
 
 
