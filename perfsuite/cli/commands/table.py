@@ -5,8 +5,8 @@ A table stands between two comments:
     <!-- perfsuite:gates records/h200/gates.jsonl family=gemm -->
     <!-- /perfsuite:gates -->
 
-The path is relative to the document; field=pattern keeps the cases that fit. A block <!-- perfsuite:listing NAME -->
-lists the commands, exporters, families, markers or rivals.
+The path is relative to the document; field=pattern keeps the cases that fit. A block
+<!-- perfsuite:listing NAME --> lists the commands, exporters, families, markers or rivals.
 """
 
 from __future__ import annotations

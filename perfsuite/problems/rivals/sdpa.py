@@ -27,8 +27,8 @@ NAMES = ("sdpa", *(f"sdpa:{backend}" for backend in BACKENDS))
 
 def rival(problem: Attention | Decode, name: str) -> Callable[..., Any]:
     """SDPA, called as candidates of `problem` are; at the call, RivalUnavailableError if the backend refuses it."""
-    serve: Callable[..., Any] = {"attention": _attention, "decode": _decode}[problem.family]
-    return serve(problem, name.partition(":")[2] or None, problem.heads != problem.kv_heads)
+    served: dict[str, Callable[..., Any]] = {"attention": _attention, "decode": _decode}
+    return served[problem.family](problem, name.partition(":")[2] or None, problem.heads != problem.kv_heads)
 
 
 def _attention(problem: Attention, backend: str | None, grouped: bool) -> Callable[..., Any]:
