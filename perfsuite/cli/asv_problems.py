@@ -35,7 +35,7 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def collected(tests: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], dict[str, str]]:
-    """What pytest is to collect for `tests` and `pairs`, and the environment that it needs for them."""
+    """The paths that pytest collects for `tests` and `pairs`, and the environment that it needs for them."""
     return [*tests, *([str(FOLLOWED)] if pairs else [])], {VARIABLE: json.dumps(list(pairs))} if pairs else {}
 
 

@@ -1,4 +1,4 @@
-"""What `perfsuite counters` runs under ncu: one call of a workload between the profiler's start and stop, untimed."""
+"""The program that `perfsuite counters` runs under ncu: one untimed call between the profiler's start and stop."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """UserError where a number is outside what is allowed; puts in the default share."""
+    """Fill in the default share; UserError for a number out of range."""
     if arguments.slower is None:
         arguments.slower = SLOWER_PORTABLE if arguments.portable else SLOWER
     for name, low, high in (("slower", 0.0, 1.0), ("seconds", 0.0, 3600.0), ("alpha", 0.0, 0.5)):
@@ -60,7 +60,7 @@ class NoiseOfCard:
 
 
 def runner_of(arguments: argparse.Namespace) -> Any:
-    """What runs the suite on a build."""
+    """The runner of the suite on a build."""
     from perfsuite.history.runs import Runner
 
     return Runner(Path.cwd(), arguments.tests, arguments.portable, arguments.seconds)

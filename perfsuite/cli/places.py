@@ -10,7 +10,7 @@ from perfsuite.record.store import latest_path
 
 
 def record_or_latest(given: Path | None) -> Path:
-    """The record that the user named, or the newest one under `.perfsuite/`; UserError where there is none."""
+    """The record that the user named, or the newest one under `.perfsuite/`; UserError if there is no record."""
     path = given or latest_path(Path.cwd())
     if path is None:
         raise UserError("there is no record under .perfsuite/runs here; name one, or run `pytest --gpu`")

@@ -31,7 +31,7 @@ EXAMPLE = """example:
   perfsuite ab HEAD~3 --portable
 
 exit codes: 0 no case got slower, 1 one did or is wrong, 2 bad input, 20 undecided
-Ctrl-C and SIGTERM end the measuring; what was decided until then is told."""
+Ctrl-C and SIGTERM end the measurement; verdicts reached until then are printed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,11 +110,11 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 
 def tell_of_changes(root: Path, head: str) -> None:
-    """Say that what is not committed is not measured, where HEAD stands for the checkout and the checkout differs."""
+    """Print a note if HEAD stands for the checkout and the checkout has uncommitted changes."""
     from perfsuite.history.commits import git
 
     if head == "HEAD" and git(root, "status", "--porcelain", "--untracked-files=no"):
-        print("changes that are not committed are not part of what is compared", flush=True)
+        print("uncommitted changes are not part of the comparison", flush=True)
 
 
 def _same_card(base: Sequence[Any], head: Sequence[Any]) -> None:

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Judge:
-    """Says of a commit whether the case is as fast as in GOOD: True, False, or None where that cannot be told."""
+    """Compares a commit with GOOD: True if the case is as fast, False if it is slower, None if that is undecided."""
 
     def __init__(self, arguments: argparse.Namespace, root: Path, good: str) -> None:
         from perfsuite.history.builds import Source, build
@@ -73,7 +73,7 @@ class _Judge:
     def __call__(self, commit: str) -> bool | None:
         if commit not in self.known:
             self.known[commit] = self._judge(commit)
-            word = {True: "good", False: "bad", None: "cannot be told"}[self.known[commit]]
+            word = {True: "good", False: "bad", None: "undecided"}[self.known[commit]]
             print(f"{commit[:12]}: {word}; {self.told}", flush=True)
         return self.known[commit]
 

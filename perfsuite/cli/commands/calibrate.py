@@ -32,13 +32,13 @@ NOISE_PROCESSES = 3
 NOISE_SETUPS = 8
 OTHER_SLOWDOWNS = (0.005, 0.02, 0.05)
 STARTING_SECONDS = 3.0
-"""What a process takes from its start to its first gate, and to end; its imports are done before."""
+"""Time of a process before its first gate and after its last; its imports are done before."""
 NOISE_SECONDS = 20.0
 """Time after which a process that measures noise begins no further case."""
 GRACE_SECONDS = 10.0
 """Time after its own limit at which a process is ended; the rows that it wrote count."""
 PEERS_SECONDS = 45.0
-"""What peers in processes of their own may take beside the time they are given."""
+"""Extra time for peers, which run in separate processes."""
 POLL_SECONDS = 5.0
 
 
@@ -155,7 +155,7 @@ class _Calibration:
         file.write_text(json.dumps(asdict(plan)))
         worker = self.next
         assert worker.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # one that has died is told of below, by its exit code
+        with contextlib.suppress(BrokenPipeError):  # a dead worker is reported below, with its exit code
             worker.stdin.write(f"{file}\n")
             worker.stdin.close()
         told = begun = time.monotonic()

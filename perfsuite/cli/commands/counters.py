@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def command(ncu: str, log: Path, arguments: argparse.Namespace) -> list[str]:
-    """What is run: ncu, told to read what is needed, over one call of the workload."""
+    """The command line of ncu for one call of the workload."""
     asked = [word for section in counters.SECTIONS for word in ("--section", section)]
     asked += ["--metrics", ",".join(counters.METRICS), "--launch-count", str(arguments.most)]
     if arguments.kernel:

@@ -132,7 +132,7 @@ def _driver_cuda() -> str | None:
 
 
 def _build(extension: str) -> tuple[dict[str, str], str | None]:
-    """What `python -m MODULE` prints of its build; asked in another process, since this suite imports no kernels."""
+    """The build facts that `python -m MODULE` prints, in another process: perfsuite imports no kernels."""
     command = [sys.executable, "-W", "ignore", "-m", extension]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
@@ -168,7 +168,7 @@ def _tool_version(find: Callable[[], str], pattern: str) -> str | None:
 
 
 def _restricted() -> bool | None:
-    """Whether the driver keeps counters for root; None where it does not say."""
+    """True if the driver keeps counters for root; None if that is unknown."""
     try:
         found = re.search(r"^RmProfilingAdminOnly:\s*(\d)", PARAMETERS.read_text(), re.MULTILINE)
     except OSError:

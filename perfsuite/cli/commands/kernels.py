@@ -41,7 +41,7 @@ class Allowance:
     used: bool = False
 
     def covers(self, name: str, arch: str) -> bool:
-        """Whether this entry speaks of that kernel (or advisory code) on that architecture."""
+        """True if this entry covers that kernel (or advisory code) on that architecture."""
         hit = fnmatchcase(name, self.kernel) and fnmatchcase(arch, self.arch)
         self.used = self.used or hit
         return hit

@@ -121,7 +121,7 @@ def _on_ranks(gpus: int, text: str, candidate: str | None) -> Evidence:
 
 
 def measure_on_rank(rank: int, text: str, candidate: str | None) -> Evidence:
-    """What a rank does: the same as one process, with the others agreeing on the number of calls."""
+    """Measure on one of several ranks, which agree on the number of calls."""
     from perfsuite.analyze import ranks
     from perfsuite.analyze.regime_measured import measure
 
