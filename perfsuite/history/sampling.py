@@ -1,8 +1,8 @@
-"""How a process that is compared with others measures: every case the same rounds over the same number of set-ups.
+"""Measures a case for a comparison of builds: the same rounds over the same number of set-ups for every build.
 
-A gate stops as soon as it is sure, so that what it leaves depends on how near the target is: one set-up here, sixty
-there, and a process more for a suspect. Between two builds that would compare unlike things. Here nothing depends on
-the target; and many set-ups of few rounds each say more than the reverse, for set-ups differ by more than rounds do.
+A gate stops as soon as it is sure, so its work depends on the distance to the target: one set-up, or sixty, or one more
+process for a suspect. A comparison of two builds needs equal work. Here nothing depends on the target. Many set-ups of
+few rounds each are better than the reverse, since set-ups differ by more than rounds do.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 
 from perfsuite import __version__
 from perfsuite.record.environment import Environment
-from perfsuite.record.schema import reader_of
+from perfsuite.record.schema import plain, reader_of
 from perfsuite.settings import HARNESS
 
 COMMIT_VARIABLE = "PERFSUITE_COMMIT"
@@ -24,7 +24,7 @@ GIT_SECONDS = 20.0
 
 
 def fingerprint(root: Path, *, device: str) -> dict[str, Any]:
-    """The fields of `record.environment.Environment`, as JSON values. `device` is "cuda" or "cpu"."""
+    """The fields of `record.environment.Environment`, by name. `device` is "cuda" or "cpu"."""
     commit, dirty = commit_of(root)
     facts: dict[str, Any] = {
         "harness": HARNESS,
@@ -39,7 +39,7 @@ def fingerprint(root: Path, *, device: str) -> dict[str, Any]:
 
 def environment(root: Path, *, device: str) -> Environment:
     """The environment of this process."""
-    found: Environment = reader_of(Environment)(fingerprint(root, device=device))
+    found: Environment = reader_of(Environment)(plain(fingerprint(root, device=device)))
     return found
 
 

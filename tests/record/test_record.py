@@ -331,6 +331,7 @@ def test_the_fingerprint_of_a_cpu_run_names_no_gpu(tmp_path: Path) -> None:
     assert facts["torch"] == torch.__version__
     assert facts["cpu"]
     assert plain(facts) == facts
+    assert environment.environment(tmp_path, device="cpu").torch == torch.__version__
 
 
 @pytest.mark.parametrize(("number", "text"), [(91002, "9.10.2"), (8907, "8.9.7"), (91900, "9.19.0"), (None, None)])
