@@ -1,7 +1,7 @@
 """Judges GPU kernels on every commit: right, fast enough, not slower than before.
 
-The names below are loaded when they are first used, so that importing the package (which pytest does in every suite
-where it is installed) costs nothing.
+The names below are imported when they are first used: importing the package, which pytest does in every suite where it
+is installed, costs nothing. The class of every family in perfsuite.problems.families can be imported from here too.
 """
 
 from __future__ import annotations
@@ -10,52 +10,45 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Attention": "perfsuite.problems",
-    "Comparison": "perfsuite.case.comparison",
-    "Custom": "perfsuite.problems",
-    "Decode": "perfsuite.problems",
-    "Gemm": "perfsuite.problems",
-    "Perf": "perfsuite.pytest_plugin.perf",
-    "Problem": "perfsuite.problems.base",
-    "Reason": "perfsuite.outcome",
-    "Settings": "perfsuite.settings",
-    "Verdict": "perfsuite.outcome",
-    "compare": "perfsuite.case.run",
-}
-
-__all__ = [
-    "Attention",
-    "Comparison",
-    "Custom",
-    "Decode",
-    "Gemm",
-    "Perf",
-    "Problem",
-    "Reason",
-    "Settings",
-    "Verdict",
-    "__version__",
-    "compare",
-]
-
 if TYPE_CHECKING:
-    from perfsuite.case.comparison import Comparison
-    from perfsuite.case.run import compare
-    from perfsuite.outcome import Reason, Verdict
-    from perfsuite.problems import Attention, Custom, Decode, Gemm
-    from perfsuite.problems.base import Problem
-    from perfsuite.pytest_plugin.perf import Perf
-    from perfsuite.settings import Settings
+    from perfsuite.case.comparison import Comparison as Comparison
+    from perfsuite.case.run import compare as compare
+    from perfsuite.outcome import Reason as Reason
+    from perfsuite.outcome import Verdict as Verdict
+    from perfsuite.problems import Attention as Attention
+    from perfsuite.problems import Custom as Custom
+    from perfsuite.problems import Decode as Decode
+    from perfsuite.problems import Gemm as Gemm
+    from perfsuite.problems import Problem as Problem
+    from perfsuite.pytest_plugin.perf import Perf as Perf
+    from perfsuite.settings import Settings as Settings
+
+_HOMES = {
+    "Comparison": "case.comparison",
+    "Perf": "pytest_plugin.perf",
+    "Problem": "problems",
+    "Reason": "outcome",
+    "Settings": "settings",
+    "Verdict": "outcome",
+    "compare": "case.run",
+}
+"""Public names that are no families -> where they are defined."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    if home := _HOMES.get(name):
+        return getattr(import_module(f"{__name__}.{home}"), name)
+    if name[:1].isupper():
+        from perfsuite.problems.listing import family_class
+
+        if (found := family_class(name)) is not None:
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__dir__())}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    from perfsuite.problems.listing import families
+
+    return sorted({*_HOMES, "__version__", *(cls.__name__ for cls in families().values())})
