@@ -34,10 +34,8 @@ class Plan:
 
 def measure(plan: Plan, settings: Settings) -> Case:
     """Check and time the case: one line of the record."""
-    from perfsuite import __version__
     from perfsuite.case.run import compare
     from perfsuite.record.fingerprint import fingerprint
-    from perfsuite.settings import HARNESS
 
     rival = plan.problem.rival(plan.against) if isinstance(plan.against, str) else plan.against
     try:
@@ -49,7 +47,7 @@ def measure(plan: Plan, settings: Settings) -> Case:
     if plan.iterations is not None:
         settings = replace(settings, seconds=min(MOST_SECONDS, max(LEAST_SECONDS, plan.iterations * a_round)))
     comparison = compare(plan.problem, plan.candidate, against=plan.against, at_least=plan.at_least, settings=settings)
-    facts = {"harness": HARNESS, "perfsuite": __version__} | fingerprint(Path.cwd(), device=settings.device)
+    facts = fingerprint(Path.cwd(), device=settings.device)
     with_memory = settings.device == "cuda" and comparison.speed
     measured = _memory(plan.problem, plan.candidate, rival) if with_memory else None
     return case_record(comparison, test=None, fingerprint=facts, measured=measured)

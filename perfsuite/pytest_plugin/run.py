@@ -129,12 +129,10 @@ class Run:
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """The environment, for the record."""
-        from perfsuite import __version__
         from perfsuite.record.fingerprint import fingerprint
-        from perfsuite.settings import HARNESS
 
         device = "cpu" if self.options.portable else "cuda"
-        facts = {"harness": HARNESS, "perfsuite": __version__} | fingerprint(self.config.rootpath, device=device)
+        facts = fingerprint(self.config.rootpath, device=device)
         self.config.hook.pytest_perfsuite_fingerprint(config=self.config, fingerprint=facts)
         return facts
 

@@ -94,7 +94,6 @@ class _Calibration:
 
     def __init__(self, arguments: argparse.Namespace, device: Any, folder: Path) -> None:
         from perfsuite.record.fingerprint import fingerprint
-        from perfsuite.settings import HARNESS
 
         self.arguments, self.device, self.folder = arguments, device, folder
         # Peers are given replays of graphs, which a processor has not.
@@ -102,7 +101,7 @@ class _Calibration:
         self.started = time.monotonic()
         self.rows = folder / "rows.jsonl"
         self.rows.touch()
-        self.facts = {"harness": HARNESS} | fingerprint(Path.cwd(), device=device)
+        self.facts = fingerprint(Path.cwd(), device=device)
         self.next = self._prepared()
 
     def run(self) -> dict[str, Any]:
