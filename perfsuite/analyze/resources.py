@@ -210,14 +210,6 @@ def at_dim(problem: Problem, dim: int) -> tuple[str, Problem]:
     return name, dataclasses.replace(problem, **{name: dim})
 
 
-def grown(problem: Problem, factor: int = 2) -> Problem:
-    """The same problem at `factor` times the sequence length; ValueError where it has none."""
-    if not dataclasses.is_dataclass(problem) or isinstance(problem, type) or not hasattr(problem, "seq_q"):
-        raise ValueError(f"growth needs a problem with a sequence length, such as Attention; {problem.family} has none")
-    longer = {name: factor * getattr(problem, name) for name in ("seq_q", "seq_kv") if getattr(problem, name, None)}
-    return dataclasses.replace(problem, **longer)
-
-
 def exponent(small: float, large: float, factor: float = 2.0) -> float:
     """p in cost ~ size^p, from the cost at one size and at `factor` times that size; 0 where nothing is used."""
     if small <= 0:

@@ -10,11 +10,10 @@ from perfsuite.oracle.cache import cached_reference
 from perfsuite.oracle.form import check_form
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.measures import Measures, measure
-from perfsuite.oracle.reference import ReferenceUnavailableError, reference, rows_to_check
+from perfsuite.oracle.reference import reference, rows_to_check
 from perfsuite.oracle.yardstick import LibraryWrongError, Limits, limits, require_plausible, second_look
 from perfsuite.outcome import Reason
-from perfsuite.problems import Custom
-from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
 from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def check(
     """
     import torch
 
-    library = rival or library_of(problem)
+    library = rival or problem.library()
     with torch.no_grad():
         if rival_output is None:
             rival_output = inputs.call(library)
@@ -53,7 +52,7 @@ def check(
         rows = rows_to_check(problem, ours[0].device.type, whole=whole)
         rows = None if rows is None else rows.to(ours[0].device)
         right = list(tensors_in(cached_reference(problem, inputs, rows=rows)))
-        _require_shapes(problem, _shapes_of_all_rows(right, inputs, rows), _shapes(theirs))
+        _require_shapes(problem, _shapes_of_all_rows(problem, right, rows), _shapes(theirs))
         judgement = wrong(Reason.BAD_SHAPE, "the candidate returns no tensor")
         for place, (one, exact, other) in enumerate(zip(ours, right, theirs, strict=True)):
             if rows is not None:
@@ -87,46 +86,31 @@ def compare_form(problem: Problem, inputs: Inputs, output: Any, expected: Any) -
 
 
 def _right_shapes(problem: Problem, inputs: Inputs) -> list[tuple[int, ...]]:
-    """Of the right answer; where it has as many rows as the first operand, one row is enough to know them all."""
+    """Shapes of the right answer. One row of it is enough to know them, if rows can be computed alone."""
     import torch
 
-    row = torch.zeros(1, dtype=torch.long, device=_first(inputs).device) if problem.vetted else None
-    return _shapes_of_all_rows(reference(problem, inputs, rows=row), inputs, row)
+    device = next(tensors_in(inputs)).device
+    row = None if problem.row_count is None else torch.zeros(1, dtype=torch.long, device=device)
+    return _shapes_of_all_rows(problem, reference(problem, inputs, rows=row), row)
 
 
-def _shapes_of_all_rows(answer: Any, inputs: Inputs, rows: torch.Tensor | None) -> list[tuple[int, ...]]:
-    """The shapes of an answer of which these rows were computed, as they are with all rows."""
-    if rows is None:
-        return _shapes(answer)
-    return [(*shape[:-2], _first(inputs).shape[-2], shape[-1]) for shape in _shapes(answer)]
+def _shapes_of_all_rows(problem: Problem, answer: Any, rows: torch.Tensor | None) -> list[tuple[int, ...]]:
+    """The shapes of the whole answer, of which these rows were computed."""
+    shapes, count = _shapes(answer), problem.row_count
+    return shapes if rows is None or count is None else [(*shape[:-2], count, shape[-1]) for shape in shapes]
 
 
 def _require_shapes(problem: Problem, right: list[tuple[int, ...]], both: list[tuple[int, ...]]) -> None:
-    """What the candidate and the library alike return has the right answer's shape."""
+    """Raise if candidate and library agree on shapes that the right answer does not have."""
     if right == both:
         return
-    if isinstance(problem, Custom):
+    if not problem.vetted:
         raise ReferenceUnavailableError(f"the reference has shapes {right}, the library's result {both}")
     raise LibraryWrongError(f"the rival returns {both}, as the candidate does; the right answer has shape {right[0]}")
 
 
-def _first(inputs: Inputs) -> torch.Tensor:
-    return next(tensors_in(inputs))
-
-
 def _shapes(result: Any) -> list[tuple[int, ...]]:
     return [tuple(tensor.shape) for tensor in tensors_in(result)]
-
-
-def library_of(problem: Problem) -> Callable[..., Any]:
-    """The callable whose error sets the tolerance where no rival is named."""
-    if isinstance(problem, Custom):
-        if problem.against is not None:
-            return problem.against
-        if problem.reference is not None:
-            return problem.reference
-        raise ReferenceUnavailableError(f"{problem.label} has nothing to be compared with: pass reference= or against=")
-    return problem.library()
 
 
 def judge(found: Measures, allowed: Limits, dtype: str, rows: torch.Tensor | None = None) -> Judgement:

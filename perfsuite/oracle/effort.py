@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from perfsuite.problems import Custom
 from perfsuite.problems.base import Problem
 
 DEAR_FLOPS = 1e11
@@ -32,8 +31,8 @@ def timed_calls_judged(problem: Problem) -> int:
 
 
 def on_adversarial_values(problem: Problem, device: str) -> bool:
-    """Whether a case is small enough to be examined on adversarial values too; no custom problem is."""
-    if isinstance(problem, Custom) or (problem.flops or 0.0) > ADVERSARIAL_FLOPS[device]:
+    """True if a case is small enough to be examined on hard distributions too."""
+    if (problem.flops or 0.0) > ADVERSARIAL_FLOPS[device]:
         return False
     return device != "cuda" or (problem.bytes or 0.0) <= DEAR_BYTES
 
@@ -41,8 +40,8 @@ def on_adversarial_values(problem: Problem, device: str) -> bool:
 class Examined:
     """Which candidates were found right before they were timed, at which problems: once in a process is enough.
 
-    By identity of the function, whatever it says it equals. It is not kept alive; what cannot be referred to weakly is
-    examined every time, and so are custom problems, whose functions would be kept.
+    Functions count by identity and are not kept alive. A function without weak references is examined every time, and
+    so is a problem that equals only itself, as custom ones do: it would keep the user's functions alive.
     """
 
     def __init__(self) -> None:
@@ -50,7 +49,7 @@ class Examined:
 
     def note(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> None:
         """Keep that `candidate` was found right at `problem`, on inputs from `distribution`."""
-        if isinstance(problem, Custom):
+        if type(problem).__eq__ is object.__eq__:
             return
         if not self._of(candidate):
             try:
@@ -61,7 +60,7 @@ class Examined:
 
     def has(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> bool:
         """Whether it was noted."""
-        return not isinstance(problem, Custom) and (problem, distribution) in self._of(candidate)
+        return (problem, distribution) in self._of(candidate)
 
     def _of(self, candidate: Callable[..., Any]) -> set[object]:
         reference, found = self._found.get(id(candidate), (None, set()))

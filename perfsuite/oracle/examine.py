@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.guards.poison import arrive_late, poison_free_memory
-from perfsuite.oracle.check import check, compare_form, library_of
+from perfsuite.oracle.check import check, compare_form
 from perfsuite.oracle.effort import on_adversarial_values
 from perfsuite.oracle.form import check_form, check_kind
 from perfsuite.oracle.judgement import Judgement, wrong
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 # some differ from themselves once in twenty calls, and cuDNN's attention, with one query a head, less than once in 64.
 LIBRARY_REPEATS = 4096
 REPEATS_SECONDS = 0.5
-# Where careless kernels fail that do well on ordinary values: without the row's maximum, or with sums that stagnate.
-ADVERSARIAL = ("dominant", "constant-rows")
 
 
 def examine(
@@ -49,7 +47,7 @@ def examine(
 
     rival: the library whose error sets the tolerance; None for the problem's own. deterministic: whether the same
     inputs must give the same bits twice (as long as they do with the library). adversarial: whether a small enough
-    GEMM or attention, drawn from ordinary values, is examined on ADVERSARIAL ones too; the judgement is that of the
+    problem, drawn from ordinary values, is examined on its hard distributions too; the judgement is that of the
     ordinary values unless one of the others is wrong. held_out: whether it is examined at slightly other sizes too,
     where it may refuse by raising, but not be wrong. Whatever the candidate or the rival raises otherwise is passed on;
     WeakProblemError where the problem could be passed without being solved.
@@ -66,7 +64,7 @@ def examine(
         return judgement
     if not on_adversarial_values(problem, generator.device.type):
         return judgement
-    for harder in ADVERSARIAL:
+    for harder in problem.hard_distributions:
         found = _examine(problem, candidate, generator, rival, harder, deterministic)
         if not found.ok:
             return replace(found, sentence=f"on inputs of the distribution {harder}: {found.sentence}")
@@ -107,13 +105,13 @@ def _examine(
                 "the output changed after the call had returned: work was still going on elsewhere, or a second call "
                 "wrote into the result of the first",
             )
-        expected = kept.call(rival or library_of(problem))
+        expected = kept.call(rival or problem.library())
         fault = compare_form(problem, kept, seen, expected) or check_form(again, expected, kept)
         if fault is not None:
             return fault
         judgement = check(problem, kept, seen, expected, rival=rival, distribution=distribution, whole=False)
         if judgement.ok and not problem.vetted:
-            other = problem.inputs(generator, distribution=distribution).call(rival or library_of(problem))
+            other = problem.inputs(generator, distribution=distribution).call(rival or problem.library())
             check_answer_depends(problem, reference(problem, kept), expected, other)
         if judgement.ok and deterministic and not same_bits(seen, again) and _repeats(rival, problem, kept, expected):
             return replace(judgement, ok=False, reason=Reason.NOT_DETERMINISTIC, sentence=_differs(seen, again))
@@ -139,7 +137,7 @@ def synchronise(device: torch.device) -> None:
 
 def _repeats(rival: Callable[..., Any] | None, problem: Problem, inputs: Inputs, expected: Any) -> bool:
     """Whether the library gives the same bits again and again: more than it does is not asked of a candidate."""
-    library = rival or library_of(problem)
+    library = rival or problem.library()
     start = time.monotonic()
     for number in range(LIBRARY_REPEATS):
         # Every other time at other addresses, as the candidate was called.

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.oracle.in_order import in_order
 from perfsuite.oracle.measures import Measures, grain, measure
 from perfsuite.oracle.reference import reference
 from perfsuite.problems.base import Inputs, Problem
@@ -95,7 +94,7 @@ def second_look(
     if found.elements < SMALL and rows is None:
         return _from_draws(problem, found, candidate, right, library, place, distribution)
     seen = [found]
-    if candidate.dtype is torch.float32 and (plain := in_order(problem, inputs, right, rows)) is not None:
+    if candidate.dtype is torch.float32 and (plain := problem.in_order(inputs, right, rows)) is not None:
         sums, exact = plain
         seen.append(measure(sums, exact, sums))
     allowed = _widest(found, seen)
@@ -143,7 +142,7 @@ def _from_draws(
         exact = list(tensors_in(reference(problem, drawn)))[place]
         exacts.append(exact)
         errors.append(_difference(list(tensors_in(drawn.call(library)))[place], exact))
-        plain = in_order(problem, drawn, exact) if candidate.dtype is torch.float32 else None
+        plain = problem.in_order(drawn, exact) if candidate.dtype is torch.float32 else None
         if plain is not None:
             errors.append(_difference(*plain))
     eps, quantum = grain(candidate.dtype)

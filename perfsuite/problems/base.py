@@ -66,6 +66,10 @@ class Problem(abc.ABC):
         """
         raise NotImplementedError
 
+    def answer(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
+        """`reference`, as the oracle calls it; ReferenceUnavailableError if a family cannot always have one."""
+        return self.reference(inputs, rows=rows)
+
     @property
     def row_count(self) -> int | None:
         """Rows of the result (along its next to last axis) that `reference` can compute alone; None if it cannot."""

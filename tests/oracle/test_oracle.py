@@ -17,6 +17,7 @@ from perfsuite.oracle.reference import rows_to_check
 from perfsuite.oracle.yardstick import require_plausible
 from perfsuite.outcome import Reason
 from perfsuite.problems import DISTRIBUTIONS, Attention, Custom, Decode, Gemm, Inputs
+from perfsuite.problems.exact import BLOCK_BYTES
 
 torch = pytest.importorskip("torch")
 
@@ -100,7 +101,7 @@ def test_the_attention_reference_is_sdpa_in_float64(seq_q, seq_kv, head_dim, cau
 def test_the_reference_does_not_depend_on_its_blocks(monkeypatch):
     problems = [Gemm(70, 30, 50, batch=2), Attention(2, 4, 70, 16, seq_kv=90, kv_heads=2, causal=True)]
     whole = [reference(problem, problem.inputs(seeded())) for problem in problems]
-    monkeypatch.setitem(reference.__globals__["BLOCK_BYTES"], "cpu", 8 * 90 * 7)
+    monkeypatch.setitem(BLOCK_BYTES, "cpu", 8 * 90 * 7)
     for problem, expected in zip(problems, whole, strict=True):
         torch.testing.assert_close(reference(problem, problem.inputs(seeded())), expected, rtol=1e-12, atol=1e-13)
 

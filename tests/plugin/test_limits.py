@@ -112,10 +112,10 @@ def test_exponent_of_something_from_nothing_is_beyond_every_bound() -> None:
 
 
 def test_grown_doubles_queries_and_keys() -> None:
-    made = resources.grown(Attention(1, 2, 128, 64, seq_kv=256, causal=True))
+    made = Attention(1, 2, 128, 64, seq_kv=256, causal=True).grown(2)
     assert made == Attention(1, 2, 256, 64, seq_kv=512, causal=True)
-    with pytest.raises(ValueError, match="gemm has none"):
-        resources.grown(Gemm(8, 8, 8))
+    with pytest.raises(ValueError, match="gemm does not define grown"):
+        Gemm(8, 8, 8).grown(2)
 
 
 @pytest.mark.gpu

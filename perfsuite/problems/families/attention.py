@@ -20,11 +20,16 @@ from perfsuite.problems.checks import (
     window_sides,
 )
 from perfsuite.problems.distributions import dominate, draw
+from perfsuite.problems.exact import BLOCK_BYTES, MOST_ROWS, running, spread
 
 if TYPE_CHECKING:
     import argparse
 
     import torch
+
+MASKED_BLOCKS, MASKED_ROWS = 16, 512
+"""Blocks of queries of a masked float64 answer, of at least that many rows: keys behind a block's last query are never
+formed, which is half of a causal case less half a block."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,9 @@ class Attention(Problem):
     def row_count(self) -> int:
         return self.seq_q
 
+    def grown(self, factor: int) -> Problem:
+        return replace(self, seq_q=factor * self.seq_q, seq_kv=factor * self.keys)
+
     def neighbour(self, near: Callable[[int], int]) -> Problem:
         length = near(self.seq_q)
         return replace(self, seq_q=length, seq_kv=length if self.keys == self.seq_q else near(self.keys))
@@ -243,6 +251,73 @@ class Attention(Problem):
         if self.window is not None:
             kwargs["window"] = self.window
         return Inputs((q, k, v), kwargs)
+
+    def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> torch.Tensor:
+        import torch
+
+        q, k, v = inputs.args
+        device = q.device
+        positions = torch.arange(self.seq_q, device=device)
+        if rows is not None:
+            positions = rows.to(device)
+            q = q.index_select(2, positions)
+        count, group = q.shape[2], self.heads // self.key_heads
+        # One "head" below is a key head with the queries of its whole group: (batch * kv_heads, group, rows, head_dim).
+        queries = q.reshape(-1, group, count, self.head_dim)
+        keys, values = (t.reshape(-1, self.keys, self.head_dim) for t in (k, v))
+        out = torch.empty(queries.shape, dtype=torch.float64, device=device)
+        room = max(1, BLOCK_BYTES[device.type] // (8 * self.keys * group))
+        step = min(count, room)
+        if self.causal or self.banded:
+            step = min(step, max(MASKED_ROWS, -(-count // MASKED_BLOCKS)))
+        heads = max(1, room // step)
+        for head in range(0, queries.shape[0], heads):
+            some = slice(head, head + heads)
+            q64, k64, v64 = queries[some].double() * self.scaling, keys[some].double().mT, values[some].double()
+            for start in range(0, count, step):
+                block = slice(start, start + step)
+                at = positions[block]
+                seen = common = slice(0, self.keys)
+                if self.causal or self.banded:
+                    first, last = start, min(start + step, count) - 1
+                    if rows is not None:
+                        first, last = int(rows[block].min()), int(rows[block].max())
+                    spans = self.span(first), self.span(last)
+                    seen = slice(spans[0][0], max(1, spans[1][1]))
+                    common = slice(spans[1][0], max(spans[1][0], spans[0][1]))  # what each of the queries sees
+                    if seen.start >= seen.stop:  # no query of the block sees a key
+                        out[some, :, block] = 0.0
+                        continue
+                # Scores are the largest thing in memory, and passes over them take the time. So queries are scaled, and
+                # softmax is one kernel.
+                scores = q64[:, :, block].flatten(1, 2) @ k64[..., seen]
+                logits = scores.unflatten(1, (group, -1))
+                edges = (seen.start, min(common.start, seen.stop)), (max(common.stop, seen.start), seen.stop)
+                for begin, end in edges:
+                    if begin < end:
+                        hidden = ~self.visible(at, torch.arange(begin, end, device=device))
+                        logits[..., begin - seen.start : end - seen.start].masked_fill_(hidden, float("-inf"))
+                out[some, :, block] = (scores.softmax(-1) @ v64[:, seen]).unflatten(1, (group, -1))
+                if self.banded:  # a query that sees no key gives zeros
+                    blind = ~self.visible(at, torch.arange(seen.start, seen.stop, device=device)).any(-1)
+                    out[some, :, block].masked_fill_(blind[:, None], 0.0)
+        return out.reshape(q.shape)
+
+    def in_order(
+        self, inputs: Inputs, right: torch.Tensor, rows: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        q, k, v = inputs.args
+        chosen = spread(right.shape[-2], MOST_ROWS, q.device)
+        some = chosen if rows is None else rows[chosen]
+        queries, keys, values = q[-1, -1][some].float(), k[-1, -1].float(), v[-1, -1].float()
+        logits = running(queries, keys.mT) * self.scaling
+        if self.causal or self.banded:
+            logits.masked_fill_(~self.visible(some, torch.arange(self.keys, device=q.device)), float("-inf"))
+        weights = (logits - logits.amax(-1, keepdim=True)).exp_()
+        total = running(weights, torch.ones_like(values[:, :1]))
+        return running(weights, values) / total, right[-1, -1][chosen]
 
 
 @lru_cache(maxsize=256)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from perfsuite.problems.base import Inputs, Problem, Scalar
+from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError, Scalar
 from perfsuite.problems.distributions import draw
+from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -27,11 +28,12 @@ class Custom(Problem):
     suit, give a callable. Tensors go to the generator's device, except CPU scalars.
     flops, bytes: of one call, for the record and the roofline.
     label: what tables call it.
-    against: the rival. reference: what computes the right answer from the same arguments in float64; the rival itself
-    on arguments widened to float64 unless given.
+    against: the rival. reference: computes the right answer from the same arguments in float64; by default the rival,
+    on arguments widened to float64.
     """
 
     family: ClassVar[str] = "custom"
+    hard_distributions: ClassVar[tuple[str, ...]] = ()
 
     args: tuple[Any, ...] | Callable[[torch.Generator], Any]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -108,6 +110,40 @@ class Custom(Problem):
             raise ValueError(f"rival is {name!r}; the rival of {self.label} is {self.default_rival!r}")
         return self.against
 
+    def library(self) -> Callable[..., Any]:
+        if found := self.against or self.reference:
+            return found
+        raise ReferenceUnavailableError(f"{self.label} has nothing to be compared with: pass reference= or against=")
+
+    def answer(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
+        import torch
+
+        """The reference, or the rival, on arguments widened to float64; ReferenceUnavailableError if that fails."""
+        function, what = (self.reference, "reference") if self.reference else (self.against, "rival")
+        if function is None:
+            raise ReferenceUnavailableError(
+                f"{self.label} has no right answer to compare with: pass reference=, a callable that takes the same "
+                "arguments in float64, or against="
+            )
+        wide = map_tensors(inputs, _widen)
+        try:
+            result = wide.call(function)
+        except Exception as error:  # whatever the user's function raises is the message's business, not ours
+            raise ReferenceUnavailableError(
+                f"the {what} of {self.label} fails on arguments widened to float64 ({type(error).__name__}: {error}); "
+                "pass reference=, a callable that takes the same arguments in float64"
+            ) from error
+        for tensor in tensors_in(result):
+            if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in (
+                torch.float64,
+                torch.complex128,
+            ):
+                raise ReferenceUnavailableError(
+                    f"the {what} of {self.label} returns {tensor.dtype} for float64 arguments; pass reference=, a "
+                    "callable that computes in float64"
+                )
+        return result
+
 
 def _takes_one(function: Callable[..., Any]) -> bool:
     try:
@@ -162,3 +198,11 @@ def _redraw(given: torch.Tensor, generator: torch.Generator, distribution: str) 
         values = values.flatten()[order].view(given.shape)
     laid = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=generator.device)
     return laid.copy_(values)
+
+
+def _widen(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor

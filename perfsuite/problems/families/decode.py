@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from perfsuite.problems.base import Inputs, Problem, Scalar
 from perfsuite.problems.checks import ITEM_BYTES, dtype_name, positive, scale_factor, torch_dtype
 from perfsuite.problems.distributions import dominate, draw
+from perfsuite.problems.exact import BLOCK_BYTES, running
 
 if TYPE_CHECKING:
     import torch
@@ -165,3 +166,49 @@ class Decode(Problem):
         if self.page_size is None:
             return cache
         return cache.view(self.batch, self.length, self.key_heads, self.head_dim).transpose(1, 2)
+
+    def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """As many sequences, or key heads of one sequence, at a time as there is room for; pages are gathered first."""
+        import torch
+
+        q, k_cache, v_cache, _, *table = inputs.args
+        block_table = table[0] if table else None
+        group = self.heads // self.key_heads * self.seq_q
+        # (batch, kv_heads, group and queries, head_dim): one product for all that share keys.
+        queries = q.reshape(self.batch, self.key_heads, group, self.head_dim)
+        out = torch.empty(queries.shape, dtype=torch.float64, device=q.device)
+        hidden = ~self.visible(q.device).repeat(group // self.seq_q, 1) if self.seq_q > 1 else None
+        room = max(1, BLOCK_BYTES[q.device.type] // (8 * self.length * max(self.head_dim, group)))
+        heads = min(self.key_heads, room)
+        sequences = max(1, room // self.key_heads)
+        for start in range(0, self.batch, sequences):
+            for head in range(0, self.key_heads, heads):
+                some = slice(start, start + sequences), slice(head, head + heads)
+                logits = (queries[some].double() * self.scaling) @ keys_of(k_cache, block_table, *some).double().mT
+                if hidden is not None:
+                    logits.masked_fill_(hidden, float("-inf"))
+                out[some] = logits.softmax(-1) @ keys_of(v_cache, block_table, *some).double()
+        return out.reshape(q.shape)
+
+    def in_order(
+        self, inputs: Inputs, right: torch.Tensor, rows: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        q, k_cache, v_cache, _, *table = inputs.args
+        block_table = table[0] if table else None
+        last = slice(self.key_heads - 1, self.key_heads)
+        keys, values = (
+            keys_of(cache, block_table, slice(-1, None), last)[0, 0].float() for cache in (k_cache, v_cache)
+        )
+        logits = running(q[-1, -1].float(), keys.mT) * self.scaling
+        if self.seq_q > 1:
+            logits.masked_fill_(~self.visible(q.device), float("-inf"))
+        weights = (logits - logits.amax(-1, keepdim=True)).exp_()
+        return running(weights, values) / running(weights, weights.new_ones((self.length, 1))), right[-1, -1]
+
+
+def keys_of(cache: torch.Tensor, block_table: torch.Tensor | None, sequences: slice, heads: slice) -> torch.Tensor:
+    """(sequences, heads, length, head_dim): the keys, or values, of some heads of some sequences of a Decode."""
+    if block_table is None:
+        return cache[sequences, heads]
+    # (sequences, pages, page, heads, head_dim)
+    return cache[block_table[sequences].long(), :, heads].flatten(1, 2).transpose(1, 2)

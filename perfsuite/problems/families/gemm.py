@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from perfsuite.problems.base import Inputs, Problem, Scalar
 from perfsuite.problems.checks import DTYPE_WORDS, HALF_DTYPES, ITEM_BYTES, dtype_name, flag, positive, torch_dtype
 from perfsuite.problems.distributions import draw
+from perfsuite.problems.exact import BLOCK_BYTES, MOST_COLUMNS, MOST_ROWS, running, spread
 
 if TYPE_CHECKING:
     import argparse
@@ -126,3 +127,30 @@ class Gemm(Problem):
         a = operand("a", self.m, self.k, -1, self.trans_a)
         b = operand("b", self.k, self.n, -2, self.trans_b)
         return Inputs((a, b))
+
+    def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> torch.Tensor:
+        import torch
+
+        a, b = inputs.args
+        if rows is not None:
+            a = a.index_select(-2, rows.to(a.device))
+        out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=torch.float64, device=a.device)
+        left, right, result = (t if t.dim() == 3 else t.unsqueeze(0) for t in (a, b, out))
+        step = max(1, BLOCK_BYTES[a.device.type] // (8 * max(a.shape[-1], b.shape[-1])))
+        for one in range(left.shape[0]):
+            wide = right[one].double()
+            for start in range(0, left.shape[1], step):
+                block = slice(start, start + step)
+                torch.mm(left[one, block].double(), wide, out=result[one, block])
+        return out
+
+    def in_order(
+        self, inputs: Inputs, right: torch.Tensor, rows: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        a, b = inputs.args
+        a = a if rows is None else a.index_select(-2, rows)
+        if a.dim() == 3:
+            a, b, right = a[-1], b[-1], right[-1]
+        some, columns = spread(a.shape[0], MOST_ROWS, a.device), spread(b.shape[1], MOST_COLUMNS, a.device)
+        sums = running(a[some].float(), b[:, columns].float())
+        return sums, right[some][:, columns]

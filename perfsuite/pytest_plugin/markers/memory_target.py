@@ -36,9 +36,9 @@ class MemoryTarget(Marker):
             sentence = f"{_mebibytes(peak)} at once, at most {_mebibytes(self.peak_bytes)} allowed"
             yield Finding("memory", broken, sentence, {"peak_bytes": peak})
         if self.growth is not None:
-            from perfsuite.analyze.resources import exponent, grown
+            from perfsuite.analyze.resources import exponent
 
-            doubled = subject.measure("peak_bytes", grown(subject.problem))
+            doubled = subject.measure("peak_bytes", subject.problem.grown(2))
             power, most = exponent(peak, doubled), GROWTH[self.growth]
             sentence = (
                 f"memory grows with power {power:.2f} of the sequence length ({_mebibytes(peak)}, then "

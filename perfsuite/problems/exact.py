@@ -1,0 +1,28 @@
+"""Parts of the families' exact answers: bounds of float64 blocks, and float32 sums taken one term after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
+"""Largest temporary of a float64 answer, so that it fits beside the case that is judged."""
+MOST_ROWS, MOST_COLUMNS = 64, 256
+"""Size of the sample on which sums are taken in order: that is one step a term."""
+
+
+def running(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """left (m, k) times right (k, n), adding term after term."""
+    sums = left.new_zeros((left.shape[0], right.shape[1]))
+    for term in range(left.shape[1]):
+        sums.addcmul_(left[:, term : term + 1], right[term : term + 1])
+    return sums
+
+
+def spread(size: int, most: int, device: torch.device) -> torch.Tensor:
+    """At most `most` indices below `size`, evenly spaced."""
+    import torch
+
+    return torch.linspace(0, size - 1, min(size, most), device=device).round().long()
