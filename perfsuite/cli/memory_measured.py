@@ -35,8 +35,8 @@ def attention(arguments: argparse.Namespace) -> tuple[Rows, bool]:
             for problem in problems
         ]
     rows = [
-        {"length": one.seq, "predicted bytes": one.predicted, "measured bytes": one.measured, "off": one.off}
-        for one in found
+        {"length": length, "predicted bytes": one.predicted, "measured bytes": one.measured, "off": one.off}
+        for length, one in zip(arguments.seq_lengths, found, strict=True)
     ]
     return rows, all(one.holds for one in found)
 

@@ -1,10 +1,10 @@
-"""Is this machine fit: facts of the machine against what is needed and what is recommended. Pure functions of facts."""
+"""Compares the facts of a machine with the minimum and the recommended versions. Pure functions of the facts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from perfsuite.device.data_sheets import Architecture, architecture_of
@@ -25,25 +25,25 @@ MEMORY_BYTES = (8e9, 16e9)
 
 @dataclass(frozen=True)
 class Card:
-    """What NVML says of a card. Sizes in bytes."""
+    """A card as NVML reports it. Sizes in bytes."""
 
     index: int
     name: str
     capability: Version
     memory_bytes: float
     processes: int | None = None
-    """Processes with a compute context on it; None where they may not be counted."""
+    """Processes with a compute context on the card; None if NVML does not count them."""
     unreadable: tuple[str, ...] = ()
-    """What NVML would not tell, each with its reason."""
+    """The readings that NVML refused, each with its reason."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The facts, None where there is none."""
+    """The facts. None means unknown or missing."""
 
     cards: tuple[Card, ...] = ()
     no_card: str | None = None
-    """Why there is no card that can be used."""
+    """The reason why no card can be used."""
     driver: str | None = None
     driver_cuda: str | None = None
     """Newest CUDA that the driver runs."""
@@ -52,11 +52,12 @@ class Machine:
     nvcc: str | None = None
     ncu: str | None = None
     counters_for_root_only: bool | None = None
-    """Whether the driver keeps performance counters from users other than root."""
+    """True if only root may read performance counters."""
     root: bool = False
     build: Mapping[str, str] = field(default_factory=dict)
     """Facts of the extension's build, as it prints them."""
     no_build: str | None = None
+    """The reason why there are no such facts."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,18 @@ class Check:
 
     @property
     def fails(self) -> bool:
-        """Whether gates cannot run because of it."""
+        """True if gates cannot run because of it."""
         return self.state == "below minimum"
 
 
 def version(text: str | None) -> Version | None:
-    """(535, 104, 5) from "535.104.05"; None where there is no number."""
+    """(535, 104, 5) from "535.104.05"; None without a number."""
     found = re.search(r"\d+(?:\.\d+)*", text or "")
     return tuple(int(part) for part in found[0].split(".")) if found else None
 
 
 def examine(machine: Machine) -> list[Check]:
-    """Every check, in the order in which trouble is best mended."""
+    """All checks, in the order in which problems are best solved."""
     checks = _driver(machine)
     for card in machine.cards:
         checks += _card(card, machine)
@@ -103,11 +104,11 @@ def _driver(machine: Machine) -> list[Check]:
     if machine.no_card and not machine.cards:
         advice = "gates on a GPU cannot run here; `nox -s bench` gates the portable kernels on the CPU"
         return [Check("GPU", machine.no_card, "missing", advice)]
-    checks = [_against("driver", machine.driver or "unknown", version(machine.driver), "update the NVIDIA driver")]
-    cuda = version(machine.driver_cuda)
-    checks.append(
-        _against("CUDA", f"{machine.driver_cuda or 'unknown'} (the driver's newest)", cuda, "update the driver")
-    )
+    cuda = f"{machine.driver_cuda or 'unknown'} (the driver's newest)"
+    checks = [
+        _against("driver", machine.driver or "unknown", version(machine.driver), "update the NVIDIA driver"),
+        _against("CUDA", cuda, version(machine.driver_cuda), "update the driver"),
+    ]
     if machine.no_card:
         checks.append(Check("torch sees the GPU", machine.no_card, "below minimum", "install a torch built for CUDA"))
     return checks
@@ -115,19 +116,16 @@ def _driver(machine: Machine) -> list[Check]:
 
 def _card(card: Card, machine: Machine) -> list[Check]:
     known = architecture_of(card.capability)
-    family = known.name if known else "unknown architecture"
-    capability = _against(
-        "compute capability", f"{_dotted(card.capability)} ({family})", card.capability, "another card is needed"
-    )
+    found = f"{_dotted(card.capability)} ({known.name if known else 'unknown architecture'})"
     least, better = MEMORY_BYTES
-    state: State = "ok" if card.memory_bytes >= better else "advised"
-    if card.memory_bytes < least:
-        state = "below minimum"
     needed = f"at least {text_of(least)} is needed, {text_of(better)} recommended"
+    memory = Check("memory", text_of(card.memory_bytes), "ok")
+    if card.memory_bytes < better:
+        memory = replace(memory, state="below minimum" if card.memory_bytes < least else "advised", advice=needed)
     checks = [
         Check(f"card {card.index}", card.name, "ok"),
-        capability,
-        Check("memory", text_of(card.memory_bytes), state, "" if state == "ok" else needed),
+        _against("compute capability", found, card.capability, "another card is needed"),
+        memory,
     ]
     if known:
         checks.append(Check("the card can", f"{', '.join(known.tensor_types)} on tensor cores; {known.features}", "ok"))
@@ -135,20 +133,20 @@ def _card(card: Card, machine: Machine) -> list[Check]:
     if card.processes is None:
         checks.append(Check("other processes", "cannot be counted", "unknown"))
     elif card.processes:
-        busy = "timings would be another's as well: gates come out UNDECIDED until they have ended"
+        busy = "they would change the timings: gates are UNDECIDED until these processes have ended"
         checks.append(Check("other processes", str(card.processes), "advised", busy))
     else:
         checks.append(Check("other processes", "none", "ok"))
     if card.unreadable:
-        told = "verdicts stand without these readings, and say so"
-        checks.append(Check("NVML rights", f"not readable: {'; '.join(card.unreadable)}", "advised", told))
+        effect = "gates work without these readings; verdicts name them as unknown"
+        checks.append(Check("NVML rights", f"not readable: {'; '.join(card.unreadable)}", "advised", effect))
     else:
         checks.append(Check("NVML rights", "clocks, power, temperature and their limits are readable", "ok"))
     return checks
 
 
 def _exposed(card: Card, known: Architecture, machine: Machine) -> Check:
-    """What of the card the installed extension uses."""
+    """The check of the card's features that the installed extension uses."""
     what = "the build exposes"
     if machine.build.get("flavour") != "cuda":
         reason = machine.build.get("reason") or machine.no_build or "no extension"
@@ -156,9 +154,8 @@ def _exposed(card: Card, known: Architecture, machine: Machine) -> Check:
     built = machine.build.get("architectures", "").split()
     path = code_for(card.capability, built)
     if path is None:
-        return Check(
-            what, f"no code for this card: built for {' '.join(built) or 'nothing'}", "below minimum", "rebuild"
-        )
+        found = f"no code for this card: built for {' '.join(built) or 'nothing'}"
+        return Check(what, found, "below minimum", "rebuild")
     way = "wgmma and TMA" if path == "sm_90a" else "mma.sync and cp.async"
     unused = [kind for kind in known.tensor_types if kind not in ("FP16", "BF16")]
     rest = f"; {', '.join(unused)} are not used" if unused else ""
@@ -166,65 +163,49 @@ def _exposed(card: Card, known: Architecture, machine: Machine) -> Check:
 
 
 def code_for(capability: Version, built: Sequence[str]) -> str | None:
-    """Which of a build's targets runs on a card: exact machine code, else of the same major, else PTX; None for none.
+    """The target of a build that runs on a card: sm_XYa, else sm_XY of the same major, else PTX; None without one.
 
-    CUDA C++ Programming Guide, "Application Compatibility": sm_XY runs on minors from Y on, sm_XYa on XY alone,
+    CUDA C++ Programming Guide, "Application Compatibility": sm_XY runs on minors from Y on, sm_XYa on XY alone.
     compute_XY is compiled for any card from XY on.
     """
-    known = [
-        (found[1], (int(found[2]), int(found[3])), found[4], name) for name in built if (found := _TARGET.match(name))
-    ]
-    own = [name for kind, target, suffix, name in known if kind == "sm" and suffix and target == capability]
-    same = [
-        (target, name)
-        for kind, target, suffix, name in known
-        if kind == "sm" and not suffix and target[0] == capability[0] and target <= capability
-    ]
-    ptx = [
-        (target, name)
-        for kind, target, suffix, name in known
-        if kind == "compute" and not suffix and target <= capability
-    ]
-    if own:
-        return own[0]
-    return max(same)[1] if same else max(ptx)[1] if ptx else None
+    fitting: list[tuple[int, Version, str]] = []
+    for name in built:
+        found = _TARGET.match(name)
+        if found is None:
+            continue
+        kind, target, suffix = found[1], (int(found[2]), int(found[3])), found[4]
+        if suffix:
+            if kind == "sm" and target == capability:
+                fitting.append((3, target, name))
+        elif target <= capability and (kind == "compute" or target[0] == capability[0]):
+            fitting.append((2 if kind == "sm" else 1, target, name))
+    return max(fitting)[2] if fitting else None
 
 
 _TARGET = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)$")
 
 
 def _software(machine: Machine) -> list[Check]:
-    missing: State = "missing"
-    torch = f"{machine.torch} (CUDA {machine.torch_cuda or 'none'})" if machine.torch else "not installed"
-    install = "pip install torch, built for your CUDA where there is a GPU"
-    flavour = machine.build.get("flavour")
-    build = (
-        f"{flavour} build; {machine.build.get('architectures') or machine.build.get('reason', '')}" if flavour else ""
-    )
-    stale = machine.build.get("stale") == "True"
-    checks = [
-        Check("torch", torch, "ok" if machine.torch else missing, "" if machine.torch else install),
-        Check(
-            "extension",
-            build or machine.no_build or "not asked for",
-            "advised" if stale else "ok" if build else missing,
-            "the sources have changed since it was built: rebuild" if stale else "",
-        ),
-        Check(
-            "nvcc",
-            machine.nvcc or "not found",
-            "ok" if machine.nvcc else missing,
-            "" if machine.nvcc else "needed to build the CUDA kernels: install the CUDA toolkit",
-        ),
-    ]
-    if machine.ncu is None:
-        checks.append(Check("ncu", "not found", missing, "needed for counters: install Nsight Compute"))
-    elif machine.counters_for_root_only and not machine.root:
+    torch = Check("torch", "not installed", "missing", "pip install torch, built for your CUDA if there is a GPU")
+    if machine.torch:
+        torch = Check("torch", f"{machine.torch} (CUDA {machine.torch_cuda or 'none'})", "ok")
+    extension = Check("extension", machine.no_build or "not asked for", "missing")
+    if flavour := machine.build.get("flavour"):
+        found = f"{flavour} build; {machine.build.get('architectures') or machine.build.get('reason', '')}"
+        extension = Check("extension", found, "ok")
+    if machine.build.get("stale") == "True":
+        changed = "the sources have changed since it was built: rebuild"
+        extension = replace(extension, state="advised", advice=changed)
+    nvcc = Check("nvcc", "not found", "missing", "needed to build the CUDA kernels: install the CUDA toolkit")
+    if machine.nvcc:
+        nvcc = Check("nvcc", machine.nvcc, "ok")
+    ncu = Check("ncu", "not found", "missing", "needed for counters: install Nsight Compute")
+    if machine.ncu and machine.counters_for_root_only and not machine.root:
         advice = "load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run as root"
-        checks.append(Check("ncu", f"{machine.ncu}, but counters are for root only", "advised", advice))
-    else:
-        checks.append(Check("ncu", machine.ncu, "ok"))
-    return checks
+        ncu = Check("ncu", f"{machine.ncu}, but counters are for root only", "advised", advice)
+    elif machine.ncu:
+        ncu = Check("ncu", machine.ncu, "ok")
+    return [torch, extension, nvcc, ncu]
 
 
 def _dotted(parts: Version) -> str:

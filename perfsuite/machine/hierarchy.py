@@ -1,4 +1,4 @@
-"""The memory hierarchy of a card: what each level gives a second, and how long a load takes. Arithmetic alone."""
+"""The memory hierarchy of a card: bandwidth and latency of its levels. Arithmetic alone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LINE_BYTES = 128
 SHARED_BYTES_A_CYCLE = 128.0
 """Of one SM: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory", compute capability 5.0 and later)."""
 L2_SHARE = 4
-"""The L2 is read in a region of one part in so many of its size: all of it stays, in each partition that keeps it."""
+"""The L2 is read in a region of its size over this number, so that each partition can keep all of it."""
 HBM_MULTIPLE = 4
-"""Device memory is chased in a region of so many times the L2, of which each line is visited once at most."""
+"""Device memory is chased in a region of this many times the L2. Each line is visited once at most."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Level:
     bytes: float
     """Of the region that was read."""
     peak_bytes_a_second: float | None = None
-    """What the card could give at most, where that is known."""
+    """The card's limit, if it is known."""
 
     @property
     def share(self) -> float | None:
@@ -40,18 +40,13 @@ class Level:
 
     @property
     def bytes_in_flight(self) -> float:
-        """What must be under way to keep that bandwidth at that latency (Little's law): bandwidth x latency."""
+        """Bytes under way that keep up the bandwidth at that latency (Little's law): bandwidth x latency."""
         return self.bytes_a_second * self.latency_seconds
 
 
 def shared_peak(multiprocessors: int, clock_hz: float) -> float:
     """Bytes a second of all shared memories: banks x 4 bytes a cycle and SM."""
     return SHARED_BYTES_A_CYCLE * multiprocessors * clock_hz
-
-
-def memory_peak(bus_bits: float, clock_hz: float) -> float:
-    """Bytes a second of device memory: two transfers a clock over the whole bus (data sheets count so)."""
-    return 2.0 * clock_hz * bus_bits / 8.0
 
 
 def ring(lines: int, base: int, generator: torch.Generator) -> torch.Tensor:
@@ -69,7 +64,7 @@ def ring(lines: int, base: int, generator: torch.Generator) -> torch.Tensor:
 
 
 def ratios(levels: Sequence[Level]) -> list[str]:
-    """How each level compares with the next further one, in words."""
+    """A sentence for each level that compares it with the next further one."""
     return [
         f"{near.name} gives {near.bytes_a_second / far.bytes_a_second:.1f} times the bytes of {far.name} "
         f"at {near.latency_seconds / far.latency_seconds:.0%} of its latency"

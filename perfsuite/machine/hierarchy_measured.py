@@ -1,4 +1,4 @@
-"""The memory hierarchy of the current card, measured with device code of the suite's own."""
+"""Measures the memory hierarchy of the current card with perfsuite's device code."""
 
 from __future__ import annotations
 
@@ -8,49 +8,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.machine import hierarchy
-from perfsuite.machine.device_code import Kernel, compiled
+from perfsuite.machine.ceilings import COPY_BYTES, best_seconds, copy_bytes_a_second
+from perfsuite.machine.device_code import compiled
 from perfsuite.machine.hierarchy import LINE_BYTES, Level
 from perfsuite.machine.hierarchy_source import SOURCE
+from perfsuite.verdict.floor import ceilings_of
 
-REPEATS = 10
 CHASES = 5
 SHARED_STEPS, L2_STEPS, HBM_STEPS = 65536, 16384, 4096
 SHARED_PASSES = 16384
 L2_PASSES = 64
-COPY_BYTES = 2**30
 THREADS = 1024
 VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The levels, nearest first, and what a large copy of torch's gives for comparison."""
+    """The levels, nearest first, and the bytes that two large copies read and write per second."""
 
     levels: tuple[Level, ...]
     copy_bytes_a_second: float
-    """Of our own copy of COPY_BYTES: read and written."""
+    """Of perfsuite's kernel, on COPY_BYTES."""
     library_copy_bytes_a_second: float
-    """Of torch's, likewise."""
+    """Of torch's copy."""
 
 
 def measure(tell: Callable[[str], None] = lambda _: None) -> Measured:
-    """All levels. Raises DeviceCodeError where the kernels cannot be compiled."""
+    """Measure all levels. Raises DeviceCodeError if the kernels cannot be compiled."""
     import torch
 
-    from perfsuite.machine.ceilings import copy_bytes_a_second
-
-    facts = torch.cuda.get_device_properties(torch.cuda.current_device())
-    clock = float(getattr(facts, "clock_rate", 0)) * 1e3
-    memory = hierarchy.memory_peak(
-        float(getattr(facts, "memory_bus_width", 0)), float(getattr(facts, "memory_clock_rate", 0)) * 1e3
-    )
+    device = torch.cuda.current_device()
+    facts = torch.cuda.get_device_properties(device)
     tell("[1/3] shared memory")
-    shared = _shared(facts.multi_processor_count, clock)
+    shared = _shared(facts.multi_processor_count, float(getattr(facts, "clock_rate", 0)) * 1e3)
     tell("[2/3] L2")
-    l2 = _l2(facts.multi_processor_count, int(facts.L2_cache_size))
+    l2 = _l2(facts.multi_processor_count, facts.L2_cache_size)
     tell("[3/3] device memory")
-    hbm, copy = _device_memory(facts.multi_processor_count, int(facts.L2_cache_size), memory or None)
-    return Measured((shared, l2, hbm), copy, copy_bytes_a_second(torch.cuda.current_device()))
+    peak = ceilings_of(device).bytes_a_second
+    hbm, copy = _device_memory(facts.multi_processor_count, facts.L2_cache_size, peak)
+    return Measured((shared, l2, hbm), copy, copy_bytes_a_second(device))
 
 
 def _shared(multiprocessors: int, clock: float) -> Level:
@@ -75,7 +71,7 @@ def _l2(multiprocessors: int, l2_bytes: int) -> Level:
     seconds = _read_seconds(multiprocessors, data, L2_PASSES)
     table = _table(size // LINE_BYTES)
     chase = compiled(SOURCE, "chase_global")
-    # A whole round first: it fetches every line into the partition that this SM reads from.
+    # A whole round comes first. It fetches every line into the partition that this SM reads from.
     cycles, latency = _chase(
         lambda found: chase((1, 1, 1), (1, 1, 1), (table, size // LINE_BYTES, L2_STEPS, found)), L2_STEPS
     )
@@ -89,14 +85,16 @@ def _device_memory(multiprocessors: int, l2_bytes: int, peak: float | None) -> t
     target = torch.empty_like(source)
     read_seconds = _read_seconds(multiprocessors, source, 1)
     copy = compiled(SOURCE, "copy_global")
-    vectors, blocks = COPY_BYTES // VECTOR_BYTES, _copy_blocks(COPY_BYTES)
+    vectors = COPY_BYTES // VECTOR_BYTES
+    # Four vectors a thread are enough work under way without a loop.
+    blocks = vectors // (4 * THREADS // 2)
     copy_seconds = best_seconds(lambda: copy((blocks, 1, 1), (THREADS // 2, 1, 1), (source, target, vectors)))
     size = hierarchy.HBM_MULTIPLE * l2_bytes // LINE_BYTES * LINE_BYTES
     table = _table(size // LINE_BYTES)
     chase = compiled(SOURCE, "chase_global")
 
     def once(found: Any) -> None:
-        target.fill_(0)  # puts what the table left in the L2 out of it
+        target.fill_(0)  # removes the table from the L2
         chase((1, 1, 1), (1, 1, 1), (table, 16, HBM_STEPS, found))
 
     cycles, latency = _chase(once, HBM_STEPS)
@@ -104,27 +102,21 @@ def _device_memory(multiprocessors: int, l2_bytes: int, peak: float | None) -> t
     return level, 2.0 * COPY_BYTES / copy_seconds
 
 
-def _copy_blocks(size: int) -> int:
-    """Four vectors a thread of 512: enough work under way without a loop."""
-    return max(1, size // (VECTOR_BYTES * 4 * THREADS // 2))
-
-
 def _read_seconds(multiprocessors: int, data: Any, passes: int) -> float:
     import torch
 
     blocks = 2 * multiprocessors
     out = torch.empty(blocks * THREADS, dtype=torch.int32, device="cuda")
-    read: Kernel = compiled(SOURCE, "read_global")
+    read = compiled(SOURCE, "read_global")
     vectors = data.numel() // VECTOR_BYTES
     return best_seconds(lambda: read((blocks, 1, 1), (THREADS, 1, 1), (data, vectors, passes, out)))
 
 
 def _table(lines: int) -> Any:
-    """A chase's table at its own addresses."""
+    """A chase's table with the addresses at which it lies."""
     import torch
 
-    generator = torch.Generator(device="cuda").manual_seed(0)
-    table = hierarchy.ring(lines, 0, generator)
+    table = hierarchy.ring(lines, 0, torch.Generator(device="cuda").manual_seed(0))
     table[:, 0] += table.data_ptr()
     return table
 
@@ -140,19 +132,3 @@ def _chase(launch: Callable[[Any], None], steps: int) -> tuple[float, float]:
         cycles, nanoseconds, _last = out.tolist()
         found.append((cycles / steps, nanoseconds * 1e-9 / steps))
     return statistics.median(one[0] for one in found), statistics.median(one[1] for one in found)
-
-
-def best_seconds(call: Callable[[], Any]) -> float:
-    """The shortest of REPEATS calls, between CUDA events."""
-    import torch
-
-    call()
-    found = []
-    for _ in range(REPEATS):
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        before.record()
-        call()
-        after.record()
-        after.synchronize()
-        found.append(before.elapsed_time(after) / 1e3)
-    return min(found)

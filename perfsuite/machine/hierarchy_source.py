@@ -1,7 +1,7 @@
 """Device code that measures the memory hierarchy: chases for latency, streams for bandwidth.
 
-A chase is one thread that loads the address of its next load: nothing overlaps, so a step takes the latency. A stream
-is the whole card reading wide vectors; what it read is combined and stored, so that no load can be left out.
+In a chase one thread loads the address of its next load. Nothing overlaps, so a step takes the latency. In a stream the
+whole card reads wide vectors. Their combined value is stored, so that the compiler can leave out no load.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ extern "C" __global__ void chase_global(const u64* ring, int warm_up, int steps,
     long long start = clock64();
 #pragma unroll 16
     for (int step = 0; step < steps; ++step) asm volatile("ld.global.cg.u64 %0, [%0];" : "+l"(at));
-    out[2] = (long long)at;  // depends on the last load: the clock is read after it has come
+    out[2] = (long long)at;  // depends on the last load, so the clock is read after that load
     long long end = clock64() + (at == 0);
     out[0] = end - start;
     out[1] = (long long)(nanoseconds() - began);

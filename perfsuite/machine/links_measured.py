@@ -1,12 +1,11 @@
-"""The links of this machine, measured: copies through torch, collectives through NCCL, names through NVML."""
+"""Measures the links of this machine: copies by torch, collectives by NCCL, names from NVML."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfsuite.machine.links import COLLECTIVES, NVLINK_VERSIONS, Collective, Link, nvlink_peak, pcie_peak
 
@@ -17,16 +16,15 @@ REPEATS, SMALL_REPEATS = 5, 100
 MOST_NVLINKS = 18
 
 
-@dataclass(frozen=True)
-class Named:
-    """What a link is called, and what it could carry."""
+class Named(NamedTuple):
+    """A link's name and its peak, in bytes a second."""
 
     kind: str
     peak: float | None
 
 
 def host_links(device: int, uuid: str) -> list[Link]:
-    """From and to pinned and pageable memory of the host."""
+    """The links to and from pinned and pageable memory of the host."""
     import torch
 
     known = pcie_of(uuid)
@@ -35,21 +33,16 @@ def host_links(device: int, uuid: str) -> list[Link]:
     for pinned in (True, False):
         here = torch.ones(COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
         kind = known.kind if pinned else f"pageable, {known.kind}"
-        for source, target, names in (
-            (here, there, ("host", f"gpu {device}")),
-            (there, here, (f"gpu {device}", "host")),
-        ):
-            found.append(Link(*names, kind, *_copy(source, target, (device,)), known.peak))
+        found.append(Link("host", f"gpu {device}", kind, *_copy(here, there, (device,)), known.peak))
+        found.append(Link(f"gpu {device}", "host", kind, *_copy(there, here, (device,)), known.peak))
     return found
 
 
 def device_links(first: int, second: int, uuids: Sequence[str]) -> list[Link]:
-    """From each of two GPUs to the other."""
+    """The links from each of two GPUs to the other."""
     import torch
 
-    tensors = {
-        one: torch.ones(COPY_BYTES, dtype=torch.uint8, device=torch.device("cuda", one)) for one in (first, second)
-    }
+    tensors = {one: torch.ones(COPY_BYTES, dtype=torch.uint8, device=f"cuda:{one}") for one in (first, second)}
     known = between(uuids[first], uuids[second])
     found = []
     for source, target in ((first, second), (second, first)):
@@ -74,7 +67,7 @@ def _copy(source: Any, target: Any, devices: Sequence[int]) -> tuple[float, floa
 
 
 def timed(call: Callable[[], Any], wait: Callable[[], None], repeats: int) -> list[float]:
-    """Seconds of each of some calls until what they enqueued has ended; two more go before."""
+    """Seconds of each of `repeats` calls, until the enqueued work has ended. Two more calls come before."""
     found = []
     for _ in range(repeats + 2):
         wait()
@@ -86,7 +79,7 @@ def timed(call: Callable[[], Any], wait: Callable[[], None], repeats: int) -> li
 
 
 def collectives_on_rank(rank: int, world: int) -> list[Collective]:
-    """What `ranks.run` runs on each GPU."""
+    """The collectives of all GPUs, as `ranks.run` measures them on each GPU."""
     import torch
 
     def made(size: int) -> dict[str, Callable[[], Any]]:
@@ -108,7 +101,7 @@ def collectives_on_rank(rank: int, world: int) -> list[Collective]:
 
 
 def pcie_of(uuid: str) -> Named:
-    """The card's own PCIe link; what it can do at most, since an idle card slows it down."""
+    """The card's PCIe link at its fastest setting, since an idle card slows it down."""
     import pynvml  # type: ignore[import-untyped]
 
     try:
@@ -122,7 +115,7 @@ def pcie_of(uuid: str) -> Named:
 
 
 def between(first: str, second: str) -> Named:
-    """How two cards are joined: by NVLink where the driver says so, else by PCIe."""
+    """The link between two cards: NVLink if the driver reports it, else PCIe."""
     import pynvml
 
     try:
@@ -138,7 +131,7 @@ def between(first: str, second: str) -> Named:
 
 
 def _nvlinks(handle: Any) -> tuple[str, int]:
-    """Version and number of a card's active NVLinks; "" and 0 where the driver does not say."""
+    """Version and number of a card's active NVLinks; "" and 0 if the driver does not report them."""
     import pynvml
 
     version, active = "", 0

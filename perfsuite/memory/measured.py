@@ -1,4 +1,4 @@
-"""Predictions held against torch's allocator: what a call takes at its peak, and how far the model was off."""
+"""Compares predictions with torch's allocator: the peak of a call, and the error of the model."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from perfsuite.memory.model import attention_bytes
 from perfsuite.problems import Attention
 
 WITHIN = 0.05
-"""Largest share by which a prediction may be off."""
+"""Largest error of a prediction, as a share of the measured peak."""
 Peak = Callable[[Attention, Callable[..., Any]], float]
 """Problem and candidate -> bytes of output and scratch at the peak; `analyze.resources.peak_bytes` on a GPU."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A prediction and what the allocator said, in bytes."""
+    """A predicted and a measured peak, in bytes."""
 
-    seq: int
     predicted: float
     measured: float
 
@@ -30,14 +29,14 @@ class Prediction:
 
     @property
     def holds(self) -> bool:
-        """Whether it is off by no more than WITHIN."""
+        """True if the prediction is off by no more than WITHIN."""
         return abs(self.off) <= WITHIN
 
 
 def hold_against(
     problem: Attention, candidate: Callable[..., Any], peak: Peak, *, algorithm: str, scores_dtype: str | None = None
 ) -> Prediction:
-    """Run `candidate` and compare: `peak` gives output and scratch, and the inputs, which lay there before, are added.
+    """Run `candidate` and compare. The inputs were allocated before, so their bytes are added to those of `peak`.
 
     algorithm: "standard" or "flash", the model that is to fit the candidate.
     """
@@ -51,4 +50,4 @@ def hold_against(
         dtype=problem.dtype,
         scores_dtype=scores_dtype,
     )
-    return Prediction(problem.seq_q, memory.peak(algorithm), memory.inputs + peak(problem, candidate))
+    return Prediction(memory.peak(algorithm), memory.inputs + peak(problem, candidate))

@@ -1,7 +1,6 @@
-"""How much memory a model takes: parameters, training state, activations, KV cache, attention. Bytes as plain numbers.
+"""The memory of a model by formulas: parameters, training state, activations, KV cache, attention. In bytes.
 
-Every function is arithmetic alone: it needs no GPU, and neither torch nor numpy. Decimal units (1 GB = 1e9 bytes) are
-those of the figures that are quoted for models; `perfsuite.report.units` writes both kinds.
+The functions need no GPU, torch or numpy. Figures quoted here are in decimal units (1 GB = 1e9 bytes).
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ ADAMW_MIXED = {
 }
 """Bytes a parameter of training with AdamW in mixed precision: 16 in all (Rajbhandari et al. 2020, ZeRO, 3.1)."""
 ADAMW_FP32 = {"weights": 4.0, "gradients": 4.0, "first moment": 4.0, "second moment": 4.0}
-"""The same in plain FP32, which is what torch.optim.AdamW keeps without autocast: 16 as well."""
+"""The same in plain FP32, as torch.optim.AdamW keeps it without autocast: also 16."""
 STATES: Mapping[str, Mapping[str, float]] = {"adamw-mixed": ADAMW_MIXED, "adamw-fp32": ADAMW_FP32}
 STATISTICS_BYTES = 8
-"""A row of scores under an online softmax keeps its maximum and its sum: two float32."""
+"""An online softmax keeps the maximum and the sum of each row of scores: two float32."""
 RECOMPUTED_SHARE = 1.0 / 3.0
-"""What full checkpointing adds to the compute of a step: the forward pass again, where backward costs two of them."""
+"""Compute that full checkpointing adds to a step: one more forward pass. Backward costs two forward passes."""
 
 
 def parameter_bytes(parameters: float, dtype: str = "fp16") -> float:
     """Bytes of a model's weights: parameters x bytes of one (4 FP32, 2 FP16/BF16, 1 INT8, 0.5 INT4).
 
-    A model of 7e9 parameters takes 28, 14, 7 and 3.5 GB. Scales and zero points of quantised weights are left out.
+    7e9 parameters take 28, 14, 7 and 3.5 GB. Scales and zero points of quantised weights are not counted.
     """
     return _positive("parameters", parameters) * item_bytes(dtype)
 
 
 def training_bytes(parameters: float, states: str = "adamw-mixed") -> dict[str, float]:
-    """Bytes of weights, gradients and optimizer state, by part; activations come on top.
+    """Bytes of weights, gradients and optimizer state, by part: 112 GB for 7e9 parameters with "adamw-mixed".
 
-    `states` is a key of STATES. 7e9 parameters with AdamW in mixed precision: 112 GB.
+    Activations are not counted. Raises ValueError if `states` is no key of STATES.
     """
     if states not in STATES:
         raise ValueError(f"states is {states!r}; it must be one of {', '.join(STATES)}")
@@ -53,11 +52,11 @@ class Activations:
     """Bytes that a stack of Transformer layers keeps for its backward pass."""
 
     standard: float
-    """Everything kept, the score matrix included."""
+    """All activations, including the score matrix."""
     flash: float
-    """Everything kept, attention recomputing its scores."""
+    """All activations except the scores, which attention recomputes."""
     checkpointed: float
-    """Each layer's input, and one layer at a time recomputed in full (with flash attention)."""
+    """Each layer's input, and all activations of one layer at a time (with flash attention)."""
 
 
 def activation_bytes(layers: int, hidden: int, heads: int, seq: int, batch: int) -> Activations:
@@ -65,8 +64,8 @@ def activation_bytes(layers: int, hidden: int, heads: int, seq: int, batch: int)
     Recomputation in Large Transformer Models", equation 1: s b h (34 + 5 a s / h) bytes a layer.
 
     s: sequence length, b: batch, h: hidden size, a: heads; no parallelism. 5 a s / h is the softmax's output, its
-    dropout mask and the dropped result, which flash attention does not keep. Checkpointing keeps each layer's input
-    (2 s b h bytes) and recomputes one layer at a time, for a third more compute.
+    dropout mask and the dropped result. Flash attention does not keep these. Checkpointing keeps each layer's input
+    (2 s b h bytes) and recomputes one layer at a time.
     """
     layers, hidden, heads = whole("layers", layers), whole("hidden", hidden), whole("heads", heads)
     seq, batch = whole("seq", seq), whole("batch", batch)
@@ -101,7 +100,7 @@ def inference_bytes(
 ) -> dict[str, float]:
     """Bytes of weights and KV cache, by part: 16.1 GB for 7e9 parameters of Llama-2-7B's shape in FP16 at 4096.
 
-    Activations of a decoding step are one token's and left out; those of a prefill are the caller's to add.
+    Activations are not counted. Those of a decoding step are of one token only; the caller adds those of a prefill.
     """
     cache = kv_cache_bytes(layers, kv_heads, head_dim, seq, batch, kv_dtype or dtype)
     return {"weights": parameter_bytes(parameters, dtype), "KV cache": cache}
@@ -115,29 +114,29 @@ class AttentionMemory:
     """q, k and v."""
     output: float
     scores_of_one_head: float
-    """The matrix of one head of one sequence: what is often quoted as if it were all."""
+    """The matrix of one head of one sequence. It is often quoted as the whole."""
     scores: float
     """The matrix of all heads and sequences."""
     statistics: float
-    """Maximum and sum of every row, which flash attention keeps instead."""
+    """Maximum and sum of every row, which flash attention keeps instead of the scores."""
 
     @property
     def standard(self) -> float:
-        """Peak where the score matrix is written out."""
+        """Peak with a stored score matrix."""
         return self.inputs + self.scores + self.output
 
     @property
     def flash(self) -> float:
-        """Peak where it is not."""
+        """Peak without a stored score matrix."""
         return self.inputs + self.statistics + self.output
 
     @property
     def saving(self) -> float:
-        """How many times as much the standard algorithm takes."""
+        """The standard peak over the flash peak."""
         return self.standard / self.flash
 
     def peak(self, algorithm: str) -> float:
-        """`standard` or `flash` by name."""
+        """The peak of an algorithm, "standard" or "flash". Raises ValueError for others."""
         if algorithm not in ("standard", "flash"):
             raise ValueError(f"algorithm is {algorithm!r}; it must be standard or flash")
         return self.standard if algorithm == "standard" else self.flash
@@ -157,8 +156,7 @@ def attention_bytes(
     """Memory of softmax(q kᵀ) v, by the definitions of Dao et al. (2022), section 3.
 
     q and the output are (batch, heads, seq, head_dim), k and v (batch, kv_heads, seq_kv, head_dim). The score matrix
-    has batch · heads · seq · seq_kv elements of `scores_dtype` (that of q unless given; `naive_attention` of
-    cuda_llm_ops keeps it in fp32). Linear in seq without it, quadratic with it.
+    has batch · heads · seq · seq_kv elements of `scores_dtype`, by default q's dtype.
     """
     batch, heads, seq = whole("batch", batch), whole("heads", heads), whole("seq", seq)
     head_dim, keys = whole("head_dim", head_dim), whole("seq_kv", seq if seq_kv is None else seq_kv)
@@ -177,12 +175,11 @@ def attention_bytes(
 
 
 def saved_by_fusion(family: str, params: Mapping[str, Any]) -> float | None:
-    """The share of a call's memory that a fused kernel saves; None for families without a matrix to be left out."""
+    """The share of a call's memory that a fused kernel saves; None for families other than attention."""
     if family != "attention":
         return None
-    names = ("kv_heads", "seq_kv", "dtype")
     sizes = [params[name] for name in ("batch", "heads", "seq_q", "head_dim")]
-    memory = attention_bytes(*sizes, **{name: params[name] for name in names})
+    memory = attention_bytes(*sizes, **{name: params[name] for name in ("kv_heads", "seq_kv", "dtype")})
     return 1.0 - memory.flash / memory.standard
 
 

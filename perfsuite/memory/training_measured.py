@@ -1,50 +1,36 @@
-"""The memory model of training held against torch's allocator: a step of a small Transformer, measured at its peak."""
+"""Compares the memory model of training with torch's allocator: the peak of a step of a small Transformer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfsuite.memory.measured import WITHIN
+from perfsuite.memory.measured import Prediction
 from perfsuite.memory.model import activation_bytes, training_bytes
 from perfsuite.memory.training_step import Kept, Shape, training
 
 STEPS = 2
-"""The first one also allocates for good what later ones find: workspaces of the library."""
+"""The first step also allocates workspaces of the library, which stay."""
 
 
 @dataclass(frozen=True)
-class TrainingPeak:
-    """What the model says of a step, and what the allocator held at once. Bytes."""
+class TrainingPeak(Prediction):
+    """The peak of a training step. Its prediction is the sum of `state` and `activations`, in bytes."""
 
     kept: Kept
     state: float
     activations: float
-    measured: float
-
-    @property
-    def predicted(self) -> float:
-        """State and activations together."""
-        return self.state + self.activations
-
-    @property
-    def off(self) -> float:
-        """(measured - predicted) / measured."""
-        return (self.measured - self.predicted) / self.measured
-
-    @property
-    def holds(self) -> bool:
-        """Whether it is off by no more than WITHIN."""
-        return abs(self.off) <= WITHIN
 
 
 def predict(shape: Shape, kept: Kept, measured: float) -> TrainingPeak:
-    """The model's figures beside a measured one."""
-    activations = activation_bytes(shape.layers, shape.hidden, shape.heads, shape.seq, shape.batch)
-    return TrainingPeak(kept, sum(training_bytes(shape.parameters).values()), getattr(activations, kept), measured)
+    """The model's figures beside a measured peak."""
+    state = sum(training_bytes(shape.parameters).values())
+    all_activations = activation_bytes(shape.layers, shape.hidden, shape.heads, shape.seq, shape.batch)
+    activations = getattr(all_activations, kept)
+    return TrainingPeak(state + activations, measured, kept, state, activations)
 
 
 def measure(shape: Shape, kept: Kept) -> TrainingPeak:
-    """Train on the current GPU for STEPS steps. torch.OutOfMemoryError comes through."""
+    """Train on the current GPU for STEPS steps. Raises torch.OutOfMemoryError if they do not fit."""
     import gc
 
     import torch

@@ -1,4 +1,4 @@
-"""A small Transformer in training as the memory model counts it: 16-bit weights and gradients, AdamW in FP32."""
+"""Trains a small Transformer as the memory model counts it: 16-bit weights and gradients, AdamW in FP32."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     import torch
 
 Kept = Literal["standard", "flash", "checkpointed"]
-"""What a layer keeps for its backward pass: see `memory_model.Activations`."""
+"""The activations that a layer keeps for its backward pass: see `model.Activations`."""
 DROPPED = 0.1
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of the layer stack and of a batch."""
+    """Sizes of the layer stack and of a batch. Raises ValueError for sizes that do not fit."""
 
     layers: int
     hidden: int
@@ -33,7 +35,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Of all layers: weights of 3, 1, 4 and 4 times hidden x hidden, their biases, two norms. No embedding."""
+        """Parameters of all layers: weights of 3, 1, 4 and 4 times hidden x hidden, biases, two norms; no embedding."""
         return self.layers * (12 * self.hidden**2 + 13 * self.hidden)
 
 
@@ -79,46 +81,38 @@ class Layer:
 class MixedAdamW:
     """AdamW (Loshchilov and Hutter 2019) on 16-bit parameters: FP32 master weights and moments, one parameter a time.
 
-    torch.optim.AdamW on FP32 copies would need FP32 gradients of all of them at once, 4 bytes a parameter more.
+    torch.optim.AdamW on FP32 copies would need all FP32 gradients at once, 4 bytes a parameter more.
     """
 
-    def __init__(
-        self,
-        parameters: Iterable[torch.nn.Parameter],
-        *,
-        rate: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
-        decay: float = 1e-2,
-    ) -> None:
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], *, rate: float = 1e-3, decay: float = 1e-2) -> None:
         import torch
 
         self.parameters = list(parameters)
         self.masters = [one.detach().float().clone() for one in self.parameters]
         self.first, self.second = ([torch.zeros_like(one) for one in self.masters] for _ in range(2))
-        self.rate, self.betas, self.epsilon, self.decay = rate, betas, epsilon, decay
+        self.rate, self.decay = rate, decay
         self.steps = 0
 
     def step(self) -> None:
         """Update masters and parameters from the gradients."""
         self.steps += 1
-        corrections = [1.0 - beta**self.steps for beta in self.betas]
+        corrections = [1.0 - beta**self.steps for beta in BETAS]
         for parameter, master, first, second in zip(
             self.parameters, self.masters, self.first, self.second, strict=True
         ):
             assert parameter.grad is not None
             gradient = parameter.grad.float()
-            first.lerp_(gradient, 1.0 - self.betas[0])
-            second.mul_(self.betas[1]).addcmul_(gradient, gradient, value=1.0 - self.betas[1])
-            scale = second.sqrt().div_(corrections[1] ** 0.5).add_(self.epsilon)
+            first.lerp_(gradient, 1.0 - BETAS[0])
+            second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1.0 - BETAS[1])
+            scale = second.sqrt().div_(corrections[1] ** 0.5).add_(EPSILON)
             master.mul_(1.0 - self.rate * self.decay).addcdiv_(first, scale, value=-self.rate / corrections[0])
             parameter.data.copy_(master)
 
 
 def training(shape: Shape, kept: Kept, device: str) -> Callable[[], None]:
-    """Build a stack, its batch and its optimizer; the function that is returned does one step.
+    """Build a stack, its batch and its optimizer; return the function that does one step.
 
-    Gradients stay allocated from step to step, as they do where they are accumulated.
+    Gradients stay allocated from step to step, as they do when they are accumulated.
     """
     import torch
     from torch.utils.checkpoint import checkpoint

@@ -71,8 +71,8 @@ def test_the_prediction_is_state_and_activations() -> None:
     assert found.state == 16.0 * SMALL.parameters
     assert found.activations == activation_bytes(2, 32, 4, 16, 2).checkpointed
     assert found.off == pytest.approx((1e6 - found.predicted) / 1e6)
-    assert TrainingPeak("flash", 5.0, 5.0, 10.4).holds
-    assert not TrainingPeak("flash", 5.0, 5.0, 10.6).holds
+    assert TrainingPeak(10.0, 10.4, "flash", 5.0, 5.0).holds
+    assert not TrainingPeak(10.0, 10.6, "flash", 5.0, 5.0).holds
 
 
 @pytest.mark.parametrize(

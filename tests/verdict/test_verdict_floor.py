@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
-from perfsuite.verdict.floor import Ceilings, floor_of
+import pytest
+import torch
+
+from perfsuite.verdict.floor import Ceilings, ceilings_of, floor_of
 
 CARD = Ceilings("card", {"float16": 1e15, "float32": 5e14}, 4e12)
 
@@ -35,3 +38,20 @@ def test_an_unknown_dtype_gets_the_fastest_path() -> None:
 def test_nothing_known_gives_no_floor() -> None:
     assert floor_of(CARD, flops=None, bytes_moved=None, dtype=None, cold=True) is None
     assert floor_of(Ceilings("new card", {}, None), flops=1e12, bytes_moved=1e9, dtype="float16", cold=True) is None
+
+
+def test_ceilings_follow_from_the_card_s_own_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An H200: 132 SMs at 1.98 GHz; 6016 bits at 3.201 GHz.
+    h200 = SimpleNamespace(
+        name="NVIDIA H200",
+        major=9,
+        minor=0,
+        multi_processor_count=132,
+        clock_rate=1_980_000,
+        memory_clock_rate=3_201_000,
+        memory_bus_width=6016,
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: h200)
+    found = ceilings_of(0)
+    assert found.bytes_a_second == pytest.approx(4.814e12, rel=1e-3)
+    assert found.flops_a_second["float16"] == pytest.approx(1070.5e12, rel=1e-3)
