@@ -26,6 +26,7 @@
 #include <thread>
 #include <type_traits>
 
+#include "../arithmetic.h"
 #include "../kernels.h"
 #include "compiler.h"
 #include "scalar.h"
@@ -94,7 +95,7 @@ CUDA_LLM_OPS_INLINE void store(float* to, const Vector<Lanes>& from) {
 // by the Taylor series of e^(f ln 2) to the sixth power. Branch-free, so that loops over it vectorise.
 CUDA_LLM_OPS_INLINE float exp_not_positive(float x) {
   const float kept = x < -87.0f ? -87.0f : x;
-  const float y = kept * 1.44269504f;
+  const float y = kept * kLog2E;
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float shifted = y + magic;
   const float n = shifted - magic;

@@ -13,6 +13,7 @@
 #include <new>
 #include <thread>
 
+#include "../arithmetic.h"
 #include "../kernels.h"
 #include "compiler.h"
 #include "scalar.h"
@@ -240,7 +241,6 @@ class Scratch {
   size_t floats_ = 0;
 };
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 struct Partition {

@@ -9,8 +9,10 @@
 #include <numeric>
 #include <utility>
 
-#include "../attention/launch.h"
+#include "../../arithmetic.h"
 #include "../device.h"
+#include "../error_text.h"
+#include "../kernel_attributes.h"
 #include "../launch_config.h"
 #include "../ptx/tma.cuh"
 #include "../tensor_map.h"
@@ -27,15 +29,13 @@ constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
 constexpr int kSmallPage = 64;                         // keys, less than
 constexpr int kManySequences = 32;                     // so many that thread blocks have several units each
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 int group_rows(const DecodeArguments& a) { return a.heads / a.kv_heads * a.seq_q; }
 
-float scale_log2(const DecodeArguments& a) { return a.scale * 1.4426950408889634f; }
+float scale_log2(const DecodeArguments& a) { return a.scale * kLog2E; }
 
 // The blocks of keys that there are at most.
 int64_t most_blocks(const DecodeArguments& a, int block_keys) {
-  return a.batch * ceil_div(group_rows(a), kRows) * a.kv_heads * ceil_div(a.capacity, block_keys);
+  return int64_t{a.batch} * ceil_div(group_rows(a), kRows) * a.kv_heads * ceil_div(a.capacity, block_keys);
 }
 
 bool multiples_of_8(const DecodeArguments& a, const CacheStrides& stride) {
@@ -187,7 +187,7 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.page_size = a.page_size;
   p.num_pages = a.num_pages;
   p.group_rows = group_rows(a);
-  p.row_blocks = static_cast<int>(ceil_div(p.group_rows, kRows));
+  p.row_blocks = ceil_div(p.group_rows, kRows);
   p.rows = std::min(p.group_rows, kRows);
   p.unit_heads = p.kv_heads * p.row_blocks;
   p.scale_log2 = scale_log2(a);
@@ -219,9 +219,7 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
     void* parameters[] = {&p};
     error = config.launch(instance.address, parameters);
   }
-  if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();
-  return cudaGetErrorString(error);
+  return error_text(error);
 }
 
 }  // namespace
@@ -344,9 +342,8 @@ const char* mma(const DecodeArguments& a, cudaStream_t stream) {
 void mma_attributes(std::vector<KernelAttributes>& into) {
   for (const MmaInstances* all : {&mma_float16(), &mma_bfloat16()}) {
     for (const MmaInstance& instance : *all) {
-      attention::add_attributes({"flash_decode", instance.name, instance.address, instance.threads(),
-                                 instance.shared_bytes(instance.tile_rows, 32)},
-                                into);
+      add_kernel_attributes("flash_decode", instance.name, instance.address,
+                            instance.shared_bytes(instance.tile_rows, 32), into);
     }
   }
 }

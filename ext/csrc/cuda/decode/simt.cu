@@ -1,7 +1,8 @@
 // Decode for what the tensor-core kernel does not take: float32, rows that are not multiples of 16 bytes, scales that
 // do not fold into the base-2 exponent. A block is one query row; its warps take the keys in turn, each with an online
 // softmax of its own, and merge at the end.
-#include "../attention/launch.h"
+#include "../error_text.h"
+#include "../kernel_attributes.h"
 #include "../numeric.cuh"
 #include "decode.h"
 
@@ -89,15 +90,16 @@ __global__ void __launch_bounds__(kWarps * 32) simt_decode(const DecodeArguments
   }
 }
 
-attention::Kernel kernel(ScalarType type) {
-  const auto make = [](const char* name, const void* address) {
-    return attention::Kernel{"flash_decode", name, address, kWarps * 32, 0};
-  };
+struct Kernel {
+  const char* name;
+  const void* address;
+};
+
+Kernel kernel(ScalarType type) {
   switch (type) {
-    case ScalarType::float16: return make("simt float16", reinterpret_cast<const void*>(&simt_decode<__half>));
-    case ScalarType::bfloat16:
-      return make("simt bfloat16", reinterpret_cast<const void*>(&simt_decode<__nv_bfloat16>));
-    default: return make("simt float32", reinterpret_cast<const void*>(&simt_decode<float>));
+    case ScalarType::float16: return {"simt float16", reinterpret_cast<const void*>(&simt_decode<__half>)};
+    case ScalarType::bfloat16: return {"simt bfloat16", reinterpret_cast<const void*>(&simt_decode<__nv_bfloat16>)};
+    default: return {"simt float32", reinterpret_cast<const void*>(&simt_decode<float>)};
   }
 }
 
@@ -106,15 +108,15 @@ attention::Kernel kernel(ScalarType type) {
 const char* simt(const DecodeArguments& given, cudaStream_t stream) {
   DecodeArguments a = given;
   void* arguments[] = {&a};
-  const attention::Kernel chosen = kernel(a.type);
   // Fewer than 2**31: each row is at least one element of the output.
   const dim3 blocks(static_cast<unsigned>(a.batch) * a.heads * a.seq_q);
-  return attention::launch(chosen, blocks, chosen.threads, arguments, stream);
+  return error_text(cudaLaunchKernel(kernel(a.type).address, blocks, dim3(kWarps * 32), arguments, 0, stream));
 }
 
 void simt_attributes(std::vector<KernelAttributes>& into) {
   for (const ScalarType type : {ScalarType::float32, ScalarType::float16, ScalarType::bfloat16}) {
-    attention::add_attributes(kernel(type), into);
+    const auto [name, address] = kernel(type);
+    add_kernel_attributes("flash_decode", name, address, 0, into);
   }
 }
 

@@ -2,6 +2,7 @@
 // one.
 #include "../../kernels.h"
 #include "../device.h"
+#include "../error_text.h"
 #include "dispatch.h"
 #include "sm90.h"
 #include "sm90_repack.h"
@@ -43,7 +44,7 @@ const char* gemm(const GemmArguments& arguments, void* stream) {
   }
   if (supported) {
     DeviceFacts device;
-    if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return cudaGetErrorString(error);
+    if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return error_text(error);
     if (device.capability == 90) return sm90::gemm(arguments, cuda_stream);
   }
 #endif

@@ -6,6 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "../../arithmetic.h"
+#include "../error_text.h"
+#include "../kernel_attributes.h"
 #include "../launch_config.h"
 #include "dispatch.h"
 #include "kernels.cuh"
@@ -71,8 +74,8 @@ constexpr int kPortableCluster = 8;
 // `hopper`: by clusters of problem.split blocks, beginning while the grid before it ends.
 cudaError_t launch(const KernelInstance& instance, GemmProblem& problem, int batch, void** parameters,
                    cudaStream_t stream, bool hopper = false) {
-  problem.tiles_m = (problem.m + instance.tile_m - 1) / instance.tile_m;
-  problem.tiles_n = (problem.n + instance.tile_n - 1) / instance.tile_n;
+  problem.tiles_m = ceil_div(problem.m, instance.tile_m);
+  problem.tiles_n = ceil_div(problem.n, instance.tile_n);
   if (const cudaError_t error = allow_dynamic_shared(instance.function, instance.shared_bytes); error != cudaSuccess) {
     return error;
   }
@@ -94,12 +97,6 @@ cudaError_t launch(const KernelInstance& instance, GemmProblem& problem, int bat
 template <typename T>
 const KernelInstance* aligned_row(bool a_k_major, bool b_k_major) {
   return a_k_major ? aligned_instances<T, true>()[b_k_major] : aligned_instances<T, false>()[b_k_major];
-}
-
-const char* describe(cudaError_t error) {
-  if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // the caller reports it; leave none behind for the next call
-  return cudaGetErrorString(error);
 }
 
 // A problem as the kernels are given it, and its operands' lines.
@@ -185,7 +182,6 @@ static_assert(kSplits[4] == kMostShiftedSplit);
 double shifted_microseconds(const GemmArguments& g, const ShiftedCost& cost, int split, bool transposed, int sms) {
   constexpr double outside = 3.188, exchange = 0.038, epilogue = 1.326 / 4096;  // of a block of a cluster; of an element
   constexpr double bytes_a_microsecond = 3.782e6, idle = 0.01;
-  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;
   const int64_t blocks = ceil_div(m, cost.m) * ceil_div(n, cost.n) * g.batch * split;
   const int64_t sharing = std::min<int64_t>(cost.blocks_per_sm, ceil_div(blocks, sms));
@@ -236,20 +232,20 @@ ShiftedPlan shifted_plan(const GemmArguments& arguments) {
 
 const char* shifted_gemm(const GemmArguments& arguments, const ShiftedPlan& plan, cudaStream_t stream) {
   DeviceFacts device;
-  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
+  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return error_text(error);
   Described of = described(arguments);
   if (plan.transposed) of = transposed(of);
   of.problem.split = plan.split;
   const auto& instances =
       arguments.in_type == ScalarType::float16 ? shifted_instances<__half>() : shifted_instances<__nv_bfloat16>();
   void* parameters[] = {&of.problem};
-  return describe(launch(instances[of.a.k_major][of.b.k_major][plan.config], of.problem, arguments.batch, parameters,
+  return error_text(launch(instances[of.a.k_major][of.b.k_major][plan.config], of.problem, arguments.batch, parameters,
                          stream, device.capability == 90));
 }
 
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
   DeviceFacts device;
-  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
+  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return error_text(error);
   auto [problem, a, b] = described(arguments);
   if (arguments.in_type == ScalarType::float32) {
     SimtStrides strides{};
@@ -259,7 +255,7 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
     strides.b_vector = b.aligned && !b.k_major;
     const int chosen = cheapest(kSimtCosts, device, arguments);
     void* parameters[] = {&problem, &strides};
-    return describe(launch(simt_instances()[chosen], problem, arguments.batch, parameters, stream));
+    return error_text(launch(simt_instances()[chosen], problem, arguments.batch, parameters, stream));
   }
   if (a.aligned && b.aligned) {
     void* parameters[] = {&problem};
@@ -267,7 +263,7 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
     const KernelInstance* const row = arguments.in_type == ScalarType::float16
                                           ? aligned_row<__half>(a.k_major, b.k_major)
                                           : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);
-    return describe(launch(row[chosen], problem, arguments.batch, parameters, stream));
+    return error_text(launch(row[chosen], problem, arguments.batch, parameters, stream));
   }
   return shifted_gemm(arguments, shifted_plan(arguments), stream);
 }
@@ -303,11 +299,7 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
 
   size_t next = 0;
   const auto append = [&](const KernelInstance& instance) {
-    const char* const name = names[next++].c_str();
-    cudaFuncAttributes found{};
-    if (describe(cudaFuncGetAttributes(&found, instance.function)) != nullptr) return;
-    into.push_back({"gemm", name, found.numRegs, found.sharedSizeBytes, static_cast<size_t>(instance.shared_bytes),
-                    found.localSizeBytes, found.maxThreadsPerBlock});
+    add_kernel_attributes("gemm", names[next++].c_str(), instance.function, instance.shared_bytes, into);
   };
   const auto append_type = [&](auto zero) {
     using T = decltype(zero);

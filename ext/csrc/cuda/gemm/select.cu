@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "../../arithmetic.h"
+
 namespace cuda_llm_ops::cuda {
 namespace {
 
 constexpr int kReservedShared = 1024;  // bytes of shared memory the system keeps for each block
-
-long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 
 }  // namespace
 

@@ -9,15 +9,16 @@
 #include <string>
 #include <utility>
 
+#include "../error_text.h"
+#include "../kernel_attributes.h"
 #include "../launch_config.h"
+#include "../numeric.cuh"
 #include "sm90_operand.h"
 #include "sm90_parts.h"
 #include "sm90_plan.h"
 
 namespace cuda_llm_ops::cuda::sm90 {
 namespace {
-
-int element_bytes(ScalarType type) { return type == ScalarType::float32 ? 4 : 2; }
 
 TensorMapArguments describe_out(const GemmArguments& g) {
   TensorMapArguments map;
@@ -43,7 +44,7 @@ int raster_group(int tiles_m, int in_flight, int height, int width) {
   int best = 1;
   int64_t least = INT64_MAX;
   for (int group = 1; group <= std::min(tiles_m, 32); ++group) {
-    const int64_t bytes = static_cast<int64_t>(group) * height + ceil_div(in_flight, group) * width;
+    const int64_t bytes = int64_t{group} * height + int64_t{ceil_div(in_flight, group)} * width;
     if (bytes < least) least = bytes, best = group;
   }
   return best;
@@ -82,14 +83,14 @@ const char* prepare(const Kernel& kernel) {
   static std::atomic<uint64_t> prepared[max_kernels];  // a bit a device
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (error != cudaSuccess) return error_text(error);
   const std::vector<const Kernel*>& all = all_kernels();
   const size_t index = static_cast<size_t>(std::lower_bound(all.begin(), all.end(), &kernel, std::less<>()) - all.begin());
   const bool known = index < max_kernels && device < 64;
   const uint64_t bit = known ? uint64_t{1} << device : 0;
   if (known && (prepared[index].load(std::memory_order_acquire) & bit) != 0) return nullptr;
   error = cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (error != cudaSuccess) return error_text(error);
   if (known) prepared[index].fetch_or(bit, std::memory_order_release);
   return nullptr;
 }
@@ -196,7 +197,7 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
 
   arguments.rows = static_cast<int>(p.mn);
   arguments.columns = static_cast<int>(q.mn);
-  arguments.k_blocks = static_cast<int>(ceil_div(g.k, kernel.tile_k));
+  arguments.k_blocks = ceil_div(g.k, kernel.tile_k);
   arguments.tiles_m = static_cast<int>(ceil_div(ceil_div(p.mn, kernel.tile_m), plan.cluster_m));
   arguments.tiles_n = static_cast<int>(ceil_div(ceil_div(q.mn, kernel.tile_n), plan.cluster_n));
   arguments.cluster_m = plan.cluster_m;
@@ -258,7 +259,7 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   if (cluster * plan.split > 1) config.cluster(cluster * plan.split);
   void* parameters[] = {&p_map, &q_map, &out_map, &arguments};
   const cudaError_t error = config.launch(kernel.function, parameters);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (error != cudaSuccess) return error_text(error);
   return in_parts ? add_parts(g, plan.parts, stream) : nullptr;
 }
 
@@ -303,11 +304,7 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {
   for (const Kernel* kernel : all_kernels()) {
-    cudaFuncAttributes attributes{};
-    if (cudaFuncGetAttributes(&attributes, kernel->function) != cudaSuccess) continue;
-    into.push_back({"gemm sm90", kernel->name, attributes.numRegs, attributes.sharedSizeBytes,
-                    static_cast<size_t>(kernel->shared_bytes), attributes.localSizeBytes,
-                    attributes.maxThreadsPerBlock});
+    add_kernel_attributes("gemm sm90", kernel->name, kernel->function, kernel->shared_bytes, into);
   }
 }
 

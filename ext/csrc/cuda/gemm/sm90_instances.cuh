@@ -132,7 +132,7 @@ KernelList persistent_list() {
       CUDA_LLM_OPS_ALTERNATING_KK(T, 128, 176, 64, 5),
       CUDA_LLM_OPS_ALTERNATING_KK(T, 192, 112, 64, 5),
   };
-  return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
+  return kernels;
 }
 
 // D transposed, as wide as there are rows of `a`, or as a half or a third of them.
@@ -175,7 +175,7 @@ KernelList swapped_list() {
       CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 128, 176, 64, 5),
       CUDA_LLM_OPS_ALTERNATING_SWAPPED_KK(T, 192, 104, 64, 5),
   };
-  return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
+  return kernels;
 }
 
 template <typename T>
@@ -205,7 +205,7 @@ KernelList split_list() {
       CUDA_LLM_OPS_SPLIT_KK(T, 64, 144, 128, 4, 1, 1),
       CUDA_LLM_OPS_SPLIT_KK(T, 128, 80, 64, 8, 2, 1),
   };
-  return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
+  return kernels;
 }
 
 template <typename T>
@@ -229,7 +229,7 @@ KernelList skinny_list() {
       CUDA_LLM_OPS_SKINNY_KK(T, 128, 160, 64, 6, 2, 1),
       CUDA_LLM_OPS_SKINNY_KK(T, 128, 168, 64, 6, 2, 1),
   };
-  return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
+  return kernels;
 }
 
 // As wide as the rows of `a`, or as a half or a third of them; few tiles, so split.
@@ -247,7 +247,7 @@ KernelList shared_list() {
       CUDA_LLM_OPS_SHARED_KK(T, 64, 96, 64, 11, 1),
       CUDA_LLM_OPS_SHARED_KK(T, 128, 96, 64, 8, 2),
   };
-  return {kernels, static_cast<int>(sizeof(kernels) / sizeof(kernels[0]))};
+  return kernels;
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90

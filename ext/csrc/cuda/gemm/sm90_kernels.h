@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "../../kernels.h"
+#include "../array_view.h"
 
 namespace cuda_llm_ops::cuda::sm90 {
 
@@ -66,10 +67,7 @@ struct Kernel {
   bool shares = false;  // split kernels: tiles of a cluster share operands
 };
 
-struct KernelList {
-  const Kernel* kernels;
-  int count;
-};
+using KernelList = ArrayView<Kernel>;
 
 // One list a translation unit that instantiates kernels.
 KernelList persistent_float16();

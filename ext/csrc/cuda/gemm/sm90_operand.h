@@ -3,12 +3,11 @@
 
 #include <cstdint>
 
+#include "../../arithmetic.h"
 #include "../../kernels.h"
 #include "../tensor_map.h"
 
 namespace cuda_llm_ops::cuda::sm90 {
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // `mn` is m for a, n for b. Strides in elements.
 struct Operand {

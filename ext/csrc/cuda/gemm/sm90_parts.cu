@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include "../error_text.h"
 #include "../launch_config.h"
 #include "sm90_operand.h"
 #include "sm90_split.cuh"
@@ -70,7 +71,7 @@ const char* add_parts(const GemmArguments& g, int parts, cudaStream_t stream) {
   const cudaError_t error = LaunchConfig(blocks, threads, 0, stream)
                                 .early()
                                 .launch(reinterpret_cast<const void*>(kernel), parameters);
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error_text(error);
 }
 
 }  // namespace cuda_llm_ops::cuda::sm90

@@ -7,13 +7,12 @@
 #include <iterator>
 #include <utility>
 
+#include "../../arithmetic.h"
 #include "sm90_clusters.h"
 #include "sm90_table.h"
 
 namespace cuda_llm_ops::cuda::sm90 {
 namespace {
-
-int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 // The product as a kernel sees it: D = P Q.
 struct Shape {
@@ -129,7 +128,7 @@ const std::vector<const Kernel*>& all_kernels() {
     for (const KernelList& list : {persistent_float16(), persistent_bfloat16(), swapped_float16(), swapped_bfloat16(),
                                    split_float16(), split_bfloat16(), skinny_float16(), skinny_bfloat16(),
                                    shared_float16(), shared_bfloat16()}) {
-      for (int i = 0; i < list.count; ++i) kernels.push_back(list.kernels + i);
+      for (const Kernel& kernel : list) kernels.push_back(&kernel);
     }
     std::sort(kernels.begin(), kernels.end(), std::less<>());  // so that a kernel's index is a binary search
     return kernels;

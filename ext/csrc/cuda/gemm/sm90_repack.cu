@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include "../error_text.h"
 #include "../launch_config.h"
 #include "../ptx/griddepcontrol.cuh"
 #include "lines.cuh"
@@ -121,7 +122,7 @@ const char* repack(GemmArguments& arguments, cudaStream_t stream) {
   const cudaError_t error = LaunchConfig(dim3(static_cast<unsigned>(ceil_div(tasks, warps))), threads, 0, stream)
                                 .early()
                                 .launch(reinterpret_cast<const void*>(&repack_lines), parameters);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (error != cudaSuccess) return error_text(error);
 
   arguments.a = a.pointer, arguments.b = b.pointer;
   arguments.a_stride_m = a.stride_mn, arguments.a_stride_k = a.stride_k, arguments.a_stride_batch = a.stride_batch;
