@@ -193,5 +193,12 @@ def kernels(session: nox.Session) -> None:
     session.run(sys.executable, "-m", "perfsuite", *arguments, external=True)
 
 
+@nox.session(name="machine-code", default=False)
+def machine_code(session: nox.Session) -> None:
+    """Compare the machine code of every kernel between two commits: `-- OLD NEW`. Needs nvcc, but no GPU."""
+    session.install(*CONSTRAINTS, *group("machine-code"))
+    session.run("python", "-m", "machine_code", *(session.posargs or ["--help"]), env={"PYTHONPATH": "ext"})
+
+
 if __name__ == "__main__":
     nox.main()
