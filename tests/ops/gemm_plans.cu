@@ -3,8 +3,8 @@
 //
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
-//     tests/ops/gemm_plans.cu $gemm/sm90.cu $gemm/sm90_{plan,parts,clusters}.cu $gemm/sm90_persistent_*16.cu
-//     $gemm/sm90_s{wapped,plit,kinny,hared}_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
+//     tests/ops/gemm_plans.cu $gemm/sm90/{gemm,plan,parts,clusters}.cu $gemm/sm90/instances/*.cu
+//     $src/tensor_map.cu $src/device.cu -o gemm_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_plans each 3/16       # the fourth of 16 parts
 //
 // PRODUCTS is each, ragged, few-k, ahead or few-rows; PART n/of takes every of-th plan from the n-th on, of `each` every
@@ -28,8 +28,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/gemm/sm90.h"
-#include "cuda/gemm/sm90_plan.h"
+#include "cuda/gemm/sm90/gemm.h"
+#include "cuda/gemm/sm90/plan.h"
 #include "device_products.cuh"
 
 using namespace cuda_llm_ops;
@@ -174,7 +174,7 @@ bool run(const Product& product, float allowed, int multiprocessors, Request& re
 // The smallest product in which every block of a plan does all that it can: see the head of this file.
 Product made_for(const cuda::sm90::Kernel& kernel, int split, int cluster_m, int cluster_n) {
   const int rows = (std::max(cluster_m, 2) - 1) * kernel.tile_m + 24;
-  const int columns = (kernel.shares ? std::max(cluster_n, 2) - 1 : 2) * kernel.tile_n + 8;
+  const int columns = (kernel.multicasts ? std::max(cluster_n, 2) - 1 : 2) * kernel.tile_n + 8;
   const int k_blocks = split * (kernel.stages + 2);
   Product product{rows, columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major, kernel.type};
   if (kernel.swap) {
@@ -188,8 +188,8 @@ Product made_for(const cuda::sm90::Kernel& kernel, int split, int cluster_m, int
 
 template <typename T>
 bool run_each(const cuda::sm90::Kernel& kernel, float allowed, Request& request) {
-  const int most = kernel.shares ? 4 : 2;  // tiles of a cluster along a side
-  const Product widest = made_for(kernel, cuda::sm90::splits[std::size(cuda::sm90::splits) - 1], most, most);
+  const int most = kernel.multicasts ? 4 : 2;  // tiles of a cluster along a side
+  const Product widest = made_for(kernel, cuda::sm90::kSplits[std::size(cuda::sm90::kSplits) - 1], most, most);
   bool with_c = !(kernel.persistent && kernel.swap);  // that stores through TMA only, so neither c nor float32
   for (const cuda::sm90::Plan& plan : cuda::sm90::possible_plans(arguments_of(widest), true)) {
     const std::string name = cuda::sm90::plan_name(plan);

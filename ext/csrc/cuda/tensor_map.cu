@@ -42,7 +42,7 @@ bool tensor_map_possible(const TensorMapArguments& arguments) {
 const char* encode_tensor_map(CUtensorMap* map, const TensorMapArguments& arguments) {
   const Encode encode = encoder();
   if (encode == nullptr) return "the driver has no cuTensorMapEncodeTiled: Hopper kernels need driver 525 or newer";
-  cuuint32_t element_strides[tensor_map_max_rank] = {1, 1, 1, 1, 1};
+  cuuint32_t element_strides[kTensorMapMaxRank] = {1, 1, 1, 1, 1};
   const CUresult result = encode(
       map, data_type(arguments.type), static_cast<cuuint32_t>(arguments.rank), const_cast<void*>(arguments.pointer),
       reinterpret_cast<const cuuint64_t*>(arguments.size), reinterpret_cast<const cuuint64_t*>(arguments.stride_bytes + 1),

@@ -1,4 +1,4 @@
-// From GemmArguments to a launch: layouts and alignments, the kernel family, the configuration, the parameters.
+// From GemmArguments to a launch: layouts and alignments, the kernel, its tile configuration, the parameters.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -10,20 +10,20 @@
 #include "../error_text.h"
 #include "../kernel_attributes.h"
 #include "../launch_config.h"
-#include "dispatch.h"
-#include "kernels.cuh"
-#include "select.h"
+#include "portable.h"
+#include "portable_instances.cuh"
+#include "tile_cost.h"
 
 namespace cuda_llm_ops::cuda::portable {
 namespace {
 
 template <typename Config>
 constexpr TileCost cost_of(int blocks_per_sm, double flops_per_clock, int step_latency, int round_latency) {
-  return {Config::TileM,  Config::TileN, Config::TileK,   Config::SharedBytes,
+  return {Config::tile_m,  Config::tile_n, Config::tile_k,   Config::shared_bytes,
           blocks_per_sm, flops_per_clock, step_latency, round_latency};
 }
 
-// Order as in kernels.cuh; the figures were fitted to times measured on an H200 (docs/ladder-gemm.md).
+// Order as in portable_instances.cuh; the figures were fitted to times measured on an H200 (docs/ladder-gemm.md).
 constexpr TileCost kAlignedCosts[kAlignedConfigs] = {
     cost_of<MmaLarge>(1, 2150.0, 1900, 5000), cost_of<MmaSquare>(2, 2050.0, 1300, 4000),
     cost_of<MmaWide>(2, 1900.0, 680, 2500),   cost_of<MmaMedium>(3, 1400.0, 480, 2000),
@@ -159,27 +159,27 @@ Described transposed(const Described& of) {
   return other;
 }
 
-// What the cost model knows of a configuration of mma_shifted.cuh, in kernels.cuh's order.
-struct ShiftedCost {
+// What the cost model knows of a configuration of mma/realigned.cuh, in portable_instances.cuh's order.
+struct RealignedCost {
   int m, n, k, blocks_per_sm;
   double latency, work;  // microseconds of a tile along k: of a block alone, and of a multiprocessor's time
 };
 
 template <typename Config>
-constexpr ShiftedCost shifted_cost(double latency, double work) {
-  return {Config::TileM, Config::TileN, Config::TileK, Config::BlocksPerSm, latency, work};
+constexpr RealignedCost realigned_cost(double latency, double work) {
+  return {Config::tile_m, Config::tile_n, Config::tile_k, Config::blocks_per_sm, latency, work};
 }
 
 // Fitted to 3,461 times on one NVIDIA H200 (docs/ladder-gemm-hopper.md, step 19).
-constexpr ShiftedCost kShiftedCosts[kShiftedConfigs] = {
-    shifted_cost<ShiftedLarge>(1.572, 1.682), shifted_cost<ShiftedMedium>(1.497, 0.892),
-    shifted_cost<ShiftedFew>(2.47, 0.181), shifted_cost<ShiftedFewest>(1.646, 1.09)};
+constexpr RealignedCost kRealignedCosts[kRealignedConfigs] = {
+    realigned_cost<RealignedLarge>(1.572, 1.682), realigned_cost<RealignedMedium>(1.497, 0.892),
+    realigned_cost<RealignedFew>(2.47, 0.181), realigned_cost<RealignedFewest>(1.646, 1.09)};
 constexpr int kSplits[] = {1, 2, 4, 8, 16};
 static_assert(kSplits[4] == kMostShiftedSplit);
 
 // Microseconds. A tile along k costs its latency, or what it keeps a multiprocessor busy; the whole is not faster than
 // memory. Large clusters leave multiprocessors idle, which are not all in groups of their size.
-double shifted_microseconds(const GemmArguments& g, const ShiftedCost& cost, int split, bool transposed, int sms) {
+double realigned_microseconds(const GemmArguments& g, const RealignedCost& cost, int split, bool transposed, int sms) {
   constexpr double outside = 3.188, exchange = 0.038, epilogue = 1.326 / 4096;  // of a block of a cluster; of an element
   constexpr double bytes_a_microsecond = 3.782e6, idle = 0.01;
   const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;
@@ -197,15 +197,15 @@ double shifted_microseconds(const GemmArguments& g, const ShiftedCost& cost, int
 }
 
 template <typename Take>
-void each_shifted_plan(const GemmArguments& arguments, Take&& take) {
+void each_realigned_plan(const GemmArguments& arguments, Take&& take) {
   const DeviceFacts device = current_device_or_none();
   const int sms = std::max(device.multiprocessors, 1);
-  for (int config = 0; config < kShiftedConfigs; ++config) {
+  for (int config = 0; config < kRealignedConfigs; ++config) {
     for (const int split : kSplits) {
-      if (split > 1 && (device.capability != 90 || (split - 1) * kShiftedCosts[config].k >= arguments.k)) break;
+      if (split > 1 && (device.capability != 90 || (split - 1) * kRealignedCosts[config].k >= arguments.k)) break;
       for (const bool transposed : {false, true}) {
-        take(ShiftedPlan{config, split, transposed,
-                         shifted_microseconds(arguments, kShiftedCosts[config], split, transposed, sms)});
+        take(RealignedPlan{config, split, transposed,
+                         realigned_microseconds(arguments, kRealignedCosts[config], split, transposed, sms)});
       }
     }
   }
@@ -213,31 +213,31 @@ void each_shifted_plan(const GemmArguments& arguments, Take&& take) {
 
 }  // namespace
 
-std::vector<ShiftedPlan> shifted_plans(const GemmArguments& arguments) {
-  std::vector<ShiftedPlan> plans;
-  each_shifted_plan(arguments, [&](const ShiftedPlan& plan) { plans.push_back(plan); });
+std::vector<RealignedPlan> realigned_plans(const GemmArguments& arguments) {
+  std::vector<RealignedPlan> plans;
+  each_realigned_plan(arguments, [&](const RealignedPlan& plan) { plans.push_back(plan); });
   std::stable_sort(plans.begin(), plans.end(),
-                   [](const ShiftedPlan& x, const ShiftedPlan& y) { return x.microseconds < y.microseconds; });
+                   [](const RealignedPlan& x, const RealignedPlan& y) { return x.microseconds < y.microseconds; });
   return plans;
 }
 
-ShiftedPlan shifted_plan(const GemmArguments& arguments) {
-  ShiftedPlan best;
+RealignedPlan realigned_plan(const GemmArguments& arguments) {
+  RealignedPlan best;
   best.microseconds = std::numeric_limits<double>::infinity();
-  each_shifted_plan(arguments, [&](const ShiftedPlan& plan) {
+  each_realigned_plan(arguments, [&](const RealignedPlan& plan) {
     if (plan.microseconds < best.microseconds) best = plan;
   });
   return best;
 }
 
-const char* shifted_gemm(const GemmArguments& arguments, const ShiftedPlan& plan, cudaStream_t stream) {
+const char* realigned_gemm(const GemmArguments& arguments, const RealignedPlan& plan, cudaStream_t stream) {
   DeviceFacts device;
   if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return error_text(error);
   Described of = described(arguments);
   if (plan.transposed) of = transposed(of);
   of.problem.split = plan.split;
   const auto& instances =
-      arguments.in_type == ScalarType::float16 ? shifted_instances<__half>() : shifted_instances<__nv_bfloat16>();
+      arguments.in_type == ScalarType::float16 ? realigned_instances<__half>() : realigned_instances<__nv_bfloat16>();
   void* parameters[] = {&of.problem};
   return error_text(launch(instances[of.a.k_major][of.b.k_major][plan.config], of.problem, arguments.batch, parameters,
                          stream, device.capability == 90));
@@ -265,14 +265,14 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
                                           : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);
     return error_text(launch(row[chosen], problem, arguments.batch, parameters, stream));
   }
-  return shifted_gemm(arguments, shifted_plan(arguments), stream);
+  return realigned_gemm(arguments, realigned_plan(arguments), stream);
 }
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {
   static std::deque<std::string> names;  // KernelAttributes keeps pointers to them
   static const bool named = [] {
-    const auto name = [](const std::string& family, const KernelInstance& instance, const std::string& rest) {
-      names.push_back(family + " " + std::to_string(instance.tile_m) + "x" + std::to_string(instance.tile_n) + "x" +
+    const auto name = [](const std::string& kernel, const KernelInstance& instance, const std::string& rest) {
+      names.push_back(kernel + " " + std::to_string(instance.tile_m) + "x" + std::to_string(instance.tile_n) + "x" +
                       std::to_string(instance.tile_k) + " " + rest);
     };
     for (const char* type : {"float16", "bfloat16"}) {
@@ -286,8 +286,8 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
       }
       for (const bool a : {false, true}) {
         for (const bool b : {false, true}) {
-          for (const KernelInstance& instance : shifted_instances<__half>()[a][b]) {
-            name("mma_shifted", instance, std::string(type) + (a ? " a:k" : " a:m") + (b ? " b:k" : " b:n"));
+          for (const KernelInstance& instance : realigned_instances<__half>()[a][b]) {
+            name("mma_realigned", instance, std::string(type) + (a ? " a:k" : " a:m") + (b ? " b:k" : " b:n"));
           }
         }
       }
@@ -310,7 +310,7 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
     }
     for (const bool a : {false, true}) {
       for (const bool b : {false, true}) {
-        for (const KernelInstance& instance : shifted_instances<T>()[a][b]) append(instance);
+        for (const KernelInstance& instance : realigned_instances<T>()[a][b]) append(instance);
       }
     }
   };

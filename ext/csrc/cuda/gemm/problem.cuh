@@ -22,7 +22,7 @@ struct GemmProblem {
   int64_t b_batch, b_leading;
   int64_t c_batch, c_m, c_n;
   float alpha, beta;
-  int64_t out_m, out_n;  // of the kernel for shifted lines, which also computes transposed products
+  int64_t out_m, out_n;  // of the kernel that realigns lines, which also computes transposed products
   int split;             // blocks of a cluster that share k, of that kernel
   bool out_float;   // else the type of a and b
   bool out_vector;  // 16-byte stores to out (and loads from c, where there is one) are aligned
