@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../../decode.h"
+#include "../../../decode.h"
 
 namespace cuda_llm_ops::cuda::decode {
 

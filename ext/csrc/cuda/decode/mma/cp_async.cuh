@@ -2,7 +2,7 @@
 // that no warp waits for another while keys stream. Keys may lie anywhere: pages of any size, each row looked up.
 #pragma once
 
-#include "../ptx/cp_async.cuh"
+#include "../../ptx/cp_async.cuh"
 #include "worker.cuh"
 
 namespace cuda_llm_ops::cuda::decode {
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
   const Lists lists = p.batch <= kFewSequences
                           ? make_few_lists<S::block_keys>(p, list_room + warp * kFewSequences, lane)
                           : make_lists<Warps, S::block_keys>(p, list_room, warp, lane);
-  const Cut cut(lists.total * p.unit_heads, gridDim.x);
-  const int start = cut.start(blockIdx.x), count = cut.start(blockIdx.x + 1) - start;
+  const Partition partition(lists.total * p.unit_heads, gridDim.x);
+  const int start = partition.start(blockIdx.x), count = partition.start(blockIdx.x + 1) - start;
   if (count > 0) {
     Cursor load = cursor_at<S::block_keys>(p, lists, start), at = load;
     int issued = 0, page = page_of<S::block_keys>(p, load, warp, lane);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
 #pragma unroll 1
     for (int s = 0; s < Stages; ++s) next(ring + s * S::stage_bytes);
 
-    Worker<T, HeadDim, Warps, 1, kRows> worker(p, lists, cut, shared_memory + S::ring_bytes, merge, merge_stats, warp,
+    Worker<T, HeadDim, Warps, 1, kRows> worker(p, lists, partition, shared_memory + S::ring_bytes, merge, merge_stats, warp,
                                                lane);
     bool fresh = true;
     int stage = 0;

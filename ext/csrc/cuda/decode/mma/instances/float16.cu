@@ -1,4 +1,4 @@
-#include "mma_instances.cuh"
+#include "../instances.cuh"
 
 namespace cuda_llm_ops::cuda::decode {
 

@@ -1,10 +1,10 @@
 // Decode for what the tensor-core kernel does not take: float32, rows that are not multiples of 16 bytes, scales that
 // do not fold into the base-2 exponent. A block is one query row; its warps take the keys in turn, each with an online
 // softmax of its own, and merge at the end.
-#include "../error_text.h"
-#include "../kernel_attributes.h"
-#include "../numeric.cuh"
-#include "decode.h"
+#include "../../error_text.h"
+#include "../../kernel_attributes.h"
+#include "../../numeric.cuh"
+#include "../decode.h"
 
 namespace cuda_llm_ops::cuda::decode {
 namespace {

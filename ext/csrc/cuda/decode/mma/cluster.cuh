@@ -16,8 +16,9 @@
 //               added.
 #pragma once
 
-#include "../ptx/cluster.cuh"
-#include "tma.cuh"
+#include "../../ptx/cluster.cuh"
+#include "../../ptx/griddepcontrol.cuh"
+#include "tma_ring.cuh"
 
 namespace cuda_llm_ops::cuda::decode {
 
