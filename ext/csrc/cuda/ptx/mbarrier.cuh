@@ -11,12 +11,9 @@
 
 #include <cstdint>
 
-namespace cuda_llm_ops::ptx {
+#include "shared_address.cuh"
 
-// The 32-bit shared::cta address of a pointer into shared memory.
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace cuda_llm_ops::ptx {
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
