@@ -193,6 +193,13 @@ def kernels(session: nox.Session) -> None:
     session.run(sys.executable, "-m", "perfsuite", *arguments, external=True)
 
 
+@nox.session(name="cost-models", default=False, venv_params=TORCH_VENV)
+def cost_models(session: nox.Session) -> None:
+    """Fit the cost models' constants to times measured on this card: `-- gemm`; other options as of the module."""
+    install_project(session)
+    session.run("python", "-m", "cost_models", *(session.posargs or ["gemm"]), env={"PYTHONPATH": "ext"})
+
+
 @nox.session(name="machine-code", default=False)
 def machine_code(session: nox.Session) -> None:
     """Compare the machine code of every kernel between two commits: `-- OLD NEW`. Needs nvcc, but no GPU."""

@@ -91,6 +91,16 @@ struct KernelAttributes {
   int max_threads;           // a block
 };
 
+// A plan of a tuned GEMM: its name, and what its cost model depends on.
+struct GemmPlanFacts {
+  std::string name;
+  double microseconds;  // by the cost model
+  bool persistent, swap, pingpong, multicasts, p_mn_major, q_mn_major;
+  int tile_m, tile_n, tile_k, stages, shared_bytes, blocks_per_sm;
+  int split, cluster_m, cluster_n, parts;
+  int clusters, multiprocessors;  // clusters that the device holds at once; its multiprocessors
+};
+
 using ParallelFor =
     std::function<void(int64_t begin, int64_t end, int64_t grain, const std::function<void(int64_t, int64_t)>& body)>;
 
@@ -108,9 +118,9 @@ namespace cuda {
 size_t gemm_workspace_bytes(const GemmArguments& arguments);  // without it gemm() is right, but slower
 const char* gemm(const GemmArguments& arguments, void* stream);
 const char* tensor_core_gemm(const GemmArguments& arguments, void* stream);
-// For tuning: the names of the plans that can compute a product, the quickest by the cost model first (none where no
-// choice is tuned); and a plan to be taken wherever it fits, instead of the chosen one, until it is "" again.
-std::vector<std::string> gemm_plans(const GemmArguments& arguments);
+// For tuning: the plans that can compute a product, the quickest by the cost model first (an empty list where no choice is
+// tuned); and a plan to be taken wherever it fits, instead of the chosen one, until it is "" again.
+std::vector<GemmPlanFacts> gemm_plans(const GemmArguments& arguments);
 void force_gemm_plan(const std::string& name);
 size_t naive_attention_workspace_bytes(const AttentionArguments& arguments);
 const char* naive_attention(const AttentionArguments& arguments, void* stream);

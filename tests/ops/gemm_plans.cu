@@ -3,7 +3,7 @@
 //
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
-//     tests/ops/gemm_plans.cu $gemm/sm90/{gemm,plan,parts,clusters}.cu $gemm/sm90/instances/*.cu
+//     tests/ops/gemm_plans.cu $gemm/sm90/{gemm,plan,cost_model,parts,clusters}.cu $gemm/sm90/instances/*.cu
 //     $src/tensor_map.cu $src/device.cu -o gemm_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_plans each 3/16       # the fourth of 16 parts
 //
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "cuda/gemm/sm90/gemm.h"
+#include "cuda/gemm/sm90/launch.h"
 #include "cuda/gemm/sm90/plan.h"
 #include "device_products.cuh"
 
@@ -158,7 +159,8 @@ struct Operands {
 template <typename T>
 bool run(const Product& product, float allowed, int multiprocessors, Request& request) {
   Operands<T, T> operands(arguments_of(product), false);
-  for (const std::string& plan : cuda::sm90::plan_names(operands.g, multiprocessors)) {
+  for (const GemmPlanFacts& facts : cuda::sm90::plan_facts(operands.g, multiprocessors)) {
+    const std::string& plan = facts.name;
     if (!request.names(plan) || request.tally.plans++ % request.parts != request.part) continue;
     if (request.over()) {
       ++request.tally.left;

@@ -58,12 +58,12 @@ const char* tensor_core_gemm(const GemmArguments& arguments, void* stream) {
   return gemm(arguments, stream);
 }
 
-std::vector<std::string> gemm_plans(const GemmArguments& arguments) {
+std::vector<GemmPlanFacts> gemm_plans(const GemmArguments& arguments) {
 #ifdef CUDA_LLM_OPS_SM90_GEMM
   DeviceFacts device;
   if (arguments.in_type != ScalarType::float32 && sm90::gemm_supported(arguments) &&
       current_device_facts(&device) == cudaSuccess && device.capability == 90) {
-    return sm90::plan_names(arguments, device.multiprocessors);
+    return sm90::plan_facts(arguments, device.multiprocessors);
   }
 #endif
   return {};

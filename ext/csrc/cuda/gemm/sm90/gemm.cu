@@ -7,12 +7,15 @@
 #include <climits>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "../../error_text.h"
 #include "../../kernel_attributes.h"
 #include "../../launch_config.h"
 #include "../../numeric.cuh"
+#include "clusters.h"
+#include "launch.h"
 #include "operand.h"
 #include "parts.h"
 #include "plan.h"
@@ -268,15 +271,20 @@ bool gemm_supported(const GemmArguments& arguments) {
   return describable(operand_a(arguments), arguments.in_type) && describable(operand_b(arguments), arguments.in_type);
 }
 
-std::vector<std::string> plan_names(const GemmArguments& arguments, int sms) {
-  std::vector<std::pair<double, std::string>> timed;
+std::vector<GemmPlanFacts> plan_facts(const GemmArguments& arguments, int sms) {
+  std::vector<GemmPlanFacts> all;
   for (const Plan& plan : possible_plans(arguments, true)) {
-    timed.emplace_back(modelled_microseconds(arguments, plan, sms), plan_name(plan));
+    const Kernel& kernel = *plan.kernel;
+    all.push_back({plan_name(plan), modelled_microseconds(arguments, plan, sms), kernel.persistent, kernel.swap,
+                   kernel.pingpong, kernel.multicasts, kernel.p_mn_major, kernel.q_mn_major, kernel.tile_m,
+                   kernel.tile_n, kernel.tile_k, kernel.stages, kernel.shared_bytes, kernel.blocks_per_sm, plan.split,
+                   plan.cluster_m, plan.cluster_n, plan.parts,
+                   clusters_at_once(kernel, plan.split * plan.cluster_m * plan.cluster_n, sms), sms});
   }
-  std::sort(timed.begin(), timed.end());
-  std::vector<std::string> names;
-  for (auto& [time, name] : timed) names.push_back(std::move(name));
-  return names;
+  std::sort(all.begin(), all.end(), [](const GemmPlanFacts& x, const GemmPlanFacts& y) {
+    return std::tie(x.microseconds, x.name) < std::tie(y.microseconds, y.name);
+  });
+  return all;
 }
 
 void force_plan(const std::string& name) {

@@ -22,7 +22,7 @@ size_t workspace_bytes(const GemmArguments& arguments);
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream);
 
 // As cuda::gemm_plans and cuda::force_gemm_plan, for arguments that gemm_supported() accepts. Not thread-safe.
-std::vector<std::string> plan_names(const GemmArguments& arguments, int sms);
+std::vector<GemmPlanFacts> plan_facts(const GemmArguments& arguments, int sms);
 void force_plan(const std::string& name);
 
 // Appends one entry for every kernel instance of this path.

@@ -5,8 +5,6 @@
 // instruction (its n may be 8) while the weights fill the 64 rows that it always has.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstddef>
 #include <cstdint>
 
