@@ -67,6 +67,12 @@ def install_project(session: nox.Session) -> None:
     session.run("python", "-m", "cuda_llm_ops")
 
 
+def cpp_sources() -> list[str]:
+    """All C++ and CUDA files."""
+    files = (path for folder in ("ext", "tests") for path in Path(folder).rglob("*"))
+    return sorted(str(path) for path in files if path.suffix in (".cpp", ".cu", ".cuh", ".h"))
+
+
 def sees_gpu() -> bool:
     """Whether the NVIDIA driver answers and names at least one GPU; asks NVML, so that no CUDA context is created."""
     try:
@@ -79,10 +85,12 @@ def sees_gpu() -> bool:
 
 @nox.session(default=True)
 def lint(session: nox.Session) -> None:
-    """Check style and imports with ruff (`-- --fix` mends what it can), and the workflows with actionlint."""
+    """Check Python with ruff, C++ and CUDA with clang-format (`-- --fix` mends), and the workflows with actionlint."""
     install_tools(session, "lint")
+    fix = "--fix" in session.posargs
     session.run("ruff", "check", *session.posargs, ".")
-    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "format", *([] if fix else ["--check"]), ".")
+    session.run("clang-format", *(["-i"] if fix else ["--dry-run", "--Werror"]), *cpp_sources())
     session.run("actionlint")  # its shell scripts by way of shellcheck
 
 

@@ -30,7 +30,7 @@ class Fit:
 
 
 def fit(model: Model, start: Vector, measured: Vector, most: Vector, *, far: float = 0.1, steps: int = 60) -> Fit:
-    """Constants up to `most` that make `model` agree with `measured`; residuals beyond `far` count less than squared."""
+    """Constants, at most `most`, that make `model` agree with `measured`. Residuals beyond `far` count less."""
     target = np.log(measured)
 
     def residuals(logs: Vector) -> Vector:
