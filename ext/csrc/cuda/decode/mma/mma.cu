@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "../../../arithmetic.h"
+#include "../../counters.h"
 #include "../../device.h"
 #include "../../error_text.h"
 #include "../../kernel_attributes.h"
 #include "../../launch_config.h"
 #include "../../ptx/tma.cuh"
 #include "../../tensor_map.h"
-#include "../counters.h"
 #include "../decode.h"
 
 namespace cuda_llm_ops::cuda::decode {

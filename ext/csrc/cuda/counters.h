@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace cuda_llm_ops::cuda::decode {
+namespace cuda_llm_ops::cuda {
 
 constexpr int kCounters = 4096;  // of one call
 
@@ -16,4 +16,4 @@ constexpr int kCounters = 4096;  // of one call
 // says what CUDA refused.
 uint32_t* counters_for(cudaStream_t stream, cudaError_t* error);
 
-}  // namespace cuda_llm_ops::cuda::decode
+}  // namespace cuda_llm_ops::cuda

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-namespace cuda_llm_ops::cuda::decode {
+namespace cuda_llm_ops::cuda {
 namespace {
 
 constexpr int kSets = 256;
@@ -107,4 +107,4 @@ uint32_t* counters_for(cudaStream_t stream, cudaError_t* error) {
   return *error == cudaSuccess ? set : nullptr;
 }
 
-}  // namespace cuda_llm_ops::cuda::decode
+}  // namespace cuda_llm_ops::cuda
