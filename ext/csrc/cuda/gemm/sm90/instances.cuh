@@ -12,47 +12,56 @@ constexpr ScalarType kScalarType = ptx::is_bfloat16<T> ? ScalarType::bfloat16 : 
 
 constexpr int shared_bytes_a_block(int blocks_per_sm) { return 233472 / blocks_per_sm - 1024; }
 
+// The facts of a kernel that its tile gives.
+template <typename Tile>
+Kernel kernel_of(const char* name, const void* function, bool swap, int shared_bytes, int blocks_per_sm) {
+  Kernel kernel{};
+  kernel.name = name;
+  kernel.function = function;
+  kernel.type = kScalarType<typename Tile::T>;
+  kernel.p_mn_major = Tile::p_mn_major != 0;
+  kernel.q_mn_major = Tile::q_mn_major != 0;
+  kernel.swap = swap;
+  kernel.tile_m = Tile::m;
+  kernel.tile_n = Tile::n;
+  kernel.tile_k = Tile::k;
+  kernel.stages = Tile::stages;
+  kernel.threads = Tile::threads;
+  kernel.shared_bytes = shared_bytes;
+  kernel.blocks_per_sm = blocks_per_sm;
+  return kernel;
+}
+
 template <typename Tile, bool Swap, int BlocksPerSm>
 Kernel persistent_kernel(const char* name) {
-  static_assert(persistent_shared_bytes<Tile, BlocksPerSm>() <= shared_bytes_a_block(BlocksPerSm));
-  return {name,      reinterpret_cast<const void*>(&persistent_gemm<Tile, Swap, BlocksPerSm>),
-          kScalarType<typename Tile::T>,
-          Tile::p_mn_major != 0, Tile::q_mn_major != 0,
-          true,      Swap,      Tile::pingpong,
-          Tile::m,   Tile::n,
-          Tile::k,   Tile::stages,
-          Tile::threads,
-          persistent_shared_bytes<Tile, BlocksPerSm>(), BlocksPerSm,
-          0};
+  constexpr int kShared = persistent_shared_bytes<Tile, BlocksPerSm>();
+  static_assert(kShared <= shared_bytes_a_block(BlocksPerSm));
+  const auto* const function = reinterpret_cast<const void*>(&persistent_gemm<Tile, Swap, BlocksPerSm>);
+  Kernel kernel = kernel_of<Tile>(name, function, Swap, kShared, BlocksPerSm);
+  kernel.persistent = true;
+  kernel.pingpong = Tile::pingpong;
+  return kernel;
 }
 
 template <typename Tile, bool Swap, int BlocksPerSm>
 Kernel split_k_kernel(const char* name) {
-  static_assert(split_k_shared_bytes<Tile, Swap, BlocksPerSm>() <= shared_bytes_a_block(BlocksPerSm));
-  return {name,      reinterpret_cast<const void*>(&split_k_gemm<Tile, Swap, BlocksPerSm>),
-          kScalarType<typename Tile::T>,
-          Tile::p_mn_major != 0, Tile::q_mn_major != 0,
-          false,     Swap,      false,
-          Tile::m,   Tile::n,
-          Tile::k,   Tile::stages,
-          Tile::threads,
-          split_k_shared_bytes<Tile, Swap, BlocksPerSm>(), BlocksPerSm,
-          possible_splits<Tile, Swap, BlocksPerSm>()};
+  constexpr int kShared = split_k_shared_bytes<Tile, Swap, BlocksPerSm>();
+  static_assert(kShared <= shared_bytes_a_block(BlocksPerSm));
+  const auto* const function = reinterpret_cast<const void*>(&split_k_gemm<Tile, Swap, BlocksPerSm>);
+  Kernel kernel = kernel_of<Tile>(name, function, Swap, kShared, BlocksPerSm);
+  kernel.splits = possible_splits<Tile, Swap, BlocksPerSm>();
+  return kernel;
 }
 
 template <typename Tile, bool Swap>
 Kernel multicast_kernel(const char* name) {
-  static_assert(multicast_shared_bytes<Tile>() <= shared_bytes_a_block(1));
-  return {name,      reinterpret_cast<const void*>(&multicast_gemm<Tile, Swap>),
-          kScalarType<typename Tile::T>,
-          Tile::p_mn_major != 0, Tile::q_mn_major != 0,
-          false,     Swap,      false,
-          Tile::m,   Tile::n,
-          Tile::k,   Tile::stages,
-          Tile::threads,
-          multicast_shared_bytes<Tile>(), 1,
-          multicast_splits<Tile, Swap>(),
-          true};
+  constexpr int kShared = multicast_shared_bytes<Tile>();
+  static_assert(kShared <= shared_bytes_a_block(1));
+  const auto* const function = reinterpret_cast<const void*>(&multicast_gemm<Tile, Swap>);
+  Kernel kernel = kernel_of<Tile>(name, function, Swap, kShared, 1);
+  kernel.multicasts = true;
+  kernel.splits = multicast_splits<Tile, Swap>();
+  return kernel;
 }
 
 // Names: tile m x n x k / stages, then the storage of P and of Q, k for K-major and m for MN-major.
