@@ -21,19 +21,21 @@ struct KernelArguments {
   int tiles = 0;                   // tiles_m * tiles_n * batch
   int group = 1;                   // cluster tiles along m that are walked together, so that they share Q in L2
   int cluster_m = 1, cluster_n = 1;  // tiles of a cluster: columns share Q, rows share P. Parts of 8 rows or more
-  // Operands to fetch into L2 as a whole before the grid may start, and their bytes (0: not). Multiples of 16.
+  // Operands that the kernel prefetches into L2 as a whole before griddepcontrol.wait, and their bytes: multiples of 16,
+  // or 0 for no prefetch.
   const void* prefetch_p = nullptr;
   const void* prefetch_q = nullptr;
   uint32_t prefetch_p_bytes = 0, prefetch_q_bytes = 0;
-  // Of the operand that is read once (`ahead_q`: Q, else P) `ahead_blocks` k blocks of a block's (first) tile are fetched
-  // into L2 before the grid may start. Its memory, the bytes from line to line and of a line, the lines.
+  // The operand that is read once (`ahead_q`: Q, else P): each block prefetches the first `ahead_blocks` k blocks of its
+  // first tile into L2 before griddepcontrol.wait. Here are the operand's memory, the bytes from line to line and of a
+  // line, and the number of lines.
   const void* ahead = nullptr;
   int64_t ahead_stride = 0, ahead_line_bytes = 0;
   int ahead_lines = 0, ahead_blocks = 0, ahead_q = 0;
-  int late_blocks = -1;  // the next grid may start when every block has so many k blocks left to load; -1: at once
-  int clipped_bytes = 0;  // of a stage, that no load brings: rows of a tile beyond an operand's
+  int late_blocks = -1;   // the next grid may start when every block has this many k blocks left to load; -1: at once
+  int clipped_bytes = 0;  // bytes of a stage that no load fills: rows of the tile beyond the operand's last
   int p_batched = 0, q_batched = 0;  // 0: one operand for all of the batch
-  int parts = 1;  // more than 1: in place of a batch, parts of k, whose products parts.h adds
+  int parts = 1;  // more than 1: the grid's batch dimension holds parts of k, which parts.h adds
   int out_float = 0;               // 1: out and c are float32, 0: they are of the input type
   int tma_store = 0;               // persistent kernels: beta is 0 and out can be described to TMA
   int vector_store = 0;            // split kernels: rows of out are 16-byte aligned
@@ -43,10 +45,11 @@ struct KernelArguments {
   float alpha = 1.0f, beta = 0.0f;
 };
 
-// Blocks that share k, of split kernels. A tile's rows are dealt out in eights, so other counts would waste shared memory.
+// Numbers of blocks that may split k in a cluster. The owned rows of a tile are multiples of eight, so other numbers would
+// waste shared memory.
 constexpr int kSplits[] = {1, 2, 3, 4, 8};
 
-// Parts of k that a second kernel adds, at most.
+// The most parts of k that the second kernel adds.
 constexpr int kMostParts = 4;
 
 struct Kernel {
@@ -56,13 +59,13 @@ struct Kernel {
   bool p_mn_major, q_mn_major;  // P stored k x rows; Q stored k x columns
   bool persistent;              // else: one tile a cluster, the blocks of the cluster splitting k
   bool swap;
-  bool pingpong;             // persistent: two warpgroups with a tile each in turn
+  bool pingpong;                // persistent: two warpgroups take whole tiles in turn
   int tile_m, tile_n, tile_k, stages;
   int threads;
   int shared_bytes;
   int blocks_per_sm;
-  int splits;  // bit s: s blocks of a cluster can share k (split kernels)
-  bool multicasts = false;  // split kernels: tiles of a cluster share operands
+  int splits;                   // not persistent: bit s is set if s blocks of a cluster can split k
+  bool multicasts = false;      // not persistent: tiles of a cluster share operands by multicast
 };
 
 using KernelList = ArrayView<Kernel>;

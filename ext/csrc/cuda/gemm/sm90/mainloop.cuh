@@ -71,8 +71,8 @@ struct Position {
   }
 };
 
-// Where a cluster tile lies: groups of `group` tiles along m, and within a group n outermost, so that tiles that run
-// at the same time share rows and columns in L2.
+// The position of a cluster's tile, from its number. Tiles are numbered in groups of `group` tiles along m; within a group
+// n is the outer index. So tiles that run at the same time share rows and columns in L2.
 struct TileCoordinates {
   int m, n, batch;
 
@@ -90,19 +90,21 @@ struct TileCoordinates {
   }
 };
 
-// Where a tile begins that by its number begins at `start`: the last one is moved back to end with its operand, since TMA
-// takes longer to fill in zeros than to load rows. What two tiles have in common is written twice, with the same bits.
-// Of an MN-major operand TMA wants a multiple of 16 bytes, and a length that is none stays as it is.
+// The first row (or column) of the tile that by its number would begin at `start`. The last tile is moved back so that it
+// ends with its operand: TMA takes longer to fill in zeros than to load rows. The rows that two tiles then have in common
+// are written twice, with the same bits. For an MN-major operand TMA needs offsets that are multiples of 16 bytes; if the
+// length is not such a multiple, the last tile is not moved.
 template <int Extent, int MnMajor>
 __device__ __forceinline__ int tile_start(int start, int length) {
   return length >= Extent && (!MnMajor || length % 8 == 0) ? min(start, length - Extent) : start;
 }
 
-// Who shares an operand's tile in the cluster: this block loads rows from `first` on, for the blocks of `mask`. Worked
-// out before the loop: one thread issues all loads, and a division a k block would be what limits it.
+// This block's part of an operand's tile that a cluster shares: the block loads rows from `first` on and multicasts them
+// to the blocks of `mask`. It is computed before the loop, because one thread issues all loads and a division for each k
+// block would limit it.
 struct Share {
   int first = 0;
-  uint16_t mask = 0;  // 0: not shared
+  uint16_t mask = 0;  // 0: the tile is not shared
 };
 
 // One operand's tile, or this block's part of it, into one stage.
@@ -121,8 +123,8 @@ __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t sh
   }
 }
 
-// Fetches into L2 what a block loads first of the operand that is read once: `extent` rows (columns) from mn, k blocks from
-// `block` on. By the load path, which is idle then: TMA would take as long as for loads.
+// Prefetches into L2 the part of the operand that is read once that a block loads first: `extent` rows (columns) from mn,
+// k blocks from `block` on. It uses the load path, which is idle then; TMA would take as long as for loads.
 template <int TileK, int MnMajor>
 __device__ __forceinline__ void fetch_ahead(const KernelArguments& arguments, int mn, int extent, int block, int thread,
                                             int threads) {

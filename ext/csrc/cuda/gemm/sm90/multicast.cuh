@@ -1,22 +1,22 @@
-// GEMM on Hopper for products of few tiles and a long k: clusters whose blocks share operands and split k.
+// GEMM on Hopper with cluster multicast and split-K, for products of few tiles and a long k.
 //
 //   cluster        cluster_m x cluster_n tiles by S parts of k; rank = m + cluster_m (n + cluster_n s)
-//   block (m, n, s)  k blocks [s K / S, (s + 1) K / S) of tile (m, n): producer and consumers as in mainloop.cuh, one
-//                  pass. Those of one s share their operands as in persistent.cuh: a row of tiles P, a column Q, each
-//                  block loading a part for all of them
-//   reduction      among the S blocks of a tile, as in split_k.cuh: every block writes its part of the tile to its own
-//                  shared memory, cut into slices of rows by owner, and copies each slice to its owner (bulk copy, counted
-//                  on an mbarrier there); the owner adds the S parts in the order of their blocks
+//   way            block (m, n, s) takes k blocks [s K / S, (s + 1) K / S) of tile (m, n), with producer and consumers as
+//                  in mainloop.cuh. The blocks of one s share their operands as in persistent.cuh: a row of tiles shares
+//                  P, a column Q, and each block loads a part for all of them -> write_slices(): registers -> slices in
+//                  shared memory -> bulk copy of each slice to its owner among the S blocks of the tile -> the owner adds
+//                  the parts and stores them to out: store_chunk() (split_k_exchange.cuh)
 //
-//   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [full][empty][arrived];  then, in the place of the stages,
-//                  [own: S slices][received: S - 1 slices]: all loads into a block's stages, its peers' too, have come when
-//                  its consumers have read its last stage; slices are copied there once that is so everywhere
-//   barriers       full[s]: 1 arrival + bytes, of this producer and of those that share with it.  empty[s]: 4 warps x W x
-//                  (blocks that read what this producer loads).  cluster: (a) barriers are initialised, before the first
-//                  shared load; (b) stages have been read, before slices are copied; (c) slices have come and nobody arrives
-//                  here any more, before a block may end
+//   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [full][empty][arrived]. Then, in the place of the stages,
+//                  [own: S slices][received: S - 1 slices]. When a block's consumers have read its last stage, all loads
+//                  into its stages have arrived, those of its peers too. Slices are copied when that is so in all blocks.
+//   barriers       full[s]: 1 arrival and the bytes, from this producer and from those that share with it.
+//                  empty[s]: 4 warps x W x the blocks that read what this producer loads.
+//                  The cluster's barrier is passed three times: (a) the mbarriers are initialised, before the first
+//                  shared load; (b) the stages have been read, before slices are copied; (c) the slices have arrived and
+//                  nobody arrives here any more, before a block may end.
 //
-// k may be split further into parts that do not know of each other, as in split_k.cuh.
+// k may be split further through the workspace, as in split_k.cuh.
 #pragma once
 
 #include "split_k.cuh"
@@ -45,7 +45,6 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
                 const __grid_constant__ CUtensorMap, const __grid_constant__ KernelArguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   static_assert(!Tile::pingpong && !Tile::moves_registers);
-  using T = typename Tile::T;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   const uint32_t stages = ptx::shared_address(shared_memory);
   const uint32_t full = stages + shared_ring_bytes<Tile>();
@@ -100,7 +99,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
     }
   }
   ptx::barrier_cluster_wait();
-  // The first block of which the producer lets the next grid start; none, or one before the first: at once.
+  // The producer lets the next grid start before it loads this k block. If it has no such block, the next grid starts now.
   const int late_block = arguments.late_blocks < 0 ? -1 : last_block - 1 - arguments.late_blocks;
   if (late_block < first_block) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
@@ -141,7 +140,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
 
   const int warpgroup = warp / 4;
   const int lane = threadIdx.x % 32;
-  // Lane l < readers tells one of the blocks that load for this one: its column's, then the rest of its row's.
+  // The first lanes tell the blocks that load for this one that a stage is free: first the blocks of its column, then
+  // the others of its row. Lane l arrives at block `loader`.
   const int readers = arguments.cluster_m + arguments.cluster_n - 1;
   int loader = lane + my_n * arguments.cluster_m;
   if (lane >= arguments.cluster_m) {
@@ -168,28 +168,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
   // are written here, and every block of the cluster before they are copied there.
   ptx::barrier_cluster_arrive_relaxed();
   ptx::bar_sync(1, Tile::warpgroups * 128);
-#pragma unroll
-  for (int i = 0; i < Tile::m64s; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = warpgroup * Tile::rows + i * 64 + warp % 4 * 16 + half * 8 + lane / 4;
-      const int owner = row / owned;
-      const int line = row - owner * owned;
-      const uint32_t slice = stages + owner * slice_bytes;
-#pragma unroll
-      for (int g = 0; g < Tile::n / 8; ++g) {
-        const int column = g * 8 + lane % 4 * 2;
-        const float x = d[i][g * 4 + half * 2], y = d[i][g * 4 + half * 2 + 1];
-        if constexpr (Swap) {
-          const uint32_t address = slice + (column * pitch + line) * 4;
-          ptx::st_shared(address, x);
-          ptx::st_shared(address + pitch * 4, y);
-        } else {
-          ptx::st_shared_v2(slice + (line * pitch + column) * 4, x, y);
-        }
-      }
-    }
-  }
+  write_slices<Tile, Swap>(d, stages, slice_bytes, owned, pitch, warp, lane);
   const uint32_t received = stages + split * slice_bytes;  // parts in the order of their blocks, without this one's
   if (split > 1) ptx::fence_proxy_async_shared();
   ptx::barrier_cluster_wait();
@@ -240,7 +219,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (rows[u] >= 0) store_chunk<T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
+      if (rows[u] >= 0) store_chunk<typename Tile::T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
     }
   }
   ptx::barrier_cluster_wait();

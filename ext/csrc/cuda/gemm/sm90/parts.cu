@@ -9,7 +9,7 @@
 #include "../../error_text.h"
 #include "../../launch_config.h"
 #include "operand.h"
-#include "split_k.cuh"
+#include "split_k_exchange.cuh"
 
 namespace cuda_llm_ops::cuda::sm90 {
 namespace {

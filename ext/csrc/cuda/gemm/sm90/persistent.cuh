@@ -1,28 +1,31 @@
-// GEMM on Hopper: persistent blocks that walk over tiles, one block an SM, or two of the small tiles, so that the next
-// grid's blocks find room beside this one's and have begun when it ends.
+// GEMM on Hopper with persistent blocks: each block walks over tiles. There is one block per SM, or two of the small
+// tiles. Two blocks leave room for a block of the next grid, which has begun by the time this one ends.
 //
-//   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers. Alternating: two, one
-//                        with the block's first, third, ... tile, one with the second, fourth, ...: while one stores a
-//                        tile the other multiplies
-//   last warp            one thread is the producer: it runs ahead over the tile borders, limited by the stages only,
-//                        so that the next tile's loads overlap this tile's epilogue
-//   registers            128 accumulators a thread and 40 for the rest: a scheduler's 512 a lane make 168 for each of
-//                        its three warps, so no setmaxnreg is needed. With three consumer warpgroups the producer has a
-//                        whole one, three warps of which idle, and gives them registers; so too with two that alternate and
-//                        have up to 176 accumulators a thread
+//   way             tile number -> TileCoordinates -> for each k block: TMA loads into a stage (producer), wgmma from the
+//                   stage (consumers) -> store_tile(): registers -> panel in shared memory -> TMA store to out
+//   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers. Ping-pong: two
+//                   warpgroups take whole tiles in turn. While one stores a tile, the other multiplies.
+//   last warp       One thread is the producer. It runs ahead over the tile borders, limited by the stages only, so that
+//                   the next tile's loads overlap this tile's epilogue.
+//   registers       128 accumulators a thread and 40 for the rest: a scheduler's 512 registers a lane make 168 for each
+//                   of its three warps, so setmaxnreg is not needed. With three consumer warpgroups the producer has a
+//                   whole warpgroup, of which three warps idle, and gives registers to the consumers. The same holds for
+//                   ping-pong with up to 176 accumulators a thread.
 //
-//   shared memory   [stage 0: P | Q] ... [stage S - 1: P | Q]  [warpgroup 0: 2 output panels] ... [full S][empty S]
-//   cluster         cluster_m x cluster_n tiles, rank = m + cluster_m n: a row of blocks shares P, a column shares Q
-//   barriers        full[s]: 1 arrival + bytes, of this producer and of those that share with it.  empty[s]: 4 warps x
-//                   W (pingpong: 1) x (blocks that read what this producer loads): consumers arrive at all that
-//                   load for them.  turn (named, one a warpgroup that alternates): the other has waited for the last
-//                   stage of its tile, so the stages that follow are this one's, each in the phase that it waits for
-//   epilogue        64 x 128-byte panels: registers -> stmatrix (swizzled) -> TMA store, two panels in turn, so that
-//                   one is read by TMA while the next is written, over the tiles' borders. With c, or where TMA cannot
-//                   describe out, the threads store from float32 panels.
+//   shared memory   [stage 0: P | Q] ... [stage S - 1]  [warpgroup 0: 2 output panels] ... [full S][empty S]
+//   cluster         cluster_m x cluster_n tiles, rank = m + cluster_m n. Multicast: a row of blocks shares P, a column
+//                   shares Q.
+//   barriers        full[s]: 1 arrival and the bytes, from this producer and from those that share with it.
+//                   empty[s]: 4 warps x W (ping-pong: 1) x the blocks that read what this producer loads. A consumer
+//                   arrives at every block that loads for it.
+//                   turn (named, ping-pong, one for each warpgroup): the other warpgroup has waited for the last stage
+//                   of its tile. The next stages belong to this one, each in the phase that it waits for.
+//   epilogue        Panels of 64 x 128 bytes: registers -> stmatrix (swizzled) -> TMA store. Two panels take turns, so
+//                   that TMA reads one while the threads write the next, also from tile to tile. With c, or where TMA
+//                   cannot describe out, the threads store from float32 panels: store_panel().
 //
-// The next grid starts early (griddepcontrol.cuh): at once; or, where the weights are read once, when the last loads of this one
-// are under way, and then it fetches its first k blocks into L2, as in split_k.cuh.
+// The next grid starts early (griddepcontrol.cuh). Usually it starts at once. Where the weights are read only once, it
+// starts when this grid has issued its last loads, and then fetches its own first k blocks into L2, as in split_k.cuh.
 #pragma once
 
 #include "../../ptx/setmaxnreg.cuh"
@@ -247,7 +250,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       fetch_ahead<Tile::k, Tile::q_mn_major>(arguments, first_column(where) + my_m * part, part, 0, threadIdx.x, kThreads);
     }
   }
-  // The k block of its last tile at which the producer lets the next grid start; negative: at once.
+  // The producer lets the next grid start before it loads this k block of its last tile. Negative: it starts now.
   const int late_block = arguments.late_blocks < 0 ? -1 : arguments.k_blocks - 1 - arguments.late_blocks;
   if (late_block < 0) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
@@ -288,14 +291,16 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
     if constexpr (Tile::moves_registers) ptx::setmaxnreg_inc<Tile::consumer_registers>();
     const int warpgroup = warp / 4;
     const int lane = threadIdx.x % 32;
-    // Lane l < readers tells one of the blocks that load for this one: its column's, then the rest of its row's.
+    // The first lanes tell the blocks that load for this one that a stage is free: first the blocks of its column, then
+    // the others of its row. Lane l arrives at block `loader`.
     const int readers = arguments.cluster_m + arguments.cluster_n - 1;
     int loader = lane + my_n * arguments.cluster_m;
     if (lane >= arguments.cluster_m) {
       const int other = lane - arguments.cluster_m;
       loader = my_m + (other + (other >= my_n)) * arguments.cluster_m;
     }
-    // Where registers allow it, its barriers are mapped once: a mapa would lie between one k block's products and the next's.
+    // If registers allow it, the address of that block's barriers is computed once. A mapa per k block would lie between the
+    // products of two k blocks.
     constexpr bool kMapOnce = Tile::moves_registers || Tile::m64s * Tile::registers < 128;
     uint32_t loaders_empty = 0;
     if constexpr (kMapOnce) loaders_empty = ptx::mapa(empty, lane < readers ? loader : rank);
@@ -310,7 +315,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
     };
     Position at;
     int buffer = 0;
-    const int share = Tile::pingpong ? 0 : warpgroup;  // of a tile's rows
+    const int share = Tile::pingpong ? 0 : warpgroup;  // which rows of the tile this warpgroup multiplies
     constexpr int kFirstTurn = Tile::warpgroups + 1;      // after the barriers of store_tile
     int begin = first, stride = step;
     if constexpr (Tile::pingpong) {

@@ -1,44 +1,25 @@
-// GEMM on Hopper for products of few tiles and for weights read once: a cluster a tile, its S blocks splitting k.
+// GEMM on Hopper with split-K, for products of few tiles and for weights that are read once: a cluster computes one tile,
+// and its S blocks split k.
 //
-//   block s of S   k blocks [s K / S, (s + 1) K / S): producer and consumers as in mainloop.cuh, one pass
-//   reduction      every block writes its part of the tile to its own shared memory, cut into slices of rows by owner,
-//                  and copies each slice to its owner (bulk copy, counted on an mbarrier there); the owner adds the S
-//                  parts in the order of their blocks, so the result does not depend on timing, and writes 16 bytes a
-//                  thread
+//   way            block s of S takes k blocks [s K / S, (s + 1) K / S), with producer and consumers as in mainloop.cuh ->
+//                  write_slices(): registers -> slices in shared memory, by owner -> bulk copy of each slice to its owner
+//                  -> the owner adds the S parts and stores them to out: store_chunk() (split_k_exchange.cuh)
+//   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [full][empty][arrived]. When all consumers have read the last
+//                  stage, the slices take the place of the stages: [own: S slices][received: S - 1 slices]
+//   arrived        an mbarrier that counts the bytes of the received slices
 //
-//   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [full][empty][arrived];  then, in the place of the stages,
-//                  [own: S slices][received: S - 1 slices], once all readers of the stages have done
-//   slice          lines x length float32. Usual: the owned rows of D, tile_n long.  swap (D is out transposed): tile_n
-//                  lines, one a row of out, as long as there are owned rows of D; so a store runs along out's rows
+// Where clusters do not fit, k may also be split into parts through the workspace. Then the grid has one more dimension,
+// like a batch; the float32 products of the parts lie in the workspace, and a second kernel adds them (parts.h).
 //
-// Where clusters do not fit, k may also be split into parts that do not know of each other: a grid as of a batch, whose
-// float32 products lie in a workspace, and a second kernel that adds them (parts.h).
-//
-// Several blocks share an SM: the loads of one hide the start and end of another, of this grid or the next one. That
-// starts early (griddepcontrol.cuh): at once; or, where weights are read once, when the last loads of this one are under
-// way, and then it fetches its first k blocks into L2, so that memory has work while this one ends.
+// Several blocks share an SM: the loads of one hide the start and the end of another, of this grid or of the next. The
+// next grid starts early (griddepcontrol.cuh). Usually it starts at once. Where the weights are read only once, it starts
+// when this grid has issued its last loads. It then fetches its first k blocks into L2, so that memory has work while
+// this grid ends.
 #pragma once
 
-#include "mainloop.cuh"
+#include "split_k_exchange.cuh"
 
 namespace cuda_llm_ops::cuda::sm90 {
-
-// Floats between lines: the bank of (line, position) must differ over a warp's stores.
-__host__ __device__ constexpr int line_padding(bool swap) { return swap ? 4 : 8; }
-
-// Rows of D that one block of a split owns: a multiple of 8, so that 16-byte stores do not straddle owners.
-__host__ __device__ constexpr int owned_rows(int tile_m, int split) { return ((tile_m + split - 1) / split + 7) / 8 * 8; }
-
-// What a block needs for its own parts and for those that it receives.
-template <typename Tile, bool Swap>
-__host__ __device__ constexpr int parts_bytes(int split) {
-  const int owned = owned_rows(Tile::m, split);
-  const int lines = Swap ? Tile::n : owned, length = Swap ? owned : Tile::n;
-  return (2 * split - 1) * lines * (length + line_padding(Swap)) * 4;
-}
-
-template <typename Tile>
-__host__ __device__ constexpr int barrier_bytes() { return Tile::stages * 16 + 8; }
 
 // The splits of kernels.h whose parts fit, as bits.
 template <typename Tile, bool Swap, int BlocksPerSm>
@@ -74,53 +55,11 @@ constexpr int split_max_registers() {
   return fair < 224 ? fair : 224;
 }
 
-// 8 elements along a row of out, from their sums over k.
-template <typename T>
-__device__ __forceinline__ void store_chunk(const KernelArguments& arguments, int batch, int row, int column,
-                                            int out_rows, int out_columns, float (&value)[8]) {
-  const int valid = min(8, out_columns - column);
-#pragma unroll
-  for (int e = 0; e < 8; ++e) value[e] *= arguments.alpha;
-  if (arguments.beta != 0.0f) {
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e < valid) value[e] += arguments.beta * load_c<T>(arguments, batch, row, column + e);
-    }
-  }
-  const int64_t offset = (static_cast<int64_t>(batch) * out_rows + row) * out_columns + column;
-  const bool whole = arguments.vector_store && valid == 8;
-  if (arguments.out_float) {
-    float* const out = static_cast<float*>(arguments.out) + offset;
-    if (whole) {
-      reinterpret_cast<float4*>(out)[0] = make_float4(value[0], value[1], value[2], value[3]);
-      reinterpret_cast<float4*>(out)[1] = make_float4(value[4], value[5], value[6], value[7]);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        if (e < valid) out[e] = value[e];
-      }
-    }
-  } else {
-    T* const out = static_cast<T*>(arguments.out) + offset;
-    if (whole) {
-      *reinterpret_cast<uint4*>(out) =
-          make_uint4(ptx::cvt_rn_x2<T>(value[0], value[1]), ptx::cvt_rn_x2<T>(value[2], value[3]),
-                     ptx::cvt_rn_x2<T>(value[4], value[5]), ptx::cvt_rn_x2<T>(value[6], value[7]));
-    } else {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        if (e < valid) out[e] = narrow<T>(value[e]);
-      }
-    }
-  }
-}
-
 template <typename Tile, bool Swap, int BlocksPerSm>
 __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
     split_k_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
                const __grid_constant__ CUtensorMap, const __grid_constant__ KernelArguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using T = typename Tile::T;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   const uint32_t stages = ptx::shared_address(shared_memory);
   const uint32_t full = stages + ring_bytes<Tile, Swap, BlocksPerSm>();
@@ -168,7 +107,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
       fetch_ahead<Tile::k, Tile::p_mn_major>(arguments, m, Tile::m, first_block, threadIdx.x, kThreads);
     }
   }
-  // The first block of which the producer lets the next grid start; none, or one before the first: at once.
+  // The producer lets the next grid start before it loads this k block. If it has no such block, the next grid starts now.
   const int late_block = arguments.late_blocks < 0 ? -1 : last_block - 1 - arguments.late_blocks;
   if (late_block < first_block) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
@@ -226,28 +165,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
   // are written here, and every block of the cluster before they are copied there.
   if (split > 1) ptx::barrier_cluster_arrive_relaxed();
   ptx::bar_sync(1, Tile::warpgroups * 128);
-#pragma unroll
-  for (int i = 0; i < Tile::m64s; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = warpgroup * Tile::rows + i * 64 + warp % 4 * 16 + half * 8 + lane / 4;
-      const int owner = row / owned;
-      const int line = row - owner * owned;
-      const uint32_t slice = stages + owner * slice_bytes;
-#pragma unroll
-      for (int g = 0; g < Tile::n / 8; ++g) {
-        const int column = g * 8 + lane % 4 * 2;
-        const float x = d[i][g * 4 + half * 2], y = d[i][g * 4 + half * 2 + 1];
-        if constexpr (Swap) {
-          const uint32_t address = slice + (column * pitch + line) * 4;
-          ptx::st_shared(address, x);
-          ptx::st_shared(address + pitch * 4, y);
-        } else {
-          ptx::st_shared_v2(slice + (line * pitch + column) * 4, x, y);
-        }
-      }
-    }
-  }
+  write_slices<Tile, Swap>(d, stages, slice_bytes, owned, pitch, warp, lane);
   const uint32_t received = stages + split * slice_bytes;  // parts in the order of their blocks, without this one's
   if (split > 1) {
     ptx::fence_proxy_async_shared();
@@ -299,7 +217,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (rows[u] >= 0) store_chunk<T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
+      if (rows[u] >= 0) store_chunk<typename Tile::T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
     }
   }
   if (split > 1) ptx::barrier_cluster_wait();
