@@ -109,12 +109,7 @@ Tensor gemm(const GemmOptions& options, Tensor a, Tensor b, const std::optional<
     fail("ValueError", op, "beta is ", options.beta, " but c is None; c must be given where beta is not 0");
   }
 
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(a.get_device_index());
-  }
-#endif
+  const OnDeviceOf<cuda> on_device(a);
   Tensor out = batched ? allocate(op, "output", a, out_dtype, {batch, m, n})
                        : allocate(op, "output", a, out_dtype, {m, n});
   if (out.numel() == 0) {
@@ -170,13 +165,8 @@ Tensor gemm(const GemmOptions& options, Tensor a, Tensor b, const std::optional<
 
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    void* stream = current_stream(a);
-    std::optional<Tensor> workspace;
-    if (const auto bytes = static_cast<int64_t>(cuda::gemm_workspace_bytes(arguments)); bytes > 0) {
-      workspace = allocate(op, "copies of operands or parts of the product", a, Dtype::Byte, {bytes});
-      arguments.workspace = workspace->mutable_data_ptr();
-    }
-    check_launch(op, options.tensor_core ? cuda::tensor_core_gemm(arguments, stream) : cuda::gemm(arguments, stream));
+    launch_with_workspace(op, "copies of operands or parts of the product", a, cuda::gemm_workspace_bytes(arguments),
+                          arguments, options.tensor_core ? cuda::tensor_core_gemm : cuda::gemm);
 #endif
   } else if (options.tensor_core) {
     cpu::tensor_core_gemm(arguments, parallel);

@@ -1,4 +1,4 @@
-// What the tensor-core decode kernel takes, and the instances that are compiled.
+// The parameters of the tensor-core decode kernels, and the compiled instances.
 #pragma once
 
 #include <cuda.h>
@@ -16,9 +16,9 @@ constexpr int kRows = 16;      // of a tile: query heads of a group, times queri
 constexpr int kFewRows = 8;    // of the tile that is better where there are no more
 constexpr int kTileKeys = 16;  // of a warp's tile
 constexpr int kProducers = 2;  // warps that load by TMA
-constexpr int kMaxCluster = 8;  // more is for the driver to allow
+constexpr int kMaxCluster = 8;  // larger clusters need the driver's permission
 constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
-constexpr int kFewSequences = 64;  // a warp makes the lists of so many by itself
+constexpr int kFewSequences = 64;  // up to this many, one warp makes the lists by itself
 
 struct MmaParameters {
   CUtensorMap k_map, v_map;  // TMA alone: (head_dim, slot, kv head, page)
@@ -40,7 +40,7 @@ struct MmaParameters {
   int box_rows, box_shift, box_panels;  // TMA alone: keys of a copy; log2 of the copies of a block; copies side by side
   int page_boxes, table_pages;          // TMA alone: copies of a page; pages of a sequence
   float scale_log2;
-  uint32_t zero;  // is 0, which the compiler does not know
+  uint32_t zero;  // always 0; the compiler cannot know that (consume() in tma_ring.cuh needs such a number)
   int prefetch;  // TMA alone: MmaPlan's
   int by_head;  // likewise
 };

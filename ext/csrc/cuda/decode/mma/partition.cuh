@@ -9,7 +9,7 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-// The cut of all blocks into one range a thread block: the first `more` have one block more than the others.
+// The partition of all blocks into one range for each thread block: the first `more` ranges have one block more.
 struct Partition {
   int each, more;
 

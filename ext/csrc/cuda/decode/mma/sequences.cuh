@@ -17,7 +17,7 @@ __host__ __device__ constexpr int list_integers(int makers, int warps, int batch
   return batch <= kFewSequences ? makers * 2 * kFewSequences : 2 * batch + (warps + 3) / 4 * 4;
 }
 
-// Where a warp is in the list of all blocks.
+// A position in the list of all blocks.
 struct Cursor {
   int sequence, head, block;  // head: kv head and row block
   int blocks, length;         // of the sequence
@@ -41,7 +41,7 @@ __device__ __forceinline__ int length_of(const MmaParameters& p, int sequence) {
   return min(max(__ldcg(p.cache_lens + sequence * p.lens_stride), 0), p.capacity);
 }
 
-// What a length may be, read while the grid in front may still write it. A test may make it wrong.
+// A guess of a length: it is read while the grid in front may still write it. A test may make it wrong.
 #ifndef CUDA_LLM_OPS_DECODE_GUESS
 #define CUDA_LLM_OPS_DECODE_GUESS(found) (found)
 #endif
@@ -73,14 +73,14 @@ __device__ __forceinline__ Lists make_few_lists(const MmaParameters& p, int2* ro
   return {room, __shfl_sync(kAllLanes, through, (p.batch - 1) / 2)};
 }
 
-// Those that another warp made, after a barrier.
+// The lists that another warp made, after a barrier.
 template <int BlockKeys>
 __device__ __forceinline__ Lists few_lists(const MmaParameters& p, int2* room) {
   const int2 last = room[p.batch - 1];
   return {room, last.y + blocks_of<BlockKeys>(last.x)};
 }
 
-// Whether those are the lengths.
+// True if the lists, made from a guess, hold the true lengths.
 __device__ __forceinline__ bool few_lists_right(const MmaParameters& p, const Lists& lists, int lane) {
   const auto right = [&](int b) { return b >= p.batch || lists.length(b) == length_of(p, b); };
   const bool first = right(2 * lane), second = right(2 * lane + 1);

@@ -56,19 +56,24 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
     }
     __syncwarp();
   }
-  // What a thread block does follows from the lengths. Few of them are read before the wait, too, and all is made of
-  // them then; after it, they need but be the same. One warp looks: all of them would ask the same line of L2.
+  // Which blocks a thread block takes follows from the lengths. If they are few, they are also read before the wait, and
+  // everything is computed from them then. After the wait, one warp checks that they are still the same: all warps would
+  // ask L2 for the same line.
   const bool few = p.batch <= kFewSequences;
   Lists lists{};
   Partition partition;
-  // Where heads lie side by side, so do those that read the same keys of each: a row of memory is asked for at once.
+  // Where heads lie side by side in memory, the thread blocks that read the same keys of different heads are neighbours,
+  // so that a row of memory is asked for at once.
   const auto range = [&]() -> int {
     if constexpr (!ByHead) return blockIdx.x;
     return blockIdx.x % p.by_head * (gridDim.x / p.by_head) + blockIdx.x / p.by_head;
   };
-  int start = 0, count = 0;  // of the range
-  Cursor at{};               // the unit at its end comes first, with so many blocks: what is added to other ranges'
-  int in_last = 0;           // parts is not what the thread block ends with, where it has whole units
+  // The range, and where the thread block begins: with the unit at the range's end, of which it has `in_last` blocks. Then
+  // it goes through the range from its start. So it does not end with a part that other ranges wait for, if it has whole
+  // units.
+  int start = 0, count = 0;
+  Cursor at{};
+  int in_last = 0;
   const auto place = [&] {
     partition = Partition(lists.total * p.unit_heads, gridDim.x);
     start = partition.start(range()), count = partition.start(range() + 1) - start;

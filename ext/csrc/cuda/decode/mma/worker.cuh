@@ -30,14 +30,14 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-// Where the two thread blocks of a cluster add a unit that is all that they have: each the rows of its parity, which the
-// other sends.
+// Shared memory in which the two thread blocks of a cluster add their one unit. Thread block 0 adds the even rows,
+// thread block 1 the odd ones; each sends the other's rows to it.
 template <int HeadDim>
 struct ClusterPair {
   static constexpr int bytes = 2 * kFewRows * (HeadDim * 4 + 8);
 
   float* sums;        // (2, kFewRows, HeadDim): of the first and of the second
-  uint32_t sent = 0;  // mbarrier: what the other sends is here; 0 where there are no pairs
+  uint32_t sent = 0;  // mbarrier: the rows from the other have arrived; 0 if the launch has no pairs
 
   static __device__ __forceinline__ int rank() { return static_cast<int>(blockIdx.x % 2); }
   static __device__ __forceinline__ uint32_t bytes_from_other(int rows) {
@@ -46,7 +46,12 @@ struct ClusterPair {
   __device__ __forceinline__ float2* stats() const { return reinterpret_cast<float2*>(sums + 2 * kFewRows * HeadDim); }
 };
 
-// One whose units lie anywhere in the partition.
+// A group of warps whose units lie anywhere in the partition.
+//
+// A part of a unit goes to a slot of the workspace. A range has two slots, because it shares at most two units with other
+// ranges: the unit at its begin goes to its first slot, the unit at its end to its second. A unit that lies in several
+// ranges is at the end of its first range and at the begin of all others. So all its parts are in first slots, but for
+// that of its first range, if another unit lies in front of it there.
 template <typename T, int HeadDim, int Warps, int Groups, int TileRows, bool ByHead = false>
 struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   using Base = Rows<T, HeadDim, Warps, Groups, TileRows>;
@@ -55,12 +60,12 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
 
   const Lists& lists;
   const Partition& partition;
-  int first, parts;      // ranges of the partition that hold the unit
-  bool first_is_second;  // the first of them holds another unit before this one
-  int mine;              // slot of the part that is being computed
+  int first, parts;      // the first range that holds blocks of the unit, and the number of such ranges
+  bool first_is_second;  // the unit's part of its first range is in that range's second slot
+  int mine;              // the slot of the part that is being computed
   int merges = 0;
   ClusterPair<HeadDim> pair{};
-  bool paired = false;   // the unit is all that the two thread blocks of the cluster have
+  bool paired = false;   // the two thread blocks of the cluster have this unit, and no other
 
   __device__ __forceinline__ Worker(const MmaParameters& parameters, const Lists& lists_, const Partition& partition_,
                                     uint8_t* queries, float* merge_at, float2* stats_at, int warp_, int lane_)
@@ -81,7 +86,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     }
   }
 
-  // The end of the unit's blocks in the range.
+  // Ends the unit's blocks of the range: adds the warps' sums, then stores the rows to `out` or to the workspace.
   __device__ __forceinline__ void finish(const Cursor& at) {
     if (merges++ > 0) Base::meet();  // the last merge has been read
     const int slots = merge_slots(Warps, p.rows, Groups);
@@ -153,7 +158,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     if (lane * columns < p.head_dim) store_row<T, columns>(to, value);
   }
 
-  // A row's part, to the thread block of the pair that adds it.
+  // Gives a row's part to the thread block of the pair that adds this row.
   __device__ __forceinline__ void give(int row, const float (&value)[columns], float2 stats) {
     if constexpr (columns == 4) {
       const int rank = pair.rank(), place = rank * kFewRows + row;
@@ -170,7 +175,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     }
   }
 
-  // Each warp adds its own rows, of those that are the thread block's.
+  // Each warp adds those of its rows that this thread block adds, and stores them to `out`.
   __device__ __forceinline__ void add_pair(T* out) {
     __syncwarp();
     ptx::mbarrier_wait_cluster(pair.sent, 0);  // nobody sends to this thread block any more: it may end
@@ -189,7 +194,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     }
   }
 
-  // Each warp counts, and adds, its own rows.
+  // Counts this warp's part. True for the warp of the last range: it adds the rows of this warp's number.
   __device__ __forceinline__ bool is_last() {
     uint32_t* const counter = p.counters + first * Warps + warp;
     __syncwarp();
@@ -205,8 +210,8 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     return 2 * (first + part) + (part == 0 && first_is_second ? 1 : 0);
   }
 
-  // Adds the parts of rows `row` and, where there is one, row + Warps. The statistics of 32 parts, and several parts,
-  // are loaded at once: each wait is a trip to L2.
+  // Adds the parts of `rows` rows (row, row + Warps, ...) in their order, and stores them to `out`. It loads the statistics
+  // of 32 parts at once, and several parts at once, because each wait is a trip to L2.
   template <int rows, int at_once>
   __device__ __forceinline__ void add_parts(int row, T* out) {
     float common[rows], total[rows], value[rows][columns];
@@ -274,7 +279,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   }
 };
 
-// Sequences without a key are in nobody's range.
+// Stores zeros for the sequences without a key: no range holds them.
 template <typename T, int Threads>
 __device__ __forceinline__ void zero_empty(const MmaParameters& p, const Lists& lists) {
   const int64_t of_sequence = static_cast<int64_t>(p.kv_heads) * p.group_rows * p.head_dim;
