@@ -1,4 +1,4 @@
-// CUDA's part of a launch by sm90_launch.cu, for programs that compile it for the host: nothing is launched, and what would
+// CUDA's part of a launch by attention/sm90/launch.cu, for programs that compile it for the host: nothing is launched, and what would
 // have been is in `launched` and gridDim, which the program has defined.
 #pragma once
 

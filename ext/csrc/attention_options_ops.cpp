@@ -87,10 +87,10 @@ void launch(const char* op, const AttentionArguments& arguments, const Attention
            " heads; their product must be below 2**35");
     }
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    check_launch(op, cuda::flash_attention_general(arguments, options, current_stream(q)));
+    check_launch(op, cuda::flash_attention_varlen(arguments, options, current_stream(q)));
 #endif
   } else {
-    cpu::flash_attention_general(arguments, options, parallel);
+    cpu::flash_attention_varlen(arguments, options, parallel);
   }
 }
 

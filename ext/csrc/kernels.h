@@ -55,10 +55,10 @@ struct AttentionArguments {
   void* workspace = nullptr;  // on CUDA, where ..attention_workspace_bytes() is not 0: so many bytes, 256-byte aligned
 };
 
-constexpr int32_t kMaxSequence = 1 << 28;  // of flash_attention_general: sums of lengths and sides stay in 31 bits
+constexpr int32_t kMaxSequence = 1 << 28;  // of flash_attention_varlen: sums of lengths and sides stay in 31 bits
 constexpr int32_t kEveryKey = 1 << 29;     // a side without a limit
 
-// What flash_attention_general takes beyond AttentionArguments, whose `causal` it ignores.
+// What flash_attention_varlen takes beyond AttentionArguments, whose `causal` it ignores.
 //
 // Query i of a sequence sees the keys j of that sequence with i + d - left <= j <= i + d + right, where d is 0 or, with
 // bottom_right, the sequence's keys less its queries. left and right lie between 0 and kEveryKey. A query that sees no
@@ -110,7 +110,7 @@ void tensor_core_gemm(const GemmArguments& arguments, const ParallelFor& paralle
 void naive_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
 void tiled_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
 void flash_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
-void flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
+void flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
                              const ParallelFor& parallel);
 }  // namespace cpu
 
@@ -127,7 +127,7 @@ const char* naive_attention(const AttentionArguments& arguments, void* stream);
 const char* tiled_attention(const AttentionArguments& arguments, void* stream);
 size_t flash_attention_workspace_bytes(const AttentionArguments& arguments);  // without it right, but slower
 const char* flash_attention(const AttentionArguments& arguments, void* stream);
-const char* flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
+const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
                                     void* stream);
 void gemm_attributes(std::vector<KernelAttributes>& into);
 void attention_attributes(std::vector<KernelAttributes>& into);

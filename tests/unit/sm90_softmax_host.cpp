@@ -1,6 +1,6 @@
 // The softmax of the Hopper attention kernel on the host: one warp of 16 query rows over blocks of 16 keys. Its 32 lanes
 // are fibers; a lane that comes to a warp's operation leaves its value there and lets the others run.
-// test_sm90_softmax.py puts the kernel's sm90_softmax.cuh beside this file, and HOST_PTX where it looks for ptx/ex2.cuh.
+// test_sm90_softmax.py puts HOST_PTX in place of every header of ptx/.
 #ifdef HOST_PTX
 #pragma once
 #include <algorithm>
@@ -40,7 +40,7 @@ inline uint32_t max3_s16x2(uint32_t a, uint32_t b, uint32_t c) {
 #include <functional>
 #include <vector>
 
-#include "attention/sm90_softmax.cuh"
+#include "attention/sm90/softmax.cuh"
 
 namespace {
 
@@ -163,7 +163,7 @@ struct Lane {
   void store() const {
     for (int h = 0; h < 2; ++h) {
       const float factor = Sum ? flash::finish(state, h) : flash::finish(state.maximum[h], ones[h]);
-      const uint32_t pair = flash::pack(T{}, o[2 * h] * factor, o[2 * h + 1] * factor);
+      const uint32_t pair = cuda_llm_ops::cuda::pack_pair<T>(o[2 * h] * factor, o[2 * h + 1] * factor);
       for (int e = 0; e < 2; ++e) p.out[row(h) * kColumns + column(e)] = half_of<T>(pair, e);
     }
   }

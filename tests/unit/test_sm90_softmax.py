@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from device_sources import copy_without_ptx
 
 torch = pytest.importorskip("torch", reason="the reference is torch's")
 
 from torch import Tensor  # noqa: E402
 
 HOST = Path(__file__).with_name("sm90_softmax_host.cpp")
-HEADER = HOST.parents[2] / "ext/csrc/cuda/attention/sm90_softmax.cuh"
 LOG2_E = math.log2(math.e)
 CASES = 24  # each of 16 rows
 WAYS = ("plain", "split keys", "summed")  # sm90_softmax_host.cpp's Way
@@ -23,12 +22,9 @@ WAYS = ("plain", "split keys", "summed")  # sm90_softmax_host.cpp's Way
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
-    build = tmp_path_factory.mktemp("sm90_softmax")
-    for folder in ("attention", "ptx"):
-        (build / folder).mkdir()
-    shutil.copy(HEADER, build / "attention")
-    (build / "ptx/ex2.cuh").write_text(f'#define HOST_PTX\n#include "{HOST}"\n#undef HOST_PTX\n')
-    return compile_for_host(HOST, build, "-ffp-contract=off", f"-I{build}")
+    ptx = f'#define HOST_PTX\n#include "{HOST}"\n#undef HOST_PTX\n'
+    build = copy_without_ptx(tmp_path_factory.mktemp("sm90_softmax") / "csrc", ptx)
+    return compile_for_host(HOST, build, "-ffp-contract=off", "-w", f"-I{build}/cuda")
 
 
 def attend(host: ctypes.CDLL, scores: Tensor, v: Tensor, limits: Tensor, scale: float, way: str) -> Tensor:

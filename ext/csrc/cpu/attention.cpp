@@ -524,8 +524,8 @@ void flash_attention(const AttentionArguments& arguments, const ParallelFor& par
   plain<Algorithm::flash>(arguments, parallel);
 }
 
-void flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
-                             const ParallelFor& parallel) {
+void flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
+                            const ParallelFor& parallel) {
   const auto run = [&](const AttentionArguments& a, const AttentionOptions& of) {
     const int64_t diagonal = of.bottom_right ? int64_t{a.seq_kv} - a.seq_q : 0;
     attention<Algorithm::flash>(a, {diagonal - of.left, diagonal + of.right + 1}, of, parallel);
