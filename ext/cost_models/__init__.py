@@ -7,6 +7,8 @@ fit changes the constants until the function agrees with the measured times.
     times.py          the file of measured times, and its schema
     host_library.py   compiles a model for the host
     least_squares.py  the fit
-    gemm.py           the model of the Hopper GEMM
-    measure_gemm.py   measures its plans on the card at hand
+    gemm.py           the model of the Hopper GEMM; gemm_model.cpp calls it
+    attention.py      the model of the Hopper attention kernels; attention_model.cpp calls it
+    measure_gemm.py   times plans of the GEMM on the card at hand
+    measure_attention.py  compiles time_attention.cu and times instances on the card at hand
 """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from cost_models import constants, host_library, least_squares
 from cost_models.errors import UsageError
+from cost_models.fitted import Fitted
 from cost_models.least_squares import Vector
 from cost_models.times import Rows, Seconds
 
@@ -24,19 +24,6 @@ FIELDS = (
 )
 SHARES = {"balanced", "short_line_bandwidth"}  # constants that cannot be above 1
 MULTICASTS = FIELDS.index("multicasts")
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A struct's constants before and after a fit."""
-
-    struct: str
-    before: dict[str, float]
-    after: dict[str, float]
-    unseen: tuple[str, ...]  # no measured time depends on them
-    times: int
-    error: float
-    within: float
 
 
 class GemmModel:

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
 
-def load(sources: list[Path]) -> ctypes.CDLL:
-    """Compile C++ files, whatever their suffix, and load them. Nothing in them may need CUDA."""
+def load(sources: list[Path], *, cuda: bool = False) -> ctypes.CDLL:
+    """Compile C++ files, whatever their suffix, and load them. `cuda`: they include headers of CUDA."""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
     if compiler is None:
         raise UsageError("no C++ compiler is found (looked for $CXX, g++, c++); the cost model must be compiled")
@@ -28,6 +28,8 @@ def load(sources: list[Path]) -> ctypes.CDLL:
     if not library.is_file():
         made = library.with_suffix(f".{os.getpid()}.so")
         command = [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", f"-I{ROOT / 'ext/csrc'}"]
+        if cuda:
+            command.append(f"-I{cuda_home() / 'include'}")
         done = subprocess.run(
             [*command, "-o", str(made), "-x", "c++", *map(str, sources)], capture_output=True, text=True, check=False
         )
@@ -35,6 +37,16 @@ def load(sources: list[Path]) -> ctypes.CDLL:
             raise UsageError(f"the cost model does not compile:\n{done.stderr.strip()}")
         made.rename(library)
     return ctypes.CDLL(str(library))
+
+
+def cuda_home() -> Path:
+    """The folder of the CUDA toolkit."""
+    nvcc = shutil.which("nvcc")
+    homes = [os.environ.get("CUDA_HOME"), str(Path(nvcc).resolve().parents[1]) if nvcc else None, "/usr/local/cuda"]
+    for home in filter(None, homes):
+        if Path(home, "include/cuda_runtime.h").is_file():
+            return Path(home)
+    raise UsageError("the CUDA toolkit is not found; set CUDA_HOME to its folder")
 
 
 def _with_headers(sources: list[Path]) -> list[Path]:

@@ -19,8 +19,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ext"))  # the package is not installed: it belongs to the tree, not to the wheel
 
-from cost_models import constants, gemm, times  # noqa: E402
+from cost_models import attention, constants, gemm, host_library, measure_attention, times  # noqa: E402
 from cost_models.errors import UsageError  # noqa: E402
+from cost_models.fitted import Fitted  # noqa: E402
 from cost_models.measure_gemm import draw  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
@@ -127,6 +128,96 @@ def test_fitted_constants_are_written_where_they_were_read(tmp_path: Path) -> No
         constants.write(header, "PlanCosts", {"nothing": 1.0})
     with pytest.raises(UsageError, match="has no struct Other"):
         constants.read(header, "Other")
+
+
+@pytest.fixture(scope="module")
+def attention_model() -> attention.AttentionModel:
+    try:
+        host_library.cuda_home()
+    except UsageError as error:
+        pytest.skip(str(error))
+    return attention.AttentionModel()
+
+
+# By instance: rows of queries and keys of a tile, cluster, split_keys, cross_tile, stream_k.
+INSTANCES = {
+    128: {"wgmma 128x128": (128, 128, 1, 0, 0, 0), "wgmma 64x128, split keys": (64, 64, 1, 1, 0, 0)},
+    64: {"wgmma 128x64, 128 keys": (128, 128, 1, 0, 1, 0), "wgmma 192x64, 80 keys": (192, 80, 1, 0, 1, 0)},
+}
+
+
+def problems(count: int) -> tuple[np.ndarray, list[str]]:
+    """Rows of random problems, each by every instance of its head_dim."""
+    draw_problem, rows, plans = random.Random(0), [], []
+    while len(rows) < count:
+        head_dim = draw_problem.choice((64, 128))
+        kv_heads = draw_problem.choice((1, 2, 4, 8, 16))
+        seq = round(math.exp(draw_problem.uniform(math.log(64), math.log(16384))))
+        heads, batch, causal = (
+            kv_heads * draw_problem.choice((1, 4)),
+            draw_problem.choice((1, 2, 8)),
+            draw_problem.random() < 0.5,
+        )
+        misaligned = draw_problem.random() < 0.3
+        for name, (block_m, block_n, *ways) in INSTANCES[head_dim].items():
+            problem = (batch, heads, kv_heads, seq, seq, head_dim, int(causal), int(misaligned))
+            rows.append([*problem, head_dim, block_m, block_n, *ways, 0, MULTIPROCESSORS])
+            plans.append(name)
+    return np.array(rows, dtype=np.int32), plans
+
+
+def modelled(model: attention.AttentionModel, rows: np.ndarray, plans: list[str]) -> np.ndarray:
+    """Times of today's constants: 4.5 us outside, and a unit of 0.3 or 0.5 ns."""
+    table = np.array([[model.constants[plan][name] for name in model.names] for plan in plans])
+    unit = np.where(rows[:, attention.FIELDS.index("head_dim")] == 64, 3e-4, 5e-4)
+    return 4.5 + unit * model.costs(rows, table)
+
+
+def test_exact_times_give_todays_instances_within_a_hundredth(attention_model: attention.AttentionModel) -> None:
+    rows, plans = problems(1500)
+    generator = np.random.default_rng(3)
+    start = {
+        instance: {name: value * float(np.exp(generator.uniform(-0.15, 0.15))) for name, value in values.items()}
+        for instance, values in attention_model.constants.items()
+    }
+    for first in ("wgmma 128x128", "wgmma 128x64, 128 keys"):
+        start[first]["full"] = attention_model.constants[first]["full"]  # the gauge
+    fitted = attention_model.fit(rows, modelled(attention_model, rows, plans), plans, start)
+    assert {one.struct for one in fitted} == {name for group in INSTANCES.values() for name in group}
+    for one in fitted:
+        seen = {name: value for name, value in one.after.items() if name not in one.unseen}
+        assert {"full", "causal", "tile"} <= set(seen)
+        assert seen == pytest.approx({name: one.before[name] for name in seen}, rel=1e-2), one.struct
+
+
+def test_an_unknown_instance_is_named(attention_model: attention.AttentionModel) -> None:
+    rows, plans = problems(4)
+    with pytest.raises(UsageError, match="no instance is called 'wgmma 3x3'"):
+        attention_model.fit(rows, np.ones(len(rows)), ["wgmma 3x3"] * len(plans))
+
+
+def test_an_instances_constants_are_written_into_its_entry(
+    attention_model: attention.AttentionModel, tmp_path: Path
+) -> None:
+    for path in attention_model.files:
+        (tmp_path / path.name).write_text(path.read_text())
+    name = "wgmma 128x64, 128 keys"
+    before = attention_model.constants[name]
+    after = {**before, "full": 0.98765, "tile": 512.0}
+    attention.write(sorted(tmp_path.glob("*.cu")), [Fitted(name, before, after, (), 1, 0.0, 1.0)])
+    again = attention.AttentionModel(tmp_path).constants
+    assert again == {**attention_model.constants, name: {**after, "full": 0.988}}
+
+
+def test_the_timing_program_compiles(tmp_path: Path) -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("needs nvcc")
+    program, *kernels = measure_attention.sources()
+    assert len(kernels) > 15
+    command = [nvcc, *measure_attention.FLAGS, "-I", str(ROOT / "ext/csrc"), "-c", str(program)]
+    done = subprocess.run([*command, "-o", str(tmp_path / "program.o")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
