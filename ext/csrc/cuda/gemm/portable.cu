@@ -175,25 +175,33 @@ constexpr RealignedCost kRealignedCosts[kRealignedConfigs] = {
     realigned_cost<RealignedLarge>(1.572, 1.682), realigned_cost<RealignedMedium>(1.497, 0.892),
     realigned_cost<RealignedFew>(2.47, 0.181), realigned_cost<RealignedFewest>(1.646, 1.09)};
 constexpr int kSplits[] = {1, 2, 4, 8, 16};
-static_assert(kSplits[4] == kMostShiftedSplit);
+static_assert(kSplits[4] == kMostRealignedSplit);
 
-// Microseconds. A tile along k costs its latency, or what it keeps a multiprocessor busy; the whole is not faster than
-// memory. Large clusters leave multiprocessors idle, which are not all in groups of their size.
+// The other constants of that model, fitted to the same times. Times are microseconds.
+struct RealignedCosts {
+  double outside = 3.188;                       // launch, first loads and drain
+  double exchange = 0.038;                      // of split-K, for each block of a cluster
+  double epilogue_an_element = 1.326 / 4096;
+  double memory_bytes_a_microsecond = 3.782e6;  // of the card
+  double idle = 0.01;                           // share of the multiprocessors that a cluster leaves idle, for each block
+};
+
+// A tile along k costs its latency, or the time for which it keeps a multiprocessor busy. The whole is not faster than
+// memory. Large clusters leave some multiprocessors idle, because not all of these come in groups of the cluster's size.
 double realigned_microseconds(const GemmArguments& g, const RealignedCost& cost, int split, bool transposed, int sms) {
-  constexpr double outside = 3.188, exchange = 0.038, epilogue = 1.326 / 4096;  // of a block of a cluster; of an element
-  constexpr double bytes_a_microsecond = 3.782e6, idle = 0.01;
+  constexpr RealignedCosts kCosts;
   const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;
   const int64_t blocks = ceil_div(m, cost.m) * ceil_div(n, cost.n) * g.batch * split;
   const int64_t sharing = std::min<int64_t>(cost.blocks_per_sm, ceil_div(blocks, sms));
-  const auto usable = std::max<int64_t>(1, static_cast<int64_t>(sms * (split > 1 ? 1.0 - idle * split : 1.0)));
+  const auto usable = std::max<int64_t>(1, static_cast<int64_t>(sms * (split > 1 ? 1.0 - kCosts.idle * split : 1.0)));
   const double waves = static_cast<double>(ceil_div(blocks, usable * sharing));
   const double tiles = static_cast<double>(ceil_div(ceil_div(g.k, cost.k), split));
   const double loop = waves * (tiles * std::max(cost.latency, static_cast<double>(sharing) * cost.work) +
-                               epilogue * cost.m * cost.n);
+                               kCosts.epilogue_an_element * cost.m * cost.n);
   const double elements = (static_cast<double>(m) + static_cast<double>(n)) * g.k + static_cast<double>(m) * n;
-  const double memory = 2.0 * g.batch * elements / bytes_a_microsecond;
+  const double memory = 2.0 * g.batch * elements / kCosts.memory_bytes_a_microsecond;
   const auto fourth = [](double value) { return value * value * value * value; };
-  return outside + (split > 1 ? exchange * split : 0.0) + std::sqrt(std::sqrt(fourth(loop) + fourth(memory)));
+  return kCosts.outside + (split > 1 ? kCosts.exchange * split : 0.0) + std::sqrt(std::sqrt(fourth(loop) + fourth(memory)));
 }
 
 template <typename Take>

@@ -1,4 +1,4 @@
-// What every GEMM kernel is given, how a block finds its tile, and how accumulators become the output.
+// What the portable GEMM kernels share: their parameters, the tile of a block, and the store of a tile.
 #pragma once
 
 #include <cstdint>

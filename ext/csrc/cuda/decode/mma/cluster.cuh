@@ -1,19 +1,21 @@
-// Decode with TMA and clusters (Hopper), for little to read: a unit is a cluster's, whose thread blocks take its blocks
-// of keys in turn and add their parts through each other's shared memory. No counter, no part in global memory, and
-// which blocks a thread block takes does not depend on the length.
+// Decode with TMA and clusters (Hopper), for small caches: a cluster computes one unit. Its thread blocks take the unit's
+// blocks of keys in turn and add their parts through each other's shared memory. So there are no counters and no parts in
+// global memory, and which blocks a thread block takes does not depend on the length.
 //
-//   ring        as in tma.cuh: full[stage], empty[stage]. One producer warp copies keys and values; where pages are so
-//               small that a block is several copies, one warp has the keys and another the values.
-//   early       While the grid before it ends, the warps that compute ask L2 for the first blocks of keys, as far as
-//               the length and the pages that they find go: a guess, since that grid may still write them. All address
-//               arithmetic is done then, too: a division is as long as a tenth of a trip to memory. Then the producer
-//               loads the blocks of a contiguous cache at once, after griddepcontrol.wait; the length, read again, says
-//               what of it counts. Pages are looked up before, together with the length. The next grid may begin when
-//               this one has asked for its last block: not before, or the two would share the bandwidth from the start.
-//   parts       Each thread block merges its warps' sums in the ring, when nothing lands there any more, and sends each
-//               column to the thread block of the cluster whose share of the unit's rows and columns it lies in. The
-//               cluster's barrier is passed twice: all have begun, at the start; all have sent, before the shares are
-//               added.
+//   way         producer warps: TMA -> ring (tma_ring.cuh); the other warps: consume() -> store_sums(): each warp's sums, in
+//               the ring's memory -> send(): to the thread block that adds them -> add(): all parts, stored to `out`
+//   ring        full[stage], empty[stage] as in tma_ring.cuh. One producer warp copies keys and values. If pages are so
+//               small that a block is several copies, one warp copies the keys and another the values.
+//   early       While the grid in front ends, the computing warps ask L2 for the first blocks of keys. They use the length
+//               and the pages that they find: a guess, since that grid may still write them. All address arithmetic is
+//               done then, too, because a division takes a tenth of a trip to memory. After griddepcontrol.wait the
+//               producer loads the blocks of a contiguous cache at once; the length, read again, decides which of them
+//               count. Pages are looked up together with the length. The next grid may begin when this one has asked for
+//               its last block. If it began earlier, the two would share the bandwidth from the start.
+//   parts       Each thread block adds its warps' sums when nothing arrives in the ring any more. It sends each column to
+//               the thread block that owns it: every thread block owns an equal share of the unit's rows and columns. The
+//               cluster's barrier is passed at the start, so that all have begun; the mbarrier `sent` counts what the
+//               others send.
 #pragma once
 
 #include "../../ptx/cluster.cuh"
@@ -43,10 +45,10 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
   using Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
 
-  int columns;            // of all rows, that each thread block of the cluster adds
-  uint32_t over_columns;  // the upper half of a product with it is the quotient by `columns`
+  int columns;            // elements of all rows that each thread block of the cluster owns
+  uint32_t over_columns;  // a reciprocal: the upper half of a product with it is the quotient by `columns`
 
-  // Before the wait for the grid in front, as all that waits for nothing.
+  // What needs no data; it runs before the wait for the grid in front.
   __device__ __forceinline__ void prepare(int sequence, int unit_head, int ranks) {
     Base::take(sequence, unit_head);
     const auto fours = static_cast<unsigned>(row_count * (HeadDim / 4));
@@ -54,13 +56,13 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
     over_columns = 0xffffffffu / static_cast<unsigned>(columns) + 1;
   }
 
-  // What the others send: sums, and of each row the largest score and the sum of the weights.
+  // Bytes that the others send: sums, and for each row the largest score and the sum of the weights.
   __device__ __forceinline__ uint32_t bytes_from_others(int rank, int ranks) const {
     const int count = max(min(columns, row_count * HeadDim - rank * columns), 0);
     return static_cast<uint32_t>((ranks - 1) * (count * 4 + row_count * 8));
   }
 
-  // What the warps have of a row: the largest score, the sum of the weights, and the factor of each warp's sums.
+  // Over all warps, a row's largest score and sum of weights; and the factor of each warp's sums.
   __device__ __forceinline__ float2 row_stats(int row, float (&factor)[Warps]) const {
     float2 stats[Warps];
     float common = -INFINITY, total = 0.0f;
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__((Warps + kProducers) * 32, HeadDim <= 128 ? 2 
       load();
     }
     ptx::griddepcontrol_launch_dependents();
-    // Loaded for nothing: they land all the same.
+    // Blocks that were loaded but are behind the length must arrive before the ring's memory is used for the sums.
     key = first_key;
 #pragma unroll 1
     for (int s = 0; s < early; ++s, key += step) {

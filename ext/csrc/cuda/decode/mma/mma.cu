@@ -1,4 +1,4 @@
-// The host's part of the tensor-core decode kernel: which instance, how many thread blocks, and the launch.
+// Host side of the tensor-core decode kernels: which instance, how many thread blocks, and the launch.
 #include "mma.h"
 
 #include <algorithm>
@@ -22,18 +22,19 @@
 namespace cuda_llm_ops::cuda::decode {
 namespace {
 
-// Of keys and values, as far as the host knows: what capacity there is.
-constexpr int64_t kLargeBytes = int64_t{1} << 30;
-constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // for one group of warps
-constexpr int64_t kClusterBytes = int64_t{512} << 10;  // of a thread block
-constexpr int kSmallPage = 64;                         // keys, less than
-constexpr int kManySequences = 32;                     // so many that thread blocks have several units each
+// Bounds of the choice, measured on an H200 (docs/ladder-decode.md). Bytes are those of keys and values at full capacity,
+// because the host does not know the lengths.
+constexpr int64_t kLargeBytes = int64_t{1} << 30;           // a large cache
+constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // a large cache in small pages, for one group of warps
+constexpr int64_t kClusterBytes = int64_t{512} << 10;       // the most for one thread block of cluster.cuh
+constexpr int kSmallPage = 64;                              // keys; smaller pages are small
+constexpr int kManySequences = 32;                          // with so many, thread blocks have several units each
 
 int group_rows(const DecodeArguments& a) { return a.heads / a.kv_heads * a.seq_q; }
 
 float scale_log2(const DecodeArguments& a) { return a.scale * kLog2E; }
 
-// The blocks of keys that there are at most.
+// The number of blocks of keys at full capacity.
 int64_t most_blocks(const DecodeArguments& a, int block_keys) {
   return int64_t{a.batch} * ceil_div(group_rows(a), kRows) * a.kv_heads * ceil_div(a.capacity, block_keys);
 }
@@ -106,8 +107,8 @@ DecodeArguments part_of(const DecodeArguments& whole, int first) {
   return a;
 }
 
-// Allows that much dynamic shared memory, and asks for an SM that gives most of its memory to it: the next launch's
-// thread blocks are to fit beside this one's.
+// Allows this much dynamic shared memory, and asks for the largest carve-out of shared memory, so that thread blocks of
+// the next launch fit beside those of this one.
 cudaError_t prepare(const MmaInstance& instance, int bytes) {
   static std::mutex mutex;
   static std::map<std::pair<int, const void*>, int> allowed;
@@ -124,8 +125,8 @@ cudaError_t prepare(const MmaInstance& instance, int bytes) {
   return error;
 }
 
-// Thread blocks of the largest clusters of which `units` run at once, none sharing a multiprocessor; 0 where not even
-// single thread blocks do.
+// The size of the largest clusters of which `units` run at once, one thread block on each multiprocessor; 0 if even
+// clusters of one do not.
 int cluster_size(const MmaInstance& instance, const DeviceFacts& facts, int64_t units) {
   static std::mutex mutex;
   static std::map<std::pair<int, const void*>, std::array<int, kMaxCluster + 1>> known;

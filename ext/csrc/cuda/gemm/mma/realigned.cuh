@@ -1,21 +1,23 @@
 // 16-bit GEMM with mma.sync for operands of any alignment (sm_80 and later): lines may begin at any element.
 //
-//   global a, b --16 B loads--> registers --shift--> tiles in shared memory, two of each --ldmatrix--> fragments
-//   --mma.sync--> accumulators of one tile along k --add--> float32 sums --staging tile--> out
-//
-//   Roles     every warp loads, shifts, multiplies and stores; warps form a warps_m x warps_n grid over the tile.
-//   Lines     of L elements (see mma_tile.cuh) are loaded as the L / 8 + 1 aligned granules of 16 bytes that hold them: a
-//             thread has a granule of several lines that are alike aligned, gets the granule behind it from the next lane,
-//             and shifts the two together. The last granules of a warp's lines (`tails`) are copied to shared memory with
-//             cp.async, by a lane each.
-//   Stages    tile t + 1 is on its way to registers while tile t is multiplied; several blocks share a multiprocessor.
-//   Barriers  one a tile: tile t is shifted into place. Its place was last read for tile t - 2, before the barrier of t - 1.
-//   Sums      tensor cores cut a sum off towards zero after every 16 terms, which adds up; so their sums are 32 terms long,
-//             and added to the others with rounding to nearest.
-//   Split     the blocks of a cluster (sm_90) share k. Each then reads a share of the tile from all staging tiles, in
-//             the order of the blocks: the sum does not depend on who was first.
-//   Edges     no byte behind the end of an operand is read. The granule in which an operand begins may hold up to 14 bytes
-//             before it: they are of the same allocation (16 aligned bytes never are of two) and are not used.
+//   way       global a, b --16-byte loads--> registers --shift: place()--> tiles in shared memory, two of each --ldmatrix-->
+//             fragments --mma.sync--> short sums --add--> float32 sums --stage_accumulators()--> staging tile
+//             --store_realigned()--> out
+//   Roles     Every warp loads, shifts, multiplies and stores. Warps form a warps_m x warps_n grid over the tile.
+//   Lines     A line of L elements (see tile.cuh) is loaded as the L / 8 + 1 aligned granules of 16 bytes that hold it. A
+//             thread has one granule of several lines that are aligned alike. It gets the following granule from the next
+//             lane and shifts the two together. The last granules of a warp's lines (`tails`) go to shared memory with
+//             cp.async, one for each lane.
+//   Stages    Tile t + 1 is on its way to registers while tile t is multiplied. Several blocks share a multiprocessor.
+//   Barriers  One a tile, after tile t has been shifted into place. Its place was last read for tile t - 2, before the
+//             barrier of tile t - 1.
+//   Sums      Tensor cores truncate a sum after every 16 terms, and these errors add up. So their sums are 32 terms long,
+//             and are added to the float32 sums with rounding to nearest.
+//   Split-K   The blocks of a cluster (sm_90) share k. Each then stores a share of the tile: it reads that share from all
+//             staging tiles, in the order of the blocks, so that the result does not depend on timing.
+//   Edges     No byte behind the end of an operand is read. The granule in which an operand begins may hold up to 14 bytes
+//             in front of it. They belong to the same allocation, because 16 aligned bytes never lie in two, and are not
+//             used.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,7 @@
 
 namespace cuda_llm_ops::cuda {
 
-constexpr int kMostShiftedSplit = 16;  // blocks of a cluster: more than 8 must be allowed for each kernel
+constexpr int kMostRealignedSplit = 16;  // blocks of a cluster; a kernel needs permission for more than 8
 
 template <int TileM, int TileN, int TileK, int WarpsM, int WarpsN, int BlocksPerSm>
 struct RealignedConfig {
@@ -181,7 +183,7 @@ class RealigningLoader {
   uint4 held_[kLoads];       // the tile on its way
 };
 
-// Writes this block's share of the tile, the sum of all blocks' staging tiles.
+// Stores this block's share of the tile: the sum of the staging tiles of all blocks of the cluster.
 template <typename Out, typename Config>
 __device__ __forceinline__ void store_realigned(const GemmProblem& problem, uint32_t staging, int rank, int batch, int row0,
                                               int column0) {
@@ -193,7 +195,8 @@ __device__ __forceinline__ void store_realigned(const GemmProblem& problem, uint
   const int share = kItems / split;
 #pragma unroll 2
   for (int item = rank * share + static_cast<int>(threadIdx.x); item < (rank + 1) * share; item += Config::threads) {
-    // A warp writes along out's rows. Of a transposed product 8 elements of each of 4: that many banks it finds free.
+    // A warp writes along the rows of out: 32 elements of one row. For a transposed product it writes 8 elements of each of
+    // 4 rows, so that its reads of the staging tile meet no bank twice.
     const int i = along_n ? item / Config::tile_n : item / 32 % (Config::tile_m / 8) * 8 + item % 8;
     const int j = along_n ? item % Config::tile_n : item / (Config::tile_m * 4) * 4 + item / 8 % 4;
     if (row0 + i >= problem.m || column0 + j >= problem.n) continue;
@@ -201,13 +204,13 @@ __device__ __forceinline__ void store_realigned(const GemmProblem& problem, uint
     float sum = 0.0f;
 #if __CUDA_ARCH__ >= 900
     if (split > 1) {
-      float parts[kMostShiftedSplit];
+      float parts[kMostRealignedSplit];
 #pragma unroll
-      for (int part = 0; part < kMostShiftedSplit; ++part) {
+      for (int part = 0; part < kMostRealignedSplit; ++part) {
         parts[part] = part < split ? ptx::ld_cluster(ptx::mapa(at, part)) : 0.0f;
       }
 #pragma unroll
-      for (int part = 0; part < kMostShiftedSplit; ++part) sum += parts[part];
+      for (int part = 0; part < kMostRealignedSplit; ++part) sum += parts[part];
     } else
 #endif
     {
@@ -228,7 +231,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   constexpr int kWarpN = Config::tile_n / Config::warps_n;
   constexpr int kBlocksM = kWarpM / 16;
   constexpr int kBlocksN = kWarpN / 16;
-  constexpr int kSteps = 2;  // of 16 along k, that tensor cores add up
+  constexpr int kSteps = 2;  // of 16 along k: the length of the tensor cores' sums
   constexpr int kUnroll = kBlocksM * kBlocksN == 1 ? 4 : 1;
 
   extern __shared__ __align__(1024) char shared[];
@@ -237,7 +240,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   const uint32_t tails_b = tails_a + Config::a_tails;
 
   const int split = problem.split;
-  // Found twice rather than kept in registers.
+  // Computed again after the loop: keeping them would cost registers in it.
   const auto rank_of_block = [&] { return ptx::opaque(static_cast<int>(blockIdx.x)) % split; };
   const auto tile_of_block = [&] {
     return tile_position(problem.tiles_m, problem.tiles_n, ptx::opaque(static_cast<int>(blockIdx.x)) / split);

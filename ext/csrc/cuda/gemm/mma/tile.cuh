@@ -25,13 +25,13 @@ __device__ __forceinline__ int swizzle(int line) {
   }
 }
 
-// Whether a 16-byte copy of which only `bytes` count would reach behind the operand. cp.async itself reads no more than
-// it is told to, but an address range behind an allocation is one that tools rightly object to.
+// True if a 16-byte copy, of which only `bytes` bytes count, would reach behind the operand. cp.async reads only those
+// bytes, but compute-sanitizer reports an address range behind an allocation.
 __device__ __forceinline__ bool crosses_end(const char* source, int bytes, const char* end) {
   return bytes > 0 && bytes < 16 && source + 16 > end;
 }
 
-// What cp.async does with `bytes` source bytes, element by element and at once.
+// The same as cp.async with `bytes` source bytes, but element by element and synchronously.
 __device__ __forceinline__ void copy_elements(uint32_t shared, const char* source, int bytes) {
   uint16_t* const target = static_cast<uint16_t*>(__cvta_shared_to_generic(shared));
 #pragma unroll 1
