@@ -90,7 +90,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lens
   check_output_elements(kOp, {q.size(0), q.size(1), q.size(2), q.size(3)});
 }
 
-// What the CPU can look at. On CUDA it would need the host to wait for the device.
+// Checks of values, on the CPU only: on CUDA the host would have to wait for the device.
 void check_values(const DecodeArguments& a) {
   for (int64_t b = 0; b < a.batch; ++b) {
     const int64_t len = a.cache_lens[b * a.lens_stride];

@@ -1,4 +1,4 @@
-// What the files of operators share: torch's allocations, streams and threads through the stable ABI, and how a tensor
+// Shared by the files of operators: torch's allocations, streams and threads through the stable ABI, and how a tensor
 // is described to a kernel. The first header such a file includes: it sets the ABI's version.
 #pragma once
 

@@ -71,7 +71,7 @@ struct Tally {
   int plans = 0, ran = 0, wrong = 0, left = 0;
 };
 
-// What is asked for, and how far it is.
+// The request of the command line, and its progress.
 struct Request {
   int part = 0, parts = 1;
   std::string name;
@@ -128,7 +128,7 @@ struct Operands {
   Operands(const Operands&) = delete;
   Operands& operator=(const Operands&) = delete;
 
-  // Twice by `launch`, which says what it does not like. False where the device is lost.
+  // Calls `launch` twice, which returns a refusal or nullptr. False if the device is lost.
   bool check(const std::string& plan, float allowed, Request& request,
              const std::function<const char*(const GemmArguments&)>& launch) {
     cudaMemset(request.far, 0, sizeof(int));

@@ -69,7 +69,7 @@ cudaError_t give_back_with(cudaGraph_t graph, const Use& use) {
 }  // namespace
 
 uint32_t* counters_for(cudaStream_t stream, cudaError_t* error) {
-  // One handle for the streams of many threads: none of them can be told from the others.
+  // Every thread has its own stream behind this one handle, so they cannot be told apart.
   *error = cudaSuccess;
   if (stream == cudaStreamPerThread) return nullptr;
   int device = 0;

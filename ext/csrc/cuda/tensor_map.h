@@ -26,7 +26,7 @@ struct TensorMapArguments {
 // True when TMA can describe it: pointer and strides multiples of 16 bytes, strides below 2^40.
 bool tensor_map_possible(const TensorMapArguments& arguments);
 
-// Encodes into `map`. Returns nullptr, or a static string that says what the driver refused. Thread-safe.
+// Encodes into `map`. Returns nullptr, or a static string with the reason for the driver's refusal. Thread-safe.
 const char* encode_tensor_map(CUtensorMap* map, const TensorMapArguments& arguments);
 
 }  // namespace cuda_llm_ops::cuda

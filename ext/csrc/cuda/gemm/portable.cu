@@ -159,7 +159,7 @@ Described transposed(const Described& of) {
   return other;
 }
 
-// What the cost model knows of a configuration of mma/realigned.cuh, in portable_instances.cuh's order.
+// A configuration of mma/realigned.cuh as the cost model sees it, in the order of portable_instances.cuh.
 struct RealignedCost {
   int m, n, k, blocks_per_sm;
   double latency, work;  // microseconds of a tile along k: of a block alone, and of a multiprocessor's time

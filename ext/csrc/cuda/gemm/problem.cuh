@@ -1,4 +1,4 @@
-// What the portable GEMM kernels share: their parameters, the tile of a block, and the store of a tile.
+// Shared by the portable GEMM kernels: their parameters, the tile of a block, and the store of a tile.
 #pragma once
 
 #include <cstdint>

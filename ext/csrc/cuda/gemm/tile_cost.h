@@ -5,7 +5,7 @@
 
 namespace cuda_llm_ops::cuda {
 
-// What the model knows of a configuration.
+// A tile configuration as the model sees it.
 struct TileCost {
   int m, n, k;             // tile
   int shared_bytes;        // a block

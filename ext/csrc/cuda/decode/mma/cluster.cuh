@@ -48,7 +48,7 @@ struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
   int columns;            // elements of all rows that each thread block of the cluster owns
   uint32_t over_columns;  // a reciprocal: the upper half of a product with it is the quotient by `columns`
 
-  // What needs no data; it runs before the wait for the grid in front.
+  // Computes everything that needs no data, before the wait for the grid in front.
   __device__ __forceinline__ void prepare(int sequence, int unit_head, int ranks) {
     Base::take(sequence, unit_head);
     const auto fours = static_cast<unsigned>(row_count * (HeadDim / 4));

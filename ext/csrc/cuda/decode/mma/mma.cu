@@ -75,7 +75,7 @@ TensorMapArguments describe(const DecodeArguments& a, const void* pointer, const
 }
 
 struct Sizes {
-  size_t partial = 0, stats = 0, counters = 0;  // a cluster needs none
+  size_t partial = 0, stats = 0, counters = 0;  // bytes; all 0 for cluster.cuh
 
   Sizes(const DecodeArguments& a, const MmaPlan& plan) {
     const size_t rows = static_cast<size_t>(std::min(group_rows(a), kRows)), head_dim = plan.instance->head_dim;
@@ -194,7 +194,7 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.scale_log2 = scale_log2(a);
   p.prefetch = plan.prefetch;
   p.by_head = plan.by_head;
-  // What is read once makes room first.
+  // L2 evicts first the lines that are read only once.
   p.policy = p.row_blocks == 1 ? ptx::evict_first : ptx::evict_normal;
 
   cudaError_t error = cudaSuccess;

@@ -61,7 +61,7 @@ struct MmaInstance {
   const char* name;
   ScalarType type;
   int head_dim, warps;  // warps that share a block of keys
-  int groups;           // of so many warps
+  int groups;           // groups of `warps` warps, which take units in turn
   int tile_rows;        // of a unit, at most
   MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
@@ -82,8 +82,8 @@ struct MmaPlan {
   int blocks = 0;    // of the grid
   int cluster = 1;   // thread blocks of a cluster
   int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
-  // Not 0: the list of all blocks is of one head after the other, not of one sequence after the other, and of so many
-  // neighbouring thread blocks each takes a range as far from the next one's as the list is long over that number.
+  // If not 0, the list of all blocks goes head after head instead of sequence after sequence. Then `by_head` neighbouring
+  // thread blocks take ranges that lie a `by_head`-th of the list apart.
   int by_head = 0;
 };
 

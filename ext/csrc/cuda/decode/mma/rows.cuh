@@ -1,4 +1,4 @@
-// What one warp computes with: the queries of a unit, and the sums over the keys so far. rows_16.cuh and rows_8.cuh hold
+// The state of one warp: the queries of a unit, and the sums over the keys so far. rows_16.cuh and rows_8.cuh hold
 // the two ways to lay rows and keys out in mma.sync's operands.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-// What one warp computes with: the queries of a unit and the sums over the keys so far.
+// The state that both layouts share: where the queries are, and where the warps add their sums.
 template <typename T, int HeadDim, int Warps, int Groups, int TileRows>
 struct RowsBase {
   static constexpr int block_keys = Warps * kTileKeys;

@@ -88,7 +88,7 @@ struct Pages {
   }
 };
 
-// What a producer warp copies: keys and values, or one of them. Where a block is one box of each, one lane copies; else
+// A producer warp: it copies keys and values, or one of them. If a block is one box of each, one lane copies; otherwise
 // each lane has a box. All that a block's copies need is made ready before there is room for it: a stage that waits for
 // arithmetic is not on its way.
 template <typename S, bool Both>
@@ -150,7 +150,7 @@ struct Loader {
   }
 };
 
-// Where a row of the cache is, by the page that is found before the wait; nullptr where that is none.
+// The address of a row of the cache, by the page that is found before the wait; nullptr if that is no page.
 __device__ __forceinline__ const uint16_t* guess_of_row(const MmaParameters& p, int sequence, int unit_head, int key,
                                                         bool values) {
   const int head = p.row_blocks == 1 ? unit_head : unit_head / p.row_blocks;
@@ -200,12 +200,12 @@ __device__ __forceinline__ void clear_values(uint8_t* values, int panel_bytes, i
   __syncwarp();
 }
 
-// A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` keys are
-// within the length from the warp's first in the first block on (none of its own where that is negative), and `step`
-// fewer from each next; the blocks end where no more than `end` would be.
+// A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` is the number of
+// keys from the warp's first key in the block to the end of the length; it is negative if the warp has no key there. It
+// shrinks by `step` from block to block, and the last block is the last one with more than `end` left.
 //
-// An arrival does not wait for loads from shared memory before it, and the compiler may move it before the products
-// that do: that which gives a stage back takes its address from what was loaded.
+// An mbarrier arrival does not wait for earlier loads from shared memory, and the compiler may move it in front of the
+// products that do. So the address of the arrival that gives a stage back depends on what was loaded.
 template <typename S, typename W>
 __device__ __forceinline__ void consume(W& worker, uint8_t* ring, uint32_t full, int& stage, uint32_t& phase, int left,
                                         int end, int step, int in_stage, int lane) {

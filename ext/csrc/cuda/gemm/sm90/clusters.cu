@@ -12,7 +12,7 @@
 namespace cuda_llm_ops::cuda::sm90 {
 namespace {
 
-// 0 where the driver does not tell.
+// 0 if the driver does not answer.
 int ask(const Kernel& kernel, int blocks_a_cluster) {
   if (allow_dynamic_shared(kernel.function, kernel.shared_bytes) != cudaSuccess) {
     cudaGetLastError();

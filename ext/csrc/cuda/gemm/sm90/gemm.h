@@ -11,10 +11,10 @@
 
 namespace cuda_llm_ops::cuda::sm90 {
 
-// Whether gemm() below takes this problem. Looks at types, sizes, strides and alignments, not at the device.
+// True if gemm() below can compute this problem: by types, sizes, strides and alignments, not by the device.
 bool gemm_supported(const GemmArguments& arguments);
 
-// What gemm() would take without a workspace, by the cost model, if the operands were in memory as TMA asks.
+// The cost model's time of gemm() without a workspace, if the operands were in memory as TMA needs them.
 double modelled_microseconds(const GemmArguments& arguments);
 
 // As cuda::gemm_workspace_bytes and cuda::gemm, for arguments that gemm_supported() accepts.

@@ -13,7 +13,7 @@
 
 namespace cuda_llm_ops::cuda::sm90 {
 
-// What the host passes beside the tensor maps.
+// Parameters of a kernel, besides its tensor maps.
 struct KernelArguments {
   int rows = 0, columns = 0;       // of D = P Q
   int k_blocks = 0;                // ceil(k / tile_k)

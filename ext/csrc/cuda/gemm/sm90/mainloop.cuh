@@ -1,4 +1,4 @@
-// What the Hopper GEMM kernels share: stages in shared memory, the producer's loads and the consumers' products.
+// Shared by the Hopper GEMM kernels: stages in shared memory, the producer's loads and the consumers' products.
 //
 //   producer (one thread)                          consumers (each warpgroup: tile_m / warpgroups rows of the tile)
 //   wait empty[s] -> expect bytes on full[s]       wait full[s] -> wgmma over tile_k, asynchronously

@@ -28,7 +28,7 @@ bool fits(const GemmArguments& arguments, const Kernel& kernel) {
   return kernel.p_mn_major == a && kernel.q_mn_major == b;
 }
 
-// Whether a second kernel may add parts of k.
+// True if a second kernel may add parts of k.
 bool may_add_parts(const GemmArguments& arguments) {
   constexpr int64_t kMostElements = 1 << 24;  // of a part
   return arguments.batch == 1 && arguments.n % 8 == 0 && int64_t{arguments.m} * arguments.n <= kMostElements;

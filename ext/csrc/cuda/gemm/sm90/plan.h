@@ -1,4 +1,4 @@
-// Which Hopper kernel computes a product. What is measured per GPU model is in plan_table.h; a shape or a card that is
+// The choice of the Hopper kernel for a product. plan_table.h has what was measured on a GPU model; a shape or a card that is
 // not there goes by the cost model (cost_model.h).
 #pragma once
 
@@ -32,7 +32,7 @@ inline size_t parts_bytes(const GemmArguments& arguments, const Plan& plan) {
   return plan.parts > 1 ? sizeof(float) * plan.parts * arguments.m * arguments.n : 0;
 }
 
-// Whether the kernel reads b once, and that takes long enough for the next grid to begin with fetching what it reads
+// True if the kernel reads b once, and takes long enough for the next grid to begin by prefetching what it reads
 // first (split_k.cuh).
 bool fetches_ahead(const GemmArguments& arguments, const Plan& plan);
 

@@ -10,10 +10,10 @@
 
 namespace cuda_llm_ops::cuda::sm90 {
 
-// Bytes of workspace for the copies, or 0 where none is needed.
+// Bytes of workspace for the copies; 0 if no copy is needed.
 size_t realign_bytes(const GemmArguments& arguments);
 
-// What copies of so many bytes add to the time of the product that follows, by measurements on one NVIDIA H200.
+// The time that copies of `bytes` bytes add to the product that follows, measured on one NVIDIA H200.
 double realign_microseconds(size_t bytes);
 
 // Copies what must be copied into arguments.workspace (realign_bytes(arguments) bytes, 256-byte aligned) and makes

@@ -20,7 +20,7 @@ __host__ __device__ constexpr int line_padding(bool swap) { return swap ? 4 : 8;
 // Rows of D that one block of a split owns: a multiple of 8, so that 16-byte stores do not straddle owners.
 __host__ __device__ constexpr int owned_rows(int tile_m, int split) { return ((tile_m + split - 1) / split + 7) / 8 * 8; }
 
-// What a block needs for its own parts and for those that it receives.
+// Bytes that a block needs for its own parts and for those that it receives.
 template <typename Tile, bool Swap>
 __host__ __device__ constexpr int parts_bytes(int split) {
   const int owned = owned_rows(Tile::m, split);
