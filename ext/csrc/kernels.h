@@ -1,9 +1,10 @@
-// What the operators (*_ops.cpp) ask of the kernels (cpu/, cuda/): plain structs and functions, no torch, no CUDA header.
+// The interface between the operators (*_ops.cpp) and the kernels (cpu/, cuda/): plain structs and functions, without a
+// header of torch or CUDA.
 //
 // Sizes are checked by the caller: every size is at least 1, every offset (in elements) fits in 31 bits. Strides are
 // in elements. A function of cuda:: enqueues on `stream` (a cudaStream_t) of the current device, never synchronises,
 // allocates nothing on the device (so that it can be captured in a CUDA graph), and returns nullptr or a static
-// string that says what CUDA refused. A function of cpu:: runs to its end, split over threads by `parallel`.
+// string with the reason for a refusal. A function of cpu:: runs to its end, split over threads by `parallel`.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ struct GemmArguments {
   float alpha = 1.0f, beta = 0.0f;
   ScalarType in_type = ScalarType::float32;   // of a and b
   ScalarType out_type = ScalarType::float32;  // of out and c: in_type, or float32
-  void* workspace = nullptr;  // on CUDA, where gemm_workspace_bytes() is not 0: so many bytes, 256-byte aligned
+  void* workspace = nullptr;  // on CUDA: gemm_workspace_bytes() bytes, 256-byte aligned
 };
 
 struct HeadStrides {
