@@ -20,4 +20,6 @@ extern "C" cudaError_t cudaGetLastError() { return cudaSuccess; }
 extern "C" const char* cudaGetErrorString(cudaError_t) { return "refused"; }
 extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
 extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
-extern "C" cudaError_t cudaOccupancyMaxActiveClusters(int*, const void*, const cudaLaunchConfig_t*) { return cudaSuccess; }
+extern "C" cudaError_t cudaOccupancyMaxActiveClusters(int*, const void*, const cudaLaunchConfig_t*) {
+  return cudaSuccess;
+}

@@ -39,25 +39,8 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
   }
   const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given),
                v = with_unit_last_stride(op, "v", v_given);
-
-  AttentionArguments arguments;
-  arguments.q = q.const_data_ptr();
-  arguments.k = k.const_data_ptr();
-  arguments.v = v.const_data_ptr();
-  arguments.out = out.mutable_data_ptr();
-  arguments.batch = static_cast<int32_t>(batch);
-  arguments.heads = static_cast<int32_t>(heads);
-  arguments.kv_heads = static_cast<int32_t>(k.size(1));
-  arguments.seq_q = static_cast<int32_t>(seq_q);
-  arguments.seq_kv = static_cast<int32_t>(k.size(2));
-  arguments.head_dim = static_cast<int32_t>(head_dim);
-  arguments.q_stride = head_strides(q);
-  arguments.k_stride = head_strides(k);
-  arguments.v_stride = head_strides(v);
-  arguments.out_stride = {heads * seq_q * head_dim, seq_q * head_dim, head_dim};
-  arguments.scale = factor;
+  AttentionArguments arguments = batched_arguments(q, k, v, out, factor);
   arguments.causal = is_causal;
-  arguments.type = kernel_type(dtype);
 
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA

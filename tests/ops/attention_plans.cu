@@ -59,7 +59,8 @@ __global__ void attend(AttentionArguments a, const int32_t* seen, double* scores
   for (size_t r = first(); r < size_t(a.batch) * a.heads * a.seq_q; r += step()) {
     const int row = r % a.seq_q, head = r / a.seq_q % a.heads, batch = r / a.seq_q / a.heads;
     const int kv_head = head / (a.heads / a.kv_heads), begin = seen[2 * r], end = seen[2 * r + 1];
-    const T* const q = static_cast<const T*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head + row * a.q_stride.seq;
+    const T* const q =
+        static_cast<const T*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head + row * a.q_stride.seq;
     const T* const k = static_cast<const T*>(a.k) + batch * a.k_stride.batch + kv_head * a.k_stride.head;
     const T* const v = static_cast<const T*>(a.v) + batch * a.v_stride.batch + kv_head * a.v_stride.head;
     double* const mine = scores + r * a.seq_kv;
@@ -75,7 +76,8 @@ __global__ void attend(AttentionArguments a, const int32_t* seen, double* scores
     for (int key = begin; key < end; ++key) sum += mine[key] = exp(mine[key] - most);
     for (int d = 0; d < a.head_dim; ++d) {
       double value = 0;
-      for (int key = begin; key < end; ++key) value += mine[key] * double(static_cast<float>(v[key * a.v_stride.seq + d]));
+      for (int key = begin; key < end; ++key)
+        value += mine[key] * double(static_cast<float>(v[key * a.v_stride.seq + d]));
       out[r * a.head_dim + d] = begin < end ? value / sum : 0;
     }
   }
@@ -87,7 +89,8 @@ __global__ void compare(const T* one, const T* other, const double* right, Atten
   double sums[3] = {};
   for (size_t i = first(); i < size_t(a.batch) * a.heads * a.seq_q * a.head_dim; i += step()) {
     const size_t d = i % a.head_dim, r = i / a.head_dim, row = r % a.seq_q, head = r / a.seq_q % a.heads;
-    const size_t at = r / a.seq_q / a.heads * a.out_stride.batch + head * a.out_stride.head + row * a.out_stride.seq + d;
+    const size_t at =
+        r / a.seq_q / a.heads * a.out_stride.batch + head * a.out_stride.head + row * a.out_stride.seq + d;
     const double x = static_cast<float>(one[at]), y = static_cast<float>(other[at]);
     sums[0] += (x - right[i]) * (x - right[i]);
     sums[1] += right[i] * right[i];
@@ -176,10 +179,12 @@ void run_typed(const Problem& p, const std::string& what, const Call& call, size
   const bool right_one = failed == cudaSuccess && refused == nullptr && relative <= allowed && sums[2] == 0;
   ++tally.runs;
   if (!right_one) ++tally.wrong;
-  std::printf("%s %s: %d,%d/%d,%dx%d,%d+%d %s: error %.1e, %.0f other bits%s%s\n", right_one ? "ok" : "wrong", what.c_str(),
-              p.batch, p.heads, p.kv_heads, p.seq_q, p.seq_kv, p.head_dim, p.offset, mask_names[int(p.mask)], relative,
-              sums[2], refused != nullptr || failed != cudaSuccess ? ": " : "",
-              refused != nullptr ? refused : failed != cudaSuccess ? cudaGetErrorString(failed) : "");
+  std::printf("%s %s: %d,%d/%d,%dx%d,%d+%d %s: error %.1e, %.0f other bits%s%s\n", right_one ? "ok" : "wrong",
+              what.c_str(), p.batch, p.heads, p.kv_heads, p.seq_q, p.seq_kv, p.head_dim, p.offset,
+              mask_names[int(p.mask)], relative, sums[2], refused != nullptr || failed != cudaSuccess ? ": " : "",
+              refused != nullptr      ? refused
+              : failed != cudaSuccess ? cudaGetErrorString(failed)
+                                      : "");
   std::fflush(stdout);
   if (failed != cudaSuccess) std::exit(1);
   for (T* one : {q, k, v, out[0], out[1]}) cudaFree(one);
@@ -201,19 +206,24 @@ const ScalarType type_of[] = {ScalarType::float32, ScalarType::float16, ScalarTy
 // One instance of attention/sm90 in one order of tiles, or in that which its plan says (-1).
 void run_hopper(const Instance& instance, Problem p, int multiprocessors, int schedule, Tally& tally) {
   AttentionArguments sizes;
-  sizes.batch = p.batch, sizes.heads = p.heads, sizes.kv_heads = p.kv_heads, sizes.seq_q = p.seq_q, sizes.seq_kv = p.seq_kv;
+  sizes.batch = p.batch, sizes.heads = p.heads, sizes.kv_heads = p.kv_heads, sizes.seq_q = p.seq_q,
+  sizes.seq_kv = p.seq_kv;
   sizes.head_dim = p.head_dim, sizes.causal = p.mask == Mask::causal;
   const size_t workspace = instance.realigned
                                ? realignment_workspace_bytes(instance, sizes)
                                : stream_k_workspace_bytes(instance, plan(instance, sizes, multiprocessors, true));
-  const std::string what = std::string(instance.kernel.name) + (workspace > 0 && !instance.realigned ? ", stream-K"
-                                                         : schedule < 0 ? "" : schedule == 2 ? ", snake" : ", pairs") +
+  const std::string what = std::string(instance.kernel.name) +
+                           (workspace > 0 && !instance.realigned ? ", stream-K"
+                            : schedule < 0                       ? ""
+                            : schedule == 2                      ? ", snake"
+                                                                 : ", pairs") +
                            ", " + std::to_string(multiprocessors) + " multiprocessors";
   const Call call = [&](AttentionArguments& a, const AttentionOptions&) {
     Plan chosen = plan(instance, a, multiprocessors, true);
     if (schedule >= 0) chosen.schedule = static_cast<Schedule>(schedule);
     if (!std::isfinite(chosen.cost)) return "no plan";
-    if (instance.realigned ? !realignable(instance, a) : !cuda::sm90::flash::describable(a)) return "not for this instance";
+    if (instance.realigned ? !realignable(instance, a) : !cuda::sm90::flash::describable(a))
+      return "not for this instance";
     return launch(instance, chosen, a, nullptr);
   };
   run(p, what, call, tally, workspace);
@@ -267,9 +277,13 @@ void options(Tally& tally) {
       const std::string what = std::string(types[type]) + " with options, head_dim " + std::to_string(head_dim);
       if (!tally.takes(what.c_str())) continue;
       for (const Problem& p : with_options(head_dim, type_of[type], 0)) {
-        run(p, what, [](AttentionArguments& a, const AttentionOptions& o) {
-          return cuda::sm90::varlen_supported(a, o) ? cuda::sm90::flash_attention_varlen(a, o, nullptr) : "not supported";
-        }, tally);
+        run(
+            p, what,
+            [](AttentionArguments& a, const AttentionOptions& o) {
+              return cuda::sm90::varlen_supported(a, o) ? cuda::sm90::flash_attention_varlen(a, o, nullptr)
+                                                        : "not supported";
+            },
+            tally);
       }
     }
   }
@@ -284,18 +298,22 @@ void ampere(Tally& tally) {
       const int d = realign ? instance.head_dim - 1 : instance.head_dim, offset = realign ? 1 : 0;
       if (takes_options) {
         for (const Problem& p : with_options(d, type, offset)) {
-          run(p, instance.kernel.name, [&](AttentionArguments& a, const AttentionOptions& o) {
-            return run_varlen(instance, a, o, nullptr);
-          }, tally);
+          run(
+              p, instance.kernel.name,
+              [&](AttentionArguments& a, const AttentionOptions& o) { return run_varlen(instance, a, o, nullptr); },
+              tally);
         }
         continue;
       }
       for (const Mask mask : {Mask::none, Mask::causal}) {
         for (const Problem& p : {Problem{1, 2, 1, 130, 200, d, mask, type, offset},
                                  Problem{2, 2, 2, 300, 190, realign ? d : d - 8, mask, type, offset}}) {
-          run(p, instance.kernel.name, [&](AttentionArguments& a, const AttentionOptions&) {
-            return cuda::flash_mma::run(instance, a, nullptr);
-          }, tally);
+          run(
+              p, instance.kernel.name,
+              [&](AttentionArguments& a, const AttentionOptions&) {
+                return cuda::flash_mma::run(instance, a, nullptr);
+              },
+              tally);
         }
       }
     }
@@ -315,23 +333,28 @@ void plain(Tally& tally) {
         const Problem p{1, 2, 1, 130, 200, head_dim, mask, type_of[type], head_dim % 2};
         AttentionArguments sizes;
         sizes.batch = p.batch, sizes.heads = p.heads, sizes.seq_q = p.seq_q, sizes.seq_kv = p.seq_kv;
-        run(p, "naive, " + what, [](AttentionArguments& a, const AttentionOptions&) {
-          return cuda::attention::naive(a, nullptr);
-        }, tally, cuda::naive_attention_workspace_bytes(sizes));
-        run(p, "tiled, " + what, [](AttentionArguments& a, const AttentionOptions&) {
-          return cuda::attention::tiled(a, nullptr);
-        }, tally);
+        run(
+            p, "naive, " + what,
+            [](AttentionArguments& a, const AttentionOptions&) { return cuda::attention::naive(a, nullptr); }, tally,
+            cuda::naive_attention_workspace_bytes(sizes));
+        run(
+            p, "tiled, " + what,
+            [](AttentionArguments& a, const AttentionOptions&) { return cuda::attention::tiled(a, nullptr); }, tally);
         if (type == 0) {
-          run(p, "simt, " + what, [](AttentionArguments& a, const AttentionOptions&) {
-            return cuda::attention::flash_simt(a, nullptr);
-          }, tally);
+          run(
+              p, "simt, " + what,
+              [](AttentionArguments& a, const AttentionOptions&) { return cuda::attention::flash_simt(a, nullptr); },
+              tally);
         }
       }
       if (type == 0) {
         for (const Problem& p : with_options(head_dim, ScalarType::float32, 0)) {
-          run(p, "simt, " + what, [](AttentionArguments& a, const AttentionOptions& o) {
-            return cuda::attention::flash_simt_varlen(a, o, nullptr);
-          }, tally);
+          run(
+              p, "simt, " + what,
+              [](AttentionArguments& a, const AttentionOptions& o) {
+                return cuda::attention::flash_simt_varlen(a, o, nullptr);
+              },
+              tally);
         }
       }
     }

@@ -26,13 +26,19 @@ constexpr uint32_t base = 1 << 16;
 void* __cvta_shared_to_generic(uint32_t shared) { return memory + (shared - base); }
 uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 template <typename T>
-T min(T a, T b) { return b < a ? b : a; }
+T min(T a, T b) {
+  return b < a ? b : a;
+}
 template <typename T>
-T max(T a, T b) { return a < b ? b : a; }
+T max(T a, T b) {
+  return a < b ? b : a;
+}
 uint32_t min(uint32_t a, int b) { return min(a, static_cast<uint32_t>(b)); }
 uint32_t min(int a, uint32_t b) { return min(static_cast<uint32_t>(a), b); }
 template <typename T>
-T __shfl_sync(unsigned, T value, int) { return value; }
+T __shfl_sync(unsigned, T value, int) {
+  return value;
+}
 bool __all_sync(unsigned, bool mine) { return mine; }
 int __popc(unsigned) { return 0; }
 uint32_t __ballot_sync(unsigned, bool) { return 0; }
@@ -77,7 +83,8 @@ struct Together {
     for (size_t c = 0; c < addresses.size(); ++c) {
       for (int j = 0; j < counts[c]; ++j) {
         for (int r = 0; r < 8; ++r) {
-          for (int t = 0; t < 4; ++t) std::memcpy(memory + (addresses[c][8 * j + r] - base) + t * 4, &words[c][4 * r + t][j], 4);
+          for (int t = 0; t < 4; ++t)
+            std::memcpy(memory + (addresses[c][8 * j + r] - base) + t * 4, &words[c][4 * r + t][j], 4);
         }
       }
     }
@@ -118,7 +125,9 @@ uint32_t atomic_load_shared(uint32_t) { return 0; }
 int load_shared(uint32_t) { return 0; }
 uint64_t load_shared_64(uint32_t) { return 0; }
 template <typename T>
-void store_shared(uint32_t address, T value) { std::memcpy(memory + (address - base), &value, sizeof(value)); }
+void store_shared(uint32_t address, T value) {
+  std::memcpy(memory + (address - base), &value, sizeof(value));
+}
 void store_shared_zeros(uint32_t address) { std::memset(memory + (address - base), 0, 16); }
 template <size_t N>
 void ldmatrix(uint32_t* const (&words)[N], uint32_t address) {
@@ -153,7 +162,9 @@ int fresh_tid_x() { return 0; }
 
 namespace cuda_llm_ops::cuda {
 template <>
-uint32_t halve_pair<int>(uint32_t pair) { return pair ^ 0x80008000u; }  // seen by its sign
+uint32_t halve_pair<int>(uint32_t pair) {
+  return pair ^ 0x80008000u;
+}  // seen by its sign
 }  // namespace cuda_llm_ops::cuda
 
 #include "attention/sm90/realigned_tiles.cuh"
@@ -264,7 +275,8 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
       together = {};
       for (const bool tells : {true, false}) {
         together.turn(tells, [&](int lane) {
-          of(lane).load(z[lane], base + (in_run ? of(lane).run_part(static_cast<uint32_t>(begin), g) : of(lane).raw_part()));
+          of(lane).load(z[lane],
+                        base + (in_run ? of(lane).run_part(static_cast<uint32_t>(begin), g) : of(lane).raw_part()));
         });
       }
       for (int lane = 0; lane < 32; ++lane) of(lane).store(z[lane], distance, to + of(lane).part());
@@ -293,7 +305,8 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
     for (int block = 0; block < w.blocks; ++block) {
       for (int values = 0; values < 2; ++values) {
         const int count = announced[tile_counter<C>(w, kv_head, block, values)];
-        if (count != static_cast<int>(complete_count<C>(w, kv_head, block, values))) fault("%d groups of a tile\n", count);
+        if (count != static_cast<int>(complete_count<C>(w, kv_head, block, values)))
+          fault("%d groups of a tile\n", count);
         const auto* const tile = reinterpret_cast<const unsigned char*>(workspace.data()) +
                                  uint64_t{16} * realigned_tile<C>(w, kv_head, block, values);
         for (int place = 0; place < C::block_n; ++place) {
@@ -302,7 +315,9 @@ void check(int batch, int heads, int seq, int head_dim, int offset, int pad, int
             uint16_t found;
             std::memcpy(&found, tile + place / 8 * C::chunks * 128 + c * 16 + place % 8 * 2, 2);
             const bool ones = C::ones_column && c == C::chunks * 8 - 1;
-            const uint16_t wanted = row < seq && c < head_dim ? element(1 + values, kv_head, row, c) : ones ? C::one : 0;
+            const uint16_t wanted = row < seq && c < head_dim ? element(1 + values, kv_head, row, c)
+                                    : ones                    ? C::one
+                                                              : 0;
             if (found != wanted) fault("head %d row %d column %d: %x, not %x\n", kv_head, row, c, found, wanted);
           }
         }

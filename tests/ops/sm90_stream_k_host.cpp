@@ -22,13 +22,21 @@ constexpr uint32_t base = 1 << 16;
 void* __cvta_shared_to_generic(uint32_t shared) { return memory + (shared - base); }
 uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 template <typename T>
-T min(T a, T b) { return b < a ? b : a; }
+T min(T a, T b) {
+  return b < a ? b : a;
+}
 template <typename T>
-T max(T a, T b) { return a < b ? b : a; }
+T max(T a, T b) {
+  return a < b ? b : a;
+}
 template <typename T>
-T __shfl_sync(unsigned, T value, int) { return value; }
+T __shfl_sync(unsigned, T value, int) {
+  return value;
+}
 template <typename T>
-T __shfl_xor_sync(unsigned, T value, int) { return value; }
+T __shfl_xor_sync(unsigned, T value, int) {
+  return value;
+}
 bool __all_sync(unsigned, bool mine) { return mine; }
 void __syncwarp() {}
 
@@ -112,7 +120,8 @@ struct Row {
   double maximum = -INFINITY, sum = 0, out[64] = {};
 
   void add(float other_maximum, float other_sum, const float* other) {
-    const double joint = std::fmax(maximum, other_maximum), own = std::exp2(maximum - joint), theirs = std::exp2(other_maximum - joint);
+    const double joint = std::fmax(maximum, other_maximum), own = std::exp2(maximum - joint),
+                 theirs = std::exp2(other_maximum - joint);
     sum = sum * own + other_sum * theirs;
     for (int column = 0; column < 64; ++column) out[column] = out[column] * own + other[column] * theirs;
     maximum = joint;
@@ -122,7 +131,8 @@ struct Row {
 
 // Rows that came out wrong, or were written though no blocks share them, or not; counters that are left; -1: there is no
 // plan. *shared: rows that blocks share.
-extern "C" int share(int multiprocessors, int batch, int heads, int seq_q, int seq_kv, int head_dim, unsigned seed, int* shared) {
+extern "C" int share(int multiprocessors, int batch, int heads, int seq_q, int seq_kv, int head_dim, unsigned seed,
+                     int* shared) {
   AttentionArguments a;
   a.batch = batch, a.heads = a.kv_heads = heads, a.seq_q = seq_q, a.seq_kv = seq_kv, a.head_dim = head_dim;
   a.type = ScalarType::float16;
@@ -159,11 +169,12 @@ extern "C" int share(int multiprocessors, int batch, int heads, int seq_q, int s
         float of_row[64][66];
         for (int row = 0; row < 64; ++row) {
           for (float& x : of_row[row]) x = normal(random);
-          of_row[row][64] = 10 * normal(random);           // the maximum
+          of_row[row][64] = 10 * normal(random);             // the maximum
           of_row[row][65] = 1 + std::fabs(of_row[row][65]);  // the sum
           const int at = tile.row + group * 64 + row;
           if (at < seq_q) {
-            expected[(int64_t{tile.batch} * heads + tile.head) * seq_q + at].add(of_row[row][64], of_row[row][65], of_row[row]);
+            expected[(int64_t{tile.batch} * heads + tile.head) * seq_q + at].add(of_row[row][64], of_row[row][65],
+                                                                                 of_row[row]);
           }
         }
         for (int thread = 0; thread < 128; ++thread) {
@@ -173,7 +184,8 @@ extern "C" int share(int multiprocessors, int batch, int heads, int seq_q, int s
           for (int h = 0; h < 2; ++h) {
             const float* const mine = of_row[thread / 32 * 16 + thread % 32 / 4 + h * 8];
             for (int g = 0; g < 8; ++g) {
-              for (int parity = 0; parity < 2; ++parity) o[4 * g + 2 * h + parity] = mine[8 * g + thread % 4 * 2 + parity];
+              for (int parity = 0; parity < 2; ++parity)
+                o[4 * g + 2 * h + parity] = mine[8 * g + thread % 4 * 2 + parity];
             }
             o[32 + 2 * h] = o[33 + 2 * h] = mine[65];
             state.maximum[h] = mine[64];

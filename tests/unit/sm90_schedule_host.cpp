@@ -14,9 +14,13 @@ struct {
 } gridDim, blockIdx;
 uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 template <typename T>
-T min(T a, T b) { return b < a ? b : a; }
+T min(T a, T b) {
+  return b < a ? b : a;
+}
 template <typename T>
-T max(T a, T b) { return a < b ? b : a; }
+T max(T a, T b) {
+  return a < b ? b : a;
+}
 }  // namespace
 
 #define __CUDACC__
@@ -84,7 +88,8 @@ int walk(const flash::Parameters& p) {
       const int first = S::stream_k ? tile.first_block : 0, end = S::stream_k ? tile.end_block : key_blocks;
       if (first < 0 || first >= end || end > key_blocks) return -3;
       for (int w = 0; w < warpgroups && row / 64 + w < units; ++w) {
-        int* const of_rows = &times[(static_cast<size_t>(tile.batch * p.heads + tile.head) * units + row / 64 + w) * key_blocks];
+        int* const of_rows =
+            &times[(static_cast<size_t>(tile.batch * p.heads + tile.head) * units + row / 64 + w) * key_blocks];
         for (int j = first; j < end; ++j) ++of_rows[j];
       }
     }
@@ -97,9 +102,9 @@ int walk(const flash::Parameters& p) {
 
 // Faults of a launch, or -1 where it was refused; 0 where the instance has no plan for it. *schedule says which order it
 // took, *blocks how many thread blocks, *workspace_bytes what blocks share tiles in.
-extern "C" int tiles(int cross_tile, int warpgroups, int cluster, int block_n, int multiprocessors, int batch, int heads,
-                     int kv_heads, int seq_q, int seq_kv, int causal, int stream_k, int* schedule, int* blocks,
-                     int64_t* workspace_bytes) {
+extern "C" int tiles(int cross_tile, int warpgroups, int cluster, int block_n, int multiprocessors, int batch,
+                     int heads, int kv_heads, int seq_q, int seq_kv, int causal, int stream_k, int* schedule,
+                     int* blocks, int64_t* workspace_bytes) {
   AttentionArguments a;
   a.batch = batch;
   a.heads = heads;

@@ -211,8 +211,8 @@ bool of_all_lanes(bool value) {
   return std::all_of(all, all + 32, [](uint32_t one) { return one != 0; });
 }
 
-extern "C" void attend(const float* scores, const float* v, const int* limits, float* out, int blocks, float c,
-                       int way, bool bfloat16) {
+extern "C" void attend(const float* scores, const float* v, const int* limits, float* out, int blocks, float c, int way,
+                       bool bfloat16) {
   const Problem p{scores, v, limits, out, blocks, c};
   const Way as = static_cast<Way>(way);
   bfloat16 ? run<__nv_bfloat16>(p, as) : run<__half>(p, as);

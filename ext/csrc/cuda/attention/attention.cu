@@ -52,8 +52,7 @@ const char* flash_attention(const AttentionArguments& arguments, void* stream) {
                                                : attention::flash_mma(arguments, on);
 }
 
-const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
-                                    void* stream) {
+const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
   if (sm90::varlen_supported(arguments, options)) return sm90::flash_attention_varlen(arguments, options, on);

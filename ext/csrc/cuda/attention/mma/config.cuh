@@ -16,13 +16,13 @@ struct Parameters {
   const void* v;
   void* out;
   Strides q_stride, k_stride, v_stride, out_stride;
-  int32_t heads, group;              // query heads; query heads a kv head
+  int32_t heads, group;  // query heads; query heads a kv head
   int32_t seq_q, seq_kv, head_dim;
-  int32_t row_blocks;                // blocks of C::rows query rows
-  int32_t batch_heads, section;      // batch * heads; how many of them are worked on together
-  float scale_log2;                  // scale * log2(e), never 0
+  int32_t row_blocks;            // blocks of C::rows query rows
+  int32_t batch_heads, section;  // batch * heads; how many of them are worked on together
+  float scale_log2;              // scale * log2(e), never 0
   bool causal;
-  bool out_aligned;                  // rows of out are whole, aligned 16-byte chunks
+  bool out_aligned;  // rows of out are whole, aligned 16-byte chunks
 };
 
 // In place of AttentionOptions, for kernels without.
@@ -51,9 +51,9 @@ struct Config {
   static constexpr int max_head_dim =
       realigned && Warps == 4 && RowTiles == 2 && HeadDim % 16 == 8 ? HeadDim - 7 : HeadDim;
   static constexpr int raw_chunks = realigned ? (2 * max_head_dim + 14 + 15) / 16 : chunks;  // that may cover a row
-  static constexpr int pitch = (raw_chunks | 1) * 16;                       // bytes
-  static constexpr int group_bytes = 8 * pitch + (realigned ? 16 : 0);      // of 8 rows; rows 8 apart: different banks
-  static constexpr int tile_bytes = BlockN / 8 * group_bytes;               // of a block of K or V
+  static constexpr int pitch = (raw_chunks | 1) * 16;                                        // bytes
+  static constexpr int group_bytes = 8 * pitch + (realigned ? 16 : 0);  // of 8 rows; rows 8 apart: different banks
+  static constexpr int tile_bytes = BlockN / 8 * group_bytes;           // of a block of K or V
   static constexpr int query_bytes = rows / 8 * group_bytes;
   static constexpr bool shift_ahead = realigned && Warps == 8;  // shifts a block while another is computed
   static constexpr int ahead = shift_ahead ? 2 : 1;             // blocks in flight
@@ -61,8 +61,7 @@ struct Config {
   // Sums of weights and the count of steps wait in shared memory if the accumulators take all registers.
   static constexpr bool sums_in_shared = (RowTiles == 2 && HeadDim >= 128) || (q_registers && HeadDim >= 160);
   static constexpr int ring_bytes = stages * 2 * tile_bytes;
-  static constexpr int shared_bytes =
-      query_bytes + ring_bytes + (sums_in_shared ? threads * (RowTiles * 8 + 4) : 0);
+  static constexpr int shared_bytes = query_bytes + ring_bytes + (sums_in_shared ? threads * (RowTiles * 8 + 4) : 0);
 
   static_assert(HeadDim % 8 == 0 && BlockN % 32 == 0);
   static_assert(!realigned || Warps == 4 || Warps == 8);

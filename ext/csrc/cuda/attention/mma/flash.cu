@@ -36,7 +36,8 @@ constexpr int kStaticShared = 128;  // bytes of the kernel's own, as the compile
 // Blocks of 4 warps come two to a multiprocessor, or it has too few warps to hide anything.
 bool fits(const Instance& instance, const DeviceFacts& device) {
   const int shared = instance.kernel.shared + kStaticShared;
-  return shared <= device.shared_per_block && (instance.kernel.threads >= 256 || 2 * (shared + 1024) <= device.shared_per_sm);
+  return shared <= device.shared_per_block &&
+         (instance.kernel.threads >= 256 || 2 * (shared + 1024) <= device.shared_per_sm);
 }
 
 // Of the narrowest instances that hold the rows (their widths within one 16-byte chunk), the first that fits. If a launch
@@ -94,8 +95,8 @@ Parameters parameters(const Instance& instance, const AttentionArguments& a) {
   return p;
 }
 
-// Causal tiles differ in length: a section of pairs is worked on together, longest tiles first, so that the device does
-// not end on long ones; as many pairs as keep their K and V in L2.
+// Causal tiles differ in length. The heads of a section are computed together, longest tiles first, so that the device does
+// not end on long ones. A section has as many heads as keep their K and V in the L2 cache.
 int32_t causal_section(const Parameters& p) {
   const int64_t kv_bytes = std::max<int64_t>(1, static_cast<int64_t>(p.seq_kv) * p.head_dim * 4);
   return static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / kv_bytes * p.group, p.group, p.batch_heads));
@@ -117,8 +118,8 @@ const Instance* choose(const AttentionArguments& a, const char*& refused) {
   DeviceFacts device{};
   refused = error_text(current_device_facts(&device));
   if (refused != nullptr) return nullptr;
-  const Instance* chosen = a.type == ScalarType::float16 ? choose_typed<__half>(a, device)
-                                                         : choose_typed<__nv_bfloat16>(a, device);
+  const Instance* chosen =
+      a.type == ScalarType::float16 ? choose_typed<__half>(a, device) : choose_typed<__nv_bfloat16>(a, device);
   if (chosen == nullptr) refused = kTooLittleShared;
   return chosen;
 }
@@ -140,7 +141,7 @@ const Instance* choose_varlen(const AttentionArguments& a, const char*& refused)
 
 const char* run(const Instance& instance, const AttentionArguments& a, cudaStream_t stream) {
   Parameters p = parameters(instance, a);
-  p.section = a.causal ? causal_section(p) : 1;  // otherwise one pair after the other
+  p.section = a.causal ? causal_section(p) : 1;  // otherwise one head after the other
   NoOptions none;
   void* arguments[] = {&p, &none};
   return attention::launch(instance.kernel, dim3(static_cast<unsigned>(p.batch_heads * p.row_blocks)),
@@ -148,7 +149,7 @@ const char* run(const Instance& instance, const AttentionArguments& a, cudaStrea
 }
 
 const char* run_varlen(const Instance& instance, const AttentionArguments& a, const AttentionOptions& options,
-                        cudaStream_t stream) {
+                       cudaStream_t stream) {
   Parameters p = parameters(instance, a);
   const bool unequal = options.cu_seqlens_q != nullptr || options.right < kEveryKey;
   p.section = unequal ? causal_section(p) : 1;
@@ -170,7 +171,7 @@ const char* flash_mma(const AttentionArguments& arguments, cudaStream_t stream) 
 }
 
 const char* flash_mma_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
-                              cudaStream_t stream) {
+                             cudaStream_t stream) {
   const char* refused = nullptr;
   const flash_mma::Instance* chosen = flash_mma::choose_varlen(arguments, refused);
   return chosen == nullptr ? refused : flash_mma::run_varlen(*chosen, arguments, options, stream);

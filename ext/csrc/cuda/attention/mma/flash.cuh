@@ -1,7 +1,7 @@
 // flash_attention for 16-bit types on any GPU from sm_80: FlashAttention-2 (Dao, arXiv 2307.08691) on mma.sync.
 //
-//   block = Warps warps, each with its own 16 * RowTiles query rows; one (batch, head) and rows [first, first + C::rows)
-//   keys pass by in blocks of BlockN, in ascending order
+//   A thread block has C::warps warps, each with its own 16 * C::row_tiles query rows of one (batch, head). The keys pass
+//   by in blocks of C::block_n, in ascending order.
 //
 //             global --cp.async--> Q rows of the warp (once)        each warp its own rows: no block barrier
 //             global --cp.async--> ring of K and V blocks in shared memory, C::stages deep, every thread loads
@@ -9,31 +9,33 @@
 //             S --online softmax (exp2)--> P (registers, 16-bit)
 //             shared --ldmatrix.trans--> V fragments --mma.sync--> O += P V (registers)
 //
-//   step j:   wait for own cp.async of block j (Realign with 8 warps: j + 1, and so on)
-//             __syncthreads()    everybody's copies are visible; everybody is done with block j - 1
+//   step j:   wait for own cp.async of block j (realigned with 8 warps: j + 1, and so on)
+//             __syncthreads()    all copies are visible; all threads are done with block j - 1
 //             issue cp.async of block j + 1 (j + 2) into the stage that block j - 1 used
 //             S, softmax, P V of block j
-//             (Realign with 8 warps: shift block j + 1 in place, before or after that; the halves of the block differ in
-//              the order, so that the shifting of one runs under the products of the other. With 4 warps: shift block j
-//              before, __syncthreads(); another block of the multiprocessor fills the pause.)
+//             (realigned with 8 warps: shift block j + 1 in place, before or after that. The two halves of the thread
+//              block differ in the order, so that one shifts while the other multiplies. With 4 warps: shift block j
+//              before, __syncthreads(); another thread block of the multiprocessor fills the pause.)
 //
-// One barrier a step. Shared memory rows are padded to an odd number of 16-byte chunks: the eight rows of an 8x8 matrix
-// then start in different banks, whatever the column, as an XOR swizzle would make them, but every address of a
-// thread is a base plus a compile-time offset.
+// There is one barrier in a step. Shared memory rows have a pitch of an odd number of 16-byte chunks (copy.cuh). The eight
+// rows of an 8x8 matrix then begin in different banks, as with an XOR swizzle, but every address of a thread is a base
+// plus a compile-time offset.
 //
-// Realign: rows that do not start at multiples of 16 bytes (head_dim 129) cannot be copied by cp.async as they should
-// lie in shared memory. They are copied as the aligned 16-byte chunks that cover them, one chunk more than the row
-// needs, and moved to the left in place by their misalignment, each row by a few lanes of one warp. What a chunk holds
-// to the right of the row becomes zeros; what it holds to the left lies in the same 16
-// aligned bytes as the row's first element, hence in the same allocation, and is shifted out.
+// realigned: rows that do not begin at multiples of 16 bytes (head_dim 129) cannot be copied by cp.async to where they
+// should lie in shared memory. They are copied as the aligned 16-byte chunks that cover them, one chunk more than the row
+// needs, and a few lanes of one warp move each row to the left in place (realign.cuh). The part of a chunk to the right of
+// the row becomes zeros. The part to the left lies in the same 16 aligned bytes as the row's first element, hence in the
+// same allocation, and is shifted out.
 //
-// General: with AttentionOptions, in instances of their own, so that the plain ones pay nothing. Keys are counted from the
-// first block that the block's rows see, and the sequence's lengths are the block's own (span.cuh). Scores are scaled
-// before they are masked, which takes any scale.
+// varlen: with AttentionOptions, in instances of their own, so that the plain ones do not pay for options. Keys are counted
+// from the first block that the thread block's rows see, and the lengths are those of one sequence (span.cuh). Scores are
+// scaled before they are masked, so any scale is allowed.
 //
-// Not-finite values: as softmax in IEEE arithmetic, and a row whose scores are all -inf gives 0 times V as
-// scaled_dot_product_attention does. Keys that causality hides take no part, but a hidden V row of the same block as
-// a visible one is multiplied by 0.
+// Values that are not finite: as softmax in IEEE arithmetic. A row whose scores are all -inf gives 0 times V, as
+// scaled_dot_product_attention does. Keys that causality hides take no part, but a hidden V row of the same block as a
+// visible one is multiplied by 0.
+//
+// From a tile to its stores: the kernel below finds its tile, copies Q, walks the key blocks in `compute`, and writes O.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -57,17 +59,17 @@
 
 namespace cuda_llm_ops::cuda::flash_mma {
 
-// Which rows of which (batch, head) pair: sections of pairs one after the other, in a section the rows that see the most
-// keys first.
+// The rows and the head of a thread block: sections of heads one after the other, and in a section the rows that see the
+// most keys first.
 struct Tile {
   int batch, head, row_block;
 
   __device__ __forceinline__ static Tile of(const Parameters& p, int index) {
-    const int first_pair = index / (p.section * p.row_blocks) * p.section;
-    const int rest = index - first_pair * p.row_blocks;
-    const int section = min(p.section, p.batch_heads - first_pair);
-    const int pair = first_pair + rest % section;
-    return {pair / p.heads, pair % p.heads, p.row_blocks - 1 - rest / section};
+    const int first_head_of_section = index / (p.section * p.row_blocks) * p.section;
+    const int rest = index - first_head_of_section * p.row_blocks;
+    const int section = min(p.section, p.batch_heads - first_head_of_section);
+    const int batch_head = first_head_of_section + rest % section;
+    return {batch_head / p.heads, batch_head % p.heads, p.row_blocks - 1 - rest / section};
   }
 };
 
@@ -76,7 +78,7 @@ constexpr float kSlack = 8.0f;  // weights up to 2^8 fit float16 and lose nothin
 struct Plan {
   int k_offset, v_offset, out_offset;  // elements
   int block_row, blocks;
-  // General alone. The keys count from the first that is copied, and row r sees those from r + low to before r + high.
+  // varlen alone. Keys are counted from the first one that is copied; row r sees those from r + low to before r + high.
   int seq_q, seq_kv, low, high, lse_offset;
 };
 
@@ -88,23 +90,27 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
     kernel(const __grid_constant__ Parameters p, const __grid_constant__ OptionsOf<C> options) {
   using T = typename C::T;
   constexpr int row_tiles = C::row_tiles;
-  constexpr int columns = C::block_n / 8;    // 8-wide column tiles of S
+  constexpr int columns = C::block_n / 8;     // 8-wide column tiles of S
   constexpr int out_tiles = C::head_dim / 8;  // 8-wide column tiles of O
-  constexpr int steps = C::head_dim / 16;    // whole k16 steps of Q K^T
+  constexpr int steps = C::head_dim / 16;     // whole k16 steps of Q K^T
   constexpr bool half_step = C::head_dim % 16 != 0;
 
-  // What the block's tile is, in shared memory: the accumulators leave no registers for it. Whatever a step needs is
-  // read or computed afresh (see special_registers.cuh).
+  // The tile of the thread block, in shared memory because the accumulators leave no registers for it. Each step reads or
+  // computes anew what it needs (ptx/special_registers.cuh).
   __shared__ volatile Plan plan;
   extern __shared__ __align__(128) unsigned char shared[];
   unsigned char* const ring = shared + C::query_bytes;
   const auto queries_of_sequence = [&] {
-    if constexpr (C::varlen) return plan.seq_q;
-    else return p.seq_q;
+    if constexpr (C::varlen)
+      return plan.seq_q;
+    else
+      return p.seq_q;
   };
   const auto keys_of_sequence = [&] {
-    if constexpr (C::varlen) return plan.seq_kv;
-    else return p.seq_kv;
+    if constexpr (C::varlen)
+      return plan.seq_kv;
+    else
+      return p.seq_kv;
   };
   const uint32_t ring_address = ptx::shared_address(ring);
 
@@ -160,8 +166,9 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
         plan.seq_kv = seq_kv;
         plan.low = span.low - key_begin;
         plan.high = span.high - key_begin;
-        plan.lse_offset = static_cast<int>(tile.batch * options.lse_stride_batch +
-                                           tile.head * options.lse_stride_head) + first_q + block_row;
+        plan.lse_offset =
+            static_cast<int>(tile.batch * options.lse_stride_batch + tile.head * options.lse_stride_head) + first_q +
+            block_row;
       }
     }
     const int blocks = max(0, key_end + C::block_n - 1) / C::block_n;
@@ -170,21 +177,21 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
       plan.v_offset = v_offset;
       plan.block_row = block_row;
       plan.blocks = blocks;
-      plan.out_offset = tile.batch * p.out_stride.batch + tile.head * p.out_stride.head +
-                        (first_q + block_row) * p.out_stride.seq;
+      plan.out_offset =
+          tile.batch * p.out_stride.batch + tile.head * p.out_stride.head + (first_q + block_row) * p.out_stride.seq;
     }
     const int warp_row = block_row + warp * C::warp_rows;
     const int q_offset =
         tile.batch * p.q_stride.batch + tile.head * p.q_stride.head + (first_q + warp_row) * p.q_stride.seq;
     unsigned char* const queries = shared + warp * (C::warp_rows / 8) * C::group_bytes;
     const char* const q = reinterpret_cast<const char*>(static_cast<const T*>(p.q) + q_offset);
-    copy_rounds<C, C::warp_rows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, seq_q - warp_row,
-                                     p.head_dim, lane);
+    copy_rounds<C, C::warp_rows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, seq_q - warp_row, p.head_dim,
+                                     lane);
     constexpr int odd_of_q = Deal<C, C::warp_rows, 32>::odd;
     if constexpr (odd_of_q > 0) {
       for (int index = lane; index < odd_of_q * C::warp_rows; index += 32) {
-        copy_odd<C, C::warp_rows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, seq_q - warp_row,
-                                      p.head_dim, index);
+        copy_odd<C, C::warp_rows, 32>(ptx::shared_address(queries), q, p.q_stride.seq * 2, seq_q - warp_row, p.head_dim,
+                                      index);
       }
     }
     if (!C::varlen || blocks > 0) copy_block(0, k_offset, v_offset, seq_kv);
@@ -200,7 +207,7 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
       constexpr int parts = 32 / C::warp_rows;
       const int query = lane % C::warp_rows;
       realign_row<C, parts>(queries + row_offset(query, C::group_bytes, C::pitch),
-                             misalignment(p.q, q_offset + query * p.q_stride.seq), lane / C::warp_rows);
+                            misalignment(p.q, q_offset + query * p.q_stride.seq), lane / C::warp_rows);
       __syncwarp();
       if constexpr (C::shift_ahead) {
         if (!C::varlen || blocks > 0) realign(0);
@@ -263,7 +270,7 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
     const uint32_t queries = ptx::shared_address(shared) + thread / 32 * (C::warp_rows / 8 * C::group_bytes);
     const uint32_t keys = ring_address + block % C::stages * (2 * C::tile_bytes);
     const int first_key = block * C::block_n;
-    const auto load_q = [&](uint32_t(&a)[4], int i, int step) {
+    const auto load_q = [&](uint32_t (&a)[4], int i, int step) {
       ptx::ldmatrix_x4(a, queries + fragment + i * 2 * C::group_bytes + step * 32);
     };
     if constexpr (C::q_registers) {
@@ -415,7 +422,7 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
 #pragma unroll
           for (int e = 2 * h; e < 2 * h + 2; ++e) {
             s[i][n][e] = cuda_llm_ops::ptx::ex2(C::varlen ? s[i][n][e] - subtracted
-                                                           : __fmaf_rn(s[i][n][e], p.scale_log2, -subtracted));
+                                                          : __fmaf_rn(s[i][n][e], p.scale_log2, -subtracted));
             sum[i][h] += s[i][n][e];
           }
         }
@@ -545,7 +552,8 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
   } else {
     for (int row = 0; row < rows; ++row) {
       const T* from = reinterpret_cast<const T*>(staged + row_offset(row, C::group_bytes, C::pitch));
-      for (int column = end_lane; column < p.head_dim; column += 32) out[row * p.out_stride.seq + column] = from[column];
+      for (int column = end_lane; column < p.head_dim; column += 32)
+        out[row * p.out_stride.seq + column] = from[column];
     }
   }
 }

@@ -45,8 +45,7 @@ const char* run_varlen(const Instance& instance, const AttentionArguments& argum
 namespace attention {
 
 const char* flash_mma(const AttentionArguments& arguments, cudaStream_t stream);
-const char* flash_mma_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
-                             cudaStream_t stream);
+const char* flash_mma_varlen(const AttentionArguments& arguments, const AttentionOptions& options, cudaStream_t stream);
 void flash_mma_attributes(std::vector<KernelAttributes>& into);
 
 }  // namespace attention

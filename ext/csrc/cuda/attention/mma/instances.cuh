@@ -52,8 +52,8 @@ ArrayView<Instance> wide() {
       instance<T, 160, 4, 1, 32, no_ways>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_160_64x32"), kLeastWideHeadDim),
       instance<T, 192, 8, 1, 64, no_ways>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_192_128x64"), kLeastWideHeadDim),
       instance<T, 192, 4, 1, 32, no_ways>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_192_64x32"), kLeastWideHeadDim),
-      instance<T, 256, 8, 1, 64, q_in_registers>(
-          CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_256_128x64"), kLeastWideHeadDim),
+      instance<T, 256, 8, 1, 64, q_in_registers>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_256_128x64"),
+                                                 kLeastWideHeadDim),
       instance<T, 256, 4, 1, 32, no_ways>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_256_64x32"), kLeastWideHeadDim),
   };
   return all;

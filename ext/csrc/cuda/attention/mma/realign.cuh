@@ -56,8 +56,8 @@ __device__ __forceinline__ void realign_row(unsigned char* bytes, int shift, int
 
 // How far a row's first element lies behind a multiple of 16 bytes.
 __device__ __forceinline__ int misalignment(const void* tensor, int element) {
-  return static_cast<int>((static_cast<uint32_t>(reinterpret_cast<uintptr_t>(tensor)) +
-                           2u * static_cast<uint32_t>(element)) & 15u);
+  return static_cast<int>(
+      (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(tensor)) + 2u * static_cast<uint32_t>(element)) & 15u);
 }
 
 // Realigns a block of K and of V: warp w takes the rows r with r % 8 = w (and w + Warps). `k` and `v` are the elements
@@ -77,7 +77,7 @@ __device__ __forceinline__ void realign_block(unsigned char* keys, const Paramet
   for (int residue = 0; residue < 8; residue += C::warps) {
     const int row = lane % octets * 8 + residue + warp;
     realign_row<C, parts>(keys + (is_value ? C::tile_bytes : 0) + row_offset(row, C::group_bytes, C::pitch),
-                           misalignment(tensor, first + row * stride), part);
+                          misalignment(tensor, first + row * stride), part);
   }
 }
 

@@ -92,7 +92,8 @@ __global__ void __launch_bounds__(kThreads) product(const __grid_constant__ Atte
   const int column = static_cast<int>(threadIdx.x);
   if (column >= a.head_dim) return;
   float sum = 0.0f;
-  for (int64_t key = 0; key < a.seq_kv; ++key) sum = fmaf(weights[key], to_float(v[key * a.v_stride.seq + column]), sum);
+  for (int64_t key = 0; key < a.seq_kv; ++key)
+    sum = fmaf(weights[key], to_float(v[key * a.v_stride.seq + column]), sum);
   out[column] = from_float<T>(sum);
 }
 
@@ -108,8 +109,8 @@ const char* run(const AttentionArguments& a, cudaStream_t stream) {
   float* workspace = static_cast<float*>(a.workspace);
   int seq_kv = a.seq_kv;
   void* of_softmax[] = {&workspace, &seq_kv};
-  const char* refused = launch(first, dim3(rows, static_cast<unsigned>(runs < 65535 ? runs : 65535)), kThreads, whole,
-                               stream);
+  const char* refused =
+      launch(first, dim3(rows, static_cast<unsigned>(runs < 65535 ? runs : 65535)), kThreads, whole, stream);
   if (refused == nullptr) refused = launch(kSoftmax, dim3(rows), kThreads, of_softmax, stream);
   if (refused == nullptr) refused = launch(last, dim3(rows), (a.head_dim + 31) / 32 * 32, whole, stream);
   return refused;

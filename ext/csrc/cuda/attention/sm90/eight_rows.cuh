@@ -1,9 +1,9 @@
-// Eight rows of a tensor, eight apart, as a warp packs them: from wherever they begin to columns of 16 bytes.
+// Realignment of eight rows of a tensor, eight apart, by one warp: from wherever they begin to columns of 16 bytes.
 //
-// Rows that TMA cannot read begin between multiples of 16 bytes, but rows eight apart all at the same distance from one, whatever
-// their pitch. Their raw chunks, which do begin at multiples, are read as 8 x 8 matrices and transposed (ldmatrix). Then a
-// column of eight rows has 16 bytes, and the distance is only where columns go: nothing is shifted.
-// Core matrices of packed tiles are so: [8 rows][column][row], without swizzle.
+// Rows that TMA cannot read begin between multiples of 16 bytes. But rows eight apart all begin at the same distance from
+// such a multiple, whatever their pitch. Their raw chunks, which do begin at multiples, are read as 8 x 8 matrices and
+// transposed (ldmatrix). Then a column of eight rows has 16 bytes, and the distance only decides where columns go: nothing
+// is shifted. Core matrices of realigned tiles are [8 rows][column][row], without swizzle.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,16 @@
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
-// The row, of 64, at a place of a packed tile. Keys may come in any order, if V's do in the same; masks and outputs know it.
+// The row, of 64, at a place of a realigned tile. Keys may be in any order if the rows of V are in the same; masks and
+// outputs take the order into account.
 __host__ __device__ constexpr int realigned_row(int place) { return place % 8 * 8 + place / 8; }
 
-// What the 64 rows at hand are.
+// 64 rows of a tensor.
 struct Source {
   uint64_t from;  // the first of eight rows that are eight apart
   int64_t pitch;  // of rows, bytes
   uint64_t end;   // of the tensor
-  int valid;      // so many rows from there on are there
+  int valid;      // number of rows that exist from there on
 };
 
 __device__ __forceinline__ uint64_t address_of(const Rows& source, int batch, int head, int64_t row) {
@@ -34,14 +35,15 @@ __device__ __forceinline__ uint64_t address_of(const Rows& source, int batch, in
          static_cast<uint64_t>((batch * source.batch + head * source.head + row * source.seq) * 2);
 }
 
-// Whether the copies of so many groups, each one row further, stay inside of the tensor and of rows that there are.
+// Whether copies of `groups` groups, each one row further, need no check: all rows exist, and all chunks are inside the
+// tensor.
 template <typename C>
 __device__ __forceinline__ bool inside(const Source& source, int groups) {
   const uint64_t last = source.from + static_cast<uint64_t>((55 + groups) * source.pitch);
   return source.valid >= 55 + groups + 1 && max(source.from, last) + C::raw_chunks * 16 <= source.end;
 }
 
-// A run: 64 rows that follow one another, are all there, and may be read in multiples of 16 bytes; where these begin and end.
+// A run: 64 rows that all exist, follow one another, and may be read in multiples of 16 bytes; its begin and end.
 __device__ __forceinline__ uint64_t begin_of_run(const Source& source) { return source.from & ~uint64_t{15}; }
 __device__ __forceinline__ uint64_t end_of_run(const Source& source) {
   return (source.from + static_cast<uint64_t>(64 * source.pitch) + 15) & ~uint64_t{15};
@@ -58,7 +60,7 @@ __device__ __forceinline__ void load_run(uint32_t to, const Source& source, uint
   ptx::bulk_load(to, reinterpret_cast<const void*>(begin_of_run(source)), bytes_of_run(source), full);
 }
 
-// The lines of so many rows, into L2: the copies that follow one another wait for it alone.
+// Prefetches rows into the L2 cache, so that the copies that follow wait only for that.
 template <typename C>
 __device__ __forceinline__ void prefetch_rows(const Source& source, int count, int head_dim, int lane) {
   const int rows = min(source.valid, count);
@@ -83,16 +85,18 @@ template <typename C>
 struct EightRows {
   static constexpr int count = C::raw_chunks, fours = (count + 3) / 4;
   static constexpr int columns = C::chunks * 8;
-  static constexpr int group_bytes = columns * 16;  // of eight packed rows
+  static constexpr int group_bytes = columns * 16;  // of eight realigned rows
   const int lane, head_dim;
 
-  // Of each chunk, which is eight columns, a lane has column lane / 4 of two rows.
+  // Of each chunk of eight columns, a lane has column lane / 4 of two rows.
   struct Loaded {
     uint32_t chunk[fours][4];
   };
 
   // From shared memory, where rows begin with the multiple of 16 bytes that their first byte is in: this lane's part.
-  __device__ __forceinline__ uint32_t raw_part(uint32_t pitch = C::raw_pitch) const { return lane % 8 * pitch + lane / 8 * 16; }
+  __device__ __forceinline__ uint32_t raw_part(uint32_t pitch = C::raw_pitch) const {
+    return lane % 8 * pitch + lane / 8 * 16;
+  }
   // Where rows follow one another as in memory, from `begin`, an address there, rounded down, on: the rows of that group.
   __device__ __forceinline__ uint32_t run_part(uint32_t begin, int group) const {
     const uint32_t pitch = static_cast<uint32_t>(head_dim) * 2;

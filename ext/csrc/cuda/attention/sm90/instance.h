@@ -50,8 +50,8 @@ struct Division {
 constexpr int kRealignmentCounters = 2;
 
 struct Realignment {
-  void* workspace;                    // the realigned tiles of K and V of every head
-  uint32_t* counters;                 // all zero at the launch
+  void* workspace;     // the realigned tiles of K and V of every head
+  uint32_t* counters;  // all zero at the launch
   int32_t used_counters;
   int32_t kv_heads, batch_heads;      // of the whole batch; of one element of the batch
   int32_t blocks;                     // key blocks of a head
@@ -90,23 +90,23 @@ struct StreamK {
 };
 
 struct Parameters {
-  CUtensorMap q, k, v;                   // 4-D: head_dim, sequence, head, batch
-  Rows q_rows, k_rows, v_rows;           // instead of the maps, for a kernel that realigns rows
+  CUtensorMap q, k, v;          // 4-D: head_dim, sequence, head, batch
+  Rows q_rows, k_rows, v_rows;  // instead of the maps, for a kernel that realigns rows
   Realignment realignment;
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
   int32_t seq_q, seq_kv, head_dim;
-  int32_t heads, group;                  // query heads; query heads of one kv head
-  int32_t m_tiles, batch_heads;          // query tiles of a head; heads of the whole batch
-  Division by_heads, by_visits;          // realigned and cross-tile: visits of a head are its m_tiles, pairs or slices
-  int32_t section;                       // heads of a section of Schedule::snake
-  int32_t pair_rounds, tail_head;        // Schedule::pairs: rounds of the grid before the tail, and the tail's first head
-  Division by_tail;                      // by the number of heads in the tail
-  int32_t slices, slice_units;           // Schedule::slices: slices of a head; 64s of queries of a slice
-  int32_t slice_tall, slice_tiles;       // tiles of a slice for all warpgroups, which come first; all tiles of a slice
+  int32_t heads, group;             // query heads; query heads of one kv head
+  int32_t m_tiles, batch_heads;     // query tiles of a head; heads of the whole batch
+  Division by_heads, by_visits;     // realigned and cross-tile: visits of a head are its m_tiles, pairs or slices
+  int32_t section;                  // heads of a section of Schedule::snake
+  int32_t pair_rounds, tail_head;   // Schedule::pairs: rounds of the grid before the tail, and the tail's first head
+  Division by_tail;                 // by the number of heads in the tail
+  int32_t slices, slice_units;      // Schedule::slices: slices of a head; 64s of queries of a slice
+  int32_t slice_tall, slice_tiles;  // tiles of a slice for all warpgroups, which come first; all tiles of a slice
   Division by_slice_tiles;
   Schedule schedule;
-  float scale_log2;                      // scale * log2(e), above 0
+  float scale_log2;  // scale * log2(e), above 0
   bool causal;
   StreamK stream_k;
 };
@@ -123,14 +123,14 @@ struct Cost {
 
 struct Instance {
   ScalarType type;
-  int head_dim;             // the largest; takes any multiple of 8 up to it, or, if realigned, any number
-  int least_head_dim;       // the smallest
-  int block_m, block_n;     // queries (of all thread blocks of a cluster) and keys of a tile
-  int cluster;              // thread blocks that share K and V by multicast
-  bool realigned;           // for rows that TMA cannot describe: by way of a workspace
-  bool split_keys;          // the warpgroups share the queries of a tile and split its keys
-  bool cross_tile;          // no gap between tiles; can take Schedule::slices, and a tail of Schedule::pairs
-  bool stream_k;            // takes Schedule::stream_k, and no other
+  int head_dim;          // the largest; takes any multiple of 8 up to it, or, if realigned, any number
+  int least_head_dim;    // the smallest
+  int block_m, block_n;  // queries (of all thread blocks of a cluster) and keys of a tile
+  int cluster;           // thread blocks that share K and V by multicast
+  bool realigned;        // for rows that TMA cannot describe: by way of a workspace
+  bool split_keys;       // the warpgroups share the queries of a tile and split its keys
+  bool cross_tile;       // no gap between tiles; can take Schedule::slices, and a tail of Schedule::pairs
+  bool stream_k;         // takes Schedule::stream_k, and no other
   Cost cost;
   int realigned_tile_bytes;  // realigned: of a tile of K and one of V
   int part_bytes;            // stream-K: of the partial result of a tile

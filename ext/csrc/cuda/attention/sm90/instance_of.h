@@ -27,5 +27,4 @@ Instance instance_of(attention::TypedName name, const void* kernel, const Cost& 
   };
 }
 
-
 }  // namespace cuda_llm_ops::cuda::sm90::flash

@@ -105,8 +105,9 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   // were slower than a launch that waits. No early launch after a memset of the counters: the stream's predecessor is then
   // not a kernel.
   const bool one_round = int64_t{p.m_tiles} * p.batch_heads <= plan.blocks;
-  const bool behind_memset = instance.realigned ? p.realignment.counters == spare_realignment_counters(instance, a)
-                                             : stream_k && p.stream_k.counters == spare_stream_k_counters(instance, plan, a);
+  const bool behind_memset = instance.realigned
+                                 ? p.realignment.counters == spare_realignment_counters(instance, a)
+                                 : stream_k && p.stream_k.counters == spare_stream_k_counters(instance, plan, a);
   const bool early = (!instance.realigned || one_round) && !behind_memset;
   return attention::launch(instance.kernel, blocks, instance.kernel.threads, arguments, stream, early,
                            instance.cluster);

@@ -22,8 +22,8 @@
 #include "../../ptx/special_registers.cuh"
 #include "../../ptx/tma.cuh"
 #include "instance.h"
-#include "softmax.cuh"
 #include "schedule.cuh"
+#include "softmax.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
@@ -40,8 +40,8 @@ __device__ __forceinline__ float4* part_of(const StreamK& e, int block, int part
 
 // By a consumer. o[N - 4] and o[N - 2] are the sums of its rows.
 template <typename C, typename Layout, int N>
-__device__ __forceinline__ void store_part(const StreamK& e, const Layout& shared, int part, int group, const float (&o)[N],
-                                           const RowState& state) {
+__device__ __forceinline__ void store_part(const StreamK& e, const Layout& shared, int part, int group,
+                                           const float (&o)[N], const RowState& state) {
   float4* const to = part_of<C>(e, blockIdx.x, part, threadIdx.x / 32);
 #pragma unroll
   for (int i = 0; i < N / 4 - 1; ++i) to[i * 32] = make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
@@ -86,7 +86,8 @@ struct Reducer {
   // Whether part i of this thread block is of a tile that others share, and this warpgroup has rows of it.
   __device__ __forceinline__ bool look_at(int i) const {
     const StreamK& e = p.stream_k;
-    const Part of_tile = part_at(e, ptx::opaque(static_cast<int>(blockIdx.x)), i);  // not computed ahead: registers are short
+    const Part of_tile =
+        part_at(e, ptx::opaque(static_cast<int>(blockIdx.x)), i);  // not computed ahead, because registers are short
     if (!of_tile.any() || of_tile.end_block - of_tile.first_block == e.key_blocks) return false;
     const int tall = e.whole + of_tile.tile;
     const int batch_head = of_tile.small ? of_tile.tile : e.by_tall.divide(tall);
@@ -96,8 +97,9 @@ struct Reducer {
       const int batch = p.by_heads.divide(batch_head), head = batch_head - batch * p.heads;
       ptx::store_shared(tile_state() + rows, p.seq_q - row);
       ptx::store_shared(tile_state() + counters, (of_tile.left(e) * C::consumers + group) * 4);
-      ptx::store_shared(tile_state() + first_out, reinterpret_cast<uint64_t>(static_cast<T*>(p.out) + batch * p.out_batch +
-                                                                             head * p.out_head + row * p.out_seq));
+      ptx::store_shared(tile_state() + first_out,
+                        reinterpret_cast<uint64_t>(static_cast<T*>(p.out) + batch * p.out_batch + head * p.out_head +
+                                                   row * p.out_seq));
       const Sharers all = sharers_of(e, of_tile);
       ptx::store_shared(tile_state() + ranges, all.count);
       ptx::store_shared(tile_state() + to_next, (kPartsOfARange - all.part) * part_bytes_of<C>);
@@ -123,7 +125,8 @@ struct Reducer {
   __device__ __forceinline__ void gather(int warp) const {
     ptx::fence_proxy_async_global();
     const uint32_t full = shared.gathered(group);
-    uint64_t from = ptx::load_shared_64(tile_state() + first_part) + static_cast<uint32_t>((group * 4 + warp) * C::partial_bytes);
+    uint64_t from =
+        ptx::load_shared_64(tile_state() + first_part) + static_cast<uint32_t>((group * 4 + warp) * C::partial_bytes);
     int step = ptx::load_shared(tile_state() + to_next), count = ptx::load_shared(tile_state() + ranges);
     uint32_t to = shared.parts(group);
     ptx::mbarrier_arrive_expect_tx(full, count * C::partial_bytes);

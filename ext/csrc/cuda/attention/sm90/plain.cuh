@@ -29,7 +29,8 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 enum : unsigned {
   no_ways = 0,
   ping_pong = 1,  // the warpgroups issue their products in turn
-  multicast = 2,  // the two thread blocks of a cluster take neighbouring tiles; each loads half of every K and V for both
+  multicast =
+      2,  // the two thread blocks of a cluster take neighbouring tiles; each loads half of every K and V for both
 };
 
 template <typename T, int HeadDim, int BlockN, int Stages, unsigned Ways>
@@ -47,8 +48,8 @@ struct Plain : Shape<T, HeadDim, BlockN, 2, Stages>,
 template <typename C>
 struct PlainConsumer : Steps<C, PlainConsumer<C>, RingLayout<C>, Parameters> {
   using Base = Steps<C, PlainConsumer<C>, RingLayout<C>, Parameters>;
-  using Base::Base;
   using Base::attend, Base::group, Base::head_of, Base::p, Base::release_q, Base::shared, Base::skip;
+  using Base::Base;
   uint32_t q_count = 0;  // tiles before this one
 
   __device__ __forceinline__ void run() {

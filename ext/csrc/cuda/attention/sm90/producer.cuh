@@ -90,8 +90,8 @@ __device__ __forceinline__ void produce(const Parameters& p, const RingLayout<C>
     ptx::mbarrier_arrive_expect_tx(shared.q_full(w), C::q_bytes);
 #pragma unroll
     for (int panel = 0; panel < C::panels; ++panel) {
-      ptx::tma_load_4d(shared.q + w * C::q_bytes + panel * 64 * kPanelBytes, &p.q, shared.q_full(w), panel * 64, row, head,
-                       batch, ptx::evict_first);
+      ptx::tma_load_4d(shared.q + w * C::q_bytes + panel * 64 * kPanelBytes, &p.q, shared.q_full(w), panel * 64, row,
+                       head, batch, ptx::evict_first);
     }
   };
   walk<C>(p, load_q, load_k, load_v);

@@ -14,14 +14,16 @@ namespace {
 constexpr int64_t kLeastFirstTickets = 2, kSomeFirstTickets = 4, kMostFirstTickets = 14;
 
 size_t tile_bytes(const Instance& instance, const AttentionArguments& a) {
-  return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) * instance.realigned_tile_bytes;
+  return static_cast<size_t>(a.batch) * a.kv_heads * ceil_div(a.seq_kv, instance.block_n) *
+         instance.realigned_tile_bytes;
 }
 
 }  // namespace
 
 bool realignable(const Instance& instance, const AttentionArguments& a) {
   // The rows of the output must follow one another; the numbers of tickets, counters and chunks must fit.
-  const int64_t kv_heads = int64_t{a.batch} * a.kv_heads, bytes = static_cast<int64_t>(realignment_workspace_bytes(instance, a));
+  const int64_t kv_heads = int64_t{a.batch} * a.kv_heads,
+                bytes = static_cast<int64_t>(realignment_workspace_bytes(instance, a));
   return a.head_dim >= instance.least_head_dim && a.out_stride.seq == a.head_dim &&
          reinterpret_cast<uintptr_t>(a.out) % 16 == 0 &&
          kv_heads * ceil_div(a.seq_kv, instance.block_n) <= INT32_MAX / 64 && bytes / 16 <= INT32_MAX &&
@@ -52,7 +54,7 @@ const char* fill_realignment(Realignment& w, const Instance& instance, const Pla
   const int64_t heads = plan.schedule == Schedule::snake ? plan.section : ceil_div(plan.blocks, visits) + 1;
   const int64_t section = std::min(kv_heads, ceil_div(heads, group));
   const int64_t tile_tickets = instance.block_n / 64, units = 2 * blocks * tile_tickets;  // of a head
-  const int64_t all_tickets = ceil_div(kv_heads * units, int64_t{2} * plan.blocks) * 2;  // a block's share
+  const int64_t all_tickets = ceil_div(kv_heads * units, int64_t{2} * plan.blocks) * 2;   // a block's share
   const int64_t products = m_tiles * group * (a.causal ? 1 : 2);  // of four halves of a tile, two of K and two of V
   const int64_t first = products <= 4                  ? kMostFirstTickets
                         : products <= 4 * tile_tickets ? kSomeFirstTickets

@@ -35,7 +35,8 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 
 // RealignerRegisters: of a thread of the producer's warpgroup. The consumers get the rest of the 504 for three threads.
 template <typename T, int HeadDim, int LeastHeadDim, int BlockN, int RealignerRegisters>
-struct Realigned : Shape<T, HeadDim, BlockN, 2, 2>, Registers<2, RealignerRegisters, (504 - RealignerRegisters) / 16 * 8> {
+struct Realigned : Shape<T, HeadDim, BlockN, 2, 2>,
+                   Registers<2, RealignerRegisters, (504 - RealignerRegisters) / 16 * 8> {
   using Base = Shape<T, HeadDim, BlockN, 2, 2>;
   static constexpr bool realigned = true;
   // In V, the last column; at the multiples of 8 between those of 16, no head_dim of the kernel uses it.
@@ -79,9 +80,7 @@ struct RealignedLayout : RingLayout<C> {
   __device__ __forceinline__ uint32_t next_tile(uint32_t slot) const {
     return (first_ticket() + 23) / 16 * 16 + slot * 16;
   }
-  __device__ __forceinline__ uint32_t realigner_state(int number) const {
-    return next_tile(C::q_slots) + number * 64;
-  }
+  __device__ __forceinline__ uint32_t realigner_state(int number) const { return next_tile(C::q_slots) + number * 64; }
 };
 
 template <typename C>

@@ -1,7 +1,8 @@
-// How queries of packed kernels come: the producing warp has a tile's raw rows brought to where packed ones will be, and the
-// consumers pack them there before they begin the tile.
+// Realignment of queries: the producer's warp loads the raw rows of a tile to where the realigned ones will be, and the
+// consumers realign them there before they begin the tile.
 //
-// Barriers: q_full (the producer's arrival and the bulk copies') and q_empty of each slot; with a slot goes what tile it is of.
+// Barriers: q_full (arrivals of the producer and of its bulk copies) and q_empty of each slot. Each slot also holds the
+// number of its tile.
 #pragma once
 
 #include <cstdint>
@@ -16,40 +17,41 @@
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
-// Of a warpgroup's 64 queries: raw rows come as they lie in memory, by one bulk copy, where they follow one another and their
-// room is enough; or consumers copy them.
+// A warpgroup's 64 raw queries. One bulk copy brings them if they follow one another and fit; otherwise the consumers copy
+// them.
 template <typename C>
 struct RawQueries {
   Source source;
 
   __device__ __forceinline__ RawQueries(const Parameters& p, const Tile& tile, int group)
-      : source{address_of(p.q_rows, tile.batch, tile.head, tile.m * C::block_m + group * 64), p.q_rows.seq * 2, p.q_rows.end,
-               p.seq_q - tile.m * C::block_m - group * 64} {}
+      : source{address_of(p.q_rows, tile.batch, tile.head, tile.m * C::block_m + group * 64), p.q_rows.seq * 2,
+               p.q_rows.end, p.seq_q - tile.m * C::block_m - group * 64} {}
 
   __device__ __forceinline__ bool run(int head_dim) const {
     return is_run(source, head_dim) && (head_dim < C::chunks * 8 || source.from % 16 == 0);
   }
 };
 
-// The producing warp's part, of the block's tiles after the first.
+// By the producer's warp, for the thread block's tiles after the first.
 template <typename C, typename Layout>
 struct QueryProducer {
   static_assert(C::q_tiles == 2);
   const Parameters& p;
   const Layout& shared;
   const int lane;
-  int place = 0;        // the tile's, among the block's tiles; -1: there is nothing left to do
-  uint32_t number = 1;  // of tiles before it
+  int place = 0;        // of the tile, among the thread block's tiles; -1: nothing is left to do
+  uint32_t number = 1;  // tiles before it
   Tile tile;
 
   __device__ __forceinline__ bool more() const { return place >= 0; }
 
-  // The next tile, if there is room for its queries. Whether there was.
+  // Loads the queries of the next tile, if there is room for them. Returns whether there was.
   __device__ __forceinline__ bool step() {
     if (place < 0) return false;
     if (place == 0) next_tile();
     const uint32_t slot = number % C::q_slots, full = shared.q_full(slot);
-    if (!__all_sync(0xffffffffu, ptx::mbarrier_test_wait(shared.q_empty(slot), number / C::q_slots & 1 ^ 1))) return false;
+    if (!__all_sync(0xffffffffu, ptx::mbarrier_test_wait(shared.q_empty(slot), number / C::q_slots & 1 ^ 1)))
+      return false;
     const RawQueries<C> first(p, tile, 0), second(p, tile, 1);
     const bool runs[2] = {first.run(p.head_dim), second.run(p.head_dim)};
     if (lane == 0) {
@@ -86,7 +88,7 @@ struct QueryProducer {
   }
 };
 
-// A consumer warp's part: the tile of a slot that is full.
+// By a consumer warp: the tile of a slot that is full.
 __device__ __forceinline__ Tile tile_of(uint32_t slot_words) {
   const uint64_t place = ptx::load_shared_64(slot_words);
   Tile tile;
@@ -97,10 +99,11 @@ __device__ __forceinline__ Tile tile_of(uint32_t slot_words) {
   return tile;
 }
 
-// Packs its sixteen of a warpgroup's queries; image: the warpgroup's. The scores' product may begin when all of its warps have.
+// Realigns this warp's sixteen of a warpgroup's queries. image: of the warpgroup. The product of the scores may begin when
+// all warps of the warpgroup are done.
 template <typename C>
-__device__ __forceinline__ void realign_queries(const Parameters& p, const Tile& tile, int group, bool run, uint32_t image,
-                                             uint32_t barrier) {
+__device__ __forceinline__ void realign_queries(const Parameters& p, const Tile& tile, int group, bool run,
+                                                uint32_t image, uint32_t barrier) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
   const EightRows<C> rows{lane, p.head_dim};
   const uint32_t mine = image + warp * (2 * rows.group_bytes), pitch = static_cast<uint32_t>(p.q_rows.seq) * 2;
@@ -111,11 +114,11 @@ __device__ __forceinline__ void realign_queries(const Parameters& p, const Tile&
     rows.load(first, image + rows.run_part(begin, warp * 2));
     rows.load(second, image + rows.run_part(begin, warp * 2 + 1));
   } else {
-    // Eight at a time, in the room of sixteen packed ones.
+    // Eight at a time, in the room of sixteen realigned ones.
     static_assert(8 * C::raw_pitch <= 2 * rows.group_bytes);
     const auto fetch = [&](typename EightRows<C>::Loaded& z, int at) {
-      const Source part{raw.source.from + static_cast<uint64_t>(at * raw.source.pitch), raw.source.pitch, raw.source.end,
-                        raw.source.valid - at};
+      const Source part{raw.source.from + static_cast<uint64_t>(at * raw.source.pitch), raw.source.pitch,
+                        raw.source.end, raw.source.valid - at};
       rows.fetch_checked(rows.place_in(part), part.end, part.valid, mine + rows.copied_part());
       ptx::cp_async_commit_group();
       ptx::cp_async_wait_group<0>();
@@ -126,7 +129,7 @@ __device__ __forceinline__ void realign_queries(const Parameters& p, const Tile&
     fetch(first, warp * 2);
     fetch(second, warp * 2 + 1);
   }
-  // Of a run, warps read rows from all over the image.
+  // In a run, each warp reads rows from all over the image.
   ptx::bar_sync(barrier, 128);
   const uint32_t offset = begin + warp * 2 * pitch;
   rows.store_queries(first, offset & 15, mine);

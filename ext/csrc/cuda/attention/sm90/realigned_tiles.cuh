@@ -1,23 +1,27 @@
-// Rows that TMA cannot read (it wants multiples of 16 bytes, also within a row), brought to where one bulk copy can read
-// them, by the kernel that uses them.
+// Realignment of K and V: rows that TMA cannot read (it needs multiples of 16 bytes, also within a row) are brought to where
+// one bulk copy can read them, by the kernel that uses them.
 //
-//   kRealigners    three warps beside the producing one. They take 64 rows of K or V at a time, by a ticket, in the order in
-//              which tiles are wanted; the raw 16-byte chunks of eight rows come by cp.async, are transposed
-//              (eight_rows.cuh) and go to a workspace in global memory that holds tiles as shared memory will. A
-//              counter for each tile (or a few) says how many of its rows are there.
-//   producer   at the start brings raw rows into the rings, which are empty yet, for the consumers; then it waits for a tile's
-//              counter, and brings the tile by one bulk copy; meanwhile, the next tile's raw queries (realigned_queries.cuh)
-//   consumers  begin with the queries of their block's first tile, and with some tickets that one addition took for the
-//              whole block: at the start nothing else is there for them to do. Later tiles' queries are their work too.
+//   realigners  three warps beside the producer's. Each takes 64 rows of K or V at a time by a ticket. Tickets are numbered
+//               in the order in which tiles are needed. The raw 16-byte chunks of eight rows arrive by cp.async, are
+//               transposed (eight_rows.cuh) and go to a workspace in global memory, which holds tiles as shared memory
+//               will. A counter for each tile (or a few tiles) counts the rows that are there.
+//   producer    first loads raw rows into the rings, which are still empty, for the consumers. Then it waits for a tile's
+//               counter, and loads the tile by one bulk copy. Meanwhile it loads the raw queries of the next tile
+//               (realigned_queries.cuh).
+//   consumers   begin with the queries of their block's first tile and with some tickets, because at the start they have
+//               nothing else to do. One addition takes these tickets for the whole thread block. The queries of later
+//               tiles are the consumers' work, too.
 //
-// Barriers: prologue_full, prologue_empty of raw rows at the start; kPrologueBarrier when the rings are free; the rings' own.
+// Barriers: prologue_full and prologue_empty for raw rows at the start; kPrologueBarrier when the rings are free; then the
+// rings' own.
 //
-// Who holds a ticket waits for nothing but its own copies, and the kRealigners of a block take every ticket up to what its
-// own tile needs without waiting for anybody: whatever blocks are resident, they go on. Past that, kRealigners stay within
-// what their block's next tiles need, so that the workspace is still in L2 when it is read.
+// No deadlock: a warp that holds a ticket waits for nothing but its own copies. The realigners of a thread block take every
+// ticket up to what the block's own tile needs without waiting for any other block. So the grid advances, whichever blocks
+// are resident. Beyond that, realigners stay within what the block's next tiles need, so that the workspace is still in
+// the L2 cache when it is read.
 //
-// The last warp of all kRealigners and producers sets the counters back. A block's producer brings no tile before its
-// consumers have packed what they began with.
+// The last of all realigner and producer warps sets the counters back. A block's producer loads no tile before its
+// consumers have realigned what they began with.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +44,7 @@ constexpr int kRealigners = 3;  // warps
 
 constexpr int kTicketCounter = 0, kDoneCounter = 1, kFirstTileCounter = kRealignmentCounters;
 
-// Where the rows of a tile are counted, and how many groups of eight rows make it complete.
+// The counter of a tile's rows, and the number of groups of eight rows at which the tile is complete.
 template <typename C>
 __device__ __forceinline__ uint32_t tile_counter(const Realignment& w, int kv_head, int block, bool values) {
   if (w.counter_heads > 1) return kFirstTileCounter + kv_head / w.counter_heads;
@@ -62,7 +66,7 @@ __device__ __forceinline__ uint32_t realigned_tile(const Realignment& w, int kv_
   return (kv_head * w.blocks + block) * (2 * C::kv_bytes / 16) + (values ? C::kv_bytes / 16 : 0);
 }
 
-// Sixteen blocks of a head whose counters the lanes of a warp have looked at.
+// The completeness of sixteen key blocks of a head, as the lanes of a warp last read their counters.
 struct Window {
   int head = -1, base = 0;
   uint32_t complete = 0;  // bit l: K of block base + l, bit 16 + l: V of it
@@ -112,14 +116,14 @@ __device__ __forceinline__ Ticket read_ticket(const Parameters& p, uint32_t tick
   return t;
 }
 
-// After so many groups of a tile are written.
+// Adds to a tile's counter after `groups` groups of it are written.
 __device__ __forceinline__ void announce(const Realignment& w, uint32_t counter, uint32_t groups, int lane) {
   ptx::fence_proxy_async_global();
   __syncwarp();
   if (lane == 0) ptx::red_release_add(w.counters + counter, groups);
 }
 
-// The tickets up to which a tile needs all.
+// The number of tickets, from the first one, that a tile needs.
 template <typename C>
 __device__ __forceinline__ uint32_t tickets_of(const Parameters& p, const Tile& tile) {
   const Realignment& w = p.realignment;
@@ -127,14 +131,14 @@ __device__ __forceinline__ uint32_t tickets_of(const Parameters& p, const Tile& 
   return min(w.tickets, (section + 1) * w.section_tickets);
 }
 
-// A thread block's tickets for its consumers to begin with: one addition for all of them.
+// Takes the tickets with which a thread block's consumers begin: one addition for all of them.
 __device__ __forceinline__ uint32_t claim_first_tickets(const Realignment& w) {
   return w.tickets > 0 ? atomicAdd(w.counters + kTicketCounter, static_cast<uint32_t>(w.first_tickets)) : 0;
 }
 
-// What a thread block packs before its first tile: some tickets, and that tile's queries, 64 rows each. The rings are empty
-// yet: raw rows come there, by one bulk copy where they follow one another and all are there, and each consumer warp packs
-// one of their eight groups.
+// Realignment before a thread block's first tile: of some tickets, and of that tile's queries, 64 rows each. The rings are
+// still empty, so raw rows go there, by one bulk copy if they follow one another and all exist. Each consumer warp
+// realigns one of their eight groups.
 template <typename C, typename Layout>
 struct Prologue {
   const Parameters& p;
@@ -144,7 +148,7 @@ struct Prologue {
 
   static constexpr int slot_bytes = 8 * C::raw_bytes;
 
-  // What the lane of that number knows.
+  // 64 rows; each lane keeps the item of its number.
   struct Item {
     Source source;     // of the first group
     uint64_t to;       // its core matrices: generic address, of queries the shared one
@@ -178,14 +182,15 @@ struct Prologue {
   }
   __device__ __forceinline__ uint32_t slot(int i) const { return shared.k + i % C::prologue_slots * slot_bytes; }
 
-  // The producing warp's part.
+  // By the producer's warp.
   __device__ __forceinline__ void produce() {
     const Item mine = item();
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
       if (lane == i) {
         const uint32_t full = shared.prologue_full(i % C::prologue_slots);
-        if (i >= C::prologue_slots) ptx::mbarrier_wait(shared.prologue_empty(i % C::prologue_slots), i / C::prologue_slots - 1 & 1);
+        if (i >= C::prologue_slots)
+          ptx::mbarrier_wait(shared.prologue_empty(i % C::prologue_slots), i / C::prologue_slots - 1 & 1);
         if (mine.run) {
           const uint64_t from = begin_of_run(mine.source);
           const uint32_t bytes = static_cast<uint32_t>(end_of_run(mine.source) - from);
@@ -199,7 +204,7 @@ struct Prologue {
     }
   }
 
-  // A consumer warp's part. Rows that no bulk copy brings it copies itself.
+  // By a consumer warp. It copies rows itself if no bulk copy brings them.
   __device__ __forceinline__ void realign(int warp) {
     const EightRows<C> rows{lane, p.head_dim};
     Item mine = item();
@@ -250,7 +255,8 @@ struct Prologue {
   }
 };
 
-// One warp's work: whole tiles of K and V from the workspace, in the order of the consumers' needs, and queries.
+// One warp's work: loads whole tiles of K and V from the workspace, in the order in which the consumers need them, and
+// queries.
 template <typename C, typename Layout>
 __device__ __forceinline__ void produce_realigned(const Parameters& p, const Layout& shared) {
   const Realignment& w = p.realignment;
@@ -278,16 +284,18 @@ __device__ __forceinline__ void produce_realigned(const Parameters& p, const Lay
       const uint32_t bit = window.bit_of(kv_head, block, values);
       if (!(window.complete & bit)) {
         const int mine = window.block_of(lane);
-        const bool there = mine < w.blocks &&
-                           (w.tickets == 0 || ptx::load_acquire(w.counters + tile_counter<C>(w, kv_head, mine, lane >= 16)) >=
-                                                  complete_count<C>(w, kv_head, mine, lane >= 16));
+        const bool there =
+            mine < w.blocks &&
+            (w.tickets == 0 || ptx::load_acquire(w.counters + tile_counter<C>(w, kv_head, mine, lane >= 16)) >=
+                                   complete_count<C>(w, kv_head, mine, lane >= 16));
         window.complete = __ballot_sync(0xffffffffu, there);
         ptx::fence_proxy_async_global();
         __syncwarp();
       }
       const uint32_t count = values ? v_count : k_count, stage = ring_stage<C::stages>(count);
-      const uint32_t empty = values ? shared.v_empty(stage) : shared.k_empty(stage), parity = ring_parity<C::stages>(count) ^ 1;
-      // Asked again and again: asleep in a wait, the warp was late.
+      const uint32_t empty = values ? shared.v_empty(stage) : shared.k_empty(stage),
+                     parity = ring_parity<C::stages>(count) ^ 1;
+      // The warp polls: asleep in a wait, it was late.
       if ((window.complete & bit) && __all_sync(0xffffffffu, ptx::mbarrier_test_wait(empty, parity))) {
         if (lane == 0) {
           const uint32_t full = values ? shared.v_full(stage) : shared.k_full(stage);
@@ -319,30 +327,33 @@ struct Realigner {
   static constexpr uint32_t none = ~0u;
   static constexpr int ahead = C::raw_buffers / kRealigners;  // groups of eight rows on their way
 
-  // A job is 64 rows, eight groups of rows that are eight apart. What it is about: 0 if there is nothing to do, else its
-  // kind, + 16 * the tile's counter, + 2^20 * rows that there are, and
+  // A job is 64 rows, eight groups of rows that are eight apart. A word describes it: 0 if there is nothing to do, else its
+  // kind, + 16 * the tile's counter, + 2^20 * the number of existing rows, and these:
   enum : uint32_t {
     k_rows = 1,
     v_rows = 2,
     kinds = 3,
-    whole = 4,              // no row, and no chunk of one, needs to be looked at
+    whole = 4,              // all rows and all of their chunks exist, so no copy needs a check
     first_half = 1 << 18,   // of a tile of 128 rows, announced with ..
     second_half = 1 << 19,  // .. this
   };
 
-  // What is kept in shared memory, since registers are short: offsets from `state`, in bytes.
-  static constexpr uint32_t position = 12;                                 // all tickets before are taken
-  static constexpr uint32_t job_from = 16, job_to = 24;                    // of the next job
-  static constexpr uint32_t half_about = 32, half_from = 40, half_to = 48;  // of the tile whose second half is left, if any
+  // State in shared memory, because registers are short: offsets from `state`, in bytes.
+  static constexpr uint32_t position = 12;               // all tickets before are taken
+  static constexpr uint32_t job_from = 16, job_to = 24;  // of the next job
+  static constexpr uint32_t half_about = 32, half_from = 40,
+                            half_to = 48;  // of the tile whose second half is left, if any
 
   const Parameters& p;
   const Layout& shared;
   const uint32_t raw;
   const uint32_t state;
-  uint32_t taken = none;       // in lane 0 the next tickets, if there are any
+  uint32_t taken = none;  // in lane 0 the next tickets, if there are any
 
   __device__ __forceinline__ Realigner(const Parameters& parameters, const Layout& layout, int number)
-      : p(parameters), shared(layout), raw(layout.raw_rows() + number * ahead * C::raw_bytes),
+      : p(parameters),
+        shared(layout),
+        raw(layout.raw_rows() + number * ahead * C::raw_bytes),
         state(layout.realigner_state(number)) {
     Walk walk;
     keep(walk);
@@ -353,12 +364,14 @@ struct Realigner {
     __syncwarp();
   }
 
-  // Read afresh: registers are short.
+  // Read anew each time, because registers are short.
   static __device__ __forceinline__ int lane() { return ptx::fresh_tid_x() % 32; }
 
-  __device__ __forceinline__ uint32_t taken_before() const { return static_cast<uint32_t>(ptx::load_shared(state + position)); }
+  __device__ __forceinline__ uint32_t taken_before() const {
+    return static_cast<uint32_t>(ptx::load_shared(state + position));
+  }
 
-  // How far this warp may go: to what tile `count` of this block needs.
+  // How far this warp may go: up to what tile `count` of this thread block needs.
   struct Walk {
     int i = 0;           // of the tile after it, among the block's tiles; -1 past the last
     int count = -1;      // tiles before it
@@ -389,11 +402,11 @@ struct Realigner {
     keep(walk);
   }
 
-  // Of how many of this block's tiles the outputs have left.
+  // The number of this thread block's tiles whose outputs have left.
   __device__ __forceinline__ uint32_t tiles_left() const {
     return __shfl_sync(0xffffffffu, lane() == 0 ? ptx::atomic_load_shared(shared.tiles_left()) : 0, 0);
   }
-  // While a tile is worked on, what this block's next but one needs may be packed.
+  // While a tile is computed, rows for the next tile but one of this thread block may be realigned.
   __device__ __forceinline__ uint32_t limit_now(uint32_t before) const {
     Walk walk = kept();
     while (before >= walk.limit && walk.i >= 0 && static_cast<int>(tiles_left()) + 1 >= walk.count) {
@@ -403,7 +416,7 @@ struct Realigner {
     return walk.limit;
   }
 
-  // About the rest of a tile that was begun, or of a ticket if this block may take one.
+  // The job of the rest of a tile that was begun, or of a ticket, if this thread block may take one.
   __device__ __forceinline__ uint32_t next_job() {
     Source source;
     uint64_t to;
@@ -436,7 +449,7 @@ struct Realigner {
       source = t.source;
       to = reinterpret_cast<uint64_t>(p.realignment.workspace) + t.to * uint64_t{16};
       about = (t.values ? v_rows : k_rows) + t.counter * 16;
-      // The first rows of all kRealigners together would keep memory from what the consumers begin with.
+      // The first rows of all realigners together would delay the rows with which the consumers begin.
       if (before > 0) prefetch_rows<C>(source, 64 << p.realignment.tile_shift, p.head_dim, lane());
       if (p.realignment.tile_shift > 0 && lane() == 0) {
         ptx::store_shared(state + half_about, static_cast<int>(about | max(min(source.valid, 128), 0) << 20));
@@ -466,14 +479,14 @@ struct Realigner {
     return (kind == k_rows ? p.k_rows.seq : p.v_rows.seq) * 2;
   }
 
-  // One loop over groups, also from a job to the next: some are on their way while one is packed, and the code is short, since
-  // consumers and kRealigners share what holds instructions.
+  // One loop over groups, also across jobs: some groups are on their way while one is realigned. The code is short because
+  // consumers and realigners share the instruction cache.
   __device__ __forceinline__ void run() {
     const EightRows<C> rows{lane(), p.head_dim};
     if (p.realignment.tickets > 0) taken = claim_tile();
     const uint32_t loaded_from = ptx::opaque(raw + rows.raw_part()), copied_to = ptx::opaque(raw + rows.copied_part());
     uint32_t now_about = 0, offset = 0;  // of the job at hand
-    unsigned char* to = nullptr;         // of its next group to be packed
+    unsigned char* to = nullptr;         // of its next group to be realigned
     uint64_t place = 0;                  // of the next group to be copied
     uint32_t buffer = 0;
     for (bool begun = false;;) {
@@ -534,7 +547,7 @@ struct Realigner {
   }
 };
 
-// The last of all warps that use the counters sets them back.
+// Called by every warp that uses the counters; the last one sets them back.
 __device__ __forceinline__ void leave_counters(const Realignment& w, int lane) {
   uint32_t last = 0;
   __syncwarp();

@@ -53,9 +53,13 @@ constexpr int ring_bytes = C::alignment + C::q_slots * C::q_tiles * C::q_bytes +
                            C::own_bytes + (2 * C::q_tiles + 4 * C::stages + C::own_barriers) * 8;
 
 template <int Stages>
-__device__ __forceinline__ uint32_t ring_stage(uint32_t count) { return count % Stages; }
+__device__ __forceinline__ uint32_t ring_stage(uint32_t count) {
+  return count % Stages;
+}
 template <int Stages>
-__device__ __forceinline__ uint32_t ring_parity(uint32_t count) { return count / Stages & 1; }
+__device__ __forceinline__ uint32_t ring_parity(uint32_t count) {
+  return count / Stages & 1;
+}
 
 // Shared addresses of the above.
 template <typename C>

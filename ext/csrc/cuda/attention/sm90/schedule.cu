@@ -23,9 +23,8 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   const int64_t all_keys = ceil_div(a.seq_kv, instance.block_n);
   const bool misaligned = !instance.realigned && alignment(a) < 32;
   const int warpgroups = instance.split_keys ? 1 : instance.block_m / instance.cluster / 64;
-  const double block_cost =
-      (a.causal ? instance.cost.causal : instance.cost.full) * (misaligned ? instance.cost.misaligned : 1.0) *
-      instance.block_n * warpgroups;
+  const double block_cost = (a.causal ? instance.cost.causal : instance.cost.full) *
+                            (misaligned ? instance.cost.misaligned : 1.0) * instance.block_n * warpgroups;
   Plan plan{};
   plan.blocks = static_cast<int>(blocks) * instance.cluster;
   plan.section = plan.tail_head = static_cast<int>(batch_heads);

@@ -7,15 +7,15 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 
 struct Tile {
   int m, head, batch;
-  int row, units;  // of a cross_tile kernel: its first query, and of how many warpgroups it has queries
+  int row, units;  // cross-tile: its first query, and the number of warpgroups that have queries of it
   bool valid;
-  int first_block, end_block;  // of Schedule::stream_k: the blocks of keys that this thread block has of it
+  int first_block, end_block;  // Schedule::stream_k: the key blocks that this thread block has of it
 };
 
-// Schedule::stream_k: what a thread block's range has of a tile, of those left over that have all warpgroups' rows, or fewer.
+// Schedule::stream_k: the part of a shared tile that belongs to a thread block's range.
 struct Part {
-  bool small;
-  int tile;  // its number among the tiles of its kind
+  bool small;  // the tile has rows for fewer than all warpgroups
+  int tile;    // its number among the tiles of its kind
   int first_block, end_block;
 
   __device__ __forceinline__ bool any() const { return first_block < end_block; }
@@ -25,7 +25,8 @@ struct Part {
 __device__ __forceinline__ Part part_at(const StreamK& e, int block, int i) {
   Part part;
   part.small = block >= e.tall_ranges;
-  const int share = part.small ? e.of_small.share : e.of_tall.share, tiles = part.small ? e.of_small.tiles : e.of_tall.tiles;
+  const int share = part.small ? e.of_small.share : e.of_tall.share,
+            tiles = part.small ? e.of_small.tiles : e.of_tall.tiles;
   const int first = (block - (part.small ? e.tall_ranges : 0)) * share;
   part.tile = e.by_key_blocks.divide(first) + i;
   part.first_block = max(0, first - part.tile * e.key_blocks);
@@ -33,15 +34,16 @@ __device__ __forceinline__ Part part_at(const StreamK& e, int block, int i) {
   return part;
 }
 
-// The thread blocks that share a tile: so many one after another, the first of them by its part `part`, the others by their
-// first.
+// The thread blocks that share a tile: `count` consecutive ones. It is part number `part` of the first of them, and the
+// first part of all others.
 struct Sharers {
   int first, part, count;
 };
 
 __device__ __forceinline__ Sharers sharers_of(const StreamK& e, const Part& of_tile) {
   const auto range_of = [&](int key_block) {
-    return static_cast<int>(of_tile.small ? e.of_small.by_share.divide(key_block) : e.of_tall.by_share.divide(key_block));
+    return static_cast<int>(of_tile.small ? e.of_small.by_share.divide(key_block)
+                                          : e.of_tall.by_share.divide(key_block));
   };
   const int first_block = of_tile.tile * e.key_blocks, first = range_of(first_block);
   const int last = range_of(first_block + e.key_blocks - 1);
@@ -49,7 +51,7 @@ __device__ __forceinline__ Sharers sharers_of(const StreamK& e, const Part& of_t
   return {first + (of_tile.small ? e.tall_ranges : 0), part, last - first + 1};
 }
 
-// Schedule::stream_k: the i-th tile of this block, and its blocks of keys.
+// Schedule::stream_k: the i-th tile of this thread block, and its key blocks.
 template <typename C>
 __device__ __forceinline__ Tile stream_k_tile_at(const Parameters& p, int i) {
   const StreamK& e = p.stream_k;
@@ -78,7 +80,7 @@ __device__ __forceinline__ Tile stream_k_tile_at(const Parameters& p, int i) {
   return tile;
 }
 
-// The i-th tile of this block, or of its cluster: then of twice the rows.
+// The i-th tile of this thread block. In a cluster, it is the cluster's and has twice the rows.
 template <typename C>
 __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   if constexpr (C::stream_k) return stream_k_tile_at<C>(p, i);
@@ -105,11 +107,11 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
     batch_head = first_head + rest - from_last * heads;
     valid = valid && m >= 0;
   } else if (C::cross_tile && p.schedule == Schedule::slices) {
-    const int round = p.by_slice_tiles.divide(i), tile = i - round * p.slice_tiles, chunk = round * blocks + block;
-    batch_head = p.by_visits.divide(chunk);
+    const int round = p.by_slice_tiles.divide(i), tile = i - round * p.slice_tiles, slice = round * blocks + block;
+    batch_head = p.by_visits.divide(slice);
     valid = batch_head < p.batch_heads;
     const int small = max(0, tile - p.slice_tall);
-    row = ((chunk - batch_head * p.slices) * p.slice_units + tile * C::q_tiles - small) * 64;
+    row = ((slice - batch_head * p.slices) * p.slice_units + tile * C::q_tiles - small) * 64;
     units = tile < p.slice_tall ? C::q_tiles : C::q_tiles - 1;
     m = row < p.seq_q ? 0 : -1;
   } else if (C::cross_tile && i >= 2 * p.pair_rounds) {
@@ -126,7 +128,7 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
     const int from_last = index - batch_head * pairs;
     m = i % 2 == 0 ? p.m_tiles - 1 - from_last : from_last;
     valid = batch_head < p.batch_heads;
-    // An odd middle tile is its own partner: the second visit is marked by a row past every limit.
+    // An odd middle tile is its own partner. The second visit is marked by m = -1.
     if (i % 2 == 1 && m == p.m_tiles - 1 - from_last) m = -1;
   }
   Tile tile;
@@ -141,7 +143,7 @@ __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   return tile;
 }
 
-// Blocks of keys that rows [.., row_end) of the queries see.
+// The number of key blocks that query rows before row_end see.
 template <int BlockN>
 __device__ __forceinline__ int key_blocks(const Parameters& p, int row_end) {
   const int keys = p.causal ? min(p.seq_kv, row_end) : p.seq_kv;

@@ -3,7 +3,7 @@
 // Scores s[64 x N] of a warpgroup: this thread holds rows r = 16 warp + lane / 4 and r + 8, and of each 8-column group
 // j the columns 8 j + 2 (lane % 4) and the next: s[4 j + 2 * (row half) + (column parity)].
 // Scores stay unscaled; c = scale * log2(e) > 0 is folded into the exponent: exp(scale (s - max)) = 2^(s c - max c).
-// What leaves float32 on the way, s c above all, is infinite and counts as such a score: none is silently dropped.
+// A value that leaves the range of float32 on the way, s c above all, is infinite and counts as an infinite score.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -38,11 +38,11 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// What to subtract from s c. A row that has seen only -inf: any finite shift gives the 0 that each of its weights is.
+// The number to subtract from s c. In a row that has seen only -inf, any finite shift gives weights of 0.
 __device__ __forceinline__ float shift_of(float maximum) { return maximum == kMinusInfinity ? 0.0f : maximum; }
 
-// -inf where the column is at or past the row's limit (limits relative to this thread's first column); half: only in the
-// first half of the columns. Realigned: the columns of 64 are keys in another order (realigned_row() of eight_rows.cuh).
+// Sets scores to -inf if their column is at or past the row's limit; limits are relative to this thread's first column.
+// half: only in the first half of the columns. Realigned: the columns of 64 are keys in another order (realigned_row() of eight_rows.cuh).
 template <bool Realigned = false, int N>
 __device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit1, bool half = false) {
   const auto mask = [&](int i) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ bool try_block(uint32_t (&p)[N / 8][4], const float (
   return true;
 }
 
-// The weights of a block against the maximum of all so far. rescale[]: what outputs so far are to be multiplied by.
+// The weights of a block relative to the maximum of all so far. rescale[]: factors for the outputs so far.
 template <typename T, bool Sum = true, int N>
 __device__ __forceinline__ void take_block(uint32_t (&p)[N / 8][4], const float (&s)[N], RowState& state,
                                            float (&rescale)[2], float c) {
@@ -175,7 +175,7 @@ __device__ __forceinline__ void rescale_output(float (&o)[N], const float (&resc
   for (int i = 0; i < N; ++i) o[i] *= rescale[i % 4 / 2];
 }
 
-// Adds the row state of another part of the keys. own, other: what either part's outputs are to be multiplied by.
+// Adds the row state of another part of the keys. own, other: factors for the outputs of either part.
 __device__ __forceinline__ void join(float& maximum, float& sum, float other_maximum, float other_sum, float& own,
                                      float& other) {
   const float joint = ptx::max_nan(maximum, other_maximum);
@@ -186,9 +186,9 @@ __device__ __forceinline__ void join(float& maximum, float& sum, float other_max
   sum = sum * own + other_sum * other;
 }
 
-// What the row's output is to be multiplied by: 1 / its sum over all columns. Where every score is -inf, all weights are
-// 0 and stay 0, as in scaled_dot_product_attention. A maximum of NaN or +inf made the sum NaN, or 0 (where none but its
-// product with c was infinite), and the output then is 0 / 0, as inf - inf is NaN in the plain formula.
+// Factor of the row's output: 1 / the sum over all columns. If every score is -inf, all weights are 0 and stay 0, as in
+// scaled_dot_product_attention. A maximum of NaN or +inf made the sum NaN, or 0 (if only its product with c was infinite);
+// the output then is 0 / 0, as inf - inf is NaN in the plain formula.
 __device__ __forceinline__ float finish(float maximum, float sum) {
   return maximum == kMinusInfinity ? 1.0f : 1.0f / sum;
 }

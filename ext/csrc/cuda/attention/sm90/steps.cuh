@@ -22,9 +22,10 @@
 namespace cuda_llm_ops::cuda::sm90::flash {
 
 // Named barriers; 0 is __syncthreads().
-constexpr uint32_t kTurnBarrier = 1;      // and one for each further warpgroup: its turn to issue products
-constexpr uint32_t kQueriesBarrier = 8;   // realigned rows: and the next; the warps of one warpgroup
-constexpr uint32_t kPrologueBarrier = 10;  // realigned rows: the rings are free; and the next: the first queries are there
+constexpr uint32_t kTurnBarrier = 1;     // and one for each further warpgroup: its turn to issue products
+constexpr uint32_t kQueriesBarrier = 8;  // realigned rows: and the next; the warps of one warpgroup
+constexpr uint32_t kPrologueBarrier =
+    10;  // realigned rows: the rings are free; and the next: the first queries are there
 
 // x[i] of lane q becomes x[q] of lane i, within each four lanes.
 __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4], int quad) {

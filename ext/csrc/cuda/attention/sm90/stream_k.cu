@@ -31,7 +31,8 @@ void plan_stream_k(Plan& plan, const Instance& instance, const AttentionArgument
     return tiles == 0 ? 0 : std::max(ceil_div(tiles * key_blocks, blocks), ceil_div(key_blocks, kMostRanges - 1));
   };
   // Thread blocks for either kind of tile so that both take the same time.
-  const double part = static_cast<double>(left_tall) / (static_cast<double>(left_tall) + small * static_cast<double>(left_small));
+  const double part =
+      static_cast<double>(left_tall) / (static_cast<double>(left_tall) + small * static_cast<double>(left_small));
   int64_t tall_ranges = std::lround(part * multiprocessors);
   if (left_tall > 0) tall_ranges = std::max<int64_t>(tall_ranges, 1);
   if (left_small > 0) tall_ranges = std::min<int64_t>(tall_ranges, multiprocessors - 1);

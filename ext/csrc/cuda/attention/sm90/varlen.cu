@@ -75,8 +75,7 @@ bool varlen_supported(const AttentionArguments& a, const AttentionOptions& optio
          current_device_or_none().capability == 90;
 }
 
-const char* flash_attention_varlen(const AttentionArguments& a, const AttentionOptions& options,
-                                    cudaStream_t stream) {
+const char* flash_attention_varlen(const AttentionArguments& a, const AttentionOptions& options, cudaStream_t stream) {
   const varlen::Instance* instance = nullptr;
   for (const varlen::Instances instances : varlen::kInstances) {
     instance = instances(a.type).begin();
@@ -101,8 +100,7 @@ const char* flash_attention_varlen(const AttentionArguments& a, const AttentionO
   p.batch_heads = a.batch * a.heads;
   // Longest first needs many heads at once, reuse of the L2 few.
   const int64_t kv_bytes = std::max<int64_t>(1, int64_t{4} * a.head_dim * a.seq_kv);
-  p.section = static_cast<int32_t>(
-      std::clamp<int64_t>(kSectionBytes / kv_bytes * p.group, p.group, p.batch_heads));
+  p.section = static_cast<int32_t>(std::clamp<int64_t>(kSectionBytes / kv_bytes * p.group, p.group, p.batch_heads));
   p.scale_log2 = a.scale * kLog2E;
   p.options = options;
   const int64_t tiles = int64_t{p.m_tiles} * p.batch_heads;

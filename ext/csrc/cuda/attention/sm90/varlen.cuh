@@ -39,14 +39,14 @@ struct Varlen : flash::Shape<T, HeadDim, BlockN, 2, Stages>, flash::Registers<2,
 };
 
 struct Tile {
-  bool valid;           // false: none is left
-  int row;              // its first query, of the sequence; -1: no row, to be passed over
+  bool valid;  // false: none is left
+  int row;     // its first query, of the sequence; -1: no row, to be passed over
   int head, batch;
-  int blocks;           // of keys, from first_key on
-  int first_key;        // row in K and V
-  int seq_kv;           // keys from first_key to the sequence's end
-  int low, high;        // row r sees keys r + low <= j < r + high from first_key on
-  int first_q, seq_q;   // the sequence in Q
+  int blocks;          // of keys, from first_key on
+  int first_key;       // row in K and V
+  int seq_kv;          // keys from first_key to the sequence's end
+  int low, high;       // row r sees keys r + low <= j < r + high from first_key on
+  int first_q, seq_q;  // the sequence in Q
 };
 
 // The i-th tile of this block: longest first over a section of heads, every other round of the blocks in reverse.
@@ -96,8 +96,8 @@ __device__ __forceinline__ void produce(const Parameters& p, const flash::RingLa
       ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
 #pragma unroll
       for (int panel = 0; panel < C::panels; ++panel) {
-        ptx::tma_load_4d(to + panel * C::block_n * flash::kPanelBytes, map, full, panel * 64, tile.first_key + j * C::block_n, kv_head,
-                         batch, ptx::evict_last);
+        ptx::tma_load_4d(to + panel * C::block_n * flash::kPanelBytes, map, full, panel * 64,
+                         tile.first_key + j * C::block_n, kv_head, batch, ptx::evict_last);
       }
     };
     const auto load_k = [&](int j) {
@@ -115,8 +115,8 @@ __device__ __forceinline__ void produce(const Parameters& p, const flash::RingLa
       ptx::mbarrier_arrive_expect_tx(shared.q_full(w), C::q_bytes);
 #pragma unroll
       for (int panel = 0; panel < C::panels; ++panel) {
-        ptx::tma_load_4d(shared.q + w * C::q_bytes + panel * 64 * flash::kPanelBytes, &p.q, shared.q_full(w), panel * 64,
-                         tile.first_q + tile.row + w * 64, tile.head, batch, ptx::evict_first);
+        ptx::tma_load_4d(shared.q + w * C::q_bytes + panel * 64 * flash::kPanelBytes, &p.q, shared.q_full(w),
+                         panel * 64, tile.first_q + tile.row + w * 64, tile.head, batch, ptx::evict_first);
       }
     }
     q_parity ^= 1;
@@ -196,7 +196,7 @@ struct VarlenConsumer : flash::Steps<C, VarlenConsumer<C>, flash::RingLayout<C>,
         this->attend(blocks - 1, count, 0);
         count += blocks;
       }
-      store(tile_at<n>(p, i));  // computed again, for the same reason as Band
+      store(tile_at<n>(p, i));  // computed again, because registers are short
     }
   }
 
@@ -211,8 +211,8 @@ struct VarlenConsumer : flash::Steps<C, VarlenConsumer<C>, flash::RingLayout<C>,
       const int row = tile.row + group * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4 + 8 * h;
       const bool inside = row < tile.seq_q;
       if (p.options.lse != nullptr && inside && quad == 0) {
-        p.options.lse[tile.batch * p.options.lse_stride_batch + tile.head * p.options.lse_stride_head + tile.first_q +
-                      row] =
+        p.options
+            .lse[tile.batch * p.options.lse_stride_batch + tile.head * p.options.lse_stride_head + tile.first_q + row] =
             state.maximum[h] == flash::kMinusInfinity ? flash::kMinusInfinity
                                                       : attention::log_sum_exp(state.maximum[h], sum);
       }

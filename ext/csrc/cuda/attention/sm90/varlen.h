@@ -17,7 +17,7 @@ namespace varlen {
 constexpr int kBlockM = 128;  // queries of a tile
 
 struct Parameters {
-  CUtensorMap q, k, v;                   // 4-D: head_dim, token, head, batch
+  CUtensorMap q, k, v;  // 4-D: head_dim, token, head, batch
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
   int32_t seq_q, seq_kv, head_dim;       // of variable length: upper bounds
@@ -52,7 +52,7 @@ constexpr Instances kInstances[] = {instances_d64, instances_d96, instances_d128
 // As cuda::flash_attention_varlen, for what varlen_supported() says.
 bool varlen_supported(const AttentionArguments& arguments, const AttentionOptions& options);
 const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
-                                    cudaStream_t stream);
+                                   cudaStream_t stream);
 void varlen_attributes(std::vector<KernelAttributes>& into);
 
 }  // namespace cuda_llm_ops::cuda::sm90

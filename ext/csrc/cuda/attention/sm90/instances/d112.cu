@@ -10,7 +10,7 @@ ArrayView<Instance> list() {
   static const Instance all[] = {
       plain<T, 112, 128, 2, ping_pong>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 128x112"), {.misaligned = 1.3}),
       plain<T, 112, 128, 2, ping_pong | multicast>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 256x112, paired"),
-          {.full = 1.035, .causal = 1.03}),
+                                                   {.full = 1.035, .causal = 1.03}),
   };
   return all;
 }

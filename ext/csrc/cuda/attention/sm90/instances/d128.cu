@@ -11,7 +11,7 @@ ArrayView<Instance> list() {
   static const Instance all[] = {
       plain<T, 128, 128, 2, ping_pong>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 128x128"), {.misaligned = 1.25}),
       plain<T, 128, 128, 2, ping_pong | multicast>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 256x128, paired"),
-          {.causal = 1.015, .misaligned = 1.14}),
+                                                   {.causal = 1.015, .misaligned = 1.14}),
       split_keys<T, 128, 64, 4>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 64x128, split keys"), {.full = 1.2, .causal = 1.2}),
   };
   return all;

@@ -10,7 +10,7 @@ ArrayView<Instance> list() {
   static const Instance all[] = {
       plain<T, 144, 112, 2, ping_pong>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 128x144"), {.misaligned = 1.32}),
       plain<T, 144, 112, 2, ping_pong | multicast>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 256x144, paired"),
-          {.full = 0.986, .misaligned = 1.033}),
+                                                   {.full = 0.986, .misaligned = 1.033}),
   };
   return all;
 }

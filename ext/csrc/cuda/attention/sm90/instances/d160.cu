@@ -10,7 +10,7 @@ ArrayView<Instance> list() {
   static const Instance all[] = {
       plain<T, 160, 112, 2, ping_pong>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 128x160"), {.misaligned = 1.3}),
       plain<T, 160, 112, 2, ping_pong | multicast>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 256x160, paired"),
-          {.misaligned = 1.03}),
+                                                   {.misaligned = 1.03}),
   };
   return all;
 }

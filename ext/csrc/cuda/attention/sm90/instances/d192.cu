@@ -10,7 +10,7 @@ ArrayView<Instance> list() {
   static const Instance all[] = {
       plain<T, 192, 96, 2, ping_pong>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 128x192"), {.misaligned = 1.107}),
       plain<T, 192, 96, 2, ping_pong | multicast>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 256x192, paired"),
-          {.causal = 1.075, .misaligned = 1.03}),
+                                                  {.causal = 1.075, .misaligned = 1.03}),
   };
   return all;
 }

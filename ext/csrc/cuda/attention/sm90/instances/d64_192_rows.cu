@@ -1,6 +1,6 @@
 // Kernels for head_dim up to 64, of three warpgroups.
-#include "../instances.h"
 #include "../cross_tile.cuh"
+#include "../instances.h"
 #include "../stream_k.cuh"
 
 namespace cuda_llm_ops::cuda::sm90::flash {
@@ -10,9 +10,9 @@ template <typename T>
 ArrayView<Instance> list() {
   static const Instance all[] = {
       cross_tile<T, 80, 3, 4>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 192x64, 80 keys"),
-          {.full = 0.857, .causal = 0.809, .tile = 420, .causal_tile = 1184}),
+                              {.full = 0.857, .causal = 0.809, .tile = 420, .causal_tile = 1184}),
       stream_k<T, 80, 3, 4>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 192x64, 80 keys, shared tiles"),
-          {.full = 0.857, .tile = 420}),
+                            {.full = 0.857, .tile = 420}),
   };
   return all;
 }

@@ -10,7 +10,7 @@ ArrayView<Instance> list() {
   static const Instance all[] = {
       plain<T, 80, 128, 2, ping_pong>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 128x80"), {.misaligned = 1.36}),
       plain<T, 80, 128, 2, ping_pong | multicast>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 256x80, paired"),
-          {.full = 1.013, .causal = 1.05, .misaligned = 1.035}),
+                                                  {.full = 1.013, .causal = 1.05, .misaligned = 1.035}),
   };
   return all;
 }

@@ -10,7 +10,7 @@ ArrayView<Instance> list() {
   static const Instance all[] = {
       plain<T, 96, 128, 2, ping_pong>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 128x96"), {.misaligned = 1.45}),
       plain<T, 96, 128, 2, ping_pong | multicast>(CUDA_LLM_OPS_TYPED_NAME("", " wgmma 256x96, paired"),
-          {.full = 1.005, .causal = 1.025, .misaligned = 1.035}),
+                                                  {.full = 1.005, .causal = 1.025, .misaligned = 1.035}),
   };
   return all;
 }
