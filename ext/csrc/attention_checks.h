@@ -66,13 +66,10 @@ inline AttentionArguments batched_arguments(const Tensor& q, const Tensor& k, co
 }
 
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-// Allocates the workspace of flash_attention, if it needs one. The caller keeps it until the launch.
-inline std::optional<Tensor> flash_attention_workspace(const char* op, AttentionArguments& arguments, const Tensor& q) {
-  const auto bytes = static_cast<int64_t>(cuda::flash_attention_workspace_bytes(arguments));
-  if (bytes == 0) return std::nullopt;
-  Tensor workspace = allocate(op, "aligned copies of k and v, or parts of the output", q, Dtype::Byte, {bytes});
-  arguments.workspace = workspace.mutable_data_ptr();
-  return workspace;
+// Launches flash_attention with the workspace that it needs, if any.
+inline void launch_flash_attention(const char* op, AttentionArguments arguments, const Tensor& q) {
+  launch_with_workspace(op, "aligned copies of k and v, or parts of the output", q,
+                        cuda::flash_attention_workspace_bytes(arguments), arguments, cuda::flash_attention);
 }
 #endif
 

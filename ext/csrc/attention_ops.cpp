@@ -22,12 +22,7 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
   const char* op = op_name(kind);
   check_attention(op, q_given, k_given, v_given);
   const float factor = attention_scale(op, scale, q_given.size(3));
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(q_given.get_device_index());
-  }
-#endif
+  const OnDeviceOf<cuda> on_device(q_given);
   const Dtype dtype = q_given.scalar_type();
   const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2), head_dim = q_given.size(3);
   Tensor out = allocate(op, "output", q_given, dtype, {batch, heads, seq_q, head_dim});
@@ -44,18 +39,14 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
 
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    void* stream = current_stream(q);
-    std::optional<Tensor> workspace;
     if (kind == Attention::naive) {
-      const int64_t bytes = static_cast<int64_t>(cuda::naive_attention_workspace_bytes(arguments));
-      workspace = allocate(op, "score matrix", q, Dtype::Byte, {bytes});
-      arguments.workspace = workspace->mutable_data_ptr();
-    } else if (kind == Attention::flash) {
-      workspace = flash_attention_workspace(op, arguments, q);
+      launch_with_workspace(op, "score matrix", q, cuda::naive_attention_workspace_bytes(arguments), arguments,
+                            cuda::naive_attention);
+    } else if (kind == Attention::tiled) {
+      check_launch(op, cuda::tiled_attention(arguments, current_stream(q)));
+    } else {
+      launch_flash_attention(op, arguments, q);
     }
-    check_launch(op, kind == Attention::naive   ? cuda::naive_attention(arguments, stream)
-                     : kind == Attention::tiled ? cuda::tiled_attention(arguments, stream)
-                                                : cuda::flash_attention(arguments, stream));
 #endif
   } else {
     switch (kind) {

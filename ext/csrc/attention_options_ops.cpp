@@ -67,9 +67,7 @@ template <bool cuda>
 void launch_plain(const char* op, const AttentionArguments& arguments, const Tensor& q) {
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    AttentionArguments with_workspace = arguments;
-    const std::optional<Tensor> workspace = flash_attention_workspace(op, with_workspace, q);
-    check_launch(op, cuda::flash_attention(with_workspace, current_stream(q)));
+    launch_flash_attention(op, arguments, q);
 #endif
   } else {
     cpu::flash_attention(arguments, parallel);
@@ -103,12 +101,7 @@ std::tuple<Tensor, Tensor> general(Tensor q_given, Tensor k_given, Tensor v_give
   const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2), head_dim = q_given.size(3);
   check_sequence(op, "the sequence of q", seq_q);
   check_sequence(op, "the sequence of k", k_given.size(2));
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(q_given.get_device_index());
-  }
-#endif
+  const OnDeviceOf<cuda> on_device(q_given);
   const float factor = attention_scale(op, scale, head_dim);
   Tensor out = allocate(op, "output", q_given, q_given.scalar_type(), {batch, heads, seq_q, head_dim});
   Tensor lse = allocate_lse(op, q_given, return_lse, {batch, heads, seq_q});
@@ -225,12 +218,7 @@ std::tuple<Tensor, Tensor> varlen(Tensor q_given, Tensor k_given, Tensor v_given
   const int32_t longest_kv =
       std::min(check_longest(op, "max_seqlen_k", max_seqlen_k), static_cast<int32_t>(k_given.size(0)));
   const float factor = attention_scale(op, scale, head_dim);
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(q_given.get_device_index());
-  }
-#endif
+  const OnDeviceOf<cuda> on_device(q_given);
   const Tensor offsets_q = dense_offsets(op, "cu_seqlens_q", cu_seqlens_q),
                offsets_k = dense_offsets(op, "cu_seqlens_k", cu_seqlens_k);
   if constexpr (!cuda) {
