@@ -33,7 +33,7 @@ struct GemmArguments {
   float alpha = 1.0f, beta = 0.0f;
   ScalarType in_type = ScalarType::float32;   // of a and b
   ScalarType out_type = ScalarType::float32;  // of out and c: in_type, or float32
-  void* workspace = nullptr;  // on CUDA: gemm_workspace_bytes() bytes, 256-byte aligned
+  void* workspace = nullptr;                  // on CUDA: gemm_workspace_bytes() bytes, 256-byte aligned
 };
 
 struct HeadStrides {
@@ -72,8 +72,8 @@ constexpr int32_t kEveryKey = 1 << 29;     // a side without a limit
 struct AttentionOptions {
   int32_t left = kEveryKey, right = kEveryKey;
   bool bottom_right = false;
-  // Natural logarithm of the sum of exponentials of a row's scores, by (batch, head, query), or nullptr; packed
-  // sequences take the row of q in place of the query and have stride.batch 0.
+  // Natural logarithm of the sum of exponentials of a row's scores, by (batch, head, query), or nullptr. With
+  // cu_seqlens_q it is by (head, row of q), and stride.batch is 0.
   float* lse = nullptr;
   int64_t lse_stride_batch = 0, lse_stride_head = 0;
   const int32_t* cu_seqlens_q = nullptr;
@@ -85,11 +85,11 @@ struct AttentionOptions {
 struct KernelAttributes {
   const char* family;
   const char* name;
-  int registers;             // a thread
-  size_t static_shared;      // bytes a block
-  size_t dynamic_shared;     // bytes a block the launch asks for (0: varies)
-  size_t local;              // bytes a thread: spills and stack
-  int max_threads;           // a block
+  int registers;          // a thread
+  size_t static_shared;   // bytes a block
+  size_t dynamic_shared;  // bytes a block the launch asks for (0: varies)
+  size_t local;           // bytes a thread: spills and stack
+  int max_threads;        // a block
 };
 
 // A plan of a tuned GEMM: its name, and what its cost model depends on.
@@ -112,7 +112,7 @@ void naive_attention(const AttentionArguments& arguments, const ParallelFor& par
 void tiled_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
 void flash_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
 void flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
-                             const ParallelFor& parallel);
+                            const ParallelFor& parallel);
 }  // namespace cpu
 
 namespace cuda {
@@ -128,8 +128,7 @@ const char* naive_attention(const AttentionArguments& arguments, void* stream);
 const char* tiled_attention(const AttentionArguments& arguments, void* stream);
 size_t flash_attention_workspace_bytes(const AttentionArguments& arguments);  // without it right, but slower
 const char* flash_attention(const AttentionArguments& arguments, void* stream);
-const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
-                                    void* stream);
+const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options, void* stream);
 void gemm_attributes(std::vector<KernelAttributes>& into);
 void attention_attributes(std::vector<KernelAttributes>& into);
 }  // namespace cuda

@@ -329,8 +329,7 @@ CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
           for (int i = 0; i < W; ++i) sum[i] += added[i];
         }
         if (last) {
-          multiply_values<M>(values, v_stride, count, scores, shrink, D,
-                             all_out + static_cast<int64_t>(panel) * D * W);
+          multiply_values<M>(values, v_stride, count, scores, shrink, D, all_out + static_cast<int64_t>(panel) * D * W);
         }
       }
     }
@@ -490,9 +489,9 @@ void attention(const AttentionArguments& a, const Band& band, const AttentionOpt
         const int64_t pair = index / blocks;
         task.batch = pair / a.heads;
         task.head = pair % a.heads;
-        task.lse = options.lse == nullptr ? nullptr
-                                          : options.lse + task.batch * options.lse_stride_batch +
-                                                task.head * options.lse_stride_head;
+        task.lse = options.lse == nullptr
+                       ? nullptr
+                       : options.lse + task.batch * options.lse_stride_batch + task.head * options.lse_stride_head;
         task.first_query = index % blocks * rows;
         task.queries = std::min<int64_t>(rows, a.seq_q - task.first_query);
         choice.run(task);
