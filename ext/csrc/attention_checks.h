@@ -1,5 +1,5 @@
-// Checks of the attention operators' arguments, and what the kernels take instead of them. Include after tensors.h, which
-// sets the ABI's version.
+// Checks of the attention operators' arguments, and what the kernels take instead of them. Include after tensors.h,
+// which sets the ABI's version.
 #pragma once
 
 #include <cmath>
@@ -85,7 +85,8 @@ inline void check_tensors(const char* op, const Tensor* const (&tensors)[3], int
   }
 }
 
-// What both layouts require of the number of heads, which is the size of dimension `heads_dim`, of head_dim and of extents.
+// What both layouts require of the number of heads, which is the size of dimension `heads_dim`, of head_dim and of
+// extents.
 inline void check_heads(const char* op, const Tensor* const (&tensors)[3], int64_t heads_dim) {
   const char* names[] = {"q", "k", "v"};
   const Tensor &q = *tensors[0], &k = *tensors[1];

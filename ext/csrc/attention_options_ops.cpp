@@ -1,6 +1,6 @@
-// flash_attention with AttentionOptions: either end of the diagonal, a window around it, the logarithms of the rows' sums,
-// sequences of variable length. Schemas, checks, dispatch; see gemm_ops.cpp. A call without any of these goes to the plain
-// operator in attention_ops.cpp.
+// flash_attention with AttentionOptions: either end of the diagonal, a window around it, the logarithms of the rows'
+// sums, sequences of variable length. Schemas, checks, dispatch; see gemm_ops.cpp. A call without any of these goes to
+// the plain operator in attention_ops.cpp.
 #include "tensors.h"
 
 #include <tuple>

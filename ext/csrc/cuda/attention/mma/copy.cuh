@@ -15,8 +15,9 @@ __device__ __forceinline__ uint32_t row_offset(int row, int group, int pitch) {
   return static_cast<uint32_t>((row >> 3) * group + (row & 7) * pitch);
 }
 
-// How the rows of a block of `Rows` rows are dealt to `Threads` threads for copying: `lanes` lanes side by side in a row,
-// each with every lanes-th chunk, as long as whole rounds are left; the odd chunks of all rows together at the end.
+// How the rows of a block of `Rows` rows are dealt to `Threads` threads for copying: `lanes` lanes side by side in a
+// row, each with every lanes-th chunk, as long as whole rounds are left; the odd chunks of all rows together at the
+// end.
 template <typename C, int Rows, int Threads>
 struct Deal {
   static constexpr int lanes = C::raw_chunks < 8 ? 4 : 8;
@@ -27,9 +28,9 @@ struct Deal {
   static_assert(passes * rows_at_once == Rows);
 };
 
-// Copies the first `bytes` (0 to 16, even) of an aligned chunk, asynchronously, and fills with zeros. Copying a part of a
-// chunk counts as reading it whole, so where it reaches past `end`, the end of what is certainly the tensor's, elements
-// are copied instead.
+// Copies the first `bytes` (0 to 16, even) of an aligned chunk, asynchronously, and fills with zeros. Copying a part of
+// a chunk counts as reading it whole, so where it reaches past `end`, the end of what is certainly the tensor's,
+// elements are copied instead.
 __device__ __forceinline__ void copy_chunk(uint32_t to, const char* from, int bytes, const char* end) {
   if (bytes > 0 && bytes < 16 && from + 16 > end) {
     auto* const words = static_cast<uint32_t*>(__cvta_shared_to_generic(to));
@@ -46,7 +47,8 @@ __device__ __forceinline__ void copy_chunk(uint32_t to, const char* from, int by
 }
 
 // Copies rows of head_dim elements into shared memory, asynchronously, but for the odd chunks. `from` is the block's
-// first row in global memory, `rows` how many rows exist: the others, and the columns at or past head_dim, become zeros.
+// first row in global memory, `rows` how many rows exist: the others, and the columns at or past head_dim, become
+// zeros.
 template <typename C, int Rows, int Threads>
 __device__ __forceinline__ void copy_rounds(uint32_t shared, const char* from, int stride_bytes, int rows, int head_dim,
                                             int thread) {

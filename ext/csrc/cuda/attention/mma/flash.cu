@@ -40,9 +40,9 @@ bool fits(const Instance& instance, const DeviceFacts& device) {
          (instance.kernel.threads >= 256 || 2 * (shared + 1024) <= device.shared_per_sm);
 }
 
-// Of the narrowest instances that hold the rows (their widths within one 16-byte chunk), the first that fits. If a launch
-// of that would leave a good part of the device idle, the last one, with the fewest rows in a thread block. Causal blocks
-// differ in length, so it takes more of them to keep the device busy to the end.
+// Of the narrowest instances that hold the rows (their widths within one 16-byte chunk), the first that fits. If a
+// launch of that would leave a good part of the device idle, the last one, with the fewest rows in a thread block.
+// Causal blocks differ in length, so it takes more of them to keep the device busy to the end.
 const Instance* choose(const AttentionArguments& a, std::initializer_list<ArrayView<Instance>> lists,
                        const DeviceFacts& device) {
   const Instance* best = nullptr;
@@ -95,8 +95,8 @@ Parameters parameters(const Instance& instance, const AttentionArguments& a) {
   return p;
 }
 
-// Causal tiles differ in length. The heads of a section are computed together, longest tiles first, so that the device does
-// not end on long ones. A section has as many heads as keep their K and V in the L2 cache.
+// Causal tiles differ in length. The heads of a section are computed together, longest tiles first, so that the device
+// does not end on long ones. A section has as many heads as keep their K and V in the L2 cache.
 int32_t causal_section(const Parameters& p) {
   const int64_t kv_bytes = std::max<int64_t>(1, static_cast<int64_t>(p.seq_kv) * p.head_dim * 4);
   return static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / kv_bytes * p.group, p.group, p.batch_heads));

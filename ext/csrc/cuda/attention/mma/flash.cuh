@@ -17,25 +17,26 @@
 //              block differ in the order, so that one shifts while the other multiplies. With 4 warps: shift block j
 //              before, __syncthreads(); another thread block of the multiprocessor fills the pause.)
 //
-// There is one barrier in a step. Shared memory rows have a pitch of an odd number of 16-byte chunks (copy.cuh). The eight
-// rows of an 8x8 matrix then begin in different banks, as with an XOR swizzle, but every address of a thread is a base
-// plus a compile-time offset.
+// There is one barrier in a step. Shared memory rows have a pitch of an odd number of 16-byte chunks (copy.cuh). The
+// eight rows of an 8x8 matrix then begin in different banks, as with an XOR swizzle, but every address of a thread is a
+// base plus a compile-time offset.
 //
 // realigned: rows that do not begin at multiples of 16 bytes (head_dim 129) cannot be copied by cp.async to where they
-// should lie in shared memory. They are copied as the aligned 16-byte chunks that cover them, one chunk more than the row
-// needs, and a few lanes of one warp move each row to the left in place (realign.cuh). The part of a chunk to the right of
-// the row becomes zeros. The part to the left lies in the same 16 aligned bytes as the row's first element, hence in the
-// same allocation, and is shifted out.
+// should lie in shared memory. They are copied as the aligned 16-byte chunks that cover them, one chunk more than the
+// row needs, and a few lanes of one warp move each row to the left in place (realign.cuh). The part of a chunk to the
+// right of the row becomes zeros. The part to the left lies in the same 16 aligned bytes as the row's first element,
+// hence in the same allocation, and is shifted out.
 //
-// varlen: with AttentionOptions, in instances of their own, so that the plain ones do not pay for options. Keys are counted
-// from the first block that the thread block's rows see, and the lengths are those of one sequence (span.cuh). Scores are
-// scaled before they are masked, so any scale is allowed.
+// varlen: with AttentionOptions, in instances of their own, so that the plain ones do not pay for options. Keys are
+// counted from the first block that the thread block's rows see, and the lengths are those of one sequence (span.cuh).
+// Scores are scaled before they are masked, so any scale is allowed.
 //
 // Values that are not finite: as softmax in IEEE arithmetic. A row whose scores are all -inf gives 0 times V, as
 // scaled_dot_product_attention does. Keys that causality hides take no part, but a hidden V row of the same block as a
 // visible one is multiplied by 0.
 //
-// From a tile to its stores: the kernel below finds its tile, copies Q, walks the key blocks in `compute`, and writes O.
+// From a tile to its stores: the kernel below finds its tile, copies Q, walks the key blocks in `compute`, and writes
+// O.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -60,8 +61,8 @@
 
 namespace cuda_llm_ops::cuda::flash_mma {
 
-// The rows and the head of a thread block: sections of heads one after the other, and in a section the rows that see the
-// most keys first.
+// The rows and the head of a thread block: sections of heads one after the other, and in a section the rows that see
+// the most keys first.
 struct Tile {
   int batch, head, row_block;
 
@@ -86,8 +87,8 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
   constexpr int steps = C::head_dim / 16;  // whole k16 steps of Q K^T
   constexpr bool half_step = C::head_dim % 16 != 0;
 
-  // The tile of the thread block, in shared memory because the accumulators leave no registers for it. Each step reads or
-  // computes anew what it needs (ptx/special_registers.cuh).
+  // The tile of the thread block, in shared memory because the accumulators leave no registers for it. Each step reads
+  // or computes anew what it needs (ptx/special_registers.cuh).
   __shared__ volatile Plan plan;
   extern __shared__ __align__(128) unsigned char shared[];
   unsigned char* const ring = shared + C::query_bytes;
@@ -249,8 +250,8 @@ __global__ void __launch_bounds__(C::threads, C::threads >= 256 ? 1 : 2)
   uint32_t kept_q[C::q_registers ? row_tiles : 1][C::q_registers ? steps : 1][4];
 
   const auto compute = [&](int block) {
-    // Where this lane's rows of the 8x8 matrices lie. Q and V: 16 rows, two chunks; K: the same by 8 rows and two chunks
-    // the other way round.
+    // Where this lane's rows of the 8x8 matrices lie. Q and V: 16 rows, two chunks; K: the same by 8 rows and two
+    // chunks the other way round.
     const int thread = ptx::fresh_tid_x();
     const int lane = thread % 32;
     const uint32_t row_of_8 = (lane & 7) * C::pitch;

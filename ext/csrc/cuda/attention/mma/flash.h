@@ -1,5 +1,5 @@
-// The mma.sync kernels of flash_attention for float16 and bfloat16, on any GPU from sm_80: their instances, the choice and
-// the launch.
+// The mma.sync kernels of flash_attention for float16 and bfloat16, on any GPU from sm_80: their instances, the choice
+// and the launch.
 #pragma once
 
 #include <cuda_runtime.h>

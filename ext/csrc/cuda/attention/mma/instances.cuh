@@ -1,9 +1,10 @@
-// The instances of flash.cuh: tile sizes by head_dim. The files in instances/ compile one list for one element type each.
+// The instances of flash.cuh: tile sizes by head_dim. The files in instances/ compile one list for one element type
+// each.
 //
 // For each head_dim the first instance has many rows in a thread block (32 for each warp: every K and V fragment that
-// ldmatrix brings feeds two row tiles), for launches that fill the device. The last has few rows, for the others and for
-// devices with little shared memory. One between is for devices whose multiprocessors do not hold two blocks of the first.
-// The names are head_dim, then query rows x keys of a thread block.
+// ldmatrix brings feeds two row tiles), for launches that fill the device. The last has few rows, for the others and
+// for devices with little shared memory. One between is for devices whose multiprocessors do not hold two blocks of the
+// first. The names are head_dim, then query rows x keys of a thread block.
 #pragma once
 
 #include "flash.cuh"

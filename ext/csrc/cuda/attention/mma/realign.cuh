@@ -1,5 +1,5 @@
-// Realignment of rows in shared memory. cp.async copies the aligned 16-byte chunks that cover a row; here the row moves to
-// the left by its misalignment, in place, and becomes zero behind its end.
+// Realignment of rows in shared memory. cp.async copies the aligned 16-byte chunks that cover a row; here the row moves
+// to the left by its misalignment, in place, and becomes zero behind its end.
 #pragma once
 
 #include <cstdint>

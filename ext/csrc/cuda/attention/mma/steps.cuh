@@ -1,5 +1,5 @@
-// The steps of a warp on the registers of its rows: masks, online softmax, product with V, and the store. S and P are 8-wide
-// tiles s[row tile][column tile][element] as mma.sync leaves them.
+// The steps of a warp on the registers of its rows: masks, online softmax, product with V, and the store. S and P are
+// 8-wide tiles s[row tile][column tile][element] as mma.sync leaves them.
 //
 // Some small arguments are passed by reference: by value, the compiler orders the instructions otherwise.
 #pragma once
@@ -35,8 +35,8 @@ using Scores = float[C::row_tiles][C::score_tiles][4];
 template <typename C>
 using Outputs = float[C::row_tiles][C::out_tiles][4];
 
-// Masks the scores of a key block. Only blocks at the end of the keys or on the diagonal hold hidden pairs. varlen: also
-// multiplies by the scale.
+// Masks the scores of a key block. Only blocks at the end of the keys or on the diagonal hold hidden pairs. varlen:
+// also multiplies by the scale.
 template <typename C>
 __device__ __forceinline__ void mask_scores(Scores<C>& s, const Parameters& p, const volatile Plan& plan,
                                             const int& first_key) {
@@ -82,8 +82,8 @@ __device__ __forceinline__ void mask_scores(Scores<C>& s, const Parameters& p, c
   }
 }
 
-// Turns scores into weights, and rescales the outputs if a row's maximum grew. fetch_sums() reads `sum` from where it is
-// kept.
+// Turns scores into weights, and rescales the outputs if a row's maximum grew. fetch_sums() reads `sum` from where it
+// is kept.
 template <typename C, typename FetchSums>
 __device__ __forceinline__ void take_weights(Scores<C>& s, Outputs<C>& o, float (&base)[C::row_tiles][2],
                                              float (&sum)[C::row_tiles][2], const Parameters& p,

@@ -2,8 +2,8 @@
 //
 // With few columns, the softmax takes longer than the products, and the tensor cores idle between tiles. So a warpgroup
 // issues the first scores of the next tile together with the last product of this one: cross(). The softmax runs under
-// that product, and the tile's outputs are stored after it. Queries are multiplied from registers, so their shared memory
-// is free for the next tile at once. V has a panel of ones besides, so that the product also sums the weights.
+// that product, and the tile's outputs are stored after it. Queries are multiplied from registers, so their shared
+// memory is free for the next tile at once. V has a panel of ones besides, so that the product also sums the weights.
 //
 // Producer and rings are those of plain.cuh; the ones lie behind the rings.
 //
@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_cross_tile_kernel(const _
   }
   write_ones<C>(shared);
   __syncthreads();
-  // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
+  // Thread blocks of the next grid start as those of this grid end, one by one.
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   if (warp >= 4 * C::consumers) {

@@ -1,9 +1,9 @@
 // Realignment of eight rows of a tensor, eight apart, by one warp: from wherever they begin to columns of 16 bytes.
 //
-// Rows that TMA cannot read begin between multiples of 16 bytes. But rows eight apart all begin at the same distance from
-// such a multiple, whatever their pitch. Their raw chunks, which do begin at multiples, are read as 8 x 8 matrices and
-// transposed (ldmatrix). Then a column of eight rows has 16 bytes, and the distance only decides where columns go: nothing
-// is shifted. Core matrices of realigned tiles are [8 rows][column][row], without swizzle.
+// Rows that TMA cannot read begin between multiples of 16 bytes. But rows eight apart all begin at the same distance
+// from such a multiple, whatever their pitch. Their raw chunks, which do begin at multiples, are read as 8 x 8 matrices
+// and transposed (ldmatrix). Then a column of eight rows has 16 bytes, and the distance only decides where columns go:
+// nothing is shifted. Core matrices of realigned tiles are [8 rows][column][row], without swizzle.
 #pragma once
 
 #include <cstdint>
@@ -93,11 +93,13 @@ struct EightRows {
     uint32_t chunk[fours][4];
   };
 
-  // From shared memory, where rows begin with the multiple of 16 bytes that their first byte is in: this lane's part.
+  // This lane's place in raw rows in shared memory, each of which begins at the multiple of 16 bytes before its first
+  // byte.
   __device__ __forceinline__ uint32_t raw_part(uint32_t pitch = C::raw_pitch) const {
     return lane % 8 * pitch + lane / 8 * 16;
   }
-  // Where rows follow one another as in memory, from `begin`, an address there, rounded down, on: the rows of that group.
+  // The same in a run, whose rows follow one another as in global memory, from address `begin` rounded down: for one
+  // group.
   __device__ __forceinline__ uint32_t run_part(uint32_t begin, int group) const {
     const uint32_t pitch = static_cast<uint32_t>(head_dim) * 2;
     return ((begin & 15) + group * pitch & ~15u) + raw_part(8 * pitch);
@@ -116,10 +118,11 @@ struct EightRows {
     }
   }
 
-  // Of a tile's core matrices of these rows, where this lane's words begin.
+  // This lane's place in the core matrices of these rows.
   __device__ __forceinline__ uint32_t part() const { return lane * 4; }
 
-  // Writes core matrices. `offset` bytes of a row's first chunk are not the row's. `mine`: this lane's part of them.
+  // Writes core matrices. The first `offset` bytes of a row's first chunk do not belong to the row. mine: this lane's
+  // place.
   __device__ __forceinline__ void store(const Loaded& z, uint32_t offset, unsigned char* mine) const {
     const int first = lane / 4 - static_cast<int>(offset / 2);
     unsigned char* const to = mine - offset * 8;
@@ -136,19 +139,19 @@ struct EightRows {
       if (column < columns) *reinterpret_cast<uint4*>(behind + k * 512) = behind_row(column);
     }
   }
-  // Columns past the rows' end are zeros, for 0 times NaN is NaN; but V's last, where it is free, is ones. K's is too: there the
-  // queries' are zeros, and what a tile is of need not be known here.
+  // Columns past the rows' end are zeros, because 0 times NaN is NaN. But the last column of V is ones if it is free.
+  // That of K is, too: the queries have zeros there, so this function need not know whether a tile is of K or V.
   static __device__ __forceinline__ uint4 behind_row(int column) {
     const uint32_t word = C::ones_column && column == columns - 1 ? C::one * 0x10001u : 0;
     return make_uint4(word, word, word, word);
   }
 
-  // The same of queries, in shared memory; but there are no ones. z is of no use afterwards.
+  // The same for queries, in shared memory, without ones. Destroys z.
   __device__ __forceinline__ void store_queries(Loaded& z, uint32_t offset, uint32_t image) const {
     const int first = lane / 4 - static_cast<int>(offset / 2);  // this lane's column of the first chunk, in registers
     if constexpr (C::overlap) {
-      // Two steps of the scores' product have these columns. A half is exact, unless it is a subnormal number: then the last bit,
-      // 2^-25 in float16, may be lost.
+      // Two steps of the scores' product have these columns. A half is exact, unless it is a subnormal number: then the
+      // last bit, 2^-25 in float16, may be lost.
       uint32_t &l = z.chunk[(count - 3) / 4][(count - 3) % 4], &h = z.chunk[(count - 2) / 4][(count - 2) % 4];
       const uint32_t half_l = halve_pair<typename C::T>(l), half_h = halve_pair<typename C::T>(h);
       l = first < 0 ? l : half_l;
@@ -180,18 +183,20 @@ struct EightRows {
     }
   }
 
-  // Where this lane's chunks begin in global memory, before that is rounded down to a multiple of 16: every fourth.
+  // The global address of this lane's first chunk, not yet rounded down to a multiple of 16. The lane has every fourth
+  // chunk.
   __device__ __forceinline__ uint64_t place_in(const Source& source) const {
     return source.from + static_cast<uint64_t>(lane / 4 * 8 * source.pitch) + lane % 4 * 16;
   }
-  // In a buffer of raw rows, where they go.
+  // Their place in a buffer of raw rows.
   __device__ __forceinline__ uint32_t copied_part() const { return lane / 4 * C::raw_pitch + lane % 4 * 16; }
 
-  // Starts the copy of eight rows' raw chunks; of rows that there are not, zeros. place: place_in(); to: this lane's part.
+  // Starts the copy of the raw chunks of eight rows; rows that do not exist become zeros. place: place_in(); to: this
+  // lane's part.
   __device__ __forceinline__ void fetch_checked(uint64_t place, uint64_t end, int valid, uint32_t to) const {
     const int bytes = static_cast<uint32_t>(place) % 16 + head_dim * 2;
     const uint64_t at = place & ~uint64_t{15};
-    // What the tensor has of it: its last chunk may reach past its end.
+    // The bytes of the row that the tensor has: the last chunk may reach past the tensor's end.
     const int there = lane / 4 * 8 < valid && at < end ? static_cast<int>(min(end - at, uint64_t{4096})) : 0;
 #pragma unroll 1
     for (int k = 0; (lane % 4 + 4 * k) * 16 < bytes; ++k) {
@@ -199,7 +204,7 @@ struct EightRows {
       if (size % 16 == 0) {
         ptx::cp_async_cg_16(to + k * 64, reinterpret_cast<const void*>(at + k * 64), size);
       } else {
-        // The tensor ends within: not even the machine's 16 bytes are read of what is not there.
+        // The tensor ends within this chunk, so elements are copied one by one: nothing past the end is read.
 #pragma unroll 1
         for (int e = 0; e < 16; e += 2) {
           *static_cast<uint16_t*>(__cvta_shared_to_generic(to + k * 64 + e)) =
@@ -208,7 +213,7 @@ struct EightRows {
       }
     }
   }
-  // Where all of eight rows and of their chunks are there; at: a multiple of 16.
+  // As above, if all eight rows and all of their chunks exist. at: a multiple of 16.
   __device__ __forceinline__ void fetch_whole(uint64_t at, uint32_t to) const {
 #pragma unroll
     for (int k = 0; k < fours; ++k) {

@@ -1,5 +1,5 @@
-// Chooses the Hopper kernel for a problem: among the instances of the smallest head_dim that is large enough, the one whose
-// busiest thread block costs the least.
+// Chooses the Hopper kernel for a problem: among the instances of the smallest head_dim that is large enough, the one
+// whose busiest thread block costs the least.
 #include "flash.h"
 
 #include <cuda_runtime.h>
@@ -59,7 +59,8 @@ bool same_choice(const AttentionArguments& a, const AttentionArguments& b) {
          same(a.k_stride, b.k_stride) && same(a.v_stride, b.v_stride) && same(a.out_stride, b.out_stride);
 }
 
-// The last choice that flash_attention_workspace_bytes() made on this thread. The launch that follows asks for the same.
+// The last choice that flash_attention_workspace_bytes() made on this thread. The launch that follows asks for the
+// same.
 struct Remembered {
   AttentionArguments arguments;
   int multiprocessors = 0;

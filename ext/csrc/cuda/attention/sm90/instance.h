@@ -28,7 +28,8 @@ struct Rows {
   uint64_t end;              // address after the last element
 };
 
-// Division of numbers below 2^31 by a divisor that the host knows: the textbook's multiplication by a 33-bit reciprocal.
+// Division of numbers below 2^31 by a divisor that the host knows: the textbook's multiplication by a 33-bit
+// reciprocal.
 struct Division {
   uint32_t multiplier;
   int32_t shift;

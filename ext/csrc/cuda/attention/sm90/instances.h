@@ -1,5 +1,5 @@
-// Every compiled kernel of this folder but the varlen ones. A new head_dim takes two files: instances/d<head_dim>.cu, and
-// this one, which declares its function and lists it.
+// Every compiled kernel of this folder but the varlen ones. A new head_dim takes two files: instances/d<head_dim>.cu,
+// and this one, which declares its function and lists it.
 #pragma once
 
 #include "../../array_view.h"

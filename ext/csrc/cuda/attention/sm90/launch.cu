@@ -101,9 +101,9 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.causal = a.causal;
   void* arguments[] = {&p};
   const dim3 blocks(static_cast<unsigned>(plan.blocks));
-  // Early launch only helps realigned kernels of one round: with several, thread blocks that wait for the previous kernel
-  // were slower than a launch that waits. No early launch after a memset of the counters: the stream's predecessor is then
-  // not a kernel.
+  // Early launch only helps realigned kernels of one round: with several, thread blocks that wait for the previous
+  // kernel were slower than a launch that waits. No early launch after a memset of the counters: the stream's
+  // predecessor is then not a kernel.
   const bool one_round = int64_t{p.m_tiles} * p.batch_heads <= plan.blocks;
   const bool behind_memset = instance.realigned
                                  ? p.realignment.counters == spare_realignment_counters(instance, a)

@@ -6,10 +6,9 @@
 //               are stored, with one counter for each warp of the tile. The reducer that counts the last part adds all
 //               up, always in the same order, and writes the tile's rows. So no warp waits for another thread block.
 //
-// Barriers: part_full, one for each warpgroup and part (128 arrivals: the warpgroup has stored its rows); gathered, one for
-// each reducer (the parts of a warp's rows are in shared memory).
-// Layout of the part of one warp: [four floats][lane][4]. The last four floats are the sum and the maximum of the lane's
-// first row, and those of its second.
+// Barriers: part_full, one for each warpgroup and part (128 arrivals: the warpgroup has stored its rows); gathered, one
+// for each reducer (the parts of a warp's rows are in shared memory). Layout of the part of one warp: [four
+// floats][lane][4]. The last four floats are the sum and the maximum of the lane's first row, and those of its second.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,16 @@
-// Flash attention forward on Hopper for rows that TMA can describe: the plain variant, optionally with cluster multicast.
+// Flash attention forward on Hopper for rows that TMA can describe: the plain variant, optionally with cluster
+// multicast.
 //
 // One producer thread (producer.cuh) feeds K and V tiles by TMA through two rings of shared memory. Two consumer
 // warpgroups of 64 query rows each multiply by wgmma (steps.cuh). Thread blocks are persistent: each takes one tile of
 // queries after another (schedule.cuh).
 //
 // Tiles lie in shared memory in panels of 64 columns (128 bytes, TMA's swizzle), one panel after another. A head_dim
-// between multiples of 64 wastes the tail of the last panel. Columns past the real head_dim, and rows past the sequence,
-// arrive as zeros.
+// between multiples of 64 wastes the tail of the last panel. Columns past the real head_dim, and rows past the
+// sequence, arrive as zeros.
 //
-// From a tile to its stores: Consumer::run takes the tile, attend() goes through its key blocks, store_aligned() writes.
+// From a tile to its stores: Consumer::run takes the tile, attend() goes through its key blocks, store_aligned()
+// writes.
 #pragma once
 
 #include "../../ptx/barrier.cuh"
@@ -110,7 +112,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
   }
-  // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
+  // Thread blocks of the next grid start as those of this grid end, one by one.
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   if (warp >= 4 * C::consumers) {
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
     PlainConsumer<C>(p, shared, warp / 4).run();
   }
   if constexpr (C::cluster > 1) {
-    // The other block's loads write here, and its warps arrive here, until it is done too.
+    // The other thread block's loads write here, and its warps arrive here, until it is done too.
     __syncwarp();
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();

@@ -1,5 +1,6 @@
-// The producer of the kernels whose tensors TMA can describe: one thread walks the thread block's tiles and loads Q, K and
-// V in the order in which the consumers need them. The realigned and the varlen kernels have producers of their own.
+// The producer of the kernels whose tensors TMA can describe: one thread walks the thread block's tiles and loads Q, K
+// and V in the order in which the consumers need them. The realigned and the varlen kernels have producers of their
+// own.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ __device__ __forceinline__ void prefetch_tensor_maps(const Parameters& p) {
   ptx::prefetch_tensormap(&p.v);
 }
 
-// Calls load_k(first key, head, batch), load_v of the same, and load_q(warpgroup, first query, head, batch) in the order
-// of the consumers' needs. Key blocks go from the last to the first, so that masked ones come first.
+// Calls load_k(first key, head, batch), load_v of the same, and load_q(warpgroup, first query, head, batch) in the
+// order of the consumers' needs. Key blocks go from the last to the first, so that masked ones come first.
 template <typename C, typename LoadQ, typename LoadK, typename LoadV>
 __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, const LoadK& load_k,
                                      const LoadV& load_v) {
@@ -49,7 +50,8 @@ __device__ __forceinline__ void walk(const Parameters& p, const LoadQ& load_q, c
   }
 }
 
-// One thread's work. In a cluster, each thread block loads its share of every K and V tile into the shared memory of all.
+// One thread's work. In a cluster, each thread block loads its share of every K and V tile into the shared memory of
+// all.
 template <typename C>
 __device__ __forceinline__ void produce(const Parameters& p, const RingLayout<C>& shared) {
   uint32_t k_count = 0, v_count = 0, q_parity = ~0u;  // a bit for each warpgroup: their tiles may differ in number

@@ -9,8 +9,8 @@
 namespace cuda_llm_ops::cuda::sm90::flash {
 namespace {
 
-// Tickets that a thread block realigns before it begins: an even number. With fewer, the realigners have more to do beside
-// the products of a tile. Not more than half of all tickets, unless products or tickets are few.
+// Tickets that a thread block realigns before it begins: an even number. With fewer, the realigners have more to do
+// beside the products of a tile. Not more than half of all tickets, unless products or tickets are few.
 constexpr int64_t kLeastFirstTickets = 2, kSomeFirstTickets = 4, kMostFirstTickets = 14;
 
 size_t tile_bytes(const Instance& instance, const AttentionArguments& a) {

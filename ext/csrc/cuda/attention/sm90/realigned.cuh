@@ -1,16 +1,17 @@
-// Flash attention forward on Hopper for rows that TMA cannot describe, because they do not begin on multiples of 16 bytes.
+// Flash attention forward on Hopper for rows that TMA cannot describe, because they do not begin on multiples of 16
+// bytes.
 //
 // Three realigner warps beside the producer's bring K and V tiles to a workspace in global memory, laid out as shared
 // memory needs them; the producer loads finished tiles from there by bulk copies. Consumers realign the queries
 // themselves. realigned_tiles.cuh and realigned_queries.cuh describe how, eight_rows.cuh the work on eight rows.
 //
-// Tiles have no swizzle: core matrices of [8 rows][column][row], each column of eight rows in 16 bytes. The rows of a tile
-// are eight apart (realigned_row()), which masks and outputs take into account. Key blocks go from the first to the last:
-// then all tiles of a head begin with the same ones, and few are needed at the start. If the last column is free at every
-// head_dim of the kernel, V's is ones, and the product also sums the weights.
+// Tiles have no swizzle: core matrices of [8 rows][column][row], each column of eight rows in 16 bytes. The rows of a
+// tile are eight apart (realigned_row()), which masks and outputs take into account. Key blocks go from the first to
+// the last: then all tiles of a head begin with the same ones, and few are needed at the start. If the last column is
+// free at every head_dim of the kernel, V's is ones, and the product also sums the weights.
 //
-// From a tile to its stores: Consumer::run takes the tile, attend() (steps.cuh) goes through its key blocks, store_run()
-// writes.
+// From a tile to its stores: Consumer::run takes the tile, attend() (steps.cuh) goes through its key blocks,
+// store_run() writes.
 #pragma once
 
 #include "../../numeric.cuh"
@@ -45,8 +46,8 @@ struct Realigned : Shape<T, HeadDim, BlockN, 2, 2>,
   static constexpr uint32_t one = ptx::is_bfloat16<T> ? 0x3f80 : 0x3c00;
   static constexpr int least_head_dim = LeastHeadDim;
   static constexpr int chunks = HeadDim / 8;  // of 16 bytes, of a row
-  // With an odd number of chunks, the last step of the scores' product begins a chunk before the previous one has ended.
-  // Both have that chunk's columns, so the queries have halves there.
+  // With an odd number of chunks, the last step of the scores' product begins a chunk before the previous one has
+  // ended. Both have that chunk's columns, so the queries have halves there.
   static constexpr bool overlap = chunks % 2 == 1;
   static constexpr int q_slots = 2;                      // a tile's outputs leave from where its queries were
   static constexpr int q_bytes = chunks * 64 * 16;       // of one warpgroup
@@ -175,7 +176,8 @@ struct RealignedConsumer : Steps<C, RealignedConsumer<C>, RealignedLayout<C>, Pa
       const int block_row = tile.m * C::block_m, first_row = block_row + tile_group * 64;
       const int blocks = key_blocks<n>(p, min((tile.m + 1) * C::block_m, p.seq_q));
       this->reset();
-      // Runs never, since both warpgroups take every key block. Without it ptxas orders the instructions behind otherwise.
+      // Runs never, since both warpgroups take every key block. Without it ptxas orders the instructions behind
+      // otherwise.
       for (int skipped = blocks; skipped < blocks; ++skipped) this->skip(count++);
       if (blocks > 0) {
         attend(blocks - 1, count, first_row);
@@ -201,7 +203,8 @@ struct RealignedConsumer : Steps<C, RealignedConsumer<C>, RealignedLayout<C>, Pa
     return tile;
   }
 
-  // Realigns the rows that all thread blocks need soonest, and this warp's first queries: no realigner could be earlier.
+  // Realigns the rows that all thread blocks need soonest, and this warp's first queries: no realigner could be
+  // earlier.
   __device__ __forceinline__ void begin() {
     Prologue<C, RealignedLayout<C>>(p, shared).realign(static_cast<int>(threadIdx.x / 32));
     ptx::fence_proxy_async_shared();
@@ -218,9 +221,9 @@ struct RealignedConsumer : Steps<C, RealignedConsumer<C>, RealignedLayout<C>, Pa
     }
   }
 
-  // Writes rows of any alignment, which follow one another. They are put together where this warpgroup's queries were, and
-  // one bulk copy brings all whole chunks of 16 bytes to global memory. If a row begins in the middle of a word of shared
-  // memory, each lane joins its second element and the next lane's first.
+  // Writes rows of any alignment, which follow one another. They are put together where this warpgroup's queries were,
+  // and one bulk copy brings all whole chunks of 16 bytes to global memory. If a row begins in the middle of a word of
+  // shared memory, each lane joins its second element and the next lane's first.
   __device__ __forceinline__ void store_run(T* head, int first_row) {
     const int quad = lane % 4, next = lane / 4 * 4 + (quad + 1) % 4;
     const uint64_t start = reinterpret_cast<uint64_t>(head + first_row * p.out_seq);

@@ -22,8 +22,8 @@ uint32_t* spare_realignment_counters(const Instance& instance, const AttentionAr
 // A tensor for a kernel that realigns rows.
 Rows rows_of(const void* pointer, const AttentionArguments& arguments, int seq, int heads, const HeadStrides& stride);
 
-// Fills the kernel's parameters: which tiles are realigned together, and which counter counts which tiles. Each tile has a
-// counter of its own if there are enough. Returns what was refused, or nullptr.
+// Fills the kernel's parameters: which tiles are realigned together, and which counter counts which tiles. Each tile
+// has a counter of its own if there are enough. Returns what was refused, or nullptr.
 const char* fill_realignment(Realignment& parameters, const Instance& instance, const Plan& plan,
                              const AttentionArguments& arguments, cudaStream_t stream);
 

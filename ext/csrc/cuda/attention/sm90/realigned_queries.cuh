@@ -17,8 +17,8 @@
 
 namespace cuda_llm_ops::cuda::sm90::flash {
 
-// A warpgroup's 64 raw queries. One bulk copy brings them if they follow one another and fit; otherwise the consumers copy
-// them.
+// A warpgroup's 64 raw queries. One bulk copy brings them if they follow one another and fit; otherwise the consumers
+// copy them.
 template <typename C>
 struct RawQueries {
   Source source;
@@ -99,8 +99,8 @@ __device__ __forceinline__ Tile tile_of(uint32_t slot_words) {
   return tile;
 }
 
-// Realigns this warp's sixteen of a warpgroup's queries. image: of the warpgroup. The product of the scores may begin when
-// all warps of the warpgroup are done.
+// Realigns this warp's sixteen of a warpgroup's queries. image: of the warpgroup. The product of the scores may begin
+// when all warps of the warpgroup are done.
 template <typename C>
 __device__ __forceinline__ void realign_queries(const Parameters& p, const Tile& tile, int group, bool run,
                                                 uint32_t image, uint32_t barrier) {

@@ -1,5 +1,5 @@
-// Realignment of K and V: rows that TMA cannot read (it needs multiples of 16 bytes, also within a row) are brought to where
-// one bulk copy can read them, by the kernel that uses them.
+// Realignment of K and V: rows that TMA cannot read (it needs multiples of 16 bytes, also within a row) are brought to
+// where one bulk copy can read them, by the kernel that uses them.
 //
 //   realigners  three warps beside the producer's. Each takes 64 rows of K or V at a time by a ticket. Tickets are numbered
 //               in the order in which tiles are needed. The raw 16-byte chunks of eight rows arrive by cp.async, are
@@ -12,13 +12,13 @@
 //               nothing else to do. One addition takes these tickets for the whole thread block. The queries of later
 //               tiles are the consumers' work, too.
 //
-// Barriers: prologue_full and prologue_empty for raw rows at the start; kPrologueBarrier when the rings are free; then the
-// rings' own.
+// Barriers: prologue_full and prologue_empty for raw rows at the start; kPrologueBarrier when the rings are free; then
+// the rings' own.
 //
-// No deadlock: a warp that holds a ticket waits for nothing but its own copies. The realigners of a thread block take every
-// ticket up to what the block's own tile needs without waiting for any other block. So the grid advances, whichever blocks
-// are resident. Beyond that, realigners stay within what the block's next tiles need, so that the workspace is still in
-// the L2 cache when it is read.
+// No deadlock: a warp that holds a ticket waits for nothing but its own copies. The realigners of a thread block take
+// every ticket up to what the block's own tile needs without waiting for any other block. So the grid advances,
+// whichever blocks are resident. Beyond that, realigners stay within what the block's next tiles need, so that the
+// workspace is still in the L2 cache when it is read.
 //
 // The last of all realigner and producer warps sets the counters back. A block's producer loads no tile before its
 // consumers have realigned what they began with.
@@ -136,8 +136,8 @@ __device__ __forceinline__ uint32_t claim_first_tickets(const Realignment& w) {
   return w.tickets > 0 ? atomicAdd(w.counters + kTicketCounter, static_cast<uint32_t>(w.first_tickets)) : 0;
 }
 
-// Realignment before a thread block's first tile: of some tickets, and of that tile's queries, 64 rows each. The rings are
-// still empty, so raw rows go there, by one bulk copy if they follow one another and all exist. Each consumer warp
+// Realignment before a thread block's first tile: of some tickets, and of that tile's queries, 64 rows each. The rings
+// are still empty, so raw rows go there, by one bulk copy if they follow one another and all exist. Each consumer warp
 // realigns one of their eight groups.
 template <typename C, typename Layout>
 struct Prologue {
@@ -327,8 +327,8 @@ struct Realigner {
   static constexpr uint32_t none = ~0u;
   static constexpr int ahead = C::raw_buffers / kRealigners;  // groups of eight rows on their way
 
-  // A job is 64 rows, eight groups of rows that are eight apart. A word describes it: 0 if there is nothing to do, else its
-  // kind, + 16 * the tile's counter, + 2^20 * the number of existing rows, and these:
+  // A job is 64 rows, eight groups of rows that are eight apart. A word describes it: 0 if there is nothing to do, else
+  // its kind, + 16 * the tile's counter, + 2^20 * the number of existing rows, and these:
   enum : uint32_t {
     k_rows = 1,
     v_rows = 2,
@@ -479,8 +479,8 @@ struct Realigner {
     return (kind == k_rows ? p.k_rows.seq : p.v_rows.seq) * 2;
   }
 
-  // One loop over groups, also across jobs: some groups are on their way while one is realigned. The code is short because
-  // consumers and realigners share the instruction cache.
+  // One loop over groups, also across jobs: some groups are on their way while one is realigned. The code is short
+  // because consumers and realigners share the instruction cache.
   __device__ __forceinline__ void run() {
     const EightRows<C> rows{lane(), p.head_dim};
     if (p.realignment.tickets > 0) taken = claim_tile();

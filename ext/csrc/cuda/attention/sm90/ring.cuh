@@ -1,5 +1,5 @@
-// What all Hopper flash kernels have in common: the facts that a configuration states, and the rings of K and V tiles in
-// shared memory through which the producer feeds the consumers.
+// What all Hopper flash kernels have in common: the facts that a configuration states, and the rings of K and V tiles
+// in shared memory through which the producer feeds the consumers.
 //
 // Shared memory, in this order:
 //   Q          [slot][warpgroup] tiles of 64 rows

@@ -38,8 +38,8 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
     plan.schedule = Schedule::linear;
     const double tile_cost = static_cast<double>(all_keys) * block_cost + instance.cost.tile;
     plan.cost = static_cast<double>(ceil_div(tiles, blocks)) * tile_cost;
-    // Tiles of three warpgroups may not divide evenly among the thread blocks. Then each takes a slice of a head, in tiles
-    // of three warpgroups and of two.
+    // Tiles of three warpgroups may not divide evenly among the thread blocks. Then each takes a slice of a head, in
+    // tiles of three warpgroups and of two.
     const int64_t units = ceil_div(a.seq_q, 64);
     const int64_t most_slices = instance.cross_tile && warpgroups == 3 ? std::min<int64_t>(units / 2, 64) : 0;
     for (int64_t slices = 1; slices <= most_slices; ++slices) {

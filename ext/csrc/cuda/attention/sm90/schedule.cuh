@@ -1,4 +1,5 @@
-// Which query tiles a thread block takes, in which order, and how many key blocks a tile sees. schedule.cu is the host side.
+// Which query tiles a thread block takes, in which order, and how many key blocks a tile sees. schedule.cu is the host
+// side.
 #pragma once
 
 #include "instance.h"

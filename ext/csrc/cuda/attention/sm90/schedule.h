@@ -16,8 +16,8 @@ struct Plan {
   double cost;  // of the busiest thread block, in the unit of Cost
 };
 
-// The cheapest plan of an instance. may_stream_k: there is, or would be, a workspace for Schedule::stream_k. The cost is
-// infinite if the instance cannot compute the problem.
+// The cheapest plan of an instance. may_stream_k: there is, or would be, a workspace for Schedule::stream_k. The cost
+// is infinite if the instance cannot compute the problem.
 Plan plan(const Instance& instance, const AttentionArguments& arguments, int multiprocessors,
           bool may_stream_k = false);
 

@@ -42,7 +42,8 @@ __device__ __forceinline__ float quad_sum(float x) {
 __device__ __forceinline__ float shift_of(float maximum) { return maximum == kMinusInfinity ? 0.0f : maximum; }
 
 // Sets scores to -inf if their column is at or past the row's limit; limits are relative to this thread's first column.
-// half: only in the first half of the columns. Realigned: the columns of 64 are keys in another order (realigned_row() of eight_rows.cuh).
+// half: only in the first half of the columns. Realigned: the columns of 64 are keys in another order (realigned_row()
+// of eight_rows.cuh).
 template <bool Realigned = false, int N>
 __device__ __forceinline__ void mask_scores(float (&s)[N], int limit0, int limit1, bool half = false) {
   const auto mask = [&](int i) {
@@ -187,8 +188,8 @@ __device__ __forceinline__ void join(float& maximum, float& sum, float other_max
 }
 
 // Factor of the row's output: 1 / the sum over all columns. If every score is -inf, all weights are 0 and stay 0, as in
-// scaled_dot_product_attention. A maximum of NaN or +inf made the sum NaN, or 0 (if only its product with c was infinite);
-// the output then is 0 / 0, as inf - inf is NaN in the plain formula.
+// scaled_dot_product_attention. A maximum of NaN or +inf made the sum NaN, or 0 (if only its product with c was
+// infinite); the output then is 0 / 0, as inf - inf is NaN in the plain formula.
 __device__ __forceinline__ float finish(float maximum, float sum) {
   return maximum == kMinusInfinity ? 1.0f : 1.0f / sum;
 }

@@ -1,7 +1,7 @@
-// Flash attention forward on Hopper for few query rows: the two consumer warpgroups share the same 64 rows and split the
-// keys between them. Warpgroup 0 takes the last key block and every second one before it, warpgroup 1 the others. At the
-// end of a tile, warpgroup 1 hands its outputs, maxima and sums over through shared memory, and warpgroup 0 combines both
-// and writes. Producer, rings and tiles in shared memory are those of plain.cuh.
+// Flash attention forward on Hopper for few query rows: the two consumer warpgroups share the same 64 rows and split
+// the keys between them. Warpgroup 0 takes the last key block and every second one before it, warpgroup 1 the others.
+// At the end of a tile, warpgroup 1 hands its outputs, maxima and sums over through shared memory, and warpgroup 0
+// combines both and writes. Producer, rings and tiles in shared memory are those of plain.cuh.
 #pragma once
 
 #include "../../ptx/griddepcontrol.cuh"
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_split_keys_kernel(const _
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
+  // Thread blocks of the next grid start as those of this grid end, one by one.
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   if (warp >= 4 * C::consumers) {

@@ -1,5 +1,5 @@
-// The steps that the consumer warpgroups of all Hopper flash kernels share: waits on the rings, products by wgmma, masks,
-// the pipeline over the key blocks of a tile, and the store of aligned rows.
+// The steps that the consumer warpgroups of all Hopper flash kernels share: waits on the rings, products by wgmma,
+// masks, the pipeline over the key blocks of a tile, and the store of aligned rows.
 //
 // A consumer warpgroup has 64 query rows and keeps scores, weights and outputs in registers. Step j of a tile:
 //   issue the scores of block j            s = q k^T
@@ -42,7 +42,8 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4], int quad) {
   }
 }
 
-// The base of every consumer. `Consumer` is the variant, which may replace any of these functions by one of the same name.
+// The base of every consumer. `Consumer` is the variant, which may replace any of these functions by one of the same
+// name.
 template <typename C, typename Consumer, typename Layout, typename Parameters>
 struct Steps {
   using T = typename C::T;

@@ -23,7 +23,8 @@ void plan_stream_k(Plan& plan, const Instance& instance, const AttentionArgument
   const int64_t rounds = tall * heads / multiprocessors, left_tall = tall * heads - rounds * multiprocessors;
   const int64_t left_small = small_units > 0 ? heads : 0, left = left_tall + left_small;
   if (left == 0 || left * (instance.block_m / 16) > kCounters || left * key_blocks > INT32_MAX / 2) return;
-  // The workspace does not grow with the sequence. If it is larger than the output, memory is not linear in the sequence.
+  // The workspace does not grow with the sequence. If it is larger than the output, memory is not linear in the
+  // sequence.
   const int64_t output_bytes = heads * a.seq_q * a.head_dim * 2;
   if (int64_t{multiprocessors} * kPartsOfARange * instance.part_bytes > output_bytes) return;
   const double small = small_units == 1 ? kSmallestTileCost : kSmallTileCost;

@@ -1,6 +1,6 @@
-// Flash attention forward on Hopper for head_dim up to 64, with stream-K: whole tiles are dealt to the thread blocks as in
-// cross_tile.cuh, the same number to each. The keys of the tiles that remain are dealt in equal ranges, so that all thread
-// blocks end together. A tile whose keys several ranges share is stored in parts and added up by reducers
+// Flash attention forward on Hopper for head_dim up to 64, with stream-K: whole tiles are dealt to the thread blocks as
+// in cross_tile.cuh, the same number to each. The keys of the tiles that remain are dealt in equal ranges, so that all
+// thread blocks end together. A tile whose keys several ranges share is stored in parts and added up by reducers
 // (partial_tiles.cuh). Schedule::stream_k in schedule.cuh says which tiles and keys a thread block takes.
 #pragma once
 
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_stream_k_kernel(const __g
   }
   write_ones<C>(shared);
   __syncthreads();
-  // The next grid's blocks come in as this one's end, one by one, and have begun when the last of these has ended.
+  // Thread blocks of the next grid start as those of this grid end, one by one.
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   if (warp >= 4 * C::consumers) {

@@ -1,5 +1,5 @@
-// Host side of Schedule::stream_k: whether and how tiles are shared, the workspace, the kernel's parameters. stream_k.cuh is
-// the device side.
+// Host side of Schedule::stream_k: whether and how tiles are shared, the workspace, the kernel's parameters.
+// stream_k.cuh is the device side.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,8 +14,8 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 // Cost of a tile of two warpgroups, and of one, relative to a tile of three. Schedule::slices uses the first, too.
 constexpr double kSmallTileCost = 0.82, kSmallestTileCost = 0.6;
 
-// Plans Schedule::stream_k; leaves `plan` as it is if that is not possible. block_cost: of a tile's product with one block
-// of keys.
+// Plans Schedule::stream_k; leaves `plan` as it is if that is not possible. block_cost: of a tile's product with one
+// block of keys.
 void plan_stream_k(Plan& plan, const Instance& instance, const AttentionArguments& arguments, int multiprocessors,
                    double block_cost);
 

@@ -1,10 +1,11 @@
 // Flash attention forward on Hopper with AttentionOptions: sequences of variable length, windows of keys, either end of
-// the diagonal, logarithms of the rows' sums. It is a kernel of its own, so that the plain one does not pay for options.
+// the diagonal, logarithms of the rows' sums. It is a kernel of its own, so that the plain one does not pay for
+// options.
 //
-// A producer thread and two consumer warpgroups of 64 query rows each, as in plain.cuh. Thread blocks are persistent and
-// take the longest tiles first. Keys are counted from the first block that the tile's rows see; blocks go from the last to
-// the first. The rows behind a sequence are those of the next one: their scores are masked, and their V rows are
-// multiplied by weights of 0.
+// A producer thread and two consumer warpgroups of 64 query rows each, as in plain.cuh. Thread blocks are persistent
+// and take the longest tiles first. Keys are counted from the first block that the tile's rows see; blocks go from the
+// last to the first. The rows behind a sequence are those of the next one: their scores are masked, and their V rows
+// are multiplied by weights of 0.
 //
 // From a tile to its stores: Consumer::run takes the tile, attend() (steps.cuh) goes through its key blocks, store()
 // writes.
@@ -39,7 +40,7 @@ struct Varlen : flash::Shape<T, HeadDim, BlockN, 2, Stages>, flash::Registers<2,
 };
 
 struct Tile {
-  bool valid;  // false: none is left
+  bool valid;  // false: no tile is left
   int row;     // its first query, of the sequence; -1: no row, to be passed over
   int head, batch;
   int blocks;          // of keys, from first_key on
@@ -49,7 +50,8 @@ struct Tile {
   int first_q, seq_q;  // the sequence in Q
 };
 
-// The i-th tile of this block: longest first over a section of heads, every other round of the blocks in reverse.
+// The i-th tile of this thread block: longest first over a section of heads; every other round of the grid runs
+// backwards.
 template <int BlockN>
 __device__ __forceinline__ Tile tile_at(const Parameters& p, int i) {
   const int blocks = gridDim.x, block = blockIdx.x;
@@ -255,7 +257,7 @@ __global__ void __launch_bounds__(C::threads, 1) flash_varlen_kernel(const __gri
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  // The next grid's blocks come in as this one's end.
+  // Thread blocks of the next grid start as those of this grid end, one by one.
   ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();
   if (warp >= 4 * C::consumers) {

@@ -1,5 +1,5 @@
-// The Hopper kernels of flash_attention with AttentionOptions. instances/varlen_d*.cu compile them, varlen.cu chooses and
-// launches one.
+// The Hopper kernels of flash_attention with AttentionOptions. instances/varlen_d*.cu compile them, varlen.cu chooses
+// and launches one.
 #pragma once
 
 #include <cuda.h>
