@@ -48,9 +48,7 @@ inline std::string shape_text(const int64_t* sizes, int64_t rank) {
   return shape + (rank == 1 ? ",)" : ")");
 }
 
-inline std::string shape_text(const Tensor& tensor) {
-  return shape_text(tensor.sizes().data(), tensor.dim());
-}
+inline std::string shape_text(const Tensor& tensor) { return shape_text(tensor.sizes().data(), tensor.dim()); }
 
 // As torch's Python writes them, without "torch.".
 inline std::string dtype_text(Dtype dtype) {

@@ -35,7 +35,7 @@ struct DecodeArguments {
   int64_t lens_stride = 1, table_stride_batch = 0, table_stride_page = 1;
   float scale = 1.0f;
   ScalarType type = ScalarType::float32;
-  void* workspace = nullptr;             // CUDA: decode_workspace_bytes() bytes, 256-byte aligned
+  void* workspace = nullptr;  // CUDA: decode_workspace_bytes() bytes, 256-byte aligned
 };
 
 namespace cpu {

@@ -19,8 +19,8 @@ Matrix matrix(const Tensor& tensor, bool transposed) {
   const auto sizes = tensor.sizes();
   const auto strides = tensor.strides();
   const int64_t rank = tensor.dim();
-  Matrix made{rank == 3 ? sizes[0] : 0,  sizes[rank - 2], sizes[rank - 1], rank == 3 ? strides[0] : 0,
-              strides[rank - 2], strides[rank - 1]};
+  Matrix made{rank == 3 ? sizes[0] : 0,   sizes[rank - 2],   sizes[rank - 1],
+              rank == 3 ? strides[0] : 0, strides[rank - 2], strides[rank - 1]};
   if (transposed) {
     std::swap(made.rows, made.columns);
     std::swap(made.stride_row, made.stride_column);
@@ -110,8 +110,8 @@ Tensor gemm(const GemmOptions& options, Tensor a, Tensor b, const std::optional<
   }
 
   const OnDeviceOf<cuda> on_device(a);
-  Tensor out = batched ? allocate(op, "output", a, out_dtype, {batch, m, n})
-                       : allocate(op, "output", a, out_dtype, {m, n});
+  Tensor out =
+      batched ? allocate(op, "output", a, out_dtype, {batch, m, n}) : allocate(op, "output", a, out_dtype, {m, n});
   if (out.numel() == 0) {
     return out;
   }

@@ -14,9 +14,7 @@ namespace py = pybind11;
 
 namespace {
 
-py::list words(const std::string& text) {
-  return py::str(text).attr("split")();
-}
+py::list words(const std::string& text) { return py::str(text).attr("split")(); }
 
 std::string compiler() {
 #if defined(__clang__)
@@ -28,9 +26,7 @@ std::string compiler() {
 #endif
 }
 
-py::object text_or_none(const char* text) {
-  return *text == '\0' ? py::object(py::none()) : py::object(py::str(text));
-}
+py::object text_or_none(const char* text) { return *text == '\0' ? py::object(py::none()) : py::object(py::str(text)); }
 
 py::dict build_info() {
   py::dict info;

@@ -128,7 +128,8 @@ inline void check_launch(const char* op, const char* refusal) {
     return;
   }
   if (std::strstr(refusal, "no kernel image") != nullptr) {
-    fail("NotImplementedError", op, "the device's compute capability has no code in this build; build_info() names "
+    fail("NotImplementedError", op,
+         "the device's compute capability has no code in this build; build_info() names "
          "the architectures it has, and it needs 8.0 or newer");
   }
   fail("RuntimeError", op, "CUDA refused the launch: ", refusal);

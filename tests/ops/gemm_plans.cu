@@ -178,7 +178,8 @@ Product made_for(const cuda::sm90::Kernel& kernel, int split, int cluster_m, int
   const int rows = (std::max(cluster_m, 2) - 1) * kernel.tile_m + 24;
   const int columns = (kernel.multicasts ? std::max(cluster_n, 2) - 1 : 2) * kernel.tile_n + 8;
   const int k_blocks = split * (kernel.stages + 2);
-  Product product{rows, columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major, kernel.type};
+  Product product{rows,       columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major,
+                  kernel.type};
   if (kernel.swap) {
     const bool one_tile = !kernel.persistent && kernel.tile_n < 80;  // the others may lie side by side
     product.m = one_tile ? kernel.tile_n - 3 : columns;
@@ -203,7 +204,9 @@ bool run_each(const cuda::sm90::Kernel& kernel, float allowed, Request& request)
     }
     const int cluster = plan.cluster_m * plan.cluster_n;
     const int multiprocessors = std::max(1, 2 * cluster / kernel.blocks_per_sm);  // two clusters at once
-    const auto launch = [&](const GemmArguments& g) { return cuda::sm90::launch_plan(g, plan, multiprocessors, nullptr); };
+    const auto launch = [&](const GemmArguments& g) {
+      return cuda::sm90::launch_plan(g, plan, multiprocessors, nullptr);
+    };
     GemmArguments g = arguments_of(made_for(kernel, plan.split * plan.parts, plan.cluster_m, plan.cluster_n));
     if (!Operands<T, T>(g, false).check(name, allowed, request, launch)) return false;
     if (!with_c) continue;

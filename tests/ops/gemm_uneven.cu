@@ -81,7 +81,8 @@ bool run(const Product& p, ScalarType type, ScalarType out_type, bool with_c, fl
     }
     for (Out* one : out) count_far<<<64, 256>>>(one, right, of_out, allowed, far);
     int elements = 0;
-    if (const cudaError_t error = cudaMemcpy(&elements, far, sizeof(int), cudaMemcpyDeviceToHost); error != cudaSuccess) {
+    if (const cudaError_t error = cudaMemcpy(&elements, far, sizeof(int), cudaMemcpyDeviceToHost);
+        error != cudaSuccess) {
       std::printf("%s: %s\n", name.c_str(), cudaGetErrorString(error));
       return false;
     }
@@ -109,7 +110,8 @@ bool run(const Product& p, ScalarType type, ScalarType out_type, bool with_c, fl
       GemmArguments realigned = g;
       realigned.workspace = workspace;
       if (const char* refused = cuda::sm90::realign(realigned, nullptr)) return refused;
-      multiply<<<264, 256>>>(static_cast<const T*>(realigned.a), static_cast<const T*>(realigned.b), static_cast<Out*>(g.out), realigned);
+      multiply<<<264, 256>>>(static_cast<const T*>(realigned.a), static_cast<const T*>(realigned.b),
+                             static_cast<Out*>(g.out), realigned);
       return static_cast<const char*>(nullptr);
     });
     cudaFree(workspace);
@@ -136,10 +138,12 @@ int main(int count, char** words) {
   bool alive = true;
   for (int layout = 0; alive && layout < 4; ++layout) {
     const bool a_columns = (layout & 1) != 0, b_rows = (layout & 2) != 0;
-    for (const Product& p : {Product{131, 261, 411, a_columns, b_rows, 1, 1}, Product{9, 129, 1157, a_columns, b_rows, 3, 0}}) {
+    for (const Product& p :
+         {Product{131, 261, 411, a_columns, b_rows, 1, 1}, Product{9, 129, 1157, a_columns, b_rows, 3, 0}}) {
       const bool half = p.offset == 1;
-      alive = alive && (half ? run<__half, __half>(p, ScalarType::float16, ScalarType::float16, false, 0.02f)
-                             : run<__nv_bfloat16, __nv_bfloat16>(p, ScalarType::bfloat16, ScalarType::bfloat16, true, 0.3f));
+      alive = alive &&
+              (half ? run<__half, __half>(p, ScalarType::float16, ScalarType::float16, false, 0.02f)
+                    : run<__nv_bfloat16, __nv_bfloat16>(p, ScalarType::bfloat16, ScalarType::bfloat16, true, 0.3f));
     }
     const Product one{1, 37, 70, a_columns, b_rows, 5, 2};
     alive = alive && run<__half, float>(one, ScalarType::float16, ScalarType::float32, true, 0.01f);

@@ -39,7 +39,7 @@ struct Block {
   int64_t batch, row0, rows, column0, columns;
   float* packed_a;
   float* packed_b;
-  float* sums;     // rows x pitch
+  float* sums;  // rows x pitch
   int64_t pitch;
 };
 
@@ -138,8 +138,8 @@ CUDA_LLM_OPS_INLINE void store_block(const Block& block) {
       for (int64_t j = 0; j < block.columns; ++j) target[j] = from_float<Out>(alpha * sums[j]);
       continue;
     }
-    const Out* const added = c + block.batch * arguments.c_stride_batch + row * arguments.c_stride_m +
-                             block.column0 * arguments.c_stride_n;
+    const Out* const added =
+        c + block.batch * arguments.c_stride_batch + row * arguments.c_stride_m + block.column0 * arguments.c_stride_n;
     if (arguments.c_stride_n == 1) {
       for (int64_t j = 0; j < block.columns; ++j) {
         target[j] = from_float<Out>(alpha * sums[j] + beta * to_float(added[j]));
@@ -155,8 +155,8 @@ CUDA_LLM_OPS_INLINE void store_block(const Block& block) {
 template <typename Tile, typename T, typename Out>
 CUDA_LLM_OPS_INLINE void compute_block_body(const Block& block) {
   const GemmArguments& arguments = *block.arguments;
-  const T* const a = static_cast<const T*>(arguments.a) + block.batch * arguments.a_stride_batch +
-                     block.row0 * arguments.a_stride_m;
+  const T* const a =
+      static_cast<const T*>(arguments.a) + block.batch * arguments.a_stride_batch + block.row0 * arguments.a_stride_m;
   const T* const b = static_cast<const T*>(arguments.b) + block.batch * arguments.b_stride_batch +
                      block.column0 * arguments.b_stride_n;
   for (int64_t k0 = 0; k0 < arguments.k; k0 += kSliceK) {
@@ -244,7 +244,7 @@ class Scratch {
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 struct Partition {
-  int64_t rows, columns;      // of a task's block, multiples of the register tile
+  int64_t rows, columns;  // of a task's block, multiples of the register tile
   int64_t row_blocks, column_blocks;
 };
 

@@ -45,7 +45,8 @@ void CUDART_CB give_back(void* ended) {
   delete use;
 }
 
-cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph) {
+cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                         cudaGraph_t* graph) {
 #if CUDART_VERSION >= 13000
   return cudaStreamGetCaptureInfo(stream, status, id, graph);
 #else

@@ -15,12 +15,12 @@ constexpr int kTensorMapMaxRank = 5;
 struct TensorMapArguments {
   const void* pointer = nullptr;  // 16-byte aligned
   TensorMapType type = TensorMapType::float16;
-  int rank = 0;                                       // 1 to 5
-  uint64_t size[kTensorMapMaxRank] = {};            // elements, innermost first; the innermost stride is 1
-  uint64_t stride_bytes[kTensorMapMaxRank] = {};    // stride_bytes[i] belongs to size[i]; [0] is ignored
-  uint32_t box[kTensorMapMaxRank] = {};             // elements of one copy, each at most 256
-  bool swizzle_128 = true;                            // then box[0] is at most 128 bytes wide
-  bool promote = true;  // L2 fetches 256 bytes at a time: for what other blocks soon ask for
+  int rank = 0;                                   // 1 to 5
+  uint64_t size[kTensorMapMaxRank] = {};          // elements, innermost first; the innermost stride is 1
+  uint64_t stride_bytes[kTensorMapMaxRank] = {};  // stride_bytes[i] belongs to size[i]; [0] is ignored
+  uint32_t box[kTensorMapMaxRank] = {};           // elements of one copy, each at most 256
+  bool swizzle_128 = true;                        // then box[0] is at most 128 bytes wide
+  bool promote = true;                            // L2 fetches 256 bytes at a time: for what other blocks soon ask for
 };
 
 // True when TMA can describe it: pointer and strides multiples of 16 bytes, strides below 2^40.

@@ -19,8 +19,8 @@ namespace {
 
 template <typename Config>
 constexpr TileCost cost_of(int blocks_per_sm, double flops_per_clock, int step_latency, int round_latency) {
-  return {Config::tile_m,  Config::tile_n, Config::tile_k,   Config::shared_bytes,
-          blocks_per_sm, flops_per_clock, step_latency, round_latency};
+  return {Config::tile_m, Config::tile_n,  Config::tile_k, Config::shared_bytes,
+          blocks_per_sm,  flops_per_clock, step_latency,   round_latency};
 }
 
 // Order as in portable_instances.cuh; the figures were fitted to times measured on an H200 (docs/ladder-gemm.md).
@@ -29,8 +29,8 @@ constexpr TileCost kAlignedCosts[kAlignedConfigs] = {
     cost_of<MmaWide>(2, 1900.0, 680, 2500),   cost_of<MmaMedium>(3, 1400.0, 480, 2000),
     cost_of<MmaSmall>(2, 1100.0, 700, 1500),  cost_of<MmaSkinny>(2, 400.0, 500, 1200),
 };
-constexpr TileCost kSimtCosts[kSimtConfigs] = {
-    cost_of<SimtLarge>(2, 196.0, 3000, 3000), cost_of<SimtSmall>(3, 140.0, 900, 2000)};
+constexpr TileCost kSimtCosts[kSimtConfigs] = {cost_of<SimtLarge>(2, 196.0, 3000, 3000),
+                                               cost_of<SimtSmall>(3, 140.0, 900, 2000)};
 
 bool multiple_of_16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
@@ -59,8 +59,7 @@ int cheapest(const TileCost (&costs)[Count], const DeviceFacts& device, const Ge
   int best = 0;
   double best_clocks = 0.0;
   for (int i = 0; i < Count; ++i) {
-    const double clocks =
-        estimated_clocks(costs[i], device, arguments.batch, arguments.m, arguments.n, arguments.k);
+    const double clocks = estimated_clocks(costs[i], device, arguments.batch, arguments.m, arguments.n, arguments.k);
     if (i == 0 || clocks < best_clocks) {
       best = i;
       best_clocks = clocks;
@@ -119,9 +118,8 @@ Described described(const GemmArguments& arguments) {
   const int width = 16 / element_bytes(arguments.out_type);
   problem.out_vector = multiple_of_16(arguments.out) && arguments.n % width == 0;
   if (arguments.c != nullptr) {
-    const Lines c = lines_of(arguments.c, element_bytes(arguments.out_type), arguments.batch,
-                             arguments.c_stride_batch, arguments.m, arguments.c_stride_m, arguments.n,
-                             arguments.c_stride_n);
+    const Lines c = lines_of(arguments.c, element_bytes(arguments.out_type), arguments.batch, arguments.c_stride_batch,
+                             arguments.m, arguments.c_stride_m, arguments.n, arguments.c_stride_n);
     problem.out_vector = problem.out_vector && c.aligned && c.k_major;
   }
 
@@ -132,10 +130,10 @@ Described described(const GemmArguments& arguments) {
         (arguments.batch - 1) * stride_batch + (rows - 1) * stride_rows + (columns - 1) * stride_columns;
     return static_cast<const char*>(pointer) + (last + 1) * in_bytes;
   };
-  problem.a_end = end(arguments.a, arguments.a_stride_batch, arguments.m, arguments.a_stride_m, arguments.k,
-                      arguments.a_stride_k);
-  problem.b_end = end(arguments.b, arguments.b_stride_batch, arguments.k, arguments.b_stride_k, arguments.n,
-                      arguments.b_stride_n);
+  problem.a_end =
+      end(arguments.a, arguments.a_stride_batch, arguments.m, arguments.a_stride_m, arguments.k, arguments.a_stride_k);
+  problem.b_end =
+      end(arguments.b, arguments.b_stride_batch, arguments.k, arguments.b_stride_k, arguments.n, arguments.b_stride_n);
   const Lines a = lines_of(arguments.a, in_bytes, arguments.batch, arguments.a_stride_batch, arguments.m,
                            arguments.a_stride_m, arguments.k, arguments.a_stride_k);
   const Lines b = lines_of(arguments.b, in_bytes, arguments.batch, arguments.b_stride_batch, arguments.n,
@@ -179,11 +177,11 @@ static_assert(kSplits[4] == kMostRealignedSplit);
 
 // The other constants of that model, fitted to the same times. Times are microseconds.
 struct RealignedCosts {
-  double outside = 3.188;                       // launch, first loads and drain
-  double exchange = 0.038;                      // of split-K, for each block of a cluster
+  double outside = 3.188;   // launch, first loads and drain
+  double exchange = 0.038;  // of split-K, for each block of a cluster
   double epilogue_an_element = 1.326 / 4096;
   double memory_bytes_a_microsecond = 3.782e6;  // of the card
-  double idle = 0.01;                           // share of the multiprocessors that a cluster leaves idle, for each block
+  double idle = 0.01;  // share of the multiprocessors that a cluster leaves idle, for each block
 };
 
 // A tile along k costs its latency, or the time for which it keeps a multiprocessor busy. The whole is not faster than
@@ -201,7 +199,8 @@ double realigned_microseconds(const GemmArguments& g, const RealignedCost& cost,
   const double elements = (static_cast<double>(m) + static_cast<double>(n)) * g.k + static_cast<double>(m) * n;
   const double memory = 2.0 * g.batch * elements / kCosts.memory_bytes_a_microsecond;
   const auto fourth = [](double value) { return value * value * value * value; };
-  return kCosts.outside + (split > 1 ? kCosts.exchange * split : 0.0) + std::sqrt(std::sqrt(fourth(loop) + fourth(memory)));
+  return kCosts.outside + (split > 1 ? kCosts.exchange * split : 0.0) +
+         std::sqrt(std::sqrt(fourth(loop) + fourth(memory)));
 }
 
 template <typename Take>
@@ -213,7 +212,7 @@ void each_realigned_plan(const GemmArguments& arguments, Take&& take) {
       if (split > 1 && (device.capability != 90 || (split - 1) * kRealignedCosts[config].k >= arguments.k)) break;
       for (const bool transposed : {false, true}) {
         take(RealignedPlan{config, split, transposed,
-                         realigned_microseconds(arguments, kRealignedCosts[config], split, transposed, sms)});
+                           realigned_microseconds(arguments, kRealignedCosts[config], split, transposed, sms)});
       }
     }
   }
@@ -248,7 +247,7 @@ const char* realigned_gemm(const GemmArguments& arguments, const RealignedPlan& 
       arguments.in_type == ScalarType::float16 ? realigned_instances<__half>() : realigned_instances<__nv_bfloat16>();
   void* parameters[] = {&of.problem};
   return error_text(launch(instances[of.a.k_major][of.b.k_major][plan.config], of.problem, arguments.batch, parameters,
-                         stream, device.capability == 90));
+                           stream, device.capability == 90));
 }
 
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {

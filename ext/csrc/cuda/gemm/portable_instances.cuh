@@ -40,8 +40,12 @@ constexpr int kSimtConfigs = 2;
 
 template <typename Config, typename Kernel>
 KernelInstance make_instance(Kernel* kernel) {
-  return {reinterpret_cast<const void*>(kernel), Config::tile_m,   Config::tile_n,
-          Config::tile_k,                         Config::threads, Config::shared_bytes};
+  return {reinterpret_cast<const void*>(kernel),
+          Config::tile_m,
+          Config::tile_n,
+          Config::tile_k,
+          Config::threads,
+          Config::shared_bytes};
 }
 
 // instances[b's layout: 1 if K-major][config], for one element type and one layout of a.

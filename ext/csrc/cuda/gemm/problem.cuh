@@ -24,8 +24,8 @@ struct GemmProblem {
   float alpha, beta;
   int64_t out_m, out_n;  // of the kernel that realigns lines, which also computes transposed products
   int split;             // blocks of a cluster that share k, of that kernel
-  bool out_float;   // else the type of a and b
-  bool out_vector;  // 16-byte stores to out (and loads from c, where there is one) are aligned
+  bool out_float;        // else the type of a and b
+  bool out_vector;       // 16-byte stores to out (and loads from c, where there is one) are aligned
 };
 
 struct TilePosition {

@@ -138,41 +138,41 @@ inline constexpr bool is_bfloat16<__nv_bfloat16> = true;
 #define CUDA_LLM_OPS_D128 CUDA_LLM_OPS_D124, "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
 
 // R registers; P0 to P6 are the numbers R to R + 6, as asm text needs them.
-#define CUDA_LLM_OPS_WGMMA_SS(N, R, TYPE, P0, P1, P2, P3, P4)                                                     \
-  asm volatile(                                                                                                   \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %" #P2 ", 0;\n"                                                           \
-      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUDA_LLM_OPS_R##R "}, %" #P0 ", %" #P1    \
-      ", p, 1, 1, %" #P3 ", %" #P4 ";\n}\n"                                                                       \
-      : CUDA_LLM_OPS_D##R                                                                                         \
-      : "l"(a), "l"(b), "r"(scale_d), "n"(TransposeA), "n"(TransposeB))
+#define CUDA_LLM_OPS_WGMMA_SS(N, R, TYPE, P0, P1, P2, P3, P4)                                         \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P2                                               \
+               ", 0;\n"                                                                               \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUDA_LLM_OPS_R##R \
+               "}, %" #P0 ", %" #P1 ", p, 1, 1, %" #P3 ", %" #P4 ";\n}\n"                             \
+               : CUDA_LLM_OPS_D##R                                                                    \
+               : "l"(a), "l"(b), "r"(scale_d), "n"(TransposeA), "n"(TransposeB))
 
-#define CUDA_LLM_OPS_WGMMA_RS(N, R, TYPE, P0, P1, P2, P3, P4, P5, P6)                                             \
-  asm volatile(                                                                                                   \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %" #P5 ", 0;\n"                                                           \
-      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUDA_LLM_OPS_R##R "}, {%" #P0 ", %" #P1   \
-      ", %" #P2 ", %" #P3 "}, %" #P4 ", p, 1, 1, %" #P6 ";\n}\n"                                                  \
-      : CUDA_LLM_OPS_D##R                                                                                         \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(TransposeB))
+#define CUDA_LLM_OPS_WGMMA_RS(N, R, TYPE, P0, P1, P2, P3, P4, P5, P6)                                 \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P5                                               \
+               ", 0;\n"                                                                               \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUDA_LLM_OPS_R##R \
+               "}, {%" #P0 ", %" #P1 ", %" #P2 ", %" #P3 "}, %" #P4 ", p, 1, 1, %" #P6 ";\n}\n"       \
+               : CUDA_LLM_OPS_D##R                                                                    \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(TransposeB))
 
-#define CUDA_LLM_OPS_WGMMA(N, R, P0, P1, P2, P3, P4, P5, P6)                                                      \
-  template <>                                                                                                     \
-  struct Wgmma<N> {                                                                                               \
-    template <typename T, int TransposeA, int TransposeB>                                                         \
-    __device__ __forceinline__ static void ss(float (&d)[R], uint64_t a, uint64_t b, int scale_d) {               \
-      if constexpr (is_bfloat16<T>) {                                                                             \
-        CUDA_LLM_OPS_WGMMA_SS(N, R, "bf16", P0, P1, P2, P3, P4);                                                  \
-      } else {                                                                                                    \
-        CUDA_LLM_OPS_WGMMA_SS(N, R, "f16", P0, P1, P2, P3, P4);                                                   \
-      }                                                                                                           \
-    }                                                                                                             \
-    template <typename T, int TransposeB>                                                                         \
-    __device__ __forceinline__ static void rs(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale_d) {   \
-      if constexpr (is_bfloat16<T>) {                                                                             \
-        CUDA_LLM_OPS_WGMMA_RS(N, R, "bf16", P0, P1, P2, P3, P4, P5, P6);                                          \
-      } else {                                                                                                    \
-        CUDA_LLM_OPS_WGMMA_RS(N, R, "f16", P0, P1, P2, P3, P4, P5, P6);                                           \
-      }                                                                                                           \
-    }                                                                                                             \
+#define CUDA_LLM_OPS_WGMMA(N, R, P0, P1, P2, P3, P4, P5, P6)                                                    \
+  template <>                                                                                                   \
+  struct Wgmma<N> {                                                                                             \
+    template <typename T, int TransposeA, int TransposeB>                                                       \
+    __device__ __forceinline__ static void ss(float (&d)[R], uint64_t a, uint64_t b, int scale_d) {             \
+      if constexpr (is_bfloat16<T>) {                                                                           \
+        CUDA_LLM_OPS_WGMMA_SS(N, R, "bf16", P0, P1, P2, P3, P4);                                                \
+      } else {                                                                                                  \
+        CUDA_LLM_OPS_WGMMA_SS(N, R, "f16", P0, P1, P2, P3, P4);                                                 \
+      }                                                                                                         \
+    }                                                                                                           \
+    template <typename T, int TransposeB>                                                                       \
+    __device__ __forceinline__ static void rs(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale_d) { \
+      if constexpr (is_bfloat16<T>) {                                                                           \
+        CUDA_LLM_OPS_WGMMA_RS(N, R, "bf16", P0, P1, P2, P3, P4, P5, P6);                                        \
+      } else {                                                                                                  \
+        CUDA_LLM_OPS_WGMMA_RS(N, R, "f16", P0, P1, P2, P3, P4, P5, P6);                                         \
+      }                                                                                                         \
+    }                                                                                                           \
   }
 
 CUDA_LLM_OPS_WGMMA(8, 4, 4, 5, 6, 7, 8, 9, 10);

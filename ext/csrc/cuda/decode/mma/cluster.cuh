@@ -42,8 +42,8 @@ template <typename T, int HeadDim, int TileRows, int Warps>
 struct ClusterWorker : Rows<T, HeadDim, Warps, 1, TileRows> {
   using Base = Rows<T, HeadDim, Warps, 1, TileRows>;
   using Base::Base;
-  using Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
+  using Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
 
   int columns;            // elements of all rows that each thread block of the cluster owns
   uint32_t over_columns;  // a reciprocal: the upper half of a product with it is the quotient by `columns`

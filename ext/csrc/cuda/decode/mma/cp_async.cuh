@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(Warps * 32, 1) cp_async_decode(const __grid_co
 #pragma unroll 1
     for (int s = 0; s < Stages; ++s) next(ring + s * S::stage_bytes);
 
-    Worker<T, HeadDim, Warps, 1, kRows> worker(p, lists, partition, shared_memory + S::ring_bytes, merge, merge_stats, warp,
-                                               lane);
+    Worker<T, HeadDim, Warps, 1, kRows> worker(p, lists, partition, shared_memory + S::ring_bytes, merge, merge_stats,
+                                               warp, lane);
     bool fresh = true;
     int stage = 0;
 #pragma unroll 1

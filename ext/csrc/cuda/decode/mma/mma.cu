@@ -45,15 +45,13 @@ bool multiples_of_8(const DecodeArguments& a, const CacheStrides& stride) {
 
 bool tma_possible(const DecodeArguments& a, const CacheStrides& stride) {
   // The stride of an extent of 1 is 0 and never used; TMA has no stride of 0 otherwise.
-  const auto fits = [](int64_t size, int64_t step) {
-    return size == 1 || (step > 0 && step < int64_t{1} << 38);
-  };
+  const auto fits = [](int64_t size, int64_t step) { return size == 1 || (step > 0 && step < int64_t{1} << 38); };
   return fits(a.num_pages, stride.page) && fits(a.page_size, stride.slot) && fits(a.kv_heads, stride.head) &&
          (a.block_table == nullptr || a.page_size % kTileKeys == 0);
 }
 
 TensorMapArguments describe(const DecodeArguments& a, const void* pointer, const CacheStrides& stride, int box_rows,
-                           bool whole_rows) {
+                            bool whole_rows) {
   TensorMapArguments map;
   map.pointer = pointer;
   map.type = a.type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
@@ -230,8 +228,8 @@ bool mma_supported(const DecodeArguments& a) {
   const auto aligned = [](const void* pointer, int bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; };
   return (a.type == ScalarType::float16 || a.type == ScalarType::bfloat16) && multiples_of_8(a, a.k_stride) &&
          multiples_of_8(a, a.v_stride) && aligned(a.k, 16) && aligned(a.v, 16) && aligned(a.q, 16) &&
-         a.q_stride.batch % 8 == 0 && a.q_stride.head % 8 == 0 && a.q_stride.seq % 8 == 0 &&
-         scale_log2(a) > 0.0f && scale_log2(a) <= FLT_MAX &&  // 0 times an infinite score is NaN, as is inf - inf
+         a.q_stride.batch % 8 == 0 && a.q_stride.head % 8 == 0 && a.q_stride.seq % 8 == 0 && scale_log2(a) > 0.0f &&
+         scale_log2(a) <= FLT_MAX &&  // 0 times an infinite score is NaN, as is inf - inf
          most_blocks(a, kTileKeys) <= INT_MAX && current_device_facts(&device) == cudaSuccess &&
          device.capability >= 80 && mma_plan(a).instance != nullptr;
 }
@@ -249,8 +247,8 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     const MmaInstance* found = nullptr;
     for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
       if (instance.kind != kind || instance.groups != groups || instance.by_head != by_head ||
-          instance.head_dim < a.head_dim ||
-          instance.tile_rows < rows || instance.shared_bytes(rows, batch) > device.shared_per_block) {
+          instance.head_dim < a.head_dim || instance.tile_rows < rows ||
+          instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
       }
       const auto size = [](const MmaInstance& i) { return std::pair(i.head_dim, i.tile_rows); };
@@ -267,8 +265,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   const auto pages_below = [&a](int keys) { return a.block_table != nullptr && a.page_size < keys; };
   const bool small_pages = pages_below(kSmallPage);
   if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
-      tma && a.batch <= kMaxBatch && cluster != nullptr &&
-      units <= int64_t{device.multiprocessors} * fit(*cluster)) {
+      tma && a.batch <= kMaxBatch && cluster != nullptr && units <= int64_t{device.multiprocessors} * fit(*cluster)) {
     plan.instance = cluster;
     plan.cluster = units > device.multiprocessors ? 1 : cluster_size(*cluster, device, units);
     plan.blocks = static_cast<int>(units) * plan.cluster;
@@ -290,8 +287,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   if (plan.instance == nullptr) return plan;
   // Of heads that lie side by side in memory, few would be read at once, where thread blocks have several units each.
   const auto side_by_side = [&a](const CacheStrides& stride) { return a.kv_heads > 1 && stride.head < stride.slot; };
-  const bool by_head = side_by_side(a.k_stride) && side_by_side(a.v_stride) &&
-                       a.batch >= kManySequences;
+  const bool by_head = side_by_side(a.k_stride) && side_by_side(a.v_stride) && a.batch >= kManySequences;
   int alone = device.multiprocessors;  // thread blocks, where each has one of them
   if (const MmaInstance* const two = narrowest(MmaKind::tma, 2);
       tma && (!(large && small_pages) || by_head) && two != nullptr && two->head_dim == plan.instance->head_dim) {
@@ -304,8 +300,8 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     if (!large && alone > 64) alone = alone / 8 * 8;
   }
   const int block_keys = plan.instance->warps * kTileKeys;
-  const int64_t room = std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone,
-                                kCounters / plan.instance->warps);
+  const int64_t room =
+      std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone, kCounters / plan.instance->warps);
   plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
   // Two thread blocks have a unit each, if the sequences are of one length.
   plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;

@@ -12,12 +12,12 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-constexpr int kRows = 16;      // of a tile: query heads of a group, times queries
-constexpr int kFewRows = 8;    // of the tile that is better where there are no more
-constexpr int kTileKeys = 16;  // of a warp's tile
-constexpr int kProducers = 2;  // warps that load by TMA
-constexpr int kMaxCluster = 8;  // larger clusters need the driver's permission
-constexpr int kMaxBatch = 1024;  // of one launch: the lists of lengths lie in shared memory
+constexpr int kRows = 16;          // of a tile: query heads of a group, times queries
+constexpr int kFewRows = 8;        // of the tile that is better where there are no more
+constexpr int kTileKeys = 16;      // of a warp's tile
+constexpr int kProducers = 2;      // warps that load by TMA
+constexpr int kMaxCluster = 8;     // larger clusters need the driver's permission
+constexpr int kMaxBatch = 1024;    // of one launch: the lists of lengths lie in shared memory
 constexpr int kFewSequences = 64;  // up to this many, one warp makes the lists by itself
 
 struct MmaParameters {
@@ -36,13 +36,13 @@ struct MmaParameters {
   int64_t lens_stride, table_stride_batch, table_stride_page;
   uint64_t policy;  // L2 eviction of the cache's lines
   int batch, kv_heads, unit_heads, group, seq_q, head_dim, capacity, page_size, num_pages;
-  int group_rows, row_blocks, rows;  // of a kv head; their blocks; of the largest block
+  int group_rows, row_blocks, rows;     // of a kv head; their blocks; of the largest block
   int box_rows, box_shift, box_panels;  // TMA alone: keys of a copy; log2 of the copies of a block; copies side by side
   int page_boxes, table_pages;          // TMA alone: copies of a page; pages of a sequence
   float scale_log2;
   uint32_t zero;  // always 0; the compiler cannot know that (consume() in tma_ring.cuh needs such a number)
-  int prefetch;  // TMA alone: MmaPlan's
-  int by_head;  // likewise
+  int prefetch;   // TMA alone: MmaPlan's
+  int by_head;    // likewise
 };
 
 // Warps that load in cluster.cuh. Two where a block is several copies: only then is it worth a second look at pages.

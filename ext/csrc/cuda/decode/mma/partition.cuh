@@ -14,7 +14,8 @@ struct Partition {
   int each, more;
 
   Partition() = default;
-  __device__ __forceinline__ Partition(int total, int ranges) : each(quotient(total, ranges)), more(total - each * ranges) {}
+  __device__ __forceinline__ Partition(int total, int ranges)
+      : each(quotient(total, ranges)), more(total - each * ranges) {}
   __device__ __forceinline__ int start(int range) const { return range * each + min(range, more); }
   __device__ __forceinline__ int range_of(int block) const {
     const int large = more * (each + 1);

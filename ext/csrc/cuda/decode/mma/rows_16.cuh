@@ -21,7 +21,7 @@ struct Rows<T, HeadDim, Warps, Groups, kRows> : RowsBase<T, HeadDim, Warps, Grou
   Softmax<T, HeadDim> state;
   int behind[2];  // keys at the end that the queries of rows g and g + 8 do not see
 
-  const T* direct[2];        // rows g and g + 8, where queries do not pass through shared memory
+  const T* direct[2];  // rows g and g + 8, where queries do not pass through shared memory
 
   __device__ __forceinline__ void take(int sequence, int unit_head) {
     Base::take(sequence, unit_head);
@@ -69,7 +69,7 @@ struct Rows<T, HeadDim, Warps, Groups, kRows> : RowsBase<T, HeadDim, Warps, Grou
       if constexpr (shares_queries(HeadDim)) {
         ptx::ldmatrix_x4(loaded, (q_lane + kk / 4 * (kRows * 128)) ^ (kk % 4 * 32));
       }
-      const uint32_t(&queries)[4] = shares_queries(HeadDim) ? loaded : q[shares_queries(HeadDim) ? 0 : kk];
+      const uint32_t (&queries)[4] = shares_queries(HeadDim) ? loaded : q[shares_queries(HeadDim) ? 0 : kk];
       ptx::mma_sync_m16n8k16<T>(kk % 2 == 0 ? s[0] : odd[0], queries, keys[0], keys[1]);
       ptx::mma_sync_m16n8k16<T>(kk % 2 == 0 ? s[1] : odd[1], queries, keys[2], keys[3]);
     }

@@ -12,7 +12,7 @@ namespace cuda_llm_ops::cuda::decode {
 
 template <typename T, int HeadDim>
 struct Softmax {
-  float o[HeadDim / 8][4];  // rows g and g + 8, columns 8 j + 2 t and the next
+  float o[HeadDim / 8][4];   // rows g and g + 8, columns 8 j + 2 t and the next
   float maximum[2], sum[2];  // of scores before the scale; of this lane's keys
 
   __device__ __forceinline__ void clear() {

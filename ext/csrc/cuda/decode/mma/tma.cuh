@@ -142,11 +142,11 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
     } else {
       const int group = warp / Warps, in_block = warp - group * Warps;
       float* const merge = reinterpret_cast<float*>(merges + group * S::merge_bytes(p.rows));
-      float2* const merge_stats =
-          reinterpret_cast<float2*>(merge + merge_floats(merge_slots(Warps, p.rows, Groups), p.rows, HeadDim, TileRows));
+      float2* const merge_stats = reinterpret_cast<float2*>(
+          merge + merge_floats(merge_slots(Warps, p.rows, Groups), p.rows, HeadDim, TileRows));
       uint8_t* const queries = shared_memory + S::ring_bytes + group * S::queries_bytes;
-      Worker<T, HeadDim, Warps, Groups, TileRows, ByHead> worker(p, lists, partition, queries, merge, merge_stats, in_block,
-                                                                 lane);
+      Worker<T, HeadDim, Warps, Groups, TileRows, ByHead> worker(p, lists, partition, queries, merge, merge_stats,
+                                                                 in_block, lane);
       if (pairs) worker.pair = {reinterpret_cast<float*>(pair_sums), sent};
       const int in_stage = tile_in_stage<S>(p, in_block);
       int piece = 0, after = count;

@@ -65,7 +65,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   int mine;              // the slot of the part that is being computed
   int merges = 0;
   ClusterPair<HeadDim> pair{};
-  bool paired = false;   // the two thread blocks of the cluster have this unit, and no other
+  bool paired = false;  // the two thread blocks of the cluster have this unit, and no other
 
   __device__ __forceinline__ Worker(const MmaParameters& parameters, const Lists& lists_, const Partition& partition_,
                                     uint8_t* queries, float* merge_at, float2* stats_at, int warp_, int lane_)
@@ -75,7 +75,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     Base::take(at.sequence, at.head);
     Base::load_queries();
     const int start = ByHead ? at.head * lists.total + lists.before(at.sequence)
-                                : lists.before(at.sequence) * p.unit_heads + at.head * at.blocks;
+                             : lists.before(at.sequence) * p.unit_heads + at.head * at.blocks;
     first = partition.range_of(start);
     parts = partition.range_of(start + at.blocks - 1) - first + 1;
     first_is_second = parts > 1 && start > partition.start(first);
@@ -103,10 +103,10 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     }
     Base::meet();
 
-    T* const out = static_cast<T*>(p.out) +
-                   (static_cast<int64_t>(at.sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) *
-                       p.head_dim +
-                   lane * columns;
+    T* const out =
+        static_cast<T*>(p.out) +
+        (static_cast<int64_t>(at.sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) * p.head_dim +
+        lane * columns;
 #pragma unroll 1
     for (int row = warp; row < row_count; row += Warps) {
       float2 stats[Warps];
@@ -168,8 +168,8 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
         if (lane == 0) pair.stats()[place] = stats;
       } else {
         const uint32_t sent = ptx::mapa(pair.sent, rank ^ 1);
-        ptx::st_async(ptx::mapa(ptx::shared_address(to), rank ^ 1),
-                      make_float4(value[0], value[1], value[2], value[3]), sent);
+        ptx::st_async(ptx::mapa(ptx::shared_address(to), rank ^ 1), make_float4(value[0], value[1], value[2], value[3]),
+                      sent);
         if (lane == 0) ptx::st_async(ptx::mapa(ptx::shared_address(pair.stats() + place), rank ^ 1), stats, sent);
       }
     }

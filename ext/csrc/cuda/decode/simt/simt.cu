@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kWarps * 32) simt_decode(const DecodeArguments
   const int query = blockIdx.x % a.seq_q, pair = blockIdx.x / a.seq_q;
   const int head = pair % a.heads, batch = pair / a.heads;
   const int kv_head = head / (a.heads / a.kv_heads);
-  const T* const q = static_cast<const T*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head +
-                     query * a.q_stride.seq;
+  const T* const q =
+      static_cast<const T*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head + query * a.q_stride.seq;
   const int len = min(max(a.cache_lens[batch * a.lens_stride], 0), a.capacity);
   const int seen = len - (a.seq_q - 1 - query);
 
@@ -40,15 +40,14 @@ __global__ void __launch_bounds__(kWarps * 32) simt_decode(const DecodeArguments
   float maximum = -INFINITY, sum = 0.0f;
   for (int j = warp; j < seen; j += kWarps) {
     const int slot = j % a.page_size;
-    const int64_t page =
-        a.block_table == nullptr
-            ? batch
-            : a.block_table[batch * a.table_stride_batch + (j / a.page_size) * a.table_stride_page];
+    const int64_t page = a.block_table == nullptr
+                             ? batch
+                             : a.block_table[batch * a.table_stride_batch + (j / a.page_size) * a.table_stride_page];
     const bool known = page >= 0 && page < a.num_pages;
-    const T* const k = static_cast<const T*>(a.k) + page * a.k_stride.page + slot * a.k_stride.slot +
-                       kv_head * a.k_stride.head;
-    const T* const v = static_cast<const T*>(a.v) + page * a.v_stride.page + slot * a.v_stride.slot +
-                       kv_head * a.v_stride.head;
+    const T* const k =
+        static_cast<const T*>(a.k) + page * a.k_stride.page + slot * a.k_stride.slot + kv_head * a.k_stride.head;
+    const T* const v =
+        static_cast<const T*>(a.v) + page * a.v_stride.page + slot * a.v_stride.slot + kv_head * a.v_stride.head;
     float score = 0.0f;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {

@@ -21,8 +21,8 @@
 
 #include "../../ptx/cp_async.cuh"
 #include "../../ptx/shared_address.cuh"
-#include "tile.cuh"
 #include "../problem.cuh"
+#include "tile.cuh"
 
 namespace cuda_llm_ops::cuda {
 
@@ -141,9 +141,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   LoaderA load_a(static_cast<const T*>(problem.a) + position.batch * problem.a_batch, problem.a_leading, row0);
   LoaderB load_b(static_cast<const T*>(problem.b) + position.batch * problem.b_batch, problem.b_leading, column0);
   const int tiles = (problem.k + Config::tile_k - 1) / Config::tile_k;
-  const int whole_tiles = row0 + Config::tile_m <= problem.m && column0 + Config::tile_n <= problem.n
-                              ? problem.k / Config::tile_k
-                              : 0;
+  const int whole_tiles =
+      row0 + Config::tile_m <= problem.m && column0 + Config::tile_n <= problem.n ? problem.k / Config::tile_k : 0;
 
   const auto issue = [&](int slot, int tile) {
     const int k0 = tile * Config::tile_k;
@@ -221,8 +220,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   stage_accumulators<kPitch>(staging + warp_k * Config::tile_m * kPitch, accumulators, lane, warp_m * kWarpM,
                              warp_n * kWarpN);
   __syncthreads();
-  store_tile<T, Config::tile_m, Config::tile_n, Config::warps_k, Config::threads>(problem, staging, position.batch, row0,
-                                                                               column0);
+  store_tile<T, Config::tile_m, Config::tile_n, Config::warps_k, Config::threads>(problem, staging, position.batch,
+                                                                                  row0, column0);
 }
 
 }  // namespace cuda_llm_ops::cuda

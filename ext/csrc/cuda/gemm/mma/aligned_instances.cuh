@@ -10,12 +10,10 @@ KernelInstance aligned_instance() {
   return make_instance<Config>(mma_aligned_kernel<T, Config, AKMajor, BKMajor>);
 }
 
-#define CUDA_LLM_OPS_ALIGNED_ROW(T, A, B)                                            \
-  {                                                                                  \
-    aligned_instance<T, MmaLarge, A, B>(), aligned_instance<T, MmaSquare, A, B>(),   \
-        aligned_instance<T, MmaWide, A, B>(), aligned_instance<T, MmaMedium, A, B>(), \
-        aligned_instance<T, MmaSmall, A, B>(), aligned_instance<T, MmaSkinny, A, B>() \
-  }
+#define CUDA_LLM_OPS_ALIGNED_ROW(T, A, B)                                         \
+  {aligned_instance<T, MmaLarge, A, B>(), aligned_instance<T, MmaSquare, A, B>(), \
+   aligned_instance<T, MmaWide, A, B>(),  aligned_instance<T, MmaMedium, A, B>(), \
+   aligned_instance<T, MmaSmall, A, B>(), aligned_instance<T, MmaSkinny, A, B>()}
 
 template <typename T, bool AKMajor>
 const KernelInstance (&aligned_instances())[2][kAlignedConfigs] {

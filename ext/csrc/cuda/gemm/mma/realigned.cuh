@@ -28,8 +28,8 @@
 #include "../../ptx/shared_address.cuh"
 #include "../../ptx/special_registers.cuh"
 #include "../lines.cuh"
-#include "tile.cuh"
 #include "../problem.cuh"
+#include "tile.cuh"
 
 namespace cuda_llm_ops::cuda {
 
@@ -42,7 +42,8 @@ struct RealignedConfig {
   static constexpr int blocks_per_sm = BlocksPerSm;
   static constexpr int threads = 32 * warps_m * warps_n;
   static constexpr int a_bytes = tile_m * tile_k * 2, b_bytes = tile_n * tile_k * 2;
-  static constexpr int a_tails = (tile_m > tile_k ? tile_m : tile_k) * 16, b_tails = (tile_n > tile_k ? tile_n : tile_k) * 16;
+  static constexpr int a_tails = (tile_m > tile_k ? tile_m : tile_k) * 16,
+                       b_tails = (tile_n > tile_k ? tile_n : tile_k) * 16;
   static constexpr int staging_pitch = kStagingPitch<tile_n>;
   static constexpr int staging_bytes = tile_m * staging_pitch * 4;
   static constexpr int tiles_bytes = 2 * (a_bytes + b_bytes) + a_tails + b_tails;
@@ -58,17 +59,17 @@ class RealigningLoader {
   static constexpr int kElements = KMajor ? TileK : Extent;  // of a line
   static constexpr int kChunks = kElements / 8;
   static constexpr int kWarps = Threads / 32;
-  static constexpr int kGroup = 32 / kChunks;      // lines of a warp at one time
-  static constexpr int kStep = kWarps * kGroup;    // lines of all warps at one time
+  static constexpr int kGroup = 32 / kChunks;    // lines of a warp at one time
+  static constexpr int kStep = kWarps * kGroup;  // lines of all warps at one time
   static constexpr int kLoads = kLines / kStep;
-  static constexpr int kTails = kLoads * kGroup;   // lines of a warp
+  static constexpr int kTails = kLoads * kGroup;  // lines of a warp
   static_assert(kChunks <= 32 && kLoads * kStep == kLines && kTails <= 32, "a lane a tail");
   static_assert(kWarps % 8 == 0 && TileK % 8 == 0, "lines of a warp are aligned alike, in all tiles");
 
   // `operand` is 2-byte aligned; `origin` is the tile's first row (column) of the operand's `extent`, `k_begin` (a
   // multiple of TileK) its first k.
   __device__ __forceinline__ RealigningLoader(const void* operand, int64_t leading, int origin, int extent, int k_begin,
-                                           int k) {
+                                              int k) {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int line = warp + kWarps * (lane / kChunks), chunk = lane % kChunks;
     const int64_t outer = KMajor ? origin : k_begin, inner = KMajor ? k_begin : origin;
@@ -135,7 +136,8 @@ class RealigningLoader {
   __device__ __forceinline__ void load_tail(uint32_t tails, int64_t leading, const char* end) const {
     const int thread = ptx::fresh_tid_x();  // what follows from it need not stay in registers
     const int lane = thread % 32;
-    const int lines = kWarps * (lane - lane / kChunks), bytes = (kChunks - lane % kChunks) * 16;  // from source_ to there
+    const int lines = kWarps * (lane - lane / kChunks),
+              bytes = (kChunks - lane % kChunks) * 16;  // from source_ to there
     const char* granule = source_ + lines * leading * 2 + bytes;
     const int shift = misaligned(granule);
     if (lane >= kTails || shift == 0) return;
@@ -177,16 +179,16 @@ class RealigningLoader {
     }
   }
 
-  const char* source_;       // where the chunk begins, somewhere in the granule that is loaded
-  int left_;                 // bytes from source_ to the end of the line
-  int lines_left_;           // from the line to the end of the operand
-  uint4 held_[kLoads];       // the tile on its way
+  const char* source_;  // where the chunk begins, somewhere in the granule that is loaded
+  int left_;            // bytes from source_ to the end of the line
+  int lines_left_;      // from the line to the end of the operand
+  uint4 held_[kLoads];  // the tile on its way
 };
 
 // Stores this block's share of the tile: the sum of the staging tiles of all blocks of the cluster.
 template <typename Out, typename Config>
-__device__ __forceinline__ void store_realigned(const GemmProblem& problem, uint32_t staging, int rank, int batch, int row0,
-                                              int column0) {
+__device__ __forceinline__ void store_realigned(const GemmProblem& problem, uint32_t staging, int rank, int batch,
+                                                int row0, int column0) {
   constexpr int kItems = Config::tile_m * Config::tile_n;
   const int split = problem.split;
   const bool along_n = problem.out_n == 1;
@@ -260,9 +262,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       position.n * Config::tile_n, problem.n, first * Config::tile_k, problem.k);
   int thread = static_cast<int>(threadIdx.x);
   const FragmentReader<Config::tile_m, Config::tile_k, AKMajor, true> read_a(thread % 32,
-                                                                           thread / 32 % Config::warps_m * kWarpM);
+                                                                             thread / 32 % Config::warps_m * kWarpM);
   const FragmentReader<Config::tile_n, Config::tile_k, BKMajor, false> read_b(thread % 32,
-                                                                            thread / 32 / Config::warps_m * kWarpN);
+                                                                              thread / 32 / Config::warps_m * kWarpN);
 
   const auto load = [&](int tile) {
     const bool whole_k = problem.k - (first + tile) * Config::tile_k >= Config::tile_k;
@@ -316,8 +318,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   __syncthreads();
   thread = ptx::fresh_tid_x();
   stage_accumulators<Config::staging_pitch>(reinterpret_cast<float*>(shared), sums, thread % 32,
-                                           thread / 32 % Config::warps_m * kWarpM,
-                                           thread / 32 / Config::warps_m * kWarpN);
+                                            thread / 32 % Config::warps_m * kWarpM,
+                                            thread / 32 / Config::warps_m * kWarpN);
 #if __CUDA_ARCH__ >= 900
   if (split > 1) {
     ptx::barrier_cluster_arrive();

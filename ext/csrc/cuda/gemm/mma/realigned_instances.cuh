@@ -10,9 +10,9 @@ KernelInstance realigned_instance() {
   return make_instance<Config>(mma_realigned_kernel<T, Config, AKMajor, BKMajor>);
 }
 
-#define CUDA_LLM_OPS_REALIGNED(T, A, B) \
-  { realigned_instance<T, A, B, RealignedLarge>(), realigned_instance<T, A, B, RealignedMedium>(), \
-    realigned_instance<T, A, B, RealignedFew>(), realigned_instance<T, A, B, RealignedFewest>() }
+#define CUDA_LLM_OPS_REALIGNED(T, A, B)                                                           \
+  {realigned_instance<T, A, B, RealignedLarge>(), realigned_instance<T, A, B, RealignedMedium>(), \
+   realigned_instance<T, A, B, RealignedFew>(), realigned_instance<T, A, B, RealignedFewest>()}
 
 template <typename T>
 const KernelInstance (&realigned_instances())[2][2][kRealignedConfigs] {

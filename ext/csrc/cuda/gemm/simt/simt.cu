@@ -3,9 +3,9 @@
 
 namespace cuda_llm_ops::cuda {
 
-const KernelInstance (&simt_instances())[kSimtConfigs] {
-  static const KernelInstance instances[kSimtConfigs] = {
-      make_instance<SimtLarge>(simt_kernel<SimtLarge>), make_instance<SimtSmall>(simt_kernel<SimtSmall>)};
+const KernelInstance (&simt_instances()) [kSimtConfigs] {
+  static const KernelInstance instances[kSimtConfigs] = {make_instance<SimtLarge>(simt_kernel<SimtLarge>),
+                                                         make_instance<SimtSmall>(simt_kernel<SimtSmall>)};
   return instances;
 }
 

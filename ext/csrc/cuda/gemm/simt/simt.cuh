@@ -149,7 +149,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     const float* const tile_a =
         reinterpret_cast<const float*>(shared + slot * 2 * Config::operand_bytes) + thread_m * 4;
     const float* const tile_b =
-        reinterpret_cast<const float*>(shared + slot * 2 * Config::operand_bytes + Config::operand_bytes) + thread_n * 4;
+        reinterpret_cast<const float*>(shared + slot * 2 * Config::operand_bytes + Config::operand_bytes) +
+        thread_n * 4;
 #pragma unroll
     for (int k = 0; k < Config::tile_k; ++k) {
       float a[4 * kOuter], b[4 * kOuter];

@@ -31,24 +31,24 @@ double multicast_microseconds(const GemmArguments& arguments, const Plan& plan, 
                          (kernel.tile_m == 64 ? cost.one_warpgroup_cycles : 0.0)) /
                         cost.cycles_a_microsecond;
   const double line = 2.0 * kernel.tile_k;
-  const double asked = line *
-                       (static_cast<double>(kernel.tile_m) / plan.cluster_n +
-                        static_cast<double>(kernel.tile_n) / plan.cluster_m) /
-                       cost.asked_bytes_a_microsecond;
+  const double asked =
+      line *
+      (static_cast<double>(kernel.tile_m) / plan.cluster_n + static_cast<double>(kernel.tile_n) / plan.cluster_m) /
+      cost.asked_bytes_a_microsecond;
   const double received = line * (kernel.tile_m + kernel.tile_n) / cost.received_bytes_a_microsecond;
   const double waiting = (cost.latency + (sharing > 1 ? cost.cluster_latency : 0.0)) / kernel.stages;
   const double loop = waves * k_blocks * slowest({tensor, asked, received, waiting});
 
   const double weights_again = 1.0 + cost.weights_read_again * ((kernel.swap ? clusters_n : clusters_m) - 1.0);
-  const double bytes = 2.0 * shape.batch *
-                       ((arguments.n * weights_again + arguments.m) * shape.k +
-                        static_cast<double>(arguments.m) * arguments.n);
+  const double bytes =
+      2.0 * shape.batch *
+      ((arguments.n * weights_again + arguments.m) * shape.k + static_cast<double>(arguments.m) * arguments.n);
   const double busy = std::min(clusters * cluster / sms, 1.0);
   const double memory = bytes / cost.memory_bytes_a_microsecond / std::pow(busy, cost.idle_exponent);
 
   const double panels = kernel.tile_m * kernel.tile_n / 4096.0;
-  double time = cost.outside + slowest({loop, memory}) + panels * cost.epilogue_a_panel +
-                cost.outside_a_wave * (waves - 1.0);
+  double time =
+      cost.outside + slowest({loop, memory}) + panels * cost.epilogue_a_panel + cost.outside_a_wave * (waves - 1.0);
   if (plan.split > 1) time += panels * cost.exchange_a_panel * (plan.split - 1.0) / plan.split;
   if (plan.parts > 1) {
     time += cost.second_kernel + static_cast<double>(parts_bytes(arguments, plan)) / cost.parts_bytes_a_microsecond;
@@ -104,9 +104,9 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double ring = kernel.persistent ? kernel.shared_bytes : kernel.stages * (stage + 16.0);
   // Rows of k that begin within a line of 128 bytes take two lines for each.
   const bool within_lines = arguments.k % 64 != 0 && !(kernel.p_mn_major && kernel.q_mn_major);
-  const double from_l2 = (within_lines ? cost.unaligned_l2_bytes : 1.0) * 2.0 * kernel.tile_k *
-                         (static_cast<double>(kernel.tile_m) / plan.cluster_n +
-                          static_cast<double>(kernel.tile_n) / plan.cluster_m);
+  const double from_l2 =
+      (within_lines ? cost.unaligned_l2_bytes : 1.0) * 2.0 * kernel.tile_k *
+      (static_cast<double>(kernel.tile_m) / plan.cluster_n + static_cast<double>(kernel.tile_n) / plan.cluster_m);
   const double tensor = (instructions * kernel.tile_n / 2.0 + cost.barrier_cycles) / cost.cycles_a_microsecond;
   const double loads =
       stage / (resident * ring) * cost.load_latency * (kernel.tile_m == 64 ? cost.narrow_load_latency : 1.0);
@@ -115,9 +115,8 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
 
   const double panels = kernel.tile_m * kernel.tile_n / 4096.0;
   const double after =
-      kernel.persistent
-          ? 0.0
-          : panels * (cost.epilogue_a_panel + (plan.split > 1 ? cost.exchange_a_panel * plan.split : 0));
+      kernel.persistent ? 0.0
+                        : panels * (cost.epilogue_a_panel + (plan.split > 1 ? cost.exchange_a_panel * plan.split : 0));
 
   const double out_bytes = arguments.out_type == ScalarType::float32 ? 4.0 : 2.0;
   const double weights_again =
@@ -138,9 +137,8 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const bool loads_all = kernel.swap ? kernel.q_mn_major : kernel.p_mn_major;
   const double too_high = loads_all && rows_a_tile >= 2 * std::max(arguments.m, 8) ? margin.unused_rows : 1.0;
   const int a_tiles = ceil_div(arguments.m, rows_a_tile);
-  const double beyond = loads_all && a_tiles > 1 && arguments.m % 8 != 0
-                            ? a_tiles - static_cast<double>(arguments.m) / rows_a_tile
-                            : 0.0;
+  const double beyond =
+      loads_all && a_tiles > 1 && arguments.m % 8 != 0 ? a_tiles - static_cast<double>(arguments.m) / rows_a_tile : 0.0;
   const double ragged = 1.0 + cost.rows_beyond * beyond / (waves > 1.0 ? 2.0 : 1.0);
   const double memory = (kernel.blocks_per_sm == 2 ? cost.two_block_memory : 1.0) * too_high * bytes / bandwidth;
   // Measured for up to 64 rows; with more, arithmetic takes the time.
@@ -149,7 +147,8 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
                                            : cost.split_k_outside - ahead + (plan.split > 1 ? cost.exchange : 0.0) +
                                                  cost.outside_a_wave * (waves - 1.0);
   // Of two ping-pong warpgroups one multiplies while the other stores; with one tile a block one has no work.
-  const double gain = cost.pingpong_turn * loop + cost.pingpong_panel * std::max(panels - cost.pingpong_free_panels, 0.0);
+  const double gain =
+      cost.pingpong_turn * loop + cost.pingpong_panel * std::max(panels - cost.pingpong_free_panels, 0.0);
   const double overlapped = kernel.pingpong ? gain * (waves - 1.0) : 0.0;
   const double body = slowest({waves * resident * (ragged * loop + after) - overlapped, ragged * memory + after});
   double alone = outside + cost.outside_a_stage_byte * stage + body;

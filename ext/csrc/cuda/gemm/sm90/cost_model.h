@@ -34,17 +34,17 @@ struct PlanCosts {
   double rows_beyond = 0.386;                   // share of a tile's time, for rows beyond `a`
   double persistent_epilogue_a_panel = 0.0165;
   double epilogue_a_panel = 0.1053;
-  double exchange_a_panel = 0.1398;             // of a cluster's split-K, for each block
-  double exchange = 0.228;                      // of a cluster's split-K, besides the panels
-  double two_block_memory = 1.0245;             // factor on memory's time where two blocks share a multiprocessor
-  double split_k_loop = 0.9821;                 // factor on the loop's time
-  double cluster = 0.0513;                      // share of the time that a multicast cluster adds
-  double pingpong_turn = 0.035;                 // share of a loop that a turn but the first saves
-  double pingpong_panel = 0.079;                // saved in a turn for each panel ...
-  double pingpong_free_panels = 1.25;           // ... beyond these
-  double pingpong_one_turn = 1.0105;            // factor where a block has one tile, so that one warpgroup idles
-  double skinny_tiles = 1.039;                  // factor for skinny tiles side by side
-  double second_kernel = 1.144;                 // that adds parts of k
+  double exchange_a_panel = 0.1398;    // of a cluster's split-K, for each block
+  double exchange = 0.228;             // of a cluster's split-K, besides the panels
+  double two_block_memory = 1.0245;    // factor on memory's time where two blocks share a multiprocessor
+  double split_k_loop = 0.9821;        // factor on the loop's time
+  double cluster = 0.0513;             // share of the time that a multicast cluster adds
+  double pingpong_turn = 0.035;        // share of a loop that a turn but the first saves
+  double pingpong_panel = 0.079;       // saved in a turn for each panel ...
+  double pingpong_free_panels = 1.25;  // ... beyond these
+  double pingpong_one_turn = 1.0105;   // factor where a block has one tile, so that one warpgroup idles
+  double skinny_tiles = 1.039;         // factor for skinny tiles side by side
+  double second_kernel = 1.144;        // that adds parts of k
   double parts_bytes_a_microsecond = 1.953e6;
 };
 
@@ -56,11 +56,11 @@ struct MulticastCosts {
   double one_warpgroup_cycles = 10.97;  // more, with one consumer warpgroup
   double asked_bytes_a_microsecond = 125989.0;
   double received_bytes_a_microsecond = 199991.0;
-  double latency = 0.949;               // for a ring of stages
-  double cluster_latency = 0.355;       // more, in clusters
+  double latency = 0.949;          // for a ring of stages
+  double cluster_latency = 0.355;  // more, in clusters
   double memory_bytes_a_microsecond = 4352920.0;
-  double weights_read_again = 0.199;    // share of the weights, for each further row of tiles
-  double idle_exponent = 0.0999;        // bandwidth ~ (share of busy multiprocessors)^exponent
+  double weights_read_again = 0.199;  // share of the weights, for each further row of tiles
+  double idle_exponent = 0.0999;      // bandwidth ~ (share of busy multiprocessors)^exponent
   double epilogue_a_panel = 0.0771;
   double exchange_a_panel = 0.4533;
   double second_kernel = 0.742;
@@ -71,11 +71,11 @@ struct MulticastCosts {
 // Factors that a plan must earn before it is chosen. They come from the cost of wrong choices, not from times, so the
 // fit leaves them alone: without them the model is a time.
 struct ChoiceMargins {
-  double late_clusters = 1.25;            // split-K clusters of a second wave: the quickest plan of none of 1,790 products
-  double parts = 1.05;                    // parts of k
-  double unused_rows = 1.02;              // tiles of which at most half the rows are used
-  double multicast_few_rows = 1.05;       // multicast plans, up to 128 rows
-  double multicast = 1.065;               // multicast plans, more rows
+  double late_clusters = 1.25;       // split-K clusters of a second wave: the quickest plan of none of 1,790 products
+  double parts = 1.05;               // parts of k
+  double unused_rows = 1.02;         // tiles of which at most half the rows are used
+  double multicast_few_rows = 1.05;  // multicast plans, up to 128 rows
+  double multicast = 1.065;          // multicast plans, more rows
   double multicast_late_clusters = 1.067;
 };
 

@@ -64,7 +64,7 @@ uint32_t prefetch_bytes(const Operand& operand) {
   const bool dense = (operand.outer() == 1 || operand.stride() == operand.inner()) &&
                      (operand.batches() == 1 || operand.stride_batch == operand.mn * operand.k);
   return dense && bytes >= kLeastPrefetchBytes && bytes <= kMostPrefetchBytes ? static_cast<uint32_t>(bytes / 16 * 16)
-                                                                                : 0;
+                                                                              : 0;
 }
 
 // How much of the weights a grid prefetches into L2, and when the next grid may begin to do so. From 128 to 2048 bytes along
@@ -89,7 +89,8 @@ const char* prepare(const Kernel& kernel) {
   cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error_text(error);
   const std::vector<const Kernel*>& all = all_kernels();
-  const size_t index = static_cast<size_t>(std::lower_bound(all.begin(), all.end(), &kernel, std::less<>()) - all.begin());
+  const size_t index =
+      static_cast<size_t>(std::lower_bound(all.begin(), all.end(), &kernel, std::less<>()) - all.begin());
   const bool known = index < kMaxKernels && device < 64;
   const uint64_t bit = known ? uint64_t{1} << device : 0;
   if (known && (prepared[index].load(std::memory_order_acquire) & bit) != 0) return nullptr;
@@ -105,7 +106,10 @@ struct PlanKey {
 
   PlanKey() = default;
   PlanKey(const GemmArguments& g, int sms_, bool parts)
-      : m(g.m), n(g.n), k(g.k), batch(g.batch),
+      : m(g.m),
+        n(g.n),
+        k(g.k),
+        batch(g.batch),
         kinds((g.a_stride_k == 1) | (g.b_stride_k == 1) << 1 | static_cast<int>(g.in_type) << 2 |
               static_cast<int>(g.out_type) << 4 | (g.c != nullptr) << 6 | parts << 7),
         sms(sms_) {}
@@ -247,8 +251,8 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   if (fetches_ahead(g, plan)) fetch_ahead(arguments, kernel, operand_b(g));
   const int in_flight = kernel.persistent ? static_cast<int>(grid / cluster)
                                           : std::max(1, sms * kernel.blocks_per_sm / (plan.split * cluster));
-  arguments.group = raster_group(arguments.tiles_m, in_flight, kernel.tile_m * plan.cluster_m,
-                                 kernel.tile_n * plan.cluster_n);
+  arguments.group =
+      raster_group(arguments.tiles_m, in_flight, kernel.tile_m * plan.cluster_m, kernel.tile_n * plan.cluster_n);
 
   const uint32_t p_bytes = prefetch_bytes(p), q_bytes = prefetch_bytes(q);
   if (p_bytes > 0 && q_bytes > 0) {
@@ -276,11 +280,26 @@ std::vector<GemmPlanFacts> plan_facts(const GemmArguments& arguments, int sms) {
   std::vector<GemmPlanFacts> all;
   for (const Plan& plan : possible_plans(arguments, true)) {
     const Kernel& kernel = *plan.kernel;
-    all.push_back({plan_name(plan), modelled_microseconds(arguments, plan, sms), kernel.persistent, kernel.swap,
-                   kernel.pingpong, kernel.multicasts, kernel.p_mn_major, kernel.q_mn_major, kernel.tile_m,
-                   kernel.tile_n, kernel.tile_k, kernel.stages, kernel.shared_bytes, kernel.blocks_per_sm, plan.split,
-                   plan.cluster_m, plan.cluster_n, plan.parts,
-                   clusters_at_once(kernel, plan.split * plan.cluster_m * plan.cluster_n, sms), sms});
+    all.push_back({plan_name(plan),
+                   modelled_microseconds(arguments, plan, sms),
+                   kernel.persistent,
+                   kernel.swap,
+                   kernel.pingpong,
+                   kernel.multicasts,
+                   kernel.p_mn_major,
+                   kernel.q_mn_major,
+                   kernel.tile_m,
+                   kernel.tile_n,
+                   kernel.tile_k,
+                   kernel.stages,
+                   kernel.shared_bytes,
+                   kernel.blocks_per_sm,
+                   plan.split,
+                   plan.cluster_m,
+                   plan.cluster_n,
+                   plan.parts,
+                   clusters_at_once(kernel, plan.split * plan.cluster_m * plan.cluster_n, sms),
+                   sms});
   }
   std::sort(all.begin(), all.end(), [](const GemmPlanFacts& x, const GemmPlanFacts& y) {
     return std::tie(x.microseconds, x.name) < std::tie(y.microseconds, y.name);

@@ -1,8 +1,8 @@
 // The tiles of every Hopper kernel, listed once and instantiated for each input type in a translation unit of its own.
 #pragma once
 
-#include "persistent.cuh"
 #include "multicast.cuh"
+#include "persistent.cuh"
 #include "split_k.cuh"
 
 namespace cuda_llm_ops::cuda::sm90 {
@@ -64,57 +64,60 @@ Kernel multicast_kernel(const char* name) {
   return kernel;
 }
 
-// Names: tile m x n x k / stages, then the storage of P and of Q, k for K-major and m for MN-major.
-#define CUDA_LLM_OPS_PERSISTENT(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                              \
-  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " kk"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " km"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " mk"), \
-      persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " mm")
+// One kernel. Its name: kind, tile m x n x k / stages, then the storage of P and of Q, k for K-major and m for MN-major.
+#define CUDA_LLM_OPS_MAJOR_0 "k"
+#define CUDA_LLM_OPS_MAJOR_1 "m"
+#define CUDA_LLM_OPS_NAME(KIND, M, N, K, STAGES, P, Q) \
+  KIND " " #M "x" #N "x" #K "/" #STAGES " " CUDA_LLM_OPS_MAJOR_##P CUDA_LLM_OPS_MAJOR_##Q
+#define CUDA_LLM_OPS_KERNEL(MAKE, KIND, T, M, N, K, STAGES, WARPGROUPS, P, Q, ...) \
+  MAKE<Tile<T, M, N, K, STAGES, WARPGROUPS, P, Q>, __VA_ARGS__>(CUDA_LLM_OPS_NAME(KIND, M, N, K, STAGES, P, Q))
 
-// For weights stored n x k, with few rows.
+// All storages. The macros that end in KK: weights stored n x k alone, as linear layers have them.
+#define CUDA_LLM_OPS_PERSISTENT(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                          \
+  CUDA_LLM_OPS_KERNEL(persistent_kernel, "persistent", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false, BLOCKS),     \
+      CUDA_LLM_OPS_KERNEL(persistent_kernel, "persistent", T, M, N, K, STAGES, WARPGROUPS, 0, 1, false, BLOCKS), \
+      CUDA_LLM_OPS_KERNEL(persistent_kernel, "persistent", T, M, N, K, STAGES, WARPGROUPS, 1, 0, false, BLOCKS), \
+      CUDA_LLM_OPS_KERNEL(persistent_kernel, "persistent", T, M, N, K, STAGES, WARPGROUPS, 1, 1, false, BLOCKS)
 #define CUDA_LLM_OPS_PERSISTENT_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
-  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("persistent " #M "x" #N "x" #K "/" #STAGES " kk")
+  CUDA_LLM_OPS_KERNEL(persistent_kernel, "persistent", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false, BLOCKS)
 
-// D transposed, for b stored k x n: as Q its last panel of a tile_n that is no multiple of 64 would be loaded whole.
+// D transposed, for b stored k x n: as Q its last panel of a tile_n that is no multiple of 64 would be loaded whole. KK: the
+// rows of `a`, any multiple of 8, in one tile.
 #define CUDA_LLM_OPS_SWAPPED(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
-  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, true, BLOCKS>("swapped " #M "x" #N "x" #K "/" #STAGES " mk")
-
-#define CUDA_LLM_OPS_SPLIT_K(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                        \
-  split_k_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("split_k " #M "x" #N "x" #K "/" #STAGES " kk"), \
-      split_k_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 1>, false, BLOCKS>("split_k " #M "x" #N "x" #K "/" #STAGES " km"), \
-      split_k_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, false, BLOCKS>("split_k " #M "x" #N "x" #K "/" #STAGES " mk"), \
-      split_k_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 1>, false, BLOCKS>("split_k " #M "x" #N "x" #K "/" #STAGES " mm")
-
-// For weights stored n x k, as linear layers have them, where a row of out is one tile high.
-#define CUDA_LLM_OPS_SPLIT_K_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
-  split_k_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false, BLOCKS>("split_k " #M "x" #N "x" #K "/" #STAGES " kk")
-
-// P is the weights, of either storage; Q, the few rows of `a`, is K-major.
-#define CUDA_LLM_OPS_SKINNY(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                        \
-  split_k_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " kk"), \
-      split_k_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 1, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " mk")
-
-// The same of weights stored n x k, and of the rows of `a` any multiple of 8 in one tile.
+  CUDA_LLM_OPS_KERNEL(persistent_kernel, "swapped", T, M, N, K, STAGES, WARPGROUPS, 1, 0, true, BLOCKS)
 #define CUDA_LLM_OPS_SWAPPED_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
-  persistent_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("swapped " #M "x" #N "x" #K "/" #STAGES " kk")
+  CUDA_LLM_OPS_KERNEL(persistent_kernel, "swapped", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true, BLOCKS)
 
+#define CUDA_LLM_OPS_SPLIT_K(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                       \
+  CUDA_LLM_OPS_KERNEL(split_k_kernel, "split_k", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false, BLOCKS),     \
+      CUDA_LLM_OPS_KERNEL(split_k_kernel, "split_k", T, M, N, K, STAGES, WARPGROUPS, 0, 1, false, BLOCKS), \
+      CUDA_LLM_OPS_KERNEL(split_k_kernel, "split_k", T, M, N, K, STAGES, WARPGROUPS, 1, 0, false, BLOCKS), \
+      CUDA_LLM_OPS_KERNEL(split_k_kernel, "split_k", T, M, N, K, STAGES, WARPGROUPS, 1, 1, false, BLOCKS)
+#define CUDA_LLM_OPS_SPLIT_K_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
+  CUDA_LLM_OPS_KERNEL(split_k_kernel, "split_k", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false, BLOCKS)
+
+// D transposed: P is the weights, of either storage; Q, the few rows of `a`, is K-major.
+#define CUDA_LLM_OPS_SKINNY(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                  \
+  CUDA_LLM_OPS_KERNEL(split_k_kernel, "skinny", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true, BLOCKS), \
+      CUDA_LLM_OPS_KERNEL(split_k_kernel, "skinny", T, M, N, K, STAGES, WARPGROUPS, 1, 0, true, BLOCKS)
 #define CUDA_LLM_OPS_SKINNY_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
-  split_k_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true, BLOCKS>("skinny " #M "x" #N "x" #K "/" #STAGES " kk")
+  CUDA_LLM_OPS_KERNEL(split_k_kernel, "skinny", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true, BLOCKS)
 
-// Of weights stored n x k: two warpgroups with a tile each in turn.
-#define CUDA_LLM_OPS_PINGPONG_KK(T, M, N, K, STAGES) \
-  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, false, 1>("pingpong " #M "x" #N "x" #K "/" #STAGES " kk")
+// Ping-pong: two warpgroups take whole tiles in turn.
+#define CUDA_LLM_OPS_PINGPONG_KK(T, M, N, K, STAGES)                    \
+  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, false, 1>( \
+      CUDA_LLM_OPS_NAME("pingpong", M, N, K, STAGES, 0, 0))
+#define CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, M, N, K, STAGES)           \
+  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, true, 1>( \
+      CUDA_LLM_OPS_NAME("pingpong_swapped", M, N, K, STAGES, 0, 0))
 
-#define CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, M, N, K, STAGES) \
-  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, true, 1>("pingpong_swapped " #M "x" #N "x" #K "/" #STAGES " kk")
-
-// Clusters that share operands and split k, of weights stored n x k; swapped: P is the weights.
+// Clusters that share operands by multicast, and split k.
 #define CUDA_LLM_OPS_MULTICAST_KK(T, M, N, K, STAGES, WARPGROUPS) \
-  multicast_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, false>("multicast " #M "x" #N "x" #K "/" #STAGES " kk")
-
+  CUDA_LLM_OPS_KERNEL(multicast_kernel, "multicast", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false)
 #define CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, M, N, K, STAGES, WARPGROUPS) \
-  multicast_kernel<Tile<T, M, N, K, STAGES, WARPGROUPS, 0, 0>, true>("multicast_swapped " #M "x" #N "x" #K "/" #STAGES " kk")
+  CUDA_LLM_OPS_KERNEL(multicast_kernel, "multicast_swapped", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true)
 
+// clang-format off: one tile a line
 template <typename T>
 KernelList persistent_list() {
   static const Kernel kernels[] = {
@@ -258,5 +261,6 @@ KernelList multicast_list() {
   };
   return kernels;
 }
+// clang-format on
 
 }  // namespace cuda_llm_ops::cuda::sm90

@@ -133,7 +133,8 @@ __device__ __forceinline__ void fetch_ahead(const KernelArguments& arguments, in
   const int64_t first = int64_t{2} * (MnMajor ? mn : block * TileK);  // byte of a line
   const int lines = min(MnMajor ? blocks * TileK : extent, arguments.ahead_lines - first_line);
   const int64_t bytes = min(int64_t{2} * (MnMajor ? extent : blocks * TileK), arguments.ahead_line_bytes - first);
-  const uint8_t* const from = static_cast<const uint8_t*>(arguments.ahead) + first_line * arguments.ahead_stride + first;
+  const uint8_t* const from =
+      static_cast<const uint8_t*>(arguments.ahead) + first_line * arguments.ahead_stride + first;
   const int pieces = static_cast<int>((bytes + 127) / 128);
   for (int i = thread; i < lines * pieces; i += threads) {
     const int line = i / pieces;
@@ -161,8 +162,8 @@ __device__ __forceinline__ void prefetch_operands(const KernelArguments& argumen
 template <typename Tile>
 __device__ __forceinline__ void multiply_stage(float (&d)[Tile::m64s][Tile::registers], uint32_t stage, int warpgroup,
                                                bool accumulate) {
-  const uint32_t p = stage + (Tile::p_mn_major ? warpgroup * (Tile::rows / 64) * Tile::k * 128
-                                               : warpgroup * Tile::rows * 128);
+  const uint32_t p =
+      stage + (Tile::p_mn_major ? warpgroup * (Tile::rows / 64) * Tile::k * 128 : warpgroup * Tile::rows * 128);
   const uint64_t p_base = Tile::p_mn_major ? ptx::mn_major_descriptor(p, Tile::k) : ptx::k_major_descriptor(p);
   const uint32_t q = stage + Tile::p_bytes;
   const uint64_t q_base = Tile::q_mn_major ? ptx::mn_major_descriptor(q, Tile::k) : ptx::k_major_descriptor(q);
@@ -191,8 +192,7 @@ __device__ __forceinline__ void pin(float (&d)[Tile::m64s][Tile::registers]) {
 // An element of `c`, as float.
 template <typename T>
 __device__ __forceinline__ float load_c(const KernelArguments& arguments, int batch, int row, int column) {
-  const int64_t offset =
-      batch * arguments.c_stride_batch + row * arguments.c_stride_m + column * arguments.c_stride_n;
+  const int64_t offset = batch * arguments.c_stride_batch + row * arguments.c_stride_m + column * arguments.c_stride_n;
   if (arguments.out_float) return static_cast<const float*>(arguments.c)[offset];
   return static_cast<float>(static_cast<const T*>(arguments.c)[offset]);
 }

@@ -25,10 +25,14 @@ namespace cuda_llm_ops::cuda::sm90 {
 
 // The place of the stages, in which the parts of a split must fit.
 template <typename Tile>
-__host__ __device__ constexpr int shared_ring_bytes() { return Tile::stages * Tile::stage_bytes; }
+__host__ __device__ constexpr int shared_ring_bytes() {
+  return Tile::stages * Tile::stage_bytes;
+}
 
 template <typename Tile>
-__host__ __device__ constexpr int multicast_shared_bytes() { return shared_ring_bytes<Tile>() + barrier_bytes<Tile>(); }
+__host__ __device__ constexpr int multicast_shared_bytes() {
+  return shared_ring_bytes<Tile>() + barrier_bytes<Tile>();
+}
 
 template <typename Tile, bool Swap>
 __host__ __device__ constexpr int multicast_splits() {
@@ -42,7 +46,7 @@ __host__ __device__ constexpr int multicast_splits() {
 template <typename Tile, bool Swap>
 __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
     multicast_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
-                const __grid_constant__ CUtensorMap, const __grid_constant__ KernelArguments arguments) {
+                   const __grid_constant__ CUtensorMap, const __grid_constant__ KernelArguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   static_assert(!Tile::pingpong && !Tile::moves_registers);
   extern __shared__ __align__(1024) uint8_t shared_memory[];
@@ -67,7 +71,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
 
   const TileCoordinates where(arguments, blockIdx.x / cluster);
   const int m = tile_start<Tile::m, Tile::p_mn_major>((where.m * arguments.cluster_m + my_m) * Tile::m, arguments.rows);
-  const int n = tile_start<Tile::n, Tile::q_mn_major>((where.n * arguments.cluster_n + my_n) * Tile::n, arguments.columns);
+  const int n =
+      tile_start<Tile::n, Tile::q_mn_major>((where.n * arguments.cluster_n + my_n) * Tile::n, arguments.columns);
   const int piece = (arguments.parts > 1 ? where.batch * split : 0) + rank, pieces = arguments.parts * split;
   const int first_block = arguments.k_blocks * piece / pieces, last_block = arguments.k_blocks * (piece + 1) / pieces;
 
@@ -109,11 +114,13 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
       Share p_share, q_share;
       if (arguments.cluster_n > 1) {
         p_share.first = (Tile::p_mn_major ? Tile::k : Tile::m) / arguments.cluster_n * my_n;
-        for (int i = 0; i < arguments.cluster_n; ++i) p_share.mask |= 1 << (first_rank + my_m + i * arguments.cluster_m);
+        for (int i = 0; i < arguments.cluster_n; ++i)
+          p_share.mask |= 1 << (first_rank + my_m + i * arguments.cluster_m);
       }
       if (arguments.cluster_m > 1) {
         q_share.first = (Tile::q_mn_major ? Tile::k : Tile::n) / arguments.cluster_m * my_m;
-        for (int i = 0; i < arguments.cluster_m; ++i) q_share.mask |= 1 << (first_rank + i + my_n * arguments.cluster_m);
+        for (int i = 0; i < arguments.cluster_m; ++i)
+          q_share.mask |= 1 << (first_rank + i + my_n * arguments.cluster_m);
       }
       Position at;
       const int p_batch = arguments.p_batched ? where.batch : 0, q_batch = arguments.q_batched ? where.batch : 0;
@@ -125,7 +132,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
         load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
                                                          p_batch, p_share);
         load_operand<Tile::q_extent, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
-                                                         block * Tile::k, q_batch, q_share);
+                                                                block * Tile::k, q_batch, q_share);
         at.advance<Tile::stages>();
       }
     }
@@ -177,8 +184,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
     if (threadIdx.x < split && threadIdx.x != rank) {
       const int owner = threadIdx.x;
       const int to = owner * sharing + tile_rank;
-      ptx::bulk_copy_to_cluster(ptx::mapa(received + (rank - (rank > owner)) * slice_bytes, to), stages + owner * slice_bytes,
-                                slice_bytes, ptx::mapa(arrived, to));
+      ptx::bulk_copy_to_cluster(ptx::mapa(received + (rank - (rank > owner)) * slice_bytes, to),
+                                stages + owner * slice_bytes, slice_bytes, ptx::mapa(arrived, to));
     }
     ptx::mbarrier_wait(arrived, 0);
     __syncwarp();
@@ -219,7 +226,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (rows[u] >= 0) store_chunk<typename Tile::T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
+      if (rows[u] >= 0)
+        store_chunk<typename Tile::T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
     }
   }
   ptx::barrier_cluster_wait();

@@ -68,9 +68,8 @@ const char* add_parts(const GemmArguments& g, int parts, cudaStream_t stream) {
   const dim3 blocks(static_cast<unsigned>(ceil_div(static_cast<int64_t>(g.m) * g.n / 8, kThreads)));
   const auto* parts_of_c = static_cast<const float*>(g.workspace);
   void* parameters[] = {&arguments, &parts_of_c};
-  const cudaError_t error = LaunchConfig(blocks, kThreads, 0, stream)
-                                .early()
-                                .launch(reinterpret_cast<const void*>(kernel), parameters);
+  const cudaError_t error =
+      LaunchConfig(blocks, kThreads, 0, stream).early().launch(reinterpret_cast<const void*>(kernel), parameters);
   return error_text(error);
 }
 

@@ -60,8 +60,7 @@ __device__ __forceinline__ void store_panel(const KernelArguments& arguments, ui
     const uint32_t chunk = (lane / 4) ^ (line % 8);
     float value = arguments.alpha * ptx::ld_shared(panel + line * 128 + chunk * 16 + lane % 4 * 4);
     if (arguments.beta != 0.0f) value += arguments.beta * load_c<T>(arguments, batch, row + line, at_column);
-    const int64_t offset =
-        (static_cast<int64_t>(batch) * arguments.rows + row + line) * arguments.columns + at_column;
+    const int64_t offset = (static_cast<int64_t>(batch) * arguments.rows + row + line) * arguments.columns + at_column;
     if (arguments.out_float) {
       static_cast<float*>(arguments.out)[offset] = value;
     } else {
@@ -180,10 +179,8 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
 #pragma unroll
           for (int g = 0; g < 4; ++g) {
             const int r = panel_column<Tile>(part, 64) / 2 + g * 8;
-            ptx::stmatrix_x4(line + ((g * 2 + lane / 16) ^ (lane % 8)) * 16,
-                             ptx::cvt_rn_x2<T>(d[i][r], d[i][r + 1]),
-                             ptx::cvt_rn_x2<T>(d[i][r + 2], d[i][r + 3]),
-                             ptx::cvt_rn_x2<T>(d[i][r + 4], d[i][r + 5]),
+            ptx::stmatrix_x4(line + ((g * 2 + lane / 16) ^ (lane % 8)) * 16, ptx::cvt_rn_x2<T>(d[i][r], d[i][r + 1]),
+                             ptx::cvt_rn_x2<T>(d[i][r + 2], d[i][r + 3]), ptx::cvt_rn_x2<T>(d[i][r + 4], d[i][r + 5]),
                              ptx::cvt_rn_x2<T>(d[i][r + 6], d[i][r + 7]));
           }
         }
@@ -247,7 +244,8 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       fetch_ahead<Tile::k, Tile::p_mn_major>(arguments, first_row(where) + my_n * part, part, 0, threadIdx.x, kThreads);
     } else {
       const int part = Tile::n / arguments.cluster_m;
-      fetch_ahead<Tile::k, Tile::q_mn_major>(arguments, first_column(where) + my_m * part, part, 0, threadIdx.x, kThreads);
+      fetch_ahead<Tile::k, Tile::q_mn_major>(arguments, first_column(where) + my_m * part, part, 0, threadIdx.x,
+                                             kThreads);
     }
   }
   // The producer lets the next grid start before it loads this k block of its last tile. Negative: it starts now.
@@ -281,7 +279,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
           load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
                                                            p_batch, p_share);
           load_operand<Tile::q_extent, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
-                                                           block * Tile::k, q_batch, q_share);
+                                                                  block * Tile::k, q_batch, q_share);
           at.advance<Tile::stages>();
         }
       }
@@ -316,7 +314,7 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
     Position at;
     int buffer = 0;
     const int share = Tile::pingpong ? 0 : warpgroup;  // which rows of the tile this warpgroup multiplies
-    constexpr int kFirstTurn = Tile::warpgroups + 1;      // after the barriers of store_tile
+    constexpr int kFirstTurn = Tile::warpgroups + 1;   // after the barriers of store_tile
     int begin = first, stride = step;
     if constexpr (Tile::pingpong) {
       begin += warpgroup * step, stride *= 2;

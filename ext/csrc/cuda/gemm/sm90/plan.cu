@@ -23,7 +23,8 @@ bool fits(const GemmArguments& arguments, const Kernel& kernel) {
   if (kernel.swap) {
     if (kernel.p_mn_major != b || kernel.q_mn_major != a) return false;
     if (!kernel.persistent) return true;
-    return arguments.out_type == arguments.in_type && arguments.c == nullptr && arguments.n % 8 == 0;  // TMA stores only
+    return arguments.out_type == arguments.in_type && arguments.c == nullptr &&
+           arguments.n % 8 == 0;  // TMA stores only
   }
   return kernel.p_mn_major == a && kernel.q_mn_major == b;
 }
@@ -51,8 +52,7 @@ const Measured* find_measured(const GemmArguments& arguments, int m) {
 
 // Rows of `a` that a tile of a measured plan has.
 int tile_rows(const Measured& row) {
-  const bool swap =
-      row.kind == KernelKind::skinny || row.kind == KernelKind::swapped ||
+  const bool swap = row.kind == KernelKind::skinny || row.kind == KernelKind::swapped ||
                     row.kind == KernelKind::pingpong_swapped || row.kind == KernelKind::multicast_swapped;
   return swap ? row.tile_n : row.tile_m;
 }
@@ -77,10 +77,10 @@ const Measured* find_measured(const GemmArguments& arguments) {
 
 bool is_plan(const Measured& row, const Plan& plan) {
   const Kernel& kernel = *plan.kernel;
-  const KernelKind kind = kernel.pingpong  ? (kernel.swap ? KernelKind::pingpong_swapped : KernelKind::pingpong)
-                        : kernel.multicasts      ? (kernel.swap ? KernelKind::multicast_swapped : KernelKind::multicast)
-                        : kernel.persistent ? (kernel.swap ? KernelKind::swapped : KernelKind::persistent)
-                                            : (kernel.swap ? KernelKind::skinny : KernelKind::split_k);
+  const KernelKind kind = kernel.pingpong     ? (kernel.swap ? KernelKind::pingpong_swapped : KernelKind::pingpong)
+                          : kernel.multicasts ? (kernel.swap ? KernelKind::multicast_swapped : KernelKind::multicast)
+                          : kernel.persistent ? (kernel.swap ? KernelKind::swapped : KernelKind::persistent)
+                                              : (kernel.swap ? KernelKind::skinny : KernelKind::split_k);
   return kind == row.kind && kernel.tile_m == row.tile_m && kernel.tile_n == row.tile_n &&
          kernel.tile_k == row.tile_k && kernel.stages == row.stages && plan.split == row.split &&
          plan.cluster_m == row.cluster_m && plan.cluster_n == row.cluster_n && plan.parts == 1;
@@ -91,7 +91,7 @@ bool is_plan(const Measured& row, const Plan& plan) {
 // in five. Products of up to 64 rows have other plans. Up to 128 rows, memory takes all the time of tall tiles
 // (docs/ladder-gemm-hopper.md, step 21).
 void add_multicast_plans(const GemmArguments& arguments, const Kernel& kernel, int tiles_m, int tiles_n, bool parts,
-                      std::vector<Plan>& plans) {
+                         std::vector<Plan>& plans) {
   const bool few_rows = arguments.m <= 128, low = kernel.tile_m == 64;
   if (arguments.m <= 64 || (few_rows && !low)) return;
   const int k_blocks = ceil_div(arguments.k, kernel.tile_k);
@@ -115,9 +115,9 @@ void add_multicast_plans(const GemmArguments& arguments, const Kernel& kernel, i
 const std::vector<const Kernel*>& all_kernels() {
   static const std::vector<const Kernel*> all = [] {
     std::vector<const Kernel*> kernels;
-    for (const KernelList& list : {persistent_float16(), persistent_bfloat16(), swapped_float16(), swapped_bfloat16(),
-                                   split_k_float16(), split_k_bfloat16(), skinny_float16(), skinny_bfloat16(),
-                                   multicast_float16(), multicast_bfloat16()}) {
+    for (const KernelList& list :
+         {persistent_float16(), persistent_bfloat16(), swapped_float16(), swapped_bfloat16(), split_k_float16(),
+          split_k_bfloat16(), skinny_float16(), skinny_bfloat16(), multicast_float16(), multicast_bfloat16()}) {
       for (const Kernel& kernel : list) kernels.push_back(&kernel);
     }
     std::sort(kernels.begin(), kernels.end(), std::less<>());  // so that a kernel's index is a binary search

@@ -7,7 +7,14 @@
 namespace cuda_llm_ops::cuda::sm90 {
 
 enum class KernelKind : int8_t {
-  persistent, swapped, split_k, skinny, pingpong, pingpong_swapped, multicast, multicast_swapped
+  persistent,
+  swapped,
+  split_k,
+  skinny,
+  pingpong,
+  pingpong_swapped,
+  multicast,
+  multicast_swapped
 };
 
 struct Measured {

@@ -58,7 +58,7 @@ constexpr int split_max_registers() {
 template <typename Tile, bool Swap, int BlocksPerSm>
 __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
     split_k_gemm(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
-               const __grid_constant__ CUtensorMap, const __grid_constant__ KernelArguments arguments) {
+                 const __grid_constant__ CUtensorMap, const __grid_constant__ KernelArguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   const uint32_t stages = ptx::shared_address(shared_memory);
@@ -124,7 +124,7 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
         load_operand<Tile::m, Tile::k, Tile::p_mn_major>(&p_map, stage, full + at.stage * 8, m, block * Tile::k,
                                                          p_batch, Share());
         load_operand<Tile::q_extent, Tile::k, Tile::q_mn_major>(&q_map, stage + Tile::p_bytes, full + at.stage * 8, n,
-                                                         block * Tile::k, q_batch, Share());
+                                                                block * Tile::k, q_batch, Share());
         at.advance<Tile::stages>();
       }
     }
@@ -173,8 +173,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
     ptx::bar_sync(1, Tile::warpgroups * 128);
     if (threadIdx.x < split && threadIdx.x != rank) {
       const int owner = threadIdx.x;
-      ptx::bulk_copy_to_cluster(ptx::mapa(received + (rank - (rank > owner)) * slice_bytes, owner), stages + owner * slice_bytes,
-                                slice_bytes, ptx::mapa(arrived, owner));
+      ptx::bulk_copy_to_cluster(ptx::mapa(received + (rank - (rank > owner)) * slice_bytes, owner),
+                                stages + owner * slice_bytes, slice_bytes, ptx::mapa(arrived, owner));
     }
     ptx::mbarrier_wait(arrived, 0);
     __syncwarp();
@@ -217,7 +217,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (rows[u] >= 0) store_chunk<typename Tile::T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
+      if (rows[u] >= 0)
+        store_chunk<typename Tile::T>(arguments, where.batch, rows[u], columns[u], out_rows, out_columns, value[u]);
     }
   }
   if (split > 1) ptx::barrier_cluster_wait();

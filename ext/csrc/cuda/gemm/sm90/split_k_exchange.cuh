@@ -18,7 +18,9 @@ namespace cuda_llm_ops::cuda::sm90 {
 __host__ __device__ constexpr int line_padding(bool swap) { return swap ? 4 : 8; }
 
 // Rows of D that one block of a split owns: a multiple of 8, so that 16-byte stores do not straddle owners.
-__host__ __device__ constexpr int owned_rows(int tile_m, int split) { return ((tile_m + split - 1) / split + 7) / 8 * 8; }
+__host__ __device__ constexpr int owned_rows(int tile_m, int split) {
+  return ((tile_m + split - 1) / split + 7) / 8 * 8;
+}
 
 // Bytes that a block needs for its own parts and for those that it receives.
 template <typename Tile, bool Swap>
@@ -29,7 +31,9 @@ __host__ __device__ constexpr int parts_bytes(int split) {
 }
 
 template <typename Tile>
-__host__ __device__ constexpr int barrier_bytes() { return Tile::stages * 16 + 8; }
+__host__ __device__ constexpr int barrier_bytes() {
+  return Tile::stages * 16 + 8;
+}
 
 // 8 elements along a row of out, from their sums over k.
 template <typename T>
