@@ -1,5 +1,5 @@
-// CUDA's part of a launch by attention/sm90/launch.cu, for programs that compile it for the host: nothing is launched, and what would
-// have been is in `launched` and gridDim, which the program has defined.
+// CUDA's part of a launch by attention/sm90/launch.cu, for programs that compile it for the host: nothing is launched,
+// and what would have been is in `launched` and gridDim, which the program has defined.
 #pragma once
 
 namespace cuda_llm_ops::cuda {

@@ -1,11 +1,11 @@
-// Times every instance of the Hopper attention kernels on random problems, for attention.py. Prints one line of JSON for
-// each: see times.py. measure_attention.py compiles and runs it.
+// Times every instance of the Hopper attention kernels on random problems, for attention.py. Prints one line of JSON
+// for each: see times.py. measure_attention.py compiles and runs it.
 //
 //   time_attention SECONDS SEED
 //
-// A problem's tensors are fresh in each of several copies, more than three times the L2 cache together, so that every call
-// reads from memory. A CUDA graph holds one call for each copy. The graphs of all instances of a problem are replayed in
-// turn, so that all meet the same clock and temperature. The median of seven replays counts.
+// A problem's tensors are fresh in each of several copies, more than three times the L2 cache together, so that every
+// call reads from memory. A CUDA graph holds one call for each copy. The graphs of all instances of a problem are
+// replayed in turn, so that all meet the same clock and temperature. The median of seven replays counts.
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -57,7 +57,8 @@ struct Problem {
 
 Problem draw(std::mt19937& random, int head_dim) {
   const auto log_uniform = [&](double low, double high) {
-    return static_cast<int>(std::lround(std::exp(std::uniform_real_distribution<>(std::log(low), std::log(high))(random))));
+    return static_cast<int>(
+        std::lround(std::exp(std::uniform_real_distribution<>(std::log(low), std::log(high))(random))));
   };
   while (true) {
     Problem p{};
@@ -162,13 +163,15 @@ void time_problem(const Problem& p, int multiprocessors, cudaStream_t stream) {
     // A name begins with the element type, which the model does not know.
     const char* const name = std::strchr(i.kernel.name, ' ');
     std::printf(
-        "{\"plan\": \"%s\", \"batch\": %d, \"heads\": %d, \"kv_heads\": %d, \"seq_q\": %d, \"seq_kv\": %d, \"head_dim\": %d, "
-        "\"causal\": %d, \"misaligned\": %d, \"instance_head_dim\": %d, \"block_m\": %d, \"block_n\": %d, \"cluster\": %d, "
+        "{\"plan\": \"%s\", \"batch\": %d, \"heads\": %d, \"kv_heads\": %d, \"seq_q\": %d, \"seq_kv\": %d, "
+        "\"head_dim\": %d, "
+        "\"causal\": %d, \"misaligned\": %d, \"instance_head_dim\": %d, \"block_m\": %d, \"block_n\": %d, \"cluster\": "
+        "%d, "
         "\"split_keys\": %d, \"cross_tile\": %d, \"stream_k\": %d, \"part_bytes\": %d, \"multiprocessors\": %d, "
         "\"microseconds\": %.4f}\n",
-        name == nullptr ? i.kernel.name : name + 1, p.batch, p.heads, p.kv_heads, p.seq_q, p.seq_kv, p.head_dim, p.causal,
-        p.misaligned, i.head_dim, i.block_m, i.block_n, i.cluster, i.split_keys, i.cross_tile, i.stream_k, i.part_bytes,
-        multiprocessors, 1e3 * one.milliseconds[kRounds / 2] / static_cast<double>(tensors.size()));
+        name == nullptr ? i.kernel.name : name + 1, p.batch, p.heads, p.kv_heads, p.seq_q, p.seq_kv, p.head_dim,
+        p.causal, p.misaligned, i.head_dim, i.block_m, i.block_n, i.cluster, i.split_keys, i.cross_tile, i.stream_k,
+        i.part_bytes, multiprocessors, 1e3 * one.milliseconds[kRounds / 2] / static_cast<double>(tensors.size()));
     check(cudaGraphExecDestroy(one.graph));
   }
   std::fflush(stdout);
@@ -202,8 +205,8 @@ int main(int count, char** words) {
   head_dims.erase(std::unique(head_dims.begin(), head_dims.end()), head_dims.end());
   std::mt19937 random(static_cast<unsigned>(std::atoi(words[2])));
   const auto start = std::chrono::steady_clock::now();
-  for (size_t i = 0; std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < std::atof(words[1]);
-       ++i) {
+  for (size_t i = 0;
+       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < std::atof(words[1]); ++i) {
     time_problem(draw(random, head_dims[i % head_dims.size()]), properties.multiProcessorCount, stream);
   }
   return 0;

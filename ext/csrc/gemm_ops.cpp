@@ -1,4 +1,5 @@
-// The GEMM operators: schemas, argument checks and dispatch to the kernels of kernels.h, through torch's stable ABI only.
+// The GEMM operators: schemas, argument checks and dispatch to the kernels of kernels.h, through torch's stable ABI
+// only.
 //
 // Every check of an argument lives in the *_ops.cpp, so that a caller of torch.ops.cuda_llm_ops is protected as well;
 // the Python face adds what the stable ABI cannot see (does an input require grad) and the class of the error.

@@ -65,10 +65,10 @@ constexpr int32_t kEveryKey = 1 << 29;     // a side without a limit
 // bottom_right, the sequence's keys less its queries. left and right lie between 0 and kEveryKey. A query that sees no
 // key gets zeros, and -inf for the logarithm of its sum. seq_kv may be 0.
 //
-// With cu_seqlens_q and cu_seqlens_k (both or neither, in memory of the kernel's device, batch + 1 offsets each) sequence
-// b is rows cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1 of q and out, and likewise of k and v; stride.batch is not used;
-// seq_q and seq_kv are upper bounds of the lengths. Rows past seq_q of a sequence are left out. A kernel on CUDA keeps
-// whatever the offsets say inside total_q and total_kv rows.
+// With cu_seqlens_q and cu_seqlens_k (both or neither, in memory of the kernel's device, batch + 1 offsets each)
+// sequence b is rows cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1 of q and out, and likewise of k and v; stride.batch is
+// not used; seq_q and seq_kv are upper bounds of the lengths. Rows past seq_q of a sequence are left out. A kernel on
+// CUDA keeps whatever the offsets say inside total_q and total_kv rows.
 struct AttentionOptions {
   int32_t left = kEveryKey, right = kEveryKey;
   bool bottom_right = false;
@@ -119,8 +119,8 @@ namespace cuda {
 size_t gemm_workspace_bytes(const GemmArguments& arguments);  // without it gemm() is right, but slower
 const char* gemm(const GemmArguments& arguments, void* stream);
 const char* tensor_core_gemm(const GemmArguments& arguments, void* stream);
-// For tuning: the plans that can compute a product, the quickest by the cost model first (an empty list where no choice is
-// tuned); and a plan to be taken wherever it fits, instead of the chosen one, until it is "" again.
+// For tuning: the plans that can compute a product, the quickest by the cost model first (an empty list where no choice
+// is tuned); and a plan to be taken wherever it fits, instead of the chosen one, until it is "" again.
 std::vector<GemmPlanFacts> gemm_plans(const GemmArguments& arguments);
 void force_gemm_plan(const std::string& name);
 size_t naive_attention_workspace_bytes(const AttentionArguments& arguments);

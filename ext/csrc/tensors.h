@@ -100,7 +100,8 @@ inline void parallel(int64_t begin, int64_t end, int64_t grain, const std::funct
   torch::stable::parallel_for(begin, end, grain, body);
 }
 
-// Makes the device of a tensor the current one while this object lives; does nothing in an operator's CPU implementation.
+// Makes the device of a tensor the current one while this object lives; does nothing in an operator's CPU
+// implementation.
 template <bool cuda>
 class OnDeviceOf {
  public:
@@ -135,8 +136,8 @@ inline void check_launch(const char* op, const char* refusal) {
   fail("RuntimeError", op, "CUDA refused the launch: ", refusal);
 }
 
-// Calls `launch(arguments, stream)` with a workspace of `bytes` bytes, if that is not 0. The caching allocator keeps the
-// memory for the kernels on the stream, so it may be freed here.
+// Calls `launch(arguments, stream)` with a workspace of `bytes` bytes, if that is not 0. The caching allocator keeps
+// the memory for the kernels on the stream, so it may be freed here.
 template <typename Arguments, typename Launch>
 void launch_with_workspace(const char* op, const char* workspace_name, const Tensor& like, size_t bytes,
                            Arguments& arguments, const Launch& launch) {

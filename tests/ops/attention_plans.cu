@@ -1,7 +1,7 @@
-// Every attention kernel on small problems that are awkward for it, without torch, so that compute-sanitizer has little to
-// watch: also instances that the dispatch would not take for them, in every order of tiles, and on so few thread blocks
-// that each has several tiles. Each twice in a row, against a plain kernel in float64 and bit for bit. Prints a line a
-// run; exits with 1 where one is wrong.
+// Every attention kernel on small problems that are awkward for it, without torch, so that compute-sanitizer has little
+// to watch: also instances that the dispatch would not take for them, in every order of tiles, and on so few thread
+// blocks that each has several tiles. Each twice in a row, against a plain kernel in float64 and bit for bit. Prints a
+// line a run; exits with 1 where one is wrong.
 //
 //   src=ext/csrc/cuda
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_ATTENTION -I ext/csrc -cudart static
@@ -9,8 +9,9 @@
 //     $src/device.cu -o attention_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./attention_plans hopper 3/16   # the fourth of 16 parts
 //
-// KERNELS is hopper (attention/sm90 without options), options (attention/sm90/varlen.cuh), ampere (attention/mma, with and
-// without options) or plain (attention/simt); PART n/of takes every of-th kernel from the n-th on; NAME takes kernels whose names have it in them.
+// KERNELS is hopper (attention/sm90 without options), options (attention/sm90/varlen.cuh), ampere (attention/mma, with
+// and without options) or plain (attention/simt); PART n/of takes every of-th kernel from the n-th on; NAME takes
+// kernels whose names have it in them.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -53,7 +54,8 @@ struct Problem {
 // Variable length: sequences of 1, 130 and 70 tokens.
 const std::vector<int32_t> ends = {0, 1, 131, 201};
 
-// Row r of (batch, head, query) sees the keys seen[2 r] .. seen[2 r + 1] - 1; scores has room for all keys of every row.
+// Row r of (batch, head, query) sees the keys seen[2 r] .. seen[2 r + 1] - 1; scores has room for all keys of every
+// row.
 template <typename T>
 __global__ void attend(AttentionArguments a, const int32_t* seen, double* scores, double* out) {
   for (size_t r = first(); r < size_t(a.batch) * a.heads * a.seq_q; r += step()) {

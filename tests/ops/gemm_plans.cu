@@ -1,5 +1,6 @@
-// Every plan of the Hopper GEMM on products that are awkward for it, without torch, so that compute-sanitizer has little
-// to watch. Each product twice in a row, against a plain kernel. Prints a line a plan; exits with 1 where one is wrong.
+// Every plan of the Hopper GEMM on products that are awkward for it, without torch, so that compute-sanitizer has
+// little to watch. Each product twice in a row, against a plain kernel. Prints a line a plan; exits with 1 where one is
+// wrong.
 //
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
@@ -7,16 +8,18 @@
 //     $src/tensor_map.cu $src/device.cu -o gemm_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_plans each 3/16       # the fourth of 16 parts
 //
-// PRODUCTS is each, ragged, few-k, ahead or few-rows; PART n/of takes every of-th plan from the n-th on, of `each` every
-// of-th kernel with all of its plans; NAME takes plans whose names have it in them; after SECONDS no further plan begins
-// and the last line says how many are left, so that a tool that is given a time limit still comes to its summary.
+// PRODUCTS is each, ragged, few-k, ahead or few-rows; PART n/of takes every of-th plan from the n-th on, of `each`
+// every of-th kernel with all of its plans; NAME takes plans whose names have it in them; after SECONDS no further plan
+// begins and the last line says how many are left, so that a tool that is given a time limit still comes to its
+// summary.
 //
-// `each` is for racecheck, which needs 6 to 15 s for a process, about one for a plan, and a TMPDIR of its own where several
-// run at once (16 on an H200 took 50 s for a third of the plans): every plan once, of either type, on a product made for
-// it. That has two tiles by three (of few rows, two by one; for clusters that share, as many as a cluster has, and two by
-// two at least), the last of them cut off, on so few multiprocessors that a persistent kernel's blocks have several tiles
-// each; both parts of a cluster; and for every block of a split a k that goes round its ring of stages and a little further.
-// The first plan of a kernel also computes alpha a b + beta c in float32, which most epilogues do in another way.
+// `each` is for racecheck, which needs 6 to 15 s for a process, about one for a plan, and a TMPDIR of its own where
+// several run at once (16 on an H200 took 50 s for a third of the plans): every plan once, of either type, on a product
+// made for it. That has two tiles by three (of few rows, two by one; for clusters that share, as many as a cluster has,
+// and two by two at least), the last of them cut off, on so few multiprocessors that a persistent kernel's blocks have
+// several tiles each; both parts of a cluster; and for every block of a split a k that goes round its ring of stages
+// and a little further. The first plan of a kernel also computes alpha a b + beta c in float32, which most epilogues do
+// in another way.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

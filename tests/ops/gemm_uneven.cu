@@ -1,6 +1,6 @@
-// Every plan of the kernels for products whose operands' lines begin at any element (mma/realigned.cuh), and the copies that
-// let the Hopper GEMM take such products (sm90/realign.cu), without torch, so that compute-sanitizer has little to watch.
-// Each product twice in a row, against a plain kernel. Prints a line a plan; exits with 1 where one is wrong.
+// Every plan of the kernels for products whose operands' lines begin at any element (mma/realigned.cuh), and the copies
+// that let the Hopper GEMM take such products (sm90/realign.cu), without torch, so that compute-sanitizer has little to
+// watch. Each product twice in a row, against a plain kernel. Prints a line a plan; exits with 1 where one is wrong.
 //
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static

@@ -1,6 +1,6 @@
-// How the Hopper attention kernel realigns rows that begin anywhere (eight_rows.cuh, realigned_tiles.cuh), compiled for the host: a
-// warp's lanes one after the other, tensors and workspace in this program's memory. test_attention_realigned.py
-// empties the headers of ptx/.
+// How the Hopper attention kernel realigns rows that begin anywhere (eight_rows.cuh, realigned_tiles.cuh), compiled for
+// the host: a warp's lanes one after the other, tensors and workspace in this program's memory.
+// test_attention_realigned.py empties the headers of ptx/.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -46,7 +46,8 @@ void __syncwarp() {}
 void __nanosleep(unsigned) {}
 uint32_t atomicAdd(uint32_t* at, uint32_t value) { return *at += value; }
 
-// What all lanes of a warp do together, matrices of 8 rows of 16 bytes: the addresses are told by lanes in a first turn.
+// What all lanes of a warp do together, matrices of 8 rows of 16 bytes: the addresses are told by lanes in a first
+// turn.
 struct Together {
   int lane = 0;
   bool telling = false;

@@ -1,6 +1,6 @@
-// How the Hopper attention kernel's thread blocks share tiles (partial_tiles.cuh), compiled for the host: every block leaves
-// its parts, then every reducer counts and adds, lane after lane, in a random order of blocks. test_attention_stream_k.py
-// empties the headers of ptx/.
+// How the Hopper attention kernel's thread blocks share tiles (partial_tiles.cuh), compiled for the host: every block
+// leaves its parts, then every reducer counts and adds, lane after lane, in a random order of blocks.
+// test_attention_stream_k.py empties the headers of ptx/.
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
@@ -129,8 +129,8 @@ struct Row {
 };
 }  // namespace
 
-// Rows that came out wrong, or were written though no blocks share them, or not; counters that are left; -1: there is no
-// plan. *shared: rows that blocks share.
+// Rows that came out wrong, or were written though no blocks share them, or not; counters that are left; -1: there is
+// no plan. *shared: rows that blocks share.
 extern "C" int share(int multiprocessors, int batch, int heads, int seq_q, int seq_kv, int head_dim, unsigned seed,
                      int* shared) {
   AttentionArguments a;

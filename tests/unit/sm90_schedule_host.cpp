@@ -1,5 +1,5 @@
-// The order of the Hopper attention kernels' tiles on the host: schedule.cu plans, launch.cu "launches", and every thread
-// block of the grid walks its tiles with schedule.cuh. Built and called by test_sm90_schedule.py.
+// The order of the Hopper attention kernels' tiles on the host: schedule.cu plans, launch.cu "launches", and every
+// thread block of the grid walks its tiles with schedule.cuh. Built and called by test_sm90_schedule.py.
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -49,8 +49,8 @@ struct Shape {
   static constexpr int q_tiles = QTiles, block_m = 64 * QTiles, cluster = Cluster;
 };
 
-// Who shares a tile, by what its completers are told: each thread block's part of it, in order, and none besides. -4 where
-// a block finds another answer than the walk.
+// Who shares a tile, by what its completers are told: each thread block's part of it, in order, and none besides. -4
+// where a block finds another answer than the walk.
 int check_sharers(const flash::StreamK& e) {
   std::map<int, std::vector<std::pair<int, int>>> parts;  // of each tile left over: thread block, part
   for (int block = 0; block < static_cast<int>(gridDim.x); ++block) {
@@ -71,7 +71,8 @@ int check_sharers(const flash::StreamK& e) {
   return 0;
 }
 
-// Faults: 64s of queries that are computed by no warpgroup, or by two; where blocks share tiles, with some block of keys.
+// Faults: 64s of queries that are computed by no warpgroup, or by two; where blocks share tiles, with some block of
+// keys.
 template <typename S>
 int walk(const flash::Parameters& p) {
   const int units = (p.seq_q + 63) / 64;
@@ -100,8 +101,8 @@ int walk(const flash::Parameters& p) {
 }
 }  // namespace
 
-// Faults of a launch, or -1 where it was refused; 0 where the instance has no plan for it. *schedule says which order it
-// took, *blocks how many thread blocks, *workspace_bytes what blocks share tiles in.
+// Faults of a launch, or -1 where it was refused; 0 where the instance has no plan for it. *schedule says which order
+// it took, *blocks how many thread blocks, *workspace_bytes what blocks share tiles in.
 extern "C" int tiles(int cross_tile, int warpgroups, int cluster, int block_n, int multiprocessors, int batch,
                      int heads, int kv_heads, int seq_q, int seq_kv, int causal, int stream_k, int* schedule,
                      int* blocks, int64_t* workspace_bytes) {

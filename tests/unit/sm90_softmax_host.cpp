@@ -1,5 +1,5 @@
-// The softmax of the Hopper attention kernel on the host: one warp of 16 query rows over blocks of 16 keys. Its 32 lanes
-// are fibers; a lane that comes to a warp's operation leaves its value there and lets the others run.
+// The softmax of the Hopper attention kernel on the host: one warp of 16 query rows over blocks of 16 keys. Its 32
+// lanes are fibers; a lane that comes to a warp's operation leaves its value there and lets the others run.
 // test_sm90_softmax.py puts HOST_PTX in place of every header of ptx/.
 #ifdef HOST_PTX
 #pragma once

@@ -1,9 +1,10 @@
 // The portable GEMM: blocked for the caches, vectorised for the machine it runs on, float32 inside.
 //
 // A task computes one block of rows x columns of the output. For every slice of kSliceK along k it packs the slice of
-// a and of b into panels (kRows, kColumns wide, k outermost, float32 whatever the inputs' type, zeros behind the edges),
-// multiplies panel by panel in registers and adds to a float32 block; at the end alpha, beta and c turn the block into
-// the output. A task's panels and block stay in the second-level cache; tasks share nothing, so threads do not wait.
+// a and of b into panels (kRows, kColumns wide, k outermost, float32 whatever the inputs' type, zeros behind the
+// edges), multiplies panel by panel in registers and adds to a float32 block; at the end alpha, beta and c turn the
+// block into the output. A task's panels and block stay in the second-level cache; tasks share nothing, so threads do
+// not wait.
 //
 // The bodies are plain C++ with vector types; on x86-64 they are compiled three times (AVX-512, AVX2, baseline) and
 // chosen by the processor at run time, because an extension is built for the oldest machine it may meet.
@@ -248,8 +249,9 @@ struct Partition {
   int64_t row_blocks, column_blocks;
 };
 
-// The blocks that take the least time when `threads` threads share them: whole rounds of tasks, each with its arithmetic
-// and its packing (an element packed costs about as much as kPackCost multiply-adds of one register tile column).
+// The blocks that take the least time when `threads` threads share them: whole rounds of tasks, each with its
+// arithmetic and its packing (an element packed costs about as much as kPackCost multiply-adds of one register tile
+// column).
 Partition partition(const GemmArguments& arguments, const Machine& machine, int64_t threads) {
   constexpr double kPackCost = 40.0;
   const int64_t fewest_rows = ceil_div(arguments.m, kMaxRows);

@@ -185,7 +185,8 @@ struct RealignedCosts {
 };
 
 // A tile along k costs its latency, or the time for which it keeps a multiprocessor busy. The whole is not faster than
-// memory. Large clusters leave some multiprocessors idle, because not all of these come in groups of the cluster's size.
+// memory. Large clusters leave some multiprocessors idle, because not all of these come in groups of the cluster's
+// size.
 double realigned_microseconds(const GemmArguments& g, const RealignedCost& cost, int split, bool transposed, int sms) {
   constexpr RealignedCosts kCosts;
   const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;

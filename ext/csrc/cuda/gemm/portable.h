@@ -9,8 +9,8 @@
 
 namespace cuda_llm_ops::cuda::portable {
 
-// As cuda::gemm. Types and alignments decide which kernel computes the product; the cost model chooses among the kernel's
-// tile configurations (portable_instances.cuh). Lines that begin anywhere have plans of their own, below.
+// As cuda::gemm. Types and alignments decide which kernel computes the product; the cost model chooses among the
+// kernel's tile configurations (portable_instances.cuh). Lines that begin anywhere have plans of their own, below.
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream);
 
 // How the kernels for lines that begin anywhere (mma/realigned.cuh) compute a product.

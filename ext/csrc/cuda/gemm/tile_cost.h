@@ -16,8 +16,8 @@ struct TileCost {
 };
 
 // Clocks for batch x m x n x k, or infinity where the block does not fit on the device. Blocks run in rounds of as many
-// as are resident; a round takes its fixed latency and for every tile along k the larger of the arithmetic of the blocks
-// that share a multiprocessor and the latency of one block.
+// as are resident; a round takes its fixed latency and for every tile along k the larger of the arithmetic of the
+// blocks that share a multiprocessor and the latency of one block.
 double estimated_clocks(const TileCost& cost, const DeviceFacts& device, long long batch, int m, int n, int k);
 
 }  // namespace cuda_llm_ops::cuda

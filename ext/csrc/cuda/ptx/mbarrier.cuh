@@ -35,8 +35,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint
 }
 
 // Arrives at the barrier at the same shared memory offset in block `rank` of the cluster (mapa, then a remote arrive).
-// It only announces that a buffer was read, and orders no ordinary writes beyond the block: a release at cluster scope would
-// cost a membar.gpu.
+// It only announces that a buffer was read, and orders no ordinary writes beyond the block: a release at cluster scope
+// would cost a membar.gpu.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n"

@@ -7,10 +7,10 @@
 // (r, k..k+1), (r + 8, k..k+1), (r, k + 8..), (r + 8, k + 8..), k = 2 (l % 4): two neighbouring 8-column groups of an
 // accumulator, packed to 16 bits in the order 0 1, 2 3, 4 5, 6 7, are such a fragment without any shuffle.
 //
-// Order: wgmma_fence() before the first wgmma and whenever other instructions wrote the accumulators or the A registers;
-// the wgmma's; wgmma_commit_group(); wgmma_wait_group<n>(). Between commit and wait no instruction may touch those
-// registers (ptxas then serialises: warnings C75xx). Pass accumulators through wgmma_fence_operand() before the first
-// and after the last, so that the compiler moves nothing across.
+// Order: wgmma_fence() before the first wgmma and whenever other instructions wrote the accumulators or the A
+// registers; the wgmma's; wgmma_commit_group(); wgmma_wait_group<n>(). Between commit and wait no instruction may touch
+// those registers (ptxas then serialises: warnings C75xx). Pass accumulators through wgmma_fence_operand() before the
+// first and after the last, so that the compiler moves nothing across.
 //
 // Matrix descriptors, 128-byte swizzle (what TMA writes with CU_TENSOR_MAP_SWIZZLE_128B), tile base 1024-byte aligned:
 //   K-major (rows of 64 elements along K, 128 bytes; 8 rows are an atom of 1024 bytes):

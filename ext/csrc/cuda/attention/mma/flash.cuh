@@ -1,7 +1,7 @@
 // flash_attention for 16-bit types on any GPU from sm_80: FlashAttention-2 (Dao, arXiv 2307.08691) on mma.sync.
 //
-//   A thread block has C::warps warps, each with its own 16 * C::row_tiles query rows of one (batch, head). The keys pass
-//   by in blocks of C::block_n, in ascending order.
+//   A thread block has C::warps warps, each with its own 16 * C::row_tiles query rows of one (batch, head). The keys
+//   pass by in blocks of C::block_n, in ascending order.
 //
 //             global --cp.async--> Q rows of the warp (once)        each warp its own rows: no block barrier
 //             global --cp.async--> ring of K and V blocks in shared memory, C::stages deep, every thread loads

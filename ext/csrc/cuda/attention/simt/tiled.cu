@@ -4,8 +4,8 @@
 //   block     256 threads (16 x 16) for 32 query rows of one (batch, head); a thread has 2 x 2 scores of a tile
 //   shared    Q (once), K or V of 32 keys, the tile of weights; all as float32
 //   pass 1    per tile: load K | barrier | scores, maximum and sum of each row over the tile's 16 threads | barrier
-//   pass 2    per tile: load K | barrier | weights = exp(score - maximum) / sum to shared | barrier | load V | barrier |
-//             O += weights V (2 rows, every 16th column a thread) | barrier
+//   pass 2    per tile: load K | barrier | weights = exp(score - maximum) / sum to shared | barrier | load V | barrier
+//             | O += weights V (2 rows, every 16th column a thread) | barrier
 #include <cuda_runtime.h>
 
 #include "../../numeric.cuh"

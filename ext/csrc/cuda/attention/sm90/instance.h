@@ -18,7 +18,7 @@ enum class Schedule : int32_t {
   snake,     // causal: longest tiles first over a section of heads; every other round of the grid runs backwards
   pairs,     // causal: a long and a short tile of one head together, so that all pairs cost the same; the tiles of the
              // last heads in the snake's order, if the instance can
-  stream_k,  // whole tiles, as many for each thread block; before them an equal range of the keys of the remaining tiles
+  stream_k,  // whole tiles, as many for each thread block; before them an equal range of the keys of the other tiles
 };
 
 // A tensor that TMA cannot describe.

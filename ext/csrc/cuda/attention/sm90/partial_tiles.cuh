@@ -1,10 +1,11 @@
 // Partial results of tiles whose keys several thread blocks share (Schedule::stream_k), and their reduction.
 //
-//   consumers   store a tile's outputs, not yet divided by the row sums, with the maxima and sums of their rows, in global
-//               memory, and go on with the next tile
-//   reducers    three warps beside the producer's, each for the rows of one warpgroup. They count the parts of a tile that
-//               are stored, with one counter for each warp of the tile. The reducer that counts the last part adds all
-//               up, always in the same order, and writes the tile's rows. So no warp waits for another thread block.
+//   consumers   store a tile's outputs, not yet divided by the row sums, with the maxima and sums of their rows, in
+//               global memory, and go on with the next tile
+//   reducers    three warps beside the producer's, each for the rows of one warpgroup. They count the parts of a tile
+//               that are stored, with one counter for each warp of the tile. The reducer that counts the last part adds
+//               all up, always in the same order, and writes the tile's rows. So no warp waits for another thread
+//               block.
 //
 // Barriers: part_full, one for each warpgroup and part (128 arrivals: the warpgroup has stored its rows); gathered, one
 // for each reducer (the parts of a warp's rows are in shared memory). Layout of the part of one warp: [four

@@ -30,9 +30,10 @@ namespace cuda_llm_ops::cuda::sm90::flash {
 // How a plain kernel works, a sum of:
 enum : unsigned {
   no_ways = 0,
-  ping_pong = 1,  // the warpgroups issue their products in turn
-  multicast =
-      2,  // the two thread blocks of a cluster take neighbouring tiles; each loads half of every K and V for both
+  // The warpgroups issue their products in turn.
+  ping_pong = 1,
+  // The two thread blocks of a cluster take neighbouring tiles; each loads half of every K and V for both.
+  multicast = 2,
 };
 
 template <typename T, int HeadDim, int BlockN, int Stages, unsigned Ways>

@@ -1,16 +1,16 @@
 // Realignment of K and V: rows that TMA cannot read (it needs multiples of 16 bytes, also within a row) are brought to
 // where one bulk copy can read them, by the kernel that uses them.
 //
-//   realigners  three warps beside the producer's. Each takes 64 rows of K or V at a time by a ticket. Tickets are numbered
-//               in the order in which tiles are needed. The raw 16-byte chunks of eight rows arrive by cp.async, are
-//               transposed (eight_rows.cuh) and go to a workspace in global memory, which holds tiles as shared memory
-//               will. A counter for each tile (or a few tiles) counts the rows that are there.
-//   producer    first loads raw rows into the rings, which are still empty, for the consumers. Then it waits for a tile's
-//               counter, and loads the tile by one bulk copy. Meanwhile it loads the raw queries of the next tile
-//               (realigned_queries.cuh).
-//   consumers   begin with the queries of their block's first tile and with some tickets, because at the start they have
-//               nothing else to do. One addition takes these tickets for the whole thread block. The queries of later
-//               tiles are the consumers' work, too.
+//   realigners  three warps beside the producer's. Each takes 64 rows of K or V at a time by a ticket. Tickets are
+//               numbered in the order in which tiles are needed. The raw 16-byte chunks of eight rows arrive by
+//               cp.async, are transposed (eight_rows.cuh) and go to a workspace in global memory, which holds tiles as
+//               shared memory will. A counter for each tile (or a few tiles) counts the rows that are there.
+//   producer    first loads raw rows into the rings, which are still empty, for the consumers. Then it waits for a
+//               tile's counter, and loads the tile by one bulk copy. Meanwhile it loads the raw queries of the next
+//               tile (realigned_queries.cuh).
+//   consumers   begin with the queries of their block's first tile and with some tickets, because at the start they
+//               have nothing else to do. One addition takes these tickets for the whole thread block. The queries of
+//               later tiles are the consumers' work, too.
 //
 // Barriers: prologue_full and prologue_empty for raw rows at the start; kPrologueBarrier when the rings are free; then
 // the rings' own.

@@ -22,10 +22,12 @@
 namespace cuda_llm_ops::cuda::sm90::flash {
 
 // Named barriers; 0 is __syncthreads().
-constexpr uint32_t kTurnBarrier = 1;     // and one for each further warpgroup: its turn to issue products
-constexpr uint32_t kQueriesBarrier = 8;  // realigned rows: and the next; the warps of one warpgroup
-constexpr uint32_t kPrologueBarrier =
-    10;  // realigned rows: the rings are free; and the next: the first queries are there
+// One for each warpgroup, from this number on: its turn to issue products.
+constexpr uint32_t kTurnBarrier = 1;
+// Realigned rows: one for each of two warpgroups, from this number on. The warpgroup's warps meet at it.
+constexpr uint32_t kQueriesBarrier = 8;
+// Realigned rows: the rings are free. The next number: the first queries have arrived.
+constexpr uint32_t kPrologueBarrier = 10;
 
 // x[i] of lane q becomes x[q] of lane i, within each four lanes.
 __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4], int quad) {

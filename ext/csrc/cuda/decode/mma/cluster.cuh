@@ -1,21 +1,23 @@
-// Decode with TMA and clusters (Hopper), for small caches: a cluster computes one unit. Its thread blocks take the unit's
-// blocks of keys in turn and add their parts through each other's shared memory. So there are no counters and no parts in
-// global memory, and which blocks a thread block takes does not depend on the length.
+// Decode with TMA and clusters (Hopper), for small caches: a cluster computes one unit. Its thread blocks take the
+// unit's blocks of keys in turn and add their parts through each other's shared memory. So there are no counters and no
+// parts in global memory, and which blocks a thread block takes does not depend on the length.
 //
-//   way         producer warps: TMA -> ring (tma_ring.cuh); the other warps: consume() -> store_sums(): each warp's sums, in
-//               the ring's memory -> send(): to the thread block that adds them -> add(): all parts, stored to `out`
+//   way         producer warps: TMA -> ring (tma_ring.cuh); the other warps: consume() -> store_sums(): each warp's
+//               sums, in the ring's memory -> send(): to the thread block that adds them -> add(): all parts, stored to
+//               `out`
 //   ring        full[stage], empty[stage] as in tma_ring.cuh. One producer warp copies keys and values. If pages are so
 //               small that a block is several copies, one warp copies the keys and another the values.
-//   early       While the grid in front ends, the computing warps ask L2 for the first blocks of keys. They use the length
-//               and the pages that they find: a guess, since that grid may still write them. All address arithmetic is
-//               done then, too, because a division takes a tenth of a trip to memory. After griddepcontrol.wait the
-//               producer loads the blocks of a contiguous cache at once; the length, read again, decides which of them
-//               count. Pages are looked up together with the length. The next grid may begin when this one has asked for
-//               its last block. If it began earlier, the two would share the bandwidth from the start.
-//   parts       Each thread block adds its warps' sums when nothing arrives in the ring any more. It sends each column to
-//               the thread block that owns it: every thread block owns an equal share of the unit's rows and columns. The
-//               cluster's barrier is passed at the start, so that all have begun; the mbarrier `sent` counts what the
-//               others send.
+//   early       While the grid in front ends, the computing warps ask L2 for the first blocks of keys. They use the
+//               length and the pages that they find: a guess, since that grid may still write them. All address
+//               arithmetic is done then, too, because a division takes a tenth of a trip to memory. After
+//               griddepcontrol.wait the producer loads the blocks of a contiguous cache at once; the length, read
+//               again, decides which of them count. Pages are looked up together with the length. The next grid may
+//               begin when this one has asked for its last block. If it began earlier, the two would share the
+//               bandwidth from the start.
+//   parts       Each thread block adds its warps' sums when nothing arrives in the ring any more. It sends each column
+//               to the thread block that owns it: every thread block owns an equal share of the unit's rows and
+//               columns. The cluster's barrier is passed at the start, so that all have begun; the mbarrier `sent`
+//               counts what the others send.
 #pragma once
 
 #include "../../ptx/cluster.cuh"

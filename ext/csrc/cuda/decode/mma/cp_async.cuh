@@ -1,9 +1,9 @@
 // Decode with cp.async (Ampere, and caches that TMA cannot describe). Keys may lie anywhere: pages may have any size,
 // because each row is looked up.
 //
-//   way         Lengths -> the thread block's range (partition.cuh) -> for each block of keys: fill() copies a warp's 16
-//               keys and values into its ring, 16 bytes a lane; tile() computes on them -> finish() at the end of a unit,
-//               which stores to the workspace or to `out` (worker.cuh).
+//   way         Lengths -> the thread block's range (partition.cuh) -> for each block of keys: fill() copies a warp's
+//               16 keys and values into its ring, 16 bytes a lane; tile() computes on them -> finish() at the end of a
+//               unit, which stores to the workspace or to `out` (worker.cuh).
 //   ring        Each warp has its own, so that no warp waits for another while keys stream.
 #pragma once
 

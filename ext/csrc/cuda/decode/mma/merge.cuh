@@ -1,5 +1,5 @@
-// Sizes of what a thread block keeps in shared memory besides keys and values: queries, and the buffer in which the warps
-// add their sums.
+// Sizes of what a thread block keeps in shared memory besides keys and values: queries, and the buffer in which the
+// warps add their sums.
 #pragma once
 
 #include "mma.h"

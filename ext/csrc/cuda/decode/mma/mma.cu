@@ -22,8 +22,8 @@
 namespace cuda_llm_ops::cuda::decode {
 namespace {
 
-// Bounds of the choice, measured on an H200 (docs/ladder-decode.md). Bytes are those of keys and values at full capacity,
-// because the host does not know the lengths.
+// Bounds of the choice, measured on an H200 (docs/ladder-decode.md). Bytes are those of keys and values at full
+// capacity, because the host does not know the lengths.
 constexpr int64_t kLargeBytes = int64_t{1} << 30;           // a large cache
 constexpr int64_t kLargeInSmallPages = int64_t{128} << 20;  // a large cache in small pages, for one group of warps
 constexpr int64_t kClusterBytes = int64_t{512} << 10;       // the most for one thread block of cluster.cuh

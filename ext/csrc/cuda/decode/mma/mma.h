@@ -82,8 +82,8 @@ struct MmaPlan {
   int blocks = 0;    // of the grid
   int cluster = 1;   // thread blocks of a cluster
   int prefetch = 0;  // blocks of keys that a thread block asks L2 for while the grid before it ends
-  // If not 0, the list of all blocks goes head after head instead of sequence after sequence. Then `by_head` neighbouring
-  // thread blocks take ranges that lie a `by_head`-th of the list apart.
+  // If not 0, the list of all blocks goes head after head instead of sequence after sequence. Then `by_head`
+  // neighbouring thread blocks take ranges that lie a `by_head`-th of the list apart.
   int by_head = 0;
 };
 

@@ -1,8 +1,8 @@
 // Split keys: which blocks of keys a thread block works on.
 //
-// All blocks of all units form one list, sequence after sequence, or head after head (ByHead). The partition gives every
-// thread block an equal range of that list, as stream-K does for a matrix product: a range may begin and end inside a
-// unit. The cursor walks through a range.
+// All blocks of all units form one list, sequence after sequence, or head after head (ByHead). The partition gives
+// every thread block an equal range of that list, as stream-K does for a matrix product: a range may begin and end
+// inside a unit. The cursor walks through a range.
 #pragma once
 
 #include "sequences.cuh"

@@ -66,7 +66,8 @@ struct RowsBase {
     }
   }
 
-  // Brings its queries into shared memory, as a tile. Nobody reads that of the last unit any more: its end has met since.
+  // Brings its queries into shared memory, as a tile. Nobody reads that of the last unit any more: its end has met
+  // since.
   __device__ __forceinline__ void share_queries() {
 #pragma unroll
     for (int i = 0; i < query_loads; ++i) {

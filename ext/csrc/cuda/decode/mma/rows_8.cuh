@@ -1,5 +1,5 @@
-// Up to eight rows: the products are transposed, keys x rows and columns x rows. Then no half of a product is empty, and
-// the queries fit in registers.
+// Up to eight rows: the products are transposed, keys x rows and columns x rows. Then no half of a product is empty,
+// and the queries fit in registers.
 #pragma once
 
 #include <cfloat>

@@ -13,8 +13,8 @@
 //   order       The unit at the end of a range comes first, then the others from the range's start on. So the parts of
 //               both units that other ranges share are written early. The thread block ends with a unit of its own, if
 //               it has one, which costs no trips to L2.
-//   heads       Where a token's heads lie side by side in memory, neighbouring thread blocks read the same tokens of all
-//               heads (ByHead): what is near in memory is asked for at nearly the same time.
+//   heads       Where a token's heads lie side by side in memory, neighbouring thread blocks read the same tokens of
+//               all heads (ByHead): what is near in memory is asked for at nearly the same time.
 #pragma once
 
 #include "../../ptx/griddepcontrol.cuh"
@@ -56,21 +56,21 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
     }
     __syncwarp();
   }
-  // Which blocks a thread block takes follows from the lengths. If they are few, they are also read before the wait, and
-  // everything is computed from them then. After the wait, one warp checks that they are still the same: all warps would
-  // ask L2 for the same line.
+  // Which blocks a thread block takes follows from the lengths. If they are few, they are also read before the wait,
+  // and everything is computed from them then. After the wait, one warp checks that they are still the same: all warps
+  // would ask L2 for the same line.
   const bool few = p.batch <= kFewSequences;
   Lists lists{};
   Partition partition;
-  // Where heads lie side by side in memory, the thread blocks that read the same keys of different heads are neighbours,
-  // so that a row of memory is asked for at once.
+  // Where heads lie side by side in memory, the thread blocks that read the same keys of different heads are
+  // neighbours, so that a row of memory is asked for at once.
   const auto range = [&]() -> int {
     if constexpr (!ByHead) return blockIdx.x;
     return blockIdx.x % p.by_head * (gridDim.x / p.by_head) + blockIdx.x / p.by_head;
   };
-  // The range, and where the thread block begins: with the unit at the range's end, of which it has `in_last` blocks. Then
-  // it goes through the range from its start. So it does not end with a part that other ranges wait for, if it has whole
-  // units.
+  // The range, and where the thread block begins: with the unit at the range's end, of which it has `in_last` blocks.
+  // Then it goes through the range from its start. So it does not end with a part that other ranges wait for, if it has
+  // whole units.
   int start = 0, count = 0;
   Cursor at{};
   int in_last = 0;

@@ -1,7 +1,7 @@
 // The ring of stages that TMA fills with blocks of keys and values, for tma.cuh and cluster.cuh.
 //
-//   stage       Keys, then values; each is head_dim / 64 panels of block_keys rows. full[stage]: the bytes have arrived.
-//               empty[stage]: every consumer has read them.
+//   stage       Keys, then values; each is head_dim / 64 panels of block_keys rows. full[stage]: the bytes have
+//               arrived. empty[stage]: every consumer has read them.
 //   box         One copy: all columns of p.box_rows keys. That is a whole block, or less where pages are smaller. (64
 //               columns, where head_dim is smaller than the instance's.) Boxes follow each other in a stage, each panel
 //               after panel.
@@ -200,9 +200,9 @@ __device__ __forceinline__ void clear_values(uint8_t* values, int panel_bytes, i
   __syncwarp();
 }
 
-// A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` is the number of
-// keys from the warp's first key in the block to the end of the length; it is negative if the warp has no key there. It
-// shrinks by `step` from block to block, and the last block is the last one with more than `end` left.
+// A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` is the number
+// of keys from the warp's first key in the block to the end of the length; it is negative if the warp has no key there.
+// It shrinks by `step` from block to block, and the last block is the last one with more than `end` left.
 //
 // An mbarrier arrival does not wait for earlier loads from shared memory, and the compiler may move it in front of the
 // products that do. So the address of the arrival that gives a stage back depends on what was loaded.

@@ -1,17 +1,18 @@
 // Decode on tensor cores (mma.sync): the work of a group of warps on one unit after another. tma.cuh and cp_async.cuh
 // are its kernels. cluster.cuh has a partition and a merge of its own.
 //
-//   rows        The query heads that share a kv head, times seq_q. At most 16 of them form one tile of rows, so that each
-//               byte of the cache is read once. More rows are further row blocks, which read the cache again.
-//   unit        (sequence, kv head, row block). Its keys are blocks of Warps x 16 (partition.cuh: which thread block takes
-//               which blocks).
+//   rows        The query heads that share a kv head, times seq_q. At most 16 of them form one tile of rows, so that
+//               each byte of the cache is read once. More rows are further row blocks, which read the cache again.
+//   unit        (sequence, kv head, row block). Its keys are blocks of Warps x 16 (partition.cuh: which thread block
+//               takes which blocks).
 //   warp        Takes 16 keys of each block, the warp's number times 16 from the block's first. The scores come from
-//               m16n8k16, the weights stay in registers, and each warp has a softmax of its own (rows_16.cuh, rows_8.cuh).
+//               m16n8k16, the weights stay in registers, and each warp has a softmax of its own (rows_16.cuh,
+//               rows_8.cuh).
 //   begin()     Loads the queries of a unit and finds out how many ranges of the partition hold the unit.
-//   finish()    Adds the warps' sums in shared memory. A unit within one range is stored to `out` here. Otherwise each range
-//               writes its part to the workspace and counts itself. The last one adds all parts in order, so that the
-//               result does not depend on timing, stores the rows to `out`, and sets the count back to 0. Two thread
-//               blocks of a cluster that share one unit add through each other's shared memory instead.
+//   finish()    Adds the warps' sums in shared memory. A unit within one range is stored to `out` here. Otherwise each
+//               range writes its part to the workspace and counts itself. The last one adds all parts in order, so that
+//               the result does not depend on timing, stores the rows to `out`, and sets the count back to 0. Two
+//               thread blocks of a cluster that share one unit add through each other's shared memory instead.
 //
 //   tile        Keys, or values: head_dim / 64 panels of rows of 128 bytes, 16-byte chunks XORed with row % 8 (TMA's
 //               128-byte swizzle), so that ldmatrix meets no bank twice.
@@ -48,10 +49,10 @@ struct ClusterPair {
 
 // A group of warps whose units lie anywhere in the partition.
 //
-// A part of a unit goes to a slot of the workspace. A range has two slots, because it shares at most two units with other
-// ranges: the unit at its begin goes to its first slot, the unit at its end to its second. A unit that lies in several
-// ranges is at the end of its first range and at the begin of all others. So all its parts are in first slots, but for
-// that of its first range, if another unit lies in front of it there.
+// A part of a unit goes to a slot of the workspace. A range has two slots, because it shares at most two units with
+// other ranges: the unit at its begin goes to its first slot, the unit at its end to its second. A unit that lies in
+// several ranges is at the end of its first range and at the begin of all others. So all its parts are in first slots,
+// but for that of its first range, if another unit lies in front of it there.
 template <typename T, int HeadDim, int Warps, int Groups, int TileRows, bool ByHead = false>
 struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   using Base = Rows<T, HeadDim, Warps, Groups, TileRows>;
@@ -210,8 +211,8 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     return 2 * (first + part) + (part == 0 && first_is_second ? 1 : 0);
   }
 
-  // Adds the parts of `rows` rows (row, row + Warps, ...) in their order, and stores them to `out`. It loads the statistics
-  // of 32 parts at once, and several parts at once, because each wait is a trip to L2.
+  // Adds the parts of `rows` rows (row, row + Warps, ...) in their order, and stores them to `out`. It loads the
+  // statistics of 32 parts at once, and several parts at once, because each wait is a trip to L2.
   template <int rows, int at_once>
   __device__ __forceinline__ void add_parts(int row, T* out) {
     float common[rows], total[rows], value[rows][columns];

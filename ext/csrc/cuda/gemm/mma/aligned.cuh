@@ -1,18 +1,21 @@
 // 16-bit GEMM with mma.sync for operands whose lines begin at multiples of 16 bytes (sm_80 and later).
 //
-//   way       global a, b --cp.async 16 B--> ring of Stages tiles in shared memory --ldmatrix--> fragments --mma.sync-->
-//             float32 accumulators --stage_accumulators()--> staging tile --store_tile()--> out
+//   way       global a, b --cp.async 16 B--> ring of Stages tiles in shared memory --ldmatrix--> fragments
+//             --mma.sync--> float32 accumulators --stage_accumulators()--> staging tile --store_tile()--> out
 //   Roles     Every warp loads, multiplies and stores. Warps form a warps_m x warps_n grid over the tile, warps_k times
-//             over: warp group w of warps_k takes the w-th part of every k tile, and the epilogue adds the parts in order.
-//   Stages    Tile t lives in slot t % stages. While tile t is multiplied, stages - 2 tiles are complete or on their way,
-//             and tile t + stages - 1 is issued into the slot of tile t - 1, spread over the steps of t. Fragments are
-//             double-buffered: while step s multiplies, step s + 1 is read (at the last step: step 0 of the next tile).
-//   Barrier   One a tile, before the multiplications of its last step. Each thread waits for its own copies of tile t + 1.
-//             Then __syncthreads() makes them visible to all, and guarantees that all have read the last fragments of
-//             tile t, whose slot is filled next. The loop over tiles that lie inside the operands has no branch in its
-//             body. With a branch, the compiler moves multiplications ahead of the barrier, and nothing is left to hide it.
-//   Epilogue  The staging tile takes the ring's memory; the threads then apply alpha, beta and c, and store whole rows, 16
-//             bytes at a time.
+//             over: warp group w of warps_k takes the w-th part of every k tile, and the epilogue adds the parts in
+//             order.
+//   Stages    Tile t lives in slot t % stages. While tile t is multiplied, stages - 2 tiles are complete or on their
+//             way, and tile t + stages - 1 is issued into the slot of tile t - 1, spread over the steps of t. Fragments
+//             are double-buffered: while step s multiplies, step s + 1 is read (at the last step: step 0 of the next
+//             tile).
+//   Barrier   One a tile, before the multiplications of its last step. Each thread waits for its own copies of tile t +
+//             1. Then __syncthreads() makes them visible to all, and guarantees that all have read the last fragments
+//             of tile t, whose slot is filled next. The loop over tiles that lie inside the operands has no branch in
+//             its body. With a branch, the compiler moves multiplications ahead of the barrier, and nothing is left to
+//             hide it.
+//   Epilogue  The staging tile takes the ring's memory; the threads then apply alpha, beta and c, and store whole rows,
+//             16 bytes at a time.
 //   Edges     A copy reads only the bytes inside the operand and fills zeros behind them.
 #pragma once
 

@@ -1,23 +1,23 @@
 // 16-bit GEMM with mma.sync for operands of any alignment (sm_80 and later): lines may begin at any element.
 //
-//   way       global a, b --16-byte loads--> registers --shift: place()--> tiles in shared memory, two of each --ldmatrix-->
-//             fragments --mma.sync--> short sums --add--> float32 sums --stage_accumulators()--> staging tile
-//             --store_realigned()--> out
+//   way       global a, b --16-byte loads--> registers --shift: place()--> tiles in shared memory, two of each
+//             --ldmatrix--> fragments --mma.sync--> short sums --add--> float32 sums --stage_accumulators()--> staging
+//             tile --store_realigned()--> out
 //   Roles     Every warp loads, shifts, multiplies and stores. Warps form a warps_m x warps_n grid over the tile.
-//   Lines     A line of L elements (see tile.cuh) is loaded as the L / 8 + 1 aligned granules of 16 bytes that hold it. A
-//             thread has one granule of several lines that are aligned alike. It gets the following granule from the next
-//             lane and shifts the two together. The last granules of a warp's lines (`tails`) go to shared memory with
-//             cp.async, one for each lane.
+//   Lines     A line of L elements (see tile.cuh) is loaded as the L / 8 + 1 aligned granules of 16 bytes that hold it.
+//             A thread has one granule of several lines that are aligned alike. It gets the following granule from the
+//             next lane and shifts the two together. The last granules of a warp's lines (`tails`) go to shared memory
+//             with cp.async, one for each lane.
 //   Stages    Tile t + 1 is on its way to registers while tile t is multiplied. Several blocks share a multiprocessor.
 //   Barriers  One a tile, after tile t has been shifted into place. Its place was last read for tile t - 2, before the
 //             barrier of tile t - 1.
-//   Sums      Tensor cores truncate a sum after every 16 terms, and these errors add up. So their sums are 32 terms long,
-//             and are added to the float32 sums with rounding to nearest.
-//   Split-K   The blocks of a cluster (sm_90) share k. Each then stores a share of the tile: it reads that share from all
-//             staging tiles, in the order of the blocks, so that the result does not depend on timing.
-//   Edges     No byte behind the end of an operand is read. The granule in which an operand begins may hold up to 14 bytes
-//             in front of it. They belong to the same allocation, because 16 aligned bytes never lie in two, and are not
-//             used.
+//   Sums      Tensor cores truncate a sum after every 16 terms, and these errors add up. So their sums are 32 terms
+//             long, and are added to the float32 sums with rounding to nearest.
+//   Split-K   The blocks of a cluster (sm_90) share k. Each then stores a share of the tile: it reads that share from
+//             all staging tiles, in the order of the blocks, so that the result does not depend on timing.
+//   Edges     No byte behind the end of an operand is read. The granule in which an operand begins may hold up to 14
+//             bytes in front of it. They belong to the same allocation, because 16 aligned bytes never lie in two, and
+//             are not used.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ struct RealignedConfig {
   static constexpr int shared_bytes = tiles_bytes > staging_bytes ? tiles_bytes : staging_bytes;
 };
 
-// One thread's share of the loads and shifts of one operand's tiles, `Extent` along m or n and `tile_k` along k. A warp's
-// lines are a multiple of 8 apart, so that all of them are aligned alike, in all tiles, and swizzled alike.
+// One thread's share of the loads and shifts of one operand's tiles, `Extent` along m or n and `tile_k` along k. A
+// warp's lines are a multiple of 8 apart, so that all of them are aligned alike, in all tiles, and swizzled alike.
 template <int Extent, int TileK, int Threads, bool KMajor>
 class RealigningLoader {
  public:
@@ -197,8 +197,8 @@ __device__ __forceinline__ void store_realigned(const GemmProblem& problem, uint
   const int share = kItems / split;
 #pragma unroll 2
   for (int item = rank * share + static_cast<int>(threadIdx.x); item < (rank + 1) * share; item += Config::threads) {
-    // A warp writes along the rows of out: 32 elements of one row. For a transposed product it writes 8 elements of each of
-    // 4 rows, so that its reads of the staging tile meet no bank twice.
+    // A warp writes along the rows of out: 32 elements of one row. For a transposed product it writes 8 elements of
+    // each of 4 rows, so that its reads of the staging tile meet no bank twice.
     const int i = along_n ? item / Config::tile_n : item / 32 % (Config::tile_m / 8) * 8 + item % 8;
     const int j = along_n ? item % Config::tile_n : item / (Config::tile_m * 4) * 4 + item / 8 % 4;
     if (row0 + i >= problem.m || column0 + j >= problem.n) continue;

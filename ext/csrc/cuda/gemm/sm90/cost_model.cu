@@ -71,9 +71,9 @@ bool fetches_ahead(const GemmArguments& arguments, const Plan& plan) {
 //   - the tensor cores (n / 2 cycles for m64 x n x k16) and the barriers around them,
 //   - the loads, which are as fast as the bytes in flight divided by their latency,
 //   - the card's L2.
-// Around the loop lies what does not overlap: the launch, the first loads and the drain, once more for every further wave
-// of blocks that take one tile each; a stage, before the first product; the epilogue, and the exchange of a split-K
-// cluster. Parts of k cost a second kernel, and their way through L2.
+// Around the loop lies what does not overlap: the launch, the first loads and the drain, once more for every further
+// wave of blocks that take one tile each; a stage, before the first product; the epilogue, and the exchange of a
+// split-K cluster. Parts of k cost a second kernel, and their way through L2.
 //
 // The whole is never faster than memory. Memory is slower with few bytes in flight (of weights above all), and if some
 // multiprocessors have more to read than others. Weights that several tiles read apart from each other come from memory

@@ -48,7 +48,8 @@ struct PlanCosts {
   double parts_bytes_a_microsecond = 1.953e6;
 };
 
-// Of multicast kernels, whose clusters share operands: a block asks L2 for its part of what is shared, and receives all.
+// Of multicast kernels, whose clusters share operands: a block asks L2 for its part of what is shared, and receives
+// all.
 struct MulticastCosts {
   double outside = 3.699;
   double cycles_a_microsecond = 1446.7;

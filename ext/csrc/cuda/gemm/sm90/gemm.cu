@@ -42,8 +42,8 @@ TensorMapArguments describe_out(const GemmArguments& g) {
   return map;
 }
 
-// The number of tiles along m that are walked together. The tiles in flight read the fewest bytes if they form a patch of D
-// that is nearly square.
+// The number of tiles along m that are walked together. The tiles in flight read the fewest bytes if they form a patch
+// of D that is nearly square.
 int raster_group(int tiles_m, int in_flight, int height, int width) {
   int best = 1;
   int64_t least = INT64_MAX;
@@ -67,8 +67,8 @@ uint32_t prefetch_bytes(const Operand& operand) {
                                                                               : 0;
 }
 
-// How much of the weights a grid prefetches into L2, and when the next grid may begin to do so. From 128 to 2048 bytes along
-// k were tried for each; these were best or near it for nearly all of 20 products (docs/ladder-gemm-hopper.md).
+// How much of the weights a grid prefetches into L2, and when the next grid may begin to do so. From 128 to 2048 bytes
+// along k were tried for each; these were best or near it for nearly all of 20 products (docs/ladder-gemm-hopper.md).
 void fetch_ahead(KernelArguments& arguments, const Kernel& kernel, const Operand& weights) {
   constexpr int kAheadK = 256, kLateK = 128;
   arguments.ahead = weights.pointer;
@@ -182,8 +182,8 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
   q_description.box[1] = static_cast<uint32_t>((kernel.q_mn_major ? kernel.tile_k : kernel.tile_n) / plan.cluster_m);
   q_description.box[2] = 1;
 
-  // Rows of a tile beyond its operand are not loaded: TMA would fill them with zeros, which takes time. They hold anything
-  // then, and end in elements of the product that nobody stores.
+  // Rows of a tile beyond its operand are not loaded: TMA would fill them with zeros, which takes time. They hold
+  // anything then, and end in elements of the product that nobody stores.
   KernelArguments arguments;
   const auto clip = [&](const Operand& operand, bool mn_major, int tile, int sharers, TensorMapArguments& map) {
     if (mn_major || sharers > 1 || operand.mn >= tile) return;

@@ -64,7 +64,8 @@ Kernel multicast_kernel(const char* name) {
   return kernel;
 }
 
-// One kernel. Its name: kind, tile m x n x k / stages, then the storage of P and of Q, k for K-major and m for MN-major.
+// One kernel. Its name: kind, tile m x n x k / stages, then the storage of P and of Q, k for K-major and m for
+// MN-major.
 #define CUDA_LLM_OPS_MAJOR_0 "k"
 #define CUDA_LLM_OPS_MAJOR_1 "m"
 #define CUDA_LLM_OPS_NAME(KIND, M, N, K, STAGES, P, Q) \
@@ -81,8 +82,8 @@ Kernel multicast_kernel(const char* name) {
 #define CUDA_LLM_OPS_PERSISTENT_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
   CUDA_LLM_OPS_KERNEL(persistent_kernel, "persistent", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false, BLOCKS)
 
-// D transposed, for b stored k x n: as Q its last panel of a tile_n that is no multiple of 64 would be loaded whole. KK: the
-// rows of `a`, any multiple of 8, in one tile.
+// D transposed, for b stored k x n: as Q its last panel of a tile_n that is no multiple of 64 would be loaded whole.
+// KK: the rows of `a`, any multiple of 8, in one tile.
 #define CUDA_LLM_OPS_SWAPPED(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
   CUDA_LLM_OPS_KERNEL(persistent_kernel, "swapped", T, M, N, K, STAGES, WARPGROUPS, 1, 0, true, BLOCKS)
 #define CUDA_LLM_OPS_SWAPPED_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \

@@ -21,14 +21,14 @@ struct KernelArguments {
   int tiles = 0;                     // tiles_m * tiles_n * batch
   int group = 1;                     // cluster tiles along m that are walked together, so that they share Q in L2
   int cluster_m = 1, cluster_n = 1;  // tiles of a cluster: columns share Q, rows share P. Parts of 8 rows or more
-  // Operands that the kernel prefetches into L2 as a whole before griddepcontrol.wait, and their bytes: multiples of 16,
-  // or 0 for no prefetch.
+  // Operands that the kernel prefetches into L2 as a whole before griddepcontrol.wait, and their bytes: multiples of
+  // 16, or 0 for no prefetch.
   const void* prefetch_p = nullptr;
   const void* prefetch_q = nullptr;
   uint32_t prefetch_p_bytes = 0, prefetch_q_bytes = 0;
-  // The operand that is read once (`ahead_q`: Q, else P): each block prefetches the first `ahead_blocks` k blocks of its
-  // first tile into L2 before griddepcontrol.wait. Here are the operand's memory, the bytes from line to line and of a
-  // line, and the number of lines.
+  // The operand that is read once (`ahead_q`: Q, else P): each block prefetches the first `ahead_blocks` k blocks of
+  // its first tile into L2 before griddepcontrol.wait. Here are the operand's memory, the bytes from line to line and
+  // of a line, and the number of lines.
   const void* ahead = nullptr;
   int64_t ahead_stride = 0, ahead_line_bytes = 0;
   int ahead_lines = 0, ahead_blocks = 0, ahead_q = 0;
@@ -45,8 +45,8 @@ struct KernelArguments {
   float alpha = 1.0f, beta = 0.0f;
 };
 
-// Numbers of blocks that may split k in a cluster. The owned rows of a tile are multiples of eight, so other numbers would
-// waste shared memory.
+// Numbers of blocks that may split k in a cluster. The owned rows of a tile are multiples of eight, so other numbers
+// would waste shared memory.
 constexpr int kSplits[] = {1, 2, 3, 4, 8};
 
 // The most parts of k that the second kernel adds.

@@ -71,8 +71,8 @@ struct Position {
   }
 };
 
-// The position of a cluster's tile, from its number. Tiles are numbered in groups of `group` tiles along m; within a group
-// n is the outer index. So tiles that run at the same time share rows and columns in L2.
+// The position of a cluster's tile, from its number. Tiles are numbered in groups of `group` tiles along m; within a
+// group n is the outer index. So tiles that run at the same time share rows and columns in L2.
 struct TileCoordinates {
   int m, n, batch;
 
@@ -90,18 +90,18 @@ struct TileCoordinates {
   }
 };
 
-// The first row (or column) of the tile that by its number would begin at `start`. The last tile is moved back so that it
-// ends with its operand: TMA takes longer to fill in zeros than to load rows. The rows that two tiles then have in common
-// are written twice, with the same bits. For an MN-major operand TMA needs offsets that are multiples of 16 bytes; if the
-// length is not such a multiple, the last tile is not moved.
+// The first row (or column) of the tile that by its number would begin at `start`. The last tile is moved back so that
+// it ends with its operand: TMA takes longer to fill in zeros than to load rows. The rows that two tiles then have in
+// common are written twice, with the same bits. For an MN-major operand TMA needs offsets that are multiples of 16
+// bytes; if the length is not such a multiple, the last tile is not moved.
 template <int Extent, int MnMajor>
 __device__ __forceinline__ int tile_start(int start, int length) {
   return length >= Extent && (!MnMajor || length % 8 == 0) ? min(start, length - Extent) : start;
 }
 
-// This block's part of an operand's tile that a cluster shares: the block loads rows from `first` on and multicasts them
-// to the blocks of `mask`. It is computed before the loop, because one thread issues all loads and a division for each k
-// block would limit it.
+// This block's part of an operand's tile that a cluster shares: the block loads rows from `first` on and multicasts
+// them to the blocks of `mask`. It is computed before the loop, because one thread issues all loads and a division for
+// each k block would limit it.
 struct Share {
   int first = 0;
   uint16_t mask = 0;  // 0: the tile is not shared
@@ -123,8 +123,8 @@ __device__ __forceinline__ void load_operand(const CUtensorMap* map, uint32_t sh
   }
 }
 
-// Prefetches into L2 the part of the operand that is read once that a block loads first: `extent` rows (columns) from mn,
-// k blocks from `block` on. It uses the load path, which is idle then; TMA would take as long as for loads.
+// Prefetches into L2 the part of the operand that is read once that a block loads first: `extent` rows (columns) from
+// mn, k blocks from `block` on. It uses the load path, which is idle then; TMA would take as long as for loads.
 template <int TileK, int MnMajor>
 __device__ __forceinline__ void fetch_ahead(const KernelArguments& arguments, int mn, int extent, int block, int thread,
                                             int threads) {
@@ -142,8 +142,8 @@ __device__ __forceinline__ void fetch_ahead(const KernelArguments& arguments, in
   }
 }
 
-// A warp's share of fetching an operand into L2, in pieces of `kPiece` bytes over the whole grid. TMA's boxes ask for 128
-// bytes of each of many rows, which memory serves slowly; here it reads along its pages.
+// A warp's share of fetching an operand into L2, in pieces of `kPiece` bytes over the whole grid. TMA's boxes ask for
+// 128 bytes of each of many rows, which memory serves slowly; here it reads along its pages.
 __device__ __forceinline__ void prefetch_operand(const void* operand, uint32_t bytes) {
   constexpr uint32_t kPiece = 2048;
   const uint32_t step = gridDim.x * 32 * kPiece;

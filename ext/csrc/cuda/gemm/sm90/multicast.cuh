@@ -1,20 +1,21 @@
 // GEMM on Hopper with cluster multicast and split-K, for products of few tiles and a long k.
 //
 //   cluster        cluster_m x cluster_n tiles by S parts of k; rank = m + cluster_m (n + cluster_n s)
-//   way            block (m, n, s) takes k blocks [s K / S, (s + 1) K / S) of tile (m, n), with producer and consumers as
-//                  in mainloop.cuh. The blocks of one s share their operands as in persistent.cuh: a row of tiles shares
-//                  P, a column Q, and each block loads a part for all of them -> write_slices(): registers -> slices in
-//                  shared memory -> bulk copy of each slice to its owner among the S blocks of the tile -> the owner adds
-//                  the parts and stores them to out: store_chunk() (split_k_exchange.cuh)
+//   way            block (m, n, s) takes k blocks [s K / S, (s + 1) K / S) of tile (m, n), with producer and consumers
+//                  as in mainloop.cuh. The blocks of one s share their operands as in persistent.cuh: a row of tiles
+//                  shares P, a column Q, and each block loads a part for all of them -> write_slices(): registers ->
+//                  slices in shared memory -> bulk copy of each slice to its owner among the S blocks of the tile ->
+//                  the owner adds the parts and stores them to out: store_chunk() (split_k_exchange.cuh)
 //
 //   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [full][empty][arrived]. Then, in the place of the stages,
-//                  [own: S slices][received: S - 1 slices]. When a block's consumers have read its last stage, all loads
-//                  into its stages have arrived, those of its peers too. Slices are copied when that is so in all blocks.
+//                  [own: S slices][received: S - 1 slices]. When a block's consumers have read its last stage, all
+//                  loads into its stages have arrived, those of its peers too. Slices are copied when that is so in all
+//                  blocks.
 //   barriers       full[s]: 1 arrival and the bytes, from this producer and from those that share with it.
 //                  empty[s]: 4 warps x W x the blocks that read what this producer loads.
 //                  The cluster's barrier is passed three times: (a) the mbarriers are initialised, before the first
-//                  shared load; (b) the stages have been read, before slices are copied; (c) the slices have arrived and
-//                  nobody arrives here any more, before a block may end.
+//                  shared load; (b) the stages have been read, before slices are copied; (c) the slices have arrived
+//                  and nobody arrives here any more, before a block may end.
 //
 // k may be split further through the workspace, as in split_k.cuh.
 #pragma once
@@ -104,7 +105,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, 1>()))
     }
   }
   ptx::barrier_cluster_wait();
-  // The producer lets the next grid start before it loads this k block. If it has no such block, the next grid starts now.
+  // The producer lets the next grid start before it loads this k block. If it has no such block, the next grid starts
+  // now.
   const int late_block = arguments.late_blocks < 0 ? -1 : last_block - 1 - arguments.late_blocks;
   if (late_block < first_block) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();

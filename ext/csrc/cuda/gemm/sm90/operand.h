@@ -1,4 +1,5 @@
-// An operand of a product as the Hopper path sees it: a matrix of mn x k in one of two storages, and what TMA asks of it.
+// An operand of a product as the Hopper path sees it: a matrix of mn x k in one of two storages, and what TMA asks of
+// it.
 #pragma once
 
 #include <cstdint>

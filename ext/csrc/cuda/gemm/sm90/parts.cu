@@ -1,6 +1,7 @@
 // The sum of parts.h.
 //
-//   a thread    8 elements along a row of out: two 16-byte loads a part, all parts' loads at once, added in the order of k
+//   a thread    8 elements along a row of out: two 16-byte loads a part, all parts' loads at once, added in the order
+//               of k
 //   a grid      one such piece a thread; it starts beside the grid that computes the parts, and waits for its end
 #include "parts.h"
 

@@ -1,16 +1,16 @@
 // GEMM on Hopper with persistent blocks: each block walks over tiles. There is one block per SM, or two of the small
 // tiles. Two blocks leave room for a block of the next grid, which has begun by the time this one ends.
 //
-//   way             tile number -> TileCoordinates -> for each k block: TMA loads into a stage (producer), wgmma from the
-//                   stage (consumers) -> store_tile(): registers -> panel in shared memory -> TMA store to out
+//   way             tile number -> TileCoordinates -> for each k block: TMA loads into a stage (producer), wgmma from
+//                   the stage (consumers) -> store_tile(): registers -> panel in shared memory -> TMA store to out
 //   warps 0 .. 4 W - 1   W consumer warpgroups, each with tile_m / W rows of the tile in registers. Ping-pong: two
 //                   warpgroups take whole tiles in turn. While one stores a tile, the other multiplies.
-//   last warp       One thread is the producer. It runs ahead over the tile borders, limited by the stages only, so that
-//                   the next tile's loads overlap this tile's epilogue.
+//   last warp       One thread is the producer. It runs ahead over the tile borders, limited by the stages only, so
+//                   that the next tile's loads overlap this tile's epilogue.
 //   registers       128 accumulators a thread and 40 for the rest: a scheduler's 512 registers a lane make 168 for each
 //                   of its three warps, so setmaxnreg is not needed. With three consumer warpgroups the producer has a
-//                   whole warpgroup, of which three warps idle, and gives registers to the consumers. The same holds for
-//                   ping-pong with up to 176 accumulators a thread.
+//                   whole warpgroup, of which three warps idle, and gives registers to the consumers. The same holds
+//                   for ping-pong with up to 176 accumulators a thread.
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1]  [warpgroup 0: 2 output panels] ... [full S][empty S]
 //   cluster         cluster_m x cluster_n tiles, rank = m + cluster_m n. Multicast: a row of blocks shares P, a column
@@ -119,8 +119,8 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
 #pragma unroll 1
     for (int index = 0; index < Tile::m64s * kParts; ++index) {
       const uint32_t panel = begin_panel();
-      // A line of the panel is a row of out, 64 rows of D long. Lane l addresses line l % 8 of matrix l / 8: matrices 0, 1
-      // are the upper and lower 8 rows of 8 columns of D, 2, 3 those of the next 8.
+      // A line of the panel is a row of out, 64 rows of D long. Lane l addresses line l % 8 of matrix l / 8: matrices
+      // 0, 1 are the upper and lower 8 rows of 8 columns of D, 2, 3 those of the next 8.
       const uint32_t line = panel + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ (lane % 8)) * 16;
 #pragma unroll
       for (int i = 0; i < Tile::m64s; ++i) {
@@ -297,8 +297,8 @@ __global__ void __launch_bounds__(Tile::threads, BlocksPerSm)
       const int other = lane - arguments.cluster_m;
       loader = my_m + (other + (other >= my_n)) * arguments.cluster_m;
     }
-    // If registers allow it, the address of that block's barriers is computed once. A mapa per k block would lie between the
-    // products of two k blocks.
+    // If registers allow it, the address of that block's barriers is computed once. A mapa per k block would lie
+    // between the products of two k blocks.
     constexpr bool kMapOnce = Tile::moves_registers || Tile::m64s * Tile::registers < 128;
     uint32_t loaders_empty = 0;
     if constexpr (kMapOnce) loaders_empty = ptx::mapa(empty, lane < readers ? loader : rank);

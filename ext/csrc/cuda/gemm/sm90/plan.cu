@@ -57,9 +57,10 @@ int tile_rows(const Measured& row) {
   return swap ? row.tile_n : row.tile_m;
 }
 
-// Only some numbers of rows are measured. A number between two of them takes the plan of the next larger one in two cases:
-// few rows that one tile holds, because then the weights take the time; and up to a thousand rows, if the larger number is
-// at most an eighth more and needs as many tiles. For more rows the next number was no better a guide than the model.
+// Only some numbers of rows are measured. A number between two of them takes the plan of the next larger one in two
+// cases: few rows that one tile holds, because then the weights take the time; and up to a thousand rows, if the larger
+// number is at most an eighth more and needs as many tiles. For more rows the next number was no better a guide than
+// the model.
 const Measured* find_measured(const GemmArguments& arguments) {
   if (const Measured* row = find_measured(arguments, arguments.m)) return row;
   for (const int m : {4, 16, 32, 64, 128}) {
@@ -87,8 +88,8 @@ bool is_plan(const Measured& row, const Plan& plan) {
 }
 
 // The plans of a multicast kernel: those that split k in the cluster, and those with parts of k through the workspace.
-// Without either, the persistent kernels do the same. Without multicast, the split-K kernels do the same, except a split
-// in five. Products of up to 64 rows have other plans. Up to 128 rows, memory takes all the time of tall tiles
+// Without either, the persistent kernels do the same. Without multicast, the split-K kernels do the same, except a
+// split in five. Products of up to 64 rows have other plans. Up to 128 rows, memory takes all the time of tall tiles
 // (docs/ladder-gemm-hopper.md, step 21).
 void add_multicast_plans(const GemmArguments& arguments, const Kernel& kernel, int tiles_m, int tiles_n, bool parts,
                          std::vector<Plan>& plans) {

@@ -1,5 +1,5 @@
-// The choice of the Hopper kernel for a product. plan_table.h has what was measured on a GPU model; a shape or a card that is
-// not there goes by the cost model (cost_model.h).
+// The choice of the Hopper kernel for a product. plan_table.h has what was measured on a GPU model; a shape or a card
+// that is not there goes by the cost model (cost_model.h).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The fastest plan of each measured product, on one NVIDIA H200 (132 multiprocessors): cold operands, inside CUDA graphs,
-// alternated with cuBLAS. The times are in docs/ladder-gemm-hopper.md. Other products go by the cost model.
+// The fastest plan of each measured product, on one NVIDIA H200 (132 multiprocessors): cold operands, inside CUDA
+// graphs, alternated with cuBLAS. The times are in docs/ladder-gemm-hopper.md. Other products go by the cost model.
 #pragma once
 
 #include <cstdint>

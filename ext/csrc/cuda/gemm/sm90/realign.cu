@@ -1,7 +1,8 @@
 // The copies of sm90/realign.h.
 //
-//   a warp      32 chunks of 16 bytes of one line of the copy: each lane loads the aligned 16 bytes that hold the begin of
-//               its chunk, has the next 16 from the lane above (the last lane loads them), and shifts the two together
+//   a warp      32 chunks of 16 bytes of one line of the copy: each lane loads the aligned 16 bytes that hold the begin
+//               of its chunk, has the next 16 from the lane above (the last lane loads them), and shifts the two
+//               together
 //   the shift   is the same for a whole line, so choosing words costs two selections and four funnel shifts a chunk
 #include "realign.h"
 

@@ -1,5 +1,5 @@
-// Operands that TMA cannot describe, because a line of theirs does not begin at a multiple of 16 bytes: copied once, with
-// their lines moved apart, into a workspace that TMA can describe.
+// Operands that TMA cannot describe, because a line of theirs does not begin at a multiple of 16 bytes: copied once,
+// with their lines moved apart, into a workspace that TMA can describe.
 #pragma once
 
 #include <cuda_runtime_api.h>

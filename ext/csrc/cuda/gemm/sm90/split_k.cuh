@@ -1,20 +1,21 @@
-// GEMM on Hopper with split-K, for products of few tiles and for weights that are read once: a cluster computes one tile,
-// and its S blocks split k.
+// GEMM on Hopper with split-K, for products of few tiles and for weights that are read once: a cluster computes one
+// tile, and its S blocks split k.
 //
-//   way            block s of S takes k blocks [s K / S, (s + 1) K / S), with producer and consumers as in mainloop.cuh ->
-//                  write_slices(): registers -> slices in shared memory, by owner -> bulk copy of each slice to its owner
-//                  -> the owner adds the S parts and stores them to out: store_chunk() (split_k_exchange.cuh)
+//   way            block s of S takes k blocks [s K / S, (s + 1) K / S), with producer and consumers as in mainloop.cuh
+//                  -> write_slices(): registers -> slices in shared memory, by owner -> bulk copy of each slice to its
+//                  owner -> the owner adds the S parts and stores them to out: store_chunk() (split_k_exchange.cuh)
 //   shared memory  [stage 0: P | Q] ... [stage S' - 1]  [full][empty][arrived]. When all consumers have read the last
 //                  stage, the slices take the place of the stages: [own: S slices][received: S - 1 slices]
 //   arrived        an mbarrier that counts the bytes of the received slices
 //
-// Where clusters do not fit, k may also be split into parts through the workspace. Then the grid has one more dimension,
-// like a batch; the float32 products of the parts lie in the workspace, and a second kernel adds them (parts.h).
+// Where clusters do not fit, k may also be split into parts through the workspace. Then the grid has one more
+// dimension, like a batch; the float32 products of the parts lie in the workspace, and a second kernel adds them
+// (parts.h).
 //
 // Several blocks share an SM: the loads of one hide the start and the end of another, of this grid or of the next. The
-// next grid starts early (griddepcontrol.cuh). Usually it starts at once. Where the weights are read only once, it starts
-// when this grid has issued its last loads. It then fetches its first k blocks into L2, so that memory has work while
-// this grid ends.
+// next grid starts early (griddepcontrol.cuh). Usually it starts at once. Where the weights are read only once, it
+// starts when this grid has issued its last loads. It then fetches its first k blocks into L2, so that memory has work
+// while this grid ends.
 #pragma once
 
 #include "split_k_exchange.cuh"
@@ -107,7 +108,8 @@ __global__ void __maxnreg__((split_max_registers<Tile, BlocksPerSm>()))
       fetch_ahead<Tile::k, Tile::p_mn_major>(arguments, m, Tile::m, first_block, threadIdx.x, kThreads);
     }
   }
-  // The producer lets the next grid start before it loads this k block. If it has no such block, the next grid starts now.
+  // The producer lets the next grid start before it loads this k block. If it has no such block, the next grid starts
+  // now.
   const int late_block = arguments.late_blocks < 0 ? -1 : last_block - 1 - arguments.late_blocks;
   if (late_block < first_block) ptx::griddepcontrol_launch_dependents();
   ptx::griddepcontrol_wait();

@@ -1,10 +1,10 @@
 // Split-K within a cluster: how the blocks that share a tile exchange their parts, add them, and store them.
 //
-//   slice       Each block owns some rows of the tile. Every block writes its part of the tile to shared memory, cut into
-//               slices by owner: write_slices(). The kernel copies each slice to its owner.
-//   line        A slice is lines x length float32. Usually a line is an owned row of D, tile_n long. With `swap` (D is out
-//               transposed) there are tile_n lines, one for each row of out, as long as there are owned rows of D. So a
-//               store always runs along a row of out.
+//   slice       Each block owns some rows of the tile. Every block writes its part of the tile to shared memory, cut
+//               into slices by owner: write_slices(). The kernel copies each slice to its owner.
+//   line        A slice is lines x length float32. Usually a line is an owned row of D, tile_n long. With `swap` (D is
+//               out transposed) there are tile_n lines, one for each row of out, as long as there are owned rows of D.
+//               So a store always runs along a row of out.
 //   sum         The owner adds the parts in the order of their blocks, so that the result does not depend on timing. It
 //               stores 8 elements a thread: store_chunk(). The loop stands in both kernels, because the compiler makes
 //               other machine code of it as a function.
