@@ -19,7 +19,7 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t count) 
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-// After the inits of one thread, before any other agent (TMA, other blocks of the cluster) may touch the barriers.
+// After the inits of one thread, before anything else (TMA, other blocks of the cluster) may touch the barriers.
 // A block or cluster barrier must follow. Section "membar/fence: fence.mbarrier_init".
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
