@@ -43,8 +43,6 @@ struct Config {
   static constexpr bool varlen = Ways & takes_options;
   static constexpr int head_dim = HeadDim, warps = Warps, row_tiles = RowTiles, block_n = BlockN;
 
-  static constexpr int score_tiles = BlockN / 8;  // 8-wide column tiles of S
-  static constexpr int out_tiles = HeadDim / 8;   // 8-wide column tiles of O
   static constexpr int threads = Warps * 32;
   static constexpr int warp_rows = RowTiles * 16;
   static constexpr int rows = Warps * warp_rows;
