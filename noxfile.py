@@ -67,6 +67,12 @@ def install_project(session: nox.Session) -> None:
     session.run("python", "-m", "cuda_llm_ops")
 
 
+def cpp_sources() -> list[str]:
+    """All C++ and CUDA files."""
+    files = (path for folder in ("ext", "tests") for path in Path(folder).rglob("*"))
+    return sorted(str(path) for path in files if path.suffix in (".cpp", ".cu", ".cuh", ".h"))
+
+
 def sees_gpu() -> bool:
     """Whether the NVIDIA driver answers and names at least one GPU; asks NVML, so that no CUDA context is created."""
     try:
@@ -79,10 +85,12 @@ def sees_gpu() -> bool:
 
 @nox.session(default=True)
 def lint(session: nox.Session) -> None:
-    """Check style and imports with ruff (`-- --fix` mends what it can), and the workflows with actionlint."""
+    """Check Python with ruff, C++ and CUDA with clang-format (`-- --fix` mends), and the workflows with actionlint."""
     install_tools(session, "lint")
+    fix = "--fix" in session.posargs
     session.run("ruff", "check", *session.posargs, ".")
-    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "format", *([] if fix else ["--check"]), ".")
+    session.run("clang-format", *(["-i"] if fix else ["--dry-run", "--Werror"]), *cpp_sources())
     session.run("actionlint")  # its shell scripts by way of shellcheck
 
 
@@ -191,6 +199,20 @@ def kernels(session: nox.Session) -> None:
     allowed = f"{DEVICE_CODE}/allowed.toml"
     arguments = ["kernels", DEVICE_CODE, "-I", "ext/csrc", "--allow", allowed, *session.posargs]
     session.run(sys.executable, "-m", "perfsuite", *arguments, external=True)
+
+
+@nox.session(name="cost-models", default=False, venv_params=TORCH_VENV)
+def cost_models(session: nox.Session) -> None:
+    """Fit a cost model to times measured on this card: `-- gemm` or `-- attention`; more options as of the module."""
+    install_project(session)
+    session.run("python", "-m", "cost_models", *(session.posargs or ["gemm"]), env={"PYTHONPATH": "ext"})
+
+
+@nox.session(name="machine-code", default=False)
+def machine_code(session: nox.Session) -> None:
+    """Compare the machine code of every kernel between two commits: `-- OLD NEW`. Needs nvcc, but no GPU."""
+    session.install(*CONSTRAINTS, *group("machine-code"))
+    session.run("python", "-m", "machine_code", *(session.posargs or ["--help"]), env={"PYTHONPATH": "ext"})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// CUDA's part of a launch by sm90_launch.cu, for programs that compile it for the host: nothing is launched, and what would
-// have been is in `launched` and gridDim, which the program has defined.
+// CUDA's part of a launch by attention/sm90/launch.cu, for programs that compile it for the host: nothing is launched,
+// and what would have been is in `launched` and gridDim, which the program has defined.
 #pragma once
 
 namespace cuda_llm_ops::cuda {
@@ -20,4 +20,6 @@ extern "C" cudaError_t cudaGetLastError() { return cudaSuccess; }
 extern "C" const char* cudaGetErrorString(cudaError_t) { return "refused"; }
 extern "C" cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
 extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
-extern "C" cudaError_t cudaOccupancyMaxActiveClusters(int*, const void*, const cudaLaunchConfig_t*) { return cudaSuccess; }
+extern "C" cudaError_t cudaOccupancyMaxActiveClusters(int*, const void*, const cudaLaunchConfig_t*) {
+  return cudaSuccess;
+}

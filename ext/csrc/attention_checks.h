@@ -1,4 +1,5 @@
-// What attention operators check and derive of q, k, v and scale. After tensors.h, which sets the ABI's version.
+// Checks of the attention operators' arguments, and what the kernels take instead of them. Include after tensors.h,
+// which sets the ABI's version.
 #pragma once
 
 #include <cmath>
@@ -34,33 +35,83 @@ inline float attention_scale(const char* op, std::optional<double> scale, int64_
   return to_float(op, "scale", *scale);
 }
 
+// The arguments that all layouts have in common; sizes and strides of batch and sequence are the caller's.
+inline AttentionArguments attention_arguments(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
+                                              int64_t heads, int64_t kv_heads, float scale) {
+  AttentionArguments arguments;
+  arguments.q = q.const_data_ptr();
+  arguments.k = k.const_data_ptr();
+  arguments.v = v.const_data_ptr();
+  arguments.out = out.mutable_data_ptr();
+  arguments.heads = static_cast<int32_t>(heads);
+  arguments.kv_heads = static_cast<int32_t>(kv_heads);
+  arguments.head_dim = static_cast<int32_t>(q.size(q.dim() - 1));
+  arguments.scale = scale;
+  arguments.type = kernel_type(q.scalar_type());
+  return arguments;
+}
+
+// Of tensors (batch, heads, sequence, head_dim); `out` is dense.
+inline AttentionArguments batched_arguments(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
+                                            float scale) {
+  AttentionArguments arguments = attention_arguments(q, k, v, out, q.size(1), k.size(1), scale);
+  arguments.batch = static_cast<int32_t>(q.size(0));
+  arguments.seq_q = static_cast<int32_t>(q.size(2));
+  arguments.seq_kv = static_cast<int32_t>(k.size(2));
+  arguments.q_stride = head_strides(q);
+  arguments.k_stride = head_strides(k);
+  arguments.v_stride = head_strides(v);
+  arguments.out_stride = {q.size(1) * q.size(2) * q.size(3), q.size(2) * q.size(3), q.size(3)};
+  return arguments;
+}
+
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-// What flash_attention wants to work in, if it wants anything: it is to live until the launch.
-inline std::optional<Tensor> flash_attention_workspace(const char* op, AttentionArguments& arguments, const Tensor& q) {
-  const auto bytes = static_cast<int64_t>(cuda::flash_attention_workspace_bytes(arguments));
-  if (bytes == 0) return std::nullopt;
-  Tensor workspace = allocate(op, "aligned copies of k and v, or parts of the output", q, Dtype::Byte, {bytes});
-  arguments.workspace = workspace.mutable_data_ptr();
-  return workspace;
+// Launches flash_attention with the workspace that it needs, if any.
+inline void launch_flash_attention(const char* op, AttentionArguments arguments, const Tensor& q) {
+  launch_with_workspace(op, "aligned copies of k and v, or parts of the output", q,
+                        cuda::flash_attention_workspace_bytes(arguments), arguments, cuda::flash_attention);
 }
 #endif
 
-inline void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
-  constexpr const char* kLayout = "(batch, heads, sequence, head_dim)";
-  const Tensor* tensors[] = {&q, &k, &v};
+// What both layouts require of each tensor alone.
+inline void check_tensors(const char* op, const Tensor* const (&tensors)[3], int64_t rank, const char* layout) {
   const char* names[] = {"q", "k", "v"};
   for (int i = 0; i < 3; ++i) {
     check_defined(op, names[i], *tensors[i]);
-    check_rank(op, names[i], *tensors[i], 4, kLayout);
+    check_rank(op, names[i], *tensors[i], rank, layout);
     check_dtype(op, names[i], *tensors[i], true);
-    check_same_dtype(op, names[i], *tensors[i], "q", q);
-    check_same_device(op, names[i], *tensors[i], "q", q);
+    check_same_dtype(op, names[i], *tensors[i], "q", *tensors[0]);
+    check_same_device(op, names[i], *tensors[i], "q", *tensors[0]);
   }
+}
+
+// What both layouts require of the number of heads, which is the size of dimension `heads_dim`, of head_dim and of
+// extents.
+inline void check_heads(const char* op, const Tensor* const (&tensors)[3], int64_t heads_dim) {
+  const char* names[] = {"q", "k", "v"};
+  const Tensor &q = *tensors[0], &k = *tensors[1];
+  const int64_t head_dim = q.size(q.dim() - 1), heads = q.size(heads_dim), kv_heads = k.size(heads_dim);
+  if (head_dim > kMaxHeadDim) {
+    fail("NotImplementedError", op, "q has head_dim ", head_dim, "; it must be at most ", kMaxHeadDim);
+  }
+  if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
+    fail("ValueError", op, "q has ", heads, " heads and k has ", kv_heads,
+         "; the heads of q must be a multiple of the heads of k and v");
+  }
+  for (int i = 0; i < 3; ++i) {
+    check_extent(op, names[i], *tensors[i]);
+  }
+  check_output_elements(op, q.sizes());
+}
+
+inline void check_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const Tensor* const tensors[3] = {&q, &k, &v};
+  const char* names[] = {"q", "k", "v"};
+  check_tensors(op, tensors, 4, "(batch, heads, sequence, head_dim)");
   const auto same = [&](int i, const char* of, int64_t size, const char* as, int64_t expected) {
     if (size != expected) {
-      fail("ValueError", op, names[i], " has ", of, " ", size, " but ", as, " has ", expected, " (",
-           names[i], " ", shape_text(*tensors[i]), ", q ", shape_text(q), ", k ", shape_text(k),
-           "); they must be equal");
+      fail("ValueError", op, names[i], " has ", of, " ", size, " but ", as, " has ", expected, " (", names[i], " ",
+           shape_text(*tensors[i]), ", q ", shape_text(q), ", k ", shape_text(k), "); they must be equal");
     }
   };
   same(1, "batch", k.size(0), "q", q.size(0));
@@ -69,18 +120,7 @@ inline void check_attention(const char* op, const Tensor& q, const Tensor& k, co
   same(2, "head_dim", v.size(3), "q", q.size(3));
   same(2, "heads", v.size(1), "k", k.size(1));
   same(2, "sequence", v.size(2), "k", k.size(2));
-  if (q.size(3) > kMaxHeadDim) {
-    fail("NotImplementedError", op, "q has head_dim ", q.size(3), "; it must be at most ", kMaxHeadDim);
-  }
-  const int64_t heads = q.size(1), kv_heads = k.size(1);
-  if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
-    fail("ValueError", op, "q has ", heads, " heads and k has ", kv_heads,
-         "; the heads of q must be a multiple of the heads of k and v");
-  }
-  for (int i = 0; i < 3; ++i) {
-    check_extent(op, names[i], *tensors[i]);
-  }
-  check_output_elements(op, {q.size(0), q.size(1), q.size(2), q.size(3)});
+  check_heads(op, tensors, 1);
 }
 
 }  // namespace cuda_llm_ops

@@ -22,12 +22,7 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
   const char* op = op_name(kind);
   check_attention(op, q_given, k_given, v_given);
   const float factor = attention_scale(op, scale, q_given.size(3));
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(q_given.get_device_index());
-  }
-#endif
+  const OnDeviceOf<cuda> on_device(q_given);
   const Dtype dtype = q_given.scalar_type();
   const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2), head_dim = q_given.size(3);
   Tensor out = allocate(op, "output", q_given, dtype, {batch, heads, seq_q, head_dim});
@@ -39,40 +34,19 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
   }
   const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given),
                v = with_unit_last_stride(op, "v", v_given);
-
-  AttentionArguments arguments;
-  arguments.q = q.const_data_ptr();
-  arguments.k = k.const_data_ptr();
-  arguments.v = v.const_data_ptr();
-  arguments.out = out.mutable_data_ptr();
-  arguments.batch = static_cast<int32_t>(batch);
-  arguments.heads = static_cast<int32_t>(heads);
-  arguments.kv_heads = static_cast<int32_t>(k.size(1));
-  arguments.seq_q = static_cast<int32_t>(seq_q);
-  arguments.seq_kv = static_cast<int32_t>(k.size(2));
-  arguments.head_dim = static_cast<int32_t>(head_dim);
-  arguments.q_stride = head_strides(q);
-  arguments.k_stride = head_strides(k);
-  arguments.v_stride = head_strides(v);
-  arguments.out_stride = {heads * seq_q * head_dim, seq_q * head_dim, head_dim};
-  arguments.scale = factor;
+  AttentionArguments arguments = batched_arguments(q, k, v, out, factor);
   arguments.causal = is_causal;
-  arguments.type = kernel_type(dtype);
 
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    void* stream = current_stream(q);
-    std::optional<Tensor> workspace;
     if (kind == Attention::naive) {
-      const int64_t bytes = static_cast<int64_t>(cuda::naive_attention_workspace_bytes(arguments));
-      workspace = allocate(op, "score matrix", q, Dtype::Byte, {bytes});
-      arguments.workspace = workspace->mutable_data_ptr();
-    } else if (kind == Attention::flash) {
-      workspace = flash_attention_workspace(op, arguments, q);
+      launch_with_workspace(op, "score matrix", q, cuda::naive_attention_workspace_bytes(arguments), arguments,
+                            cuda::naive_attention);
+    } else if (kind == Attention::tiled) {
+      check_launch(op, cuda::tiled_attention(arguments, current_stream(q)));
+    } else {
+      launch_flash_attention(op, arguments, q);
     }
-    check_launch(op, kind == Attention::naive   ? cuda::naive_attention(arguments, stream)
-                     : kind == Attention::tiled ? cuda::tiled_attention(arguments, stream)
-                                                : cuda::flash_attention(arguments, stream));
 #endif
   } else {
     switch (kind) {

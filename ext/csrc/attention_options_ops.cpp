@@ -1,6 +1,6 @@
-// flash_attention with everything it can be asked for beyond a causal mask: where the diagonal lies, a window around it,
-// the logarithms of the rows' sums, packed sequences. Schemas, checks, dispatch; see gemm_ops.cpp. A call that asks for
-// none of that is the plain operator's, in attention_ops.cpp.
+// flash_attention with AttentionOptions: either end of the diagonal, a window around it, the logarithms of the rows'
+// sums, sequences of variable length. Schemas, checks, dispatch; see gemm_ops.cpp. A call without any of these goes to
+// the plain operator in attention_ops.cpp.
 #include "tensors.h"
 
 #include <tuple>
@@ -38,7 +38,7 @@ void check_sequence(const char* op, const char* name, int64_t length) {
   }
 }
 
-// A side that reaches past the keys of every query is none. True where nothing is left but what the plain operator has.
+// A window wider than the sequence is no window. Returns whether the plain operator can compute what remains.
 bool simplify(AttentionOptions& options, AttentionArguments& arguments) {
   const int64_t diagonal = options.bottom_right ? int64_t{arguments.seq_kv} - arguments.seq_q : 0;
   if (options.left >= arguments.seq_q - 1 + diagonal) {
@@ -52,7 +52,7 @@ bool simplify(AttentionOptions& options, AttentionArguments& arguments) {
          (options.right == kEveryKey || options.right + diagonal == 0);
 }
 
-// Where the logarithms go; an empty tensor where they are not asked for.
+// Allocates the logarithms of the row sums: an empty tensor unless `asked`.
 Tensor allocate_lse(const char* op, const Tensor& q, bool asked, Sizes sizes) {
   if (!asked) {
     return allocate(op, "log-sum-exp", q, Dtype::Float, {0});
@@ -67,9 +67,7 @@ template <bool cuda>
 void launch_plain(const char* op, const AttentionArguments& arguments, const Tensor& q) {
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    AttentionArguments with_workspace = arguments;
-    const std::optional<Tensor> workspace = flash_attention_workspace(op, with_workspace, q);
-    check_launch(op, cuda::flash_attention(with_workspace, current_stream(q)));
+    launch_flash_attention(op, arguments, q);
 #endif
   } else {
     cpu::flash_attention(arguments, parallel);
@@ -82,15 +80,14 @@ void launch(const char* op, const AttentionArguments& arguments, const Attention
     constexpr int64_t kFewestRows = 16;  // of a block of any kernel; CUDA counts blocks in 31 bits
     const int64_t blocks = (arguments.seq_q + kFewestRows - 1) / kFewestRows * arguments.heads;
     if (blocks > kMaxElements / arguments.batch) {
-      fail("NotImplementedError", op, "max_seqlen_q is ", int64_t{arguments.seq_q}, " for ",
-           int64_t{arguments.batch}, " sequences of ", int64_t{arguments.heads},
-           " heads; their product must be below 2**35");
+      fail("NotImplementedError", op, "max_seqlen_q is ", int64_t{arguments.seq_q}, " for ", int64_t{arguments.batch},
+           " sequences of ", int64_t{arguments.heads}, " heads; their product must be below 2**35");
     }
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    check_launch(op, cuda::flash_attention_general(arguments, options, current_stream(q)));
+    check_launch(op, cuda::flash_attention_varlen(arguments, options, current_stream(q)));
 #endif
   } else {
-    cpu::flash_attention_general(arguments, options, parallel);
+    cpu::flash_attention_varlen(arguments, options, parallel);
   }
 }
 
@@ -104,14 +101,8 @@ std::tuple<Tensor, Tensor> general(Tensor q_given, Tensor k_given, Tensor v_give
   const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2), head_dim = q_given.size(3);
   check_sequence(op, "the sequence of q", seq_q);
   check_sequence(op, "the sequence of k", k_given.size(2));
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(q_given.get_device_index());
-  }
-#endif
-  AttentionArguments arguments;
-  arguments.scale = attention_scale(op, scale, head_dim);
+  const OnDeviceOf<cuda> on_device(q_given);
+  const float factor = attention_scale(op, scale, head_dim);
   Tensor out = allocate(op, "output", q_given, q_given.scalar_type(), {batch, heads, seq_q, head_dim});
   Tensor lse = allocate_lse(op, q_given, return_lse, {batch, heads, seq_q});
   if (out.numel() == 0) {
@@ -119,21 +110,7 @@ std::tuple<Tensor, Tensor> general(Tensor q_given, Tensor k_given, Tensor v_give
   }
   const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given),
                v = with_unit_last_stride(op, "v", v_given);
-  arguments.q = q.const_data_ptr();
-  arguments.k = k.const_data_ptr();
-  arguments.v = v.const_data_ptr();
-  arguments.out = out.mutable_data_ptr();
-  arguments.batch = static_cast<int32_t>(batch);
-  arguments.heads = static_cast<int32_t>(heads);
-  arguments.kv_heads = static_cast<int32_t>(k.size(1));
-  arguments.seq_q = static_cast<int32_t>(seq_q);
-  arguments.seq_kv = static_cast<int32_t>(k.size(2));
-  arguments.head_dim = static_cast<int32_t>(head_dim);
-  arguments.q_stride = head_strides(q);
-  arguments.k_stride = head_strides(k);
-  arguments.v_stride = head_strides(v);
-  arguments.out_stride = {heads * seq_q * head_dim, seq_q * head_dim, head_dim};
-  arguments.type = kernel_type(q.scalar_type());
+  AttentionArguments arguments = batched_arguments(q, k, v, out, factor);
   if (return_lse) {
     options.lse = static_cast<float*>(lse.mutable_data_ptr());
     options.lse_stride_batch = heads * seq_q;
@@ -147,18 +124,12 @@ std::tuple<Tensor, Tensor> general(Tensor q_given, Tensor k_given, Tensor v_give
   return {out, lse};
 }
 
-// ---- packed sequences -----------------------------------------------------------------------------------------------
+// ---- sequences of variable length ----
 
-void check_packed(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
-  const Tensor* tensors[] = {&q, &k, &v};
+void check_varlen(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const Tensor* const tensors[3] = {&q, &k, &v};
   const char* names[] = {"q", "k", "v"};
-  for (int i = 0; i < 3; ++i) {
-    check_defined(op, names[i], *tensors[i]);
-    check_rank(op, names[i], *tensors[i], 3, "(tokens of all sequences, heads, head_dim)");
-    check_dtype(op, names[i], *tensors[i], true);
-    check_same_dtype(op, names[i], *tensors[i], "q", q);
-    check_same_device(op, names[i], *tensors[i], "q", q);
-  }
+  check_tensors(op, tensors, 3, "(tokens of all sequences, heads, head_dim)");
   for (int i = 1; i < 3; ++i) {
     if (tensors[i]->size(2) != q.size(2)) {
       fail("ValueError", op, names[i], " has head_dim ", tensors[i]->size(2), " but q has ", q.size(2),
@@ -168,18 +139,7 @@ void check_packed(const char* op, const Tensor& q, const Tensor& k, const Tensor
   if (v.size(0) != k.size(0) || v.size(1) != k.size(1)) {
     fail("ValueError", op, "v has shape ", shape_text(v), " but k has ", shape_text(k), "; they must be equal");
   }
-  if (q.size(2) > kMaxHeadDim) {
-    fail("NotImplementedError", op, "q has head_dim ", q.size(2), "; it must be at most ", kMaxHeadDim);
-  }
-  const int64_t heads = q.size(1), kv_heads = k.size(1);
-  if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
-    fail("ValueError", op, "q has ", heads, " heads and k has ", kv_heads,
-         "; the heads of q must be a multiple of the heads of k and v");
-  }
-  for (int i = 0; i < 3; ++i) {
-    check_extent(op, names[i], *tensors[i]);
-  }
-  check_output_elements(op, {q.size(0), q.size(1), q.size(2)});
+  check_heads(op, tensors, 1);
 }
 
 void check_offsets(const char* op, const char* name, const Tensor& offsets, const Tensor& q) {
@@ -202,7 +162,7 @@ int32_t check_longest(const char* op, const char* name, int64_t longest) {
   return static_cast<int32_t>(longest);
 }
 
-// What the offsets say can be looked at without waiting only where they lie in the host's memory.
+// Only offsets in the host's memory can be checked without waiting for the device.
 void check_offset_values(const char* op, const char* name, const Tensor& offsets, int64_t total, int64_t longest,
                          const char* longest_name) {
   const auto* values = static_cast<const int32_t*>(offsets.const_data_ptr());
@@ -213,8 +173,8 @@ void check_offset_values(const char* op, const char* name, const Tensor& offsets
   for (int64_t i = 1; i < count; ++i) {
     const int64_t length = int64_t{values[i]} - values[i - 1];
     if (length < 0) {
-      fail("ValueError", op, name, " falls from ", int64_t{values[i - 1]}, " to ", int64_t{values[i]}, " at element ", i,
-           "; it must not fall");
+      fail("ValueError", op, name, " falls from ", int64_t{values[i - 1]}, " to ", int64_t{values[i]}, " at element ",
+           i, "; it must not fall");
     }
     if (length > longest) {
       fail("ValueError", op, longest_name, " is ", longest, " but sequence ", i - 1, " has ", length,
@@ -232,7 +192,7 @@ Tensor dense_offsets(const char* op, const char* name, const Tensor& offsets) {
 }
 
 // The strides of (tokens, heads, head_dim).
-HeadStrides packed_strides(const Tensor& tensor) {
+HeadStrides varlen_strides(const Tensor& tensor) {
   const auto step = [&](int i) { return tensor.size(i) == 1 ? 0 : tensor.stride(i); };
   return {0, step(1), step(0)};
 }
@@ -243,7 +203,7 @@ std::tuple<Tensor, Tensor> varlen(Tensor q_given, Tensor k_given, Tensor v_given
                                   std::optional<double> scale, bool bottom_right, int64_t window_left,
                                   int64_t window_right, bool return_lse) {
   const char* op = "flash_attention_varlen";
-  check_packed(op, q_given, k_given, v_given);
+  check_varlen(op, q_given, k_given, v_given);
   check_offsets(op, "cu_seqlens_q", cu_seqlens_q, q_given);
   check_offsets(op, "cu_seqlens_k", cu_seqlens_k, q_given);
   if (cu_seqlens_q.size(0) != cu_seqlens_k.size(0)) {
@@ -254,16 +214,11 @@ std::tuple<Tensor, Tensor> varlen(Tensor q_given, Tensor k_given, Tensor v_given
   check_sequence(op, "the number of k's tokens", k_given.size(0));
   AttentionOptions options = options_of(op, {is_causal, bottom_right, window_left, window_right});
   const int64_t total = q_given.size(0), heads = q_given.size(1), head_dim = q_given.size(2);
-  AttentionArguments arguments;
-  arguments.seq_q = std::min(check_longest(op, "max_seqlen_q", max_seqlen_q), static_cast<int32_t>(total));
-  arguments.seq_kv = std::min(check_longest(op, "max_seqlen_k", max_seqlen_k), static_cast<int32_t>(k_given.size(0)));
-  arguments.scale = attention_scale(op, scale, head_dim);
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(q_given.get_device_index());
-  }
-#endif
+  const int32_t longest_q = std::min(check_longest(op, "max_seqlen_q", max_seqlen_q), static_cast<int32_t>(total));
+  const int32_t longest_kv =
+      std::min(check_longest(op, "max_seqlen_k", max_seqlen_k), static_cast<int32_t>(k_given.size(0)));
+  const float factor = attention_scale(op, scale, head_dim);
+  const OnDeviceOf<cuda> on_device(q_given);
   const Tensor offsets_q = dense_offsets(op, "cu_seqlens_q", cu_seqlens_q),
                offsets_k = dense_offsets(op, "cu_seqlens_k", cu_seqlens_k);
   if constexpr (!cuda) {
@@ -280,19 +235,14 @@ std::tuple<Tensor, Tensor> varlen(Tensor q_given, Tensor k_given, Tensor v_given
     return tensor.size(2) <= 1 || tensor.stride(2) == 1 ? tensor : dense_copy(op, name, tensor);
   };
   const Tensor q = unit("q", q_given), k = unit("k", k_given), v = unit("v", v_given);
-  arguments.q = q.const_data_ptr();
-  arguments.k = k.const_data_ptr();
-  arguments.v = v.const_data_ptr();
-  arguments.out = out.mutable_data_ptr();
+  AttentionArguments arguments = attention_arguments(q, k, v, out, heads, k.size(1), factor);
   arguments.batch = static_cast<int32_t>(sequences);
-  arguments.heads = static_cast<int32_t>(heads);
-  arguments.kv_heads = static_cast<int32_t>(k.size(1));
-  arguments.head_dim = static_cast<int32_t>(head_dim);
-  arguments.q_stride = packed_strides(q);
-  arguments.k_stride = packed_strides(k);
-  arguments.v_stride = packed_strides(v);
+  arguments.seq_q = longest_q;
+  arguments.seq_kv = longest_kv;
+  arguments.q_stride = varlen_strides(q);
+  arguments.k_stride = varlen_strides(k);
+  arguments.v_stride = varlen_strides(v);
   arguments.out_stride = {0, head_dim, heads * head_dim};
-  arguments.type = kernel_type(q.scalar_type());
   options.cu_seqlens_q = static_cast<const int32_t*>(offsets_q.const_data_ptr());
   options.cu_seqlens_kv = static_cast<const int32_t*>(offsets_k.const_data_ptr());
   options.total_q = static_cast<int32_t>(total);

@@ -1,4 +1,4 @@
-// What the *_ops.cpp need to refuse a bad argument in one sentence: texts for tensors, and the error itself.
+// How the *_ops.cpp refuse a bad argument in one sentence: texts for tensors, and the error itself.
 //
 // The stable ABI knows one exception, std::runtime_error, which Python sees as RuntimeError. The message therefore
 // begins with the name of the Python error it stands for ("ValueError: gemm: ..."); the Python face (errors.py)
@@ -48,9 +48,7 @@ inline std::string shape_text(const int64_t* sizes, int64_t rank) {
   return shape + (rank == 1 ? ",)" : ")");
 }
 
-inline std::string shape_text(const Tensor& tensor) {
-  return shape_text(tensor.sizes().data(), tensor.dim());
-}
+inline std::string shape_text(const Tensor& tensor) { return shape_text(tensor.sizes().data(), tensor.dim()); }
 
 // As torch's Python writes them, without "torch.".
 inline std::string dtype_text(Dtype dtype) {

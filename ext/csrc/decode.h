@@ -1,4 +1,4 @@
-// What the decode operator (decode_ops.cpp) asks of its kernels: as kernels.h, in a header of its own.
+// The interface between the decode operator (decode_ops.cpp) and its kernels, like kernels.h for the other operators.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct CacheStrides {
 };
 
 // out = softmax(scale q k^T) v for the last seq_q tokens of each sequence, against the cache that holds them all:
-// query i of sequence b sees the keys j < cache_lens[b] - (seq_q - 1 - i), and gives zeros where it sees none.
+// query i of sequence b sees the keys j < cache_lens[b] - (seq_q - 1 - i), and gives zeros if it sees no key.
 // Query head h reads kv head h / (heads / kv_heads). Offsets into q and out fit in 31 bits, those into the caches and
 // the table need not.
 struct DecodeArguments {
@@ -35,7 +35,7 @@ struct DecodeArguments {
   int64_t lens_stride = 1, table_stride_batch = 0, table_stride_page = 1;
   float scale = 1.0f;
   ScalarType type = ScalarType::float32;
-  void* workspace = nullptr;             // CUDA: decode_workspace_bytes() bytes, 256-byte aligned
+  void* workspace = nullptr;  // CUDA: decode_workspace_bytes() bytes, 256-byte aligned
 };
 
 namespace cpu {

@@ -90,7 +90,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lens
   check_output_elements(kOp, {q.size(0), q.size(1), q.size(2), q.size(3)});
 }
 
-// What the CPU can look at. On CUDA it would need the host to wait for the device.
+// Checks of values, on the CPU only: on CUDA the host would have to wait for the device.
 void check_values(const DecodeArguments& a) {
   for (int64_t b = 0; b < a.batch; ++b) {
     const int64_t len = a.cache_lens[b * a.lens_stride];
@@ -113,12 +113,7 @@ Tensor flash_decode(Tensor q_given, Tensor k, Tensor v, Tensor lens, std::option
                     std::optional<double> scale) {
   check(q_given, k, v, lens, table);
   const float factor = attention_scale(kOp, scale, q_given.size(3));
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(q_given.get_device_index());
-  }
-#endif
+  const OnDeviceOf<cuda> on_device(q_given);
   const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2), head_dim = q_given.size(3);
   Tensor out = allocate(kOp, "output", q_given, q_given.scalar_type(), {batch, heads, seq_q, head_dim});
   if (out.numel() == 0) {
@@ -160,12 +155,8 @@ Tensor flash_decode(Tensor q_given, Tensor k, Tensor v, Tensor lens, std::option
 
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    std::optional<Tensor> workspace;
-    if (const size_t bytes = cuda::decode_workspace_bytes(arguments); bytes > 0) {
-      workspace = allocate(kOp, "partial results", q, Dtype::Byte, {static_cast<int64_t>(bytes)});
-      arguments.workspace = workspace->mutable_data_ptr();
-    }
-    check_launch(kOp, cuda::flash_decode(arguments, current_stream(q)));
+    launch_with_workspace(kOp, "partial results", q, cuda::decode_workspace_bytes(arguments), arguments,
+                          cuda::flash_decode);
 #endif
   } else {
     check_values(arguments);

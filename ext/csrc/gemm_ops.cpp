@@ -1,4 +1,5 @@
-// The GEMM operators: schemas, argument checks and dispatch to the kernels of kernels.h, through torch's stable ABI only.
+// The GEMM operators: schemas, argument checks and dispatch to the kernels of kernels.h, through torch's stable ABI
+// only.
 //
 // Every check of an argument lives in the *_ops.cpp, so that a caller of torch.ops.cuda_llm_ops is protected as well;
 // the Python face adds what the stable ABI cannot see (does an input require grad) and the class of the error.
@@ -19,8 +20,8 @@ Matrix matrix(const Tensor& tensor, bool transposed) {
   const auto sizes = tensor.sizes();
   const auto strides = tensor.strides();
   const int64_t rank = tensor.dim();
-  Matrix made{rank == 3 ? sizes[0] : 0,  sizes[rank - 2], sizes[rank - 1], rank == 3 ? strides[0] : 0,
-              strides[rank - 2], strides[rank - 1]};
+  Matrix made{rank == 3 ? sizes[0] : 0,   sizes[rank - 2],   sizes[rank - 1],
+              rank == 3 ? strides[0] : 0, strides[rank - 2], strides[rank - 1]};
   if (transposed) {
     std::swap(made.rows, made.columns);
     std::swap(made.stride_row, made.stride_column);
@@ -109,14 +110,9 @@ Tensor gemm(const GemmOptions& options, Tensor a, Tensor b, const std::optional<
     fail("ValueError", op, "beta is ", options.beta, " but c is None; c must be given where beta is not 0");
   }
 
-#ifdef CUDA_LLM_OPS_WITH_CUDA
-  std::optional<torch::stable::accelerator::DeviceGuard> guard;
-  if constexpr (cuda) {
-    guard.emplace(a.get_device_index());
-  }
-#endif
-  Tensor out = batched ? allocate(op, "output", a, out_dtype, {batch, m, n})
-                       : allocate(op, "output", a, out_dtype, {m, n});
+  const OnDeviceOf<cuda> on_device(a);
+  Tensor out =
+      batched ? allocate(op, "output", a, out_dtype, {batch, m, n}) : allocate(op, "output", a, out_dtype, {m, n});
   if (out.numel() == 0) {
     return out;
   }
@@ -170,13 +166,8 @@ Tensor gemm(const GemmOptions& options, Tensor a, Tensor b, const std::optional<
 
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
-    void* stream = current_stream(a);
-    std::optional<Tensor> workspace;
-    if (const auto bytes = static_cast<int64_t>(cuda::gemm_workspace_bytes(arguments)); bytes > 0) {
-      workspace = allocate(op, "copies of operands or parts of the product", a, Dtype::Byte, {bytes});
-      arguments.workspace = workspace->mutable_data_ptr();
-    }
-    check_launch(op, options.tensor_core ? cuda::tensor_core_gemm(arguments, stream) : cuda::gemm(arguments, stream));
+    launch_with_workspace(op, "copies of operands or parts of the product", a, cuda::gemm_workspace_bytes(arguments),
+                          arguments, options.tensor_core ? cuda::tensor_core_gemm : cuda::gemm);
 #endif
   } else if (options.tensor_core) {
     cpu::tensor_core_gemm(arguments, parallel);

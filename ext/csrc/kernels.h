@@ -1,9 +1,10 @@
-// What the operators (*_ops.cpp) ask of the kernels (cpu/, cuda/): plain structs and functions, no torch, no CUDA header.
+// The interface between the operators (*_ops.cpp) and the kernels (cpu/, cuda/): plain structs and functions, without a
+// header of torch or CUDA.
 //
 // Sizes are checked by the caller: every size is at least 1, every offset (in elements) fits in 31 bits. Strides are
 // in elements. A function of cuda:: enqueues on `stream` (a cudaStream_t) of the current device, never synchronises,
 // allocates nothing on the device (so that it can be captured in a CUDA graph), and returns nullptr or a static
-// string that says what CUDA refused. A function of cpu:: runs to its end, split over threads by `parallel`.
+// string with the reason for a refusal. A function of cpu:: runs to its end, split over threads by `parallel`.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ struct GemmArguments {
   float alpha = 1.0f, beta = 0.0f;
   ScalarType in_type = ScalarType::float32;   // of a and b
   ScalarType out_type = ScalarType::float32;  // of out and c: in_type, or float32
-  void* workspace = nullptr;  // on CUDA, where gemm_workspace_bytes() is not 0: so many bytes, 256-byte aligned
+  void* workspace = nullptr;                  // on CUDA: gemm_workspace_bytes() bytes, 256-byte aligned
 };
 
 struct HeadStrides {
@@ -55,24 +56,24 @@ struct AttentionArguments {
   void* workspace = nullptr;  // on CUDA, where ..attention_workspace_bytes() is not 0: so many bytes, 256-byte aligned
 };
 
-constexpr int32_t kMaxSequence = 1 << 28;  // of flash_attention_general: sums of lengths and sides stay in 31 bits
+constexpr int32_t kMaxSequence = 1 << 28;  // of flash_attention_varlen: sums of lengths and sides stay in 31 bits
 constexpr int32_t kEveryKey = 1 << 29;     // a side without a limit
 
-// What flash_attention_general takes beyond AttentionArguments, whose `causal` it ignores.
+// What flash_attention_varlen takes beyond AttentionArguments, whose `causal` it ignores.
 //
 // Query i of a sequence sees the keys j of that sequence with i + d - left <= j <= i + d + right, where d is 0 or, with
 // bottom_right, the sequence's keys less its queries. left and right lie between 0 and kEveryKey. A query that sees no
 // key gets zeros, and -inf for the logarithm of its sum. seq_kv may be 0.
 //
-// With cu_seqlens_q and cu_seqlens_k (both or neither, in memory of the kernel's device, batch + 1 offsets each) sequence
-// b is rows cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1 of q and out, and likewise of k and v; stride.batch is not used;
-// seq_q and seq_kv are upper bounds of the lengths. Rows past seq_q of a sequence are left out. A kernel on CUDA keeps
-// whatever the offsets say inside total_q and total_kv rows.
+// With cu_seqlens_q and cu_seqlens_k (both or neither, in memory of the kernel's device, batch + 1 offsets each)
+// sequence b is rows cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1 of q and out, and likewise of k and v; stride.batch is
+// not used; seq_q and seq_kv are upper bounds of the lengths. Rows past seq_q of a sequence are left out. A kernel on
+// CUDA keeps whatever the offsets say inside total_q and total_kv rows.
 struct AttentionOptions {
   int32_t left = kEveryKey, right = kEveryKey;
   bool bottom_right = false;
-  // Natural logarithm of the sum of exponentials of a row's scores, by (batch, head, query), or nullptr; packed
-  // sequences take the row of q in place of the query and have stride.batch 0.
+  // Natural logarithm of the sum of exponentials of a row's scores, by (batch, head, query), or nullptr. With
+  // cu_seqlens_q it is by (head, row of q), and stride.batch is 0.
   float* lse = nullptr;
   int64_t lse_stride_batch = 0, lse_stride_head = 0;
   const int32_t* cu_seqlens_q = nullptr;
@@ -84,11 +85,21 @@ struct AttentionOptions {
 struct KernelAttributes {
   const char* family;
   const char* name;
-  int registers;             // a thread
-  size_t static_shared;      // bytes a block
-  size_t dynamic_shared;     // bytes a block the launch asks for (0: varies)
-  size_t local;              // bytes a thread: spills and stack
-  int max_threads;           // a block
+  int registers;          // a thread
+  size_t static_shared;   // bytes a block
+  size_t dynamic_shared;  // bytes a block the launch asks for (0: varies)
+  size_t local;           // bytes a thread: spills and stack
+  int max_threads;        // a block
+};
+
+// A plan of a tuned GEMM: its name, and what its cost model depends on.
+struct GemmPlanFacts {
+  std::string name;
+  double microseconds;  // by the cost model
+  bool persistent, swap, pingpong, multicasts, p_mn_major, q_mn_major;
+  int tile_m, tile_n, tile_k, stages, shared_bytes, blocks_per_sm;
+  int split, cluster_m, cluster_n, parts;
+  int clusters, multiprocessors;  // clusters that the device holds at once; its multiprocessors
 };
 
 using ParallelFor =
@@ -100,25 +111,24 @@ void tensor_core_gemm(const GemmArguments& arguments, const ParallelFor& paralle
 void naive_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
 void tiled_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
 void flash_attention(const AttentionArguments& arguments, const ParallelFor& parallel);
-void flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
-                             const ParallelFor& parallel);
+void flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
+                            const ParallelFor& parallel);
 }  // namespace cpu
 
 namespace cuda {
 size_t gemm_workspace_bytes(const GemmArguments& arguments);  // without it gemm() is right, but slower
 const char* gemm(const GemmArguments& arguments, void* stream);
 const char* tensor_core_gemm(const GemmArguments& arguments, void* stream);
-// For tuning: the names of the plans that can compute a product, the quickest by the cost model first (none where no
-// choice is tuned); and a plan to be taken wherever it fits, instead of the chosen one, until it is "" again.
-std::vector<std::string> gemm_plans(const GemmArguments& arguments);
+// For tuning: the plans that can compute a product, the quickest by the cost model first (an empty list where no choice
+// is tuned); and a plan to be taken wherever it fits, instead of the chosen one, until it is "" again.
+std::vector<GemmPlanFacts> gemm_plans(const GemmArguments& arguments);
 void force_gemm_plan(const std::string& name);
 size_t naive_attention_workspace_bytes(const AttentionArguments& arguments);
 const char* naive_attention(const AttentionArguments& arguments, void* stream);
 const char* tiled_attention(const AttentionArguments& arguments, void* stream);
 size_t flash_attention_workspace_bytes(const AttentionArguments& arguments);  // without it right, but slower
 const char* flash_attention(const AttentionArguments& arguments, void* stream);
-const char* flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
-                                    void* stream);
+const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options, void* stream);
 void gemm_attributes(std::vector<KernelAttributes>& into);
 void attention_attributes(std::vector<KernelAttributes>& into);
 }  // namespace cuda

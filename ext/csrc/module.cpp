@@ -14,9 +14,7 @@ namespace py = pybind11;
 
 namespace {
 
-py::list words(const std::string& text) {
-  return py::str(text).attr("split")();
-}
+py::list words(const std::string& text) { return py::str(text).attr("split")(); }
 
 std::string compiler() {
 #if defined(__clang__)
@@ -28,9 +26,7 @@ std::string compiler() {
 #endif
 }
 
-py::object text_or_none(const char* text) {
-  return *text == '\0' ? py::object(py::none()) : py::object(py::str(text));
-}
+py::object text_or_none(const char* text) { return *text == '\0' ? py::object(py::none()) : py::object(py::str(text)); }
 
 py::dict build_info() {
   py::dict info;
@@ -76,7 +72,8 @@ cuda_llm_ops::ScalarType scalar_type(const std::string& name) {
 }
 
 // Of a product of dense operands; `a_mn_major`: a is stored k x m, `b_mn_major`: b is stored k x n.
-std::vector<std::string> gemm_plans(int m, int n, int k, bool a_mn_major, bool b_mn_major, const std::string& dtype) {
+std::vector<cuda_llm_ops::GemmPlanFacts> plans_of(int m, int n, int k, bool a_mn_major, bool b_mn_major,
+                                                  const std::string& dtype) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
   cuda_llm_ops::GemmArguments arguments;
   arguments.in_type = arguments.out_type = scalar_type(dtype);
@@ -87,6 +84,41 @@ std::vector<std::string> gemm_plans(int m, int n, int k, bool a_mn_major, bool b
 #else
   return {};
 #endif
+}
+
+std::vector<std::string> gemm_plans(int m, int n, int k, bool a_mn_major, bool b_mn_major, const std::string& dtype) {
+  std::vector<std::string> names;
+  for (const auto& plan : plans_of(m, n, k, a_mn_major, b_mn_major, dtype)) names.push_back(plan.name);
+  return names;
+}
+
+py::list gemm_plan_facts(int m, int n, int k, bool a_mn_major, bool b_mn_major, const std::string& dtype) {
+  py::list listed;
+  for (const auto& plan : plans_of(m, n, k, a_mn_major, b_mn_major, dtype)) {
+    py::dict entry;
+    entry["plan"] = plan.name;
+    entry["modelled_microseconds"] = plan.microseconds;
+    entry["persistent"] = plan.persistent;
+    entry["swap"] = plan.swap;
+    entry["pingpong"] = plan.pingpong;
+    entry["multicasts"] = plan.multicasts;
+    entry["p_mn_major"] = plan.p_mn_major;
+    entry["q_mn_major"] = plan.q_mn_major;
+    entry["tile_m"] = plan.tile_m;
+    entry["tile_n"] = plan.tile_n;
+    entry["tile_k"] = plan.tile_k;
+    entry["stages"] = plan.stages;
+    entry["shared_bytes"] = plan.shared_bytes;
+    entry["blocks_per_sm"] = plan.blocks_per_sm;
+    entry["split"] = plan.split;
+    entry["cluster_m"] = plan.cluster_m;
+    entry["cluster_n"] = plan.cluster_n;
+    entry["parts"] = plan.parts;
+    entry["clusters"] = plan.clusters;
+    entry["multiprocessors"] = plan.multiprocessors;
+    listed.append(entry);
+  }
+  return listed;
 }
 
 void force_gemm_plan(const std::string& name) {
@@ -102,6 +134,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("build_info", &build_info);
   module.def("kernel_attributes", &kernel_attributes);
   module.def("gemm_plans", &gemm_plans, py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a_mn_major"),
+             py::arg("b_mn_major"), py::arg("dtype"));
+  module.def("gemm_plan_facts", &gemm_plan_facts, py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a_mn_major"),
              py::arg("b_mn_major"), py::arg("dtype"));
   module.def("force_gemm_plan", &force_gemm_plan, py::arg("name"));
 }

@@ -1,4 +1,4 @@
-// What the files of operators share: torch's allocations, streams and threads through the stable ABI, and how a tensor
+// Shared by the files of operators: torch's allocations, streams and threads through the stable ABI, and how a tensor
 // is described to a kernel. The first header such a file includes: it sets the ABI's version.
 #pragma once
 
@@ -100,6 +100,23 @@ inline void parallel(int64_t begin, int64_t end, int64_t grain, const std::funct
   torch::stable::parallel_for(begin, end, grain, body);
 }
 
+// Makes the device of a tensor the current one while this object lives; does nothing in an operator's CPU
+// implementation.
+template <bool cuda>
+class OnDeviceOf {
+ public:
+  explicit OnDeviceOf([[maybe_unused]] const Tensor& tensor) {
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+    if constexpr (cuda) guard_.emplace(tensor.get_device_index());
+#endif
+  }
+
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+ private:
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;
+#endif
+};
+
 #ifdef CUDA_LLM_OPS_WITH_CUDA
 inline void* current_stream(const Tensor& tensor) {
   void* stream = nullptr;
@@ -112,10 +129,24 @@ inline void check_launch(const char* op, const char* refusal) {
     return;
   }
   if (std::strstr(refusal, "no kernel image") != nullptr) {
-    fail("NotImplementedError", op, "the device's compute capability has no code in this build; build_info() names "
+    fail("NotImplementedError", op,
+         "the device's compute capability has no code in this build; build_info() names "
          "the architectures it has, and it needs 8.0 or newer");
   }
   fail("RuntimeError", op, "CUDA refused the launch: ", refusal);
+}
+
+// Calls `launch(arguments, stream)` with a workspace of `bytes` bytes, if that is not 0. The caching allocator keeps
+// the memory for the kernels on the stream, so it may be freed here.
+template <typename Arguments, typename Launch>
+void launch_with_workspace(const char* op, const char* workspace_name, const Tensor& like, size_t bytes,
+                           Arguments& arguments, const Launch& launch) {
+  std::optional<Tensor> workspace;
+  if (bytes > 0) {
+    workspace = allocate(op, workspace_name, like, Dtype::Byte, {static_cast<int64_t>(bytes)});
+    arguments.workspace = workspace->mutable_data_ptr();
+  }
+  check_launch(op, launch(arguments, current_stream(like)));
 }
 #endif
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NoReturn, overload
+from typing import Literal, NoReturn, Unpack, overload
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from .errors import translated
-from .window import Window, sides
+from .window import Options, Window, sides
 
 # Bound once: a look-up through torch.ops at every call costs more than the call's checks.
 _naive_attention = torch.ops.cuda_llm_ops.naive_attention.default
@@ -53,10 +53,8 @@ def flash_attention(
     v: Tensor,
     is_causal: bool = False,
     *,
-    scale: float | None = None,
-    bottom_right: bool = False,
-    window: Window | None = None,
     return_lse: Literal[False] = False,
+    **options: Unpack[Options],
 ) -> Tensor: ...
 
 
@@ -67,10 +65,8 @@ def flash_attention(
     v: Tensor,
     is_causal: bool = False,
     *,
-    scale: float | None = None,
-    bottom_right: bool = False,
-    window: Window | None = None,
     return_lse: Literal[True],
+    **options: Unpack[Options],
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -81,10 +77,8 @@ def flash_attention(
     v: Tensor,
     is_causal: bool = False,
     *,
-    scale: float | None = None,
-    bottom_right: bool = False,
-    window: Window | None = None,
     return_lse: bool,
+    **options: Unpack[Options],
 ) -> Tensor | tuple[Tensor, Tensor]: ...
 
 

@@ -1,4 +1,4 @@
-"""The checked-in table of the fastest plan of each measured matrix product: ext/csrc/cuda/gemm/sm90_table.h."""
+"""The checked-in table of the fastest plan of each measured matrix product: ext/csrc/cuda/gemm/sm90/plan_table.h."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-TABLE = Path(__file__).resolve().parents[1] / "csrc/cuda/gemm/sm90_table.h"
+TABLE = Path(__file__).resolve().parents[1] / "csrc/cuda/gemm/sm90/plan_table.h"
 
 _ROW = re.compile(
     r"\{(\d+), (\d+), (\d+), (true|false), (true|false), "
-    r"Family::(\w+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+)\},"
+    r"KernelKind::(\w+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+)\},"
 )
 _PLAN = re.compile(r"(\w+) (\d+)x(\d+)x(\d+)/(\d+) (?:[km]{2} )?split (\d+) cluster (\d+)x(\d+)")
-_SMS = re.compile(r"measured_multiprocessors = (\d+);")
+_SMS = re.compile(r"kMeasuredMultiprocessors = (\d+);")
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Product:
 
 @dataclass(frozen=True)
 class Plan:
-    """A kernel of the Hopper path and how it is launched; see ext/csrc/cuda/gemm/sm90_plan.h."""
+    """A kernel of the Hopper path and how it is launched; see ext/csrc/cuda/gemm/sm90/plan.h."""
 
-    family: str
+    kind: str
     tile: tuple[int, int, int]
     stages: int
     split: int
@@ -71,7 +71,7 @@ def line(product: Product, plan: Plan) -> str:
     """A row of the table."""
     flags = ", ".join(str(flag).lower() for flag in (product.a_mn_major, product.b_mn_major))
     numbers = ", ".join(map(str, (*plan.tile, plan.stages, plan.split, *plan.cluster)))
-    return f"    {{{product.m}, {product.n}, {product.k}, {flags}, Family::{plan.family}, {numbers}}},"
+    return f"    {{{product.m}, {product.n}, {product.k}, {flags}, KernelKind::{plan.kind}, {numbers}}},"
 
 
 def rewritten(text: str, rows: dict[Product, Plan], multiprocessors: int) -> str:
@@ -80,10 +80,10 @@ def rewritten(text: str, rows: dict[Product, Plan], multiprocessors: int) -> str
     Raises:
         ValueError: the text is not that of a table.
     """
-    begin, end = text.find("measured[] = {\n"), text.find("\n};\n\n}  // namespace")
+    begin, end = text.find("kMeasured[] = {\n"), text.find("\n};\n\n}  // namespace")
     if begin < 0 or end < begin or _SMS.search(text) is None:
         raise ValueError(
-            "the text is no table of plans: it must hold 'measured[] = {', rows, and measured_multiprocessors"
+            "the text is no table of plans: it must hold 'kMeasured[] = {', rows, and kMeasuredMultiprocessors"
         )
 
     def order(product: Product) -> tuple[bool, bool, int, int, int]:
@@ -91,5 +91,5 @@ def rewritten(text: str, rows: dict[Product, Plan], multiprocessors: int) -> str
         return (not square, product.b_mn_major, product.n * product.k, product.n, product.m)
 
     lines = "\n".join(line(product, rows[product]) for product in sorted(rows, key=order))
-    body = text[: begin + len("measured[] = {\n")] + lines + text[end:]
-    return _SMS.sub(f"measured_multiprocessors = {multiprocessors};", body)
+    body = text[: begin + len("kMeasured[] = {\n")] + lines + text[end:]
+    return _SMS.sub(f"kMeasuredMultiprocessors = {multiprocessors};", body)

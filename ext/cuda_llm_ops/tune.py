@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only-added", action="store_true", help="leave the rows of the table as they are")
     given = parser.parse_args(arguments)
     if not given.table.is_file():
-        parser.error(f"{given.table} does not exist; --table must name the sm90_table.h of a checkout")
+        parser.error(f"{given.table} does not exist; --table must name the plan_table.h of a checkout")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != CAPABILITY:
         parser.error("the Hopper kernels are tuned on a GPU of compute capability 9.0; there is none")
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Literal, Unpack, overload
 
 import torch
 from torch import Tensor
 
 from .errors import translated
 from .ops import _refuse_gradients
-from .window import Window, sides
+from .window import Options, Window, sides
 
 _flash_attention_varlen = torch.ops.cuda_llm_ops.flash_attention_varlen.default
+
+
+class VarlenOptions(Options, total=False):
+    """The options of `flash_attention_varlen` whose types do not decide the type of its result."""
+
+    is_causal: bool
 
 
 @overload
@@ -24,11 +30,8 @@ def flash_attention_varlen(
     max_seqlen_q: int,
     max_seqlen_k: int,
     *,
-    is_causal: bool = False,
-    scale: float | None = None,
-    bottom_right: bool = False,
-    window: Window | None = None,
     return_lse: Literal[False] = False,
+    **options: Unpack[VarlenOptions],
 ) -> Tensor: ...
 
 
@@ -42,11 +45,8 @@ def flash_attention_varlen(
     max_seqlen_q: int,
     max_seqlen_k: int,
     *,
-    is_causal: bool = False,
-    scale: float | None = None,
-    bottom_right: bool = False,
-    window: Window | None = None,
     return_lse: Literal[True],
+    **options: Unpack[VarlenOptions],
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -60,11 +60,8 @@ def flash_attention_varlen(
     max_seqlen_q: int,
     max_seqlen_k: int,
     *,
-    is_causal: bool = False,
-    scale: float | None = None,
-    bottom_right: bool = False,
-    window: Window | None = None,
     return_lse: bool,
+    **options: Unpack[VarlenOptions],
 ) -> Tensor | tuple[Tensor, Tensor]: ...
 
 

@@ -1,10 +1,18 @@
-"""The sliding window as the attention operators take it: FlashAttention's pair of numbers of keys."""
+"""Options of the attention operators, and the sliding window: FlashAttention's pair of numbers of keys."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 Window: TypeAlias = tuple[int, int]
+
+
+class Options(TypedDict, total=False):
+    """The options of `flash_attention` whose types do not decide the type of its result."""
+
+    scale: float | None
+    bottom_right: bool
+    window: Window | None
 
 
 def sides(op: str, window: Any) -> Window:

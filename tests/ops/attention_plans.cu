@@ -1,16 +1,17 @@
-// Every attention kernel on small problems that are awkward for it, without torch, so that compute-sanitizer has little to
-// watch: also instances that the dispatch would not take for them, in every order of tiles, and on so few thread blocks
-// that each has several tiles. Each twice in a row, against a plain kernel in float64 and bit for bit. Prints a line a
-// run; exits with 1 where one is wrong.
+// Every attention kernel on small problems that are awkward for it, without torch, so that compute-sanitizer has little
+// to watch: also instances that the dispatch would not take for them, in every order of tiles, and on so few thread
+// blocks that each has several tiles. Each twice in a row, against a plain kernel in float64 and bit for bit. Prints a
+// line a run; exits with 1 where one is wrong.
 //
 //   src=ext/csrc/cuda
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_ATTENTION -I ext/csrc -cudart static
-//     tests/ops/attention_plans.cu $src/attention/*.cu $src/decode/counters.cu $src/tensor_map.cu $src/device.cu
-//     -o attention_plans
+//     tests/ops/attention_plans.cu $(find $src/attention -name "*.cu") $src/counters.cu $src/tensor_map.cu
+//     $src/device.cu -o attention_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./attention_plans hopper 3/16   # the fourth of 16 parts
 //
-// KERNELS is hopper (of sm90_flash.cuh), options (sm90_general.cuh), ampere (flash_mma.cuh, with and without options) or
-// plain (the others); PART n/of takes every of-th kernel from the n-th on; NAME takes kernels whose names have it in them.
+// KERNELS is hopper (attention/sm90 without options), options (attention/sm90/varlen.cuh), ampere (attention/mma, with
+// and without options) or plain (attention/simt); PART n/of takes every of-th kernel from the n-th on; NAME takes
+// kernels whose names have it in them.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -23,10 +24,14 @@
 #include <string>
 #include <vector>
 
-#include "cuda/attention/flash_mma.h"
-#include "cuda/attention/sm90_general.h"
-#include "cuda/attention/sm90_instances.h"
-#include "cuda/attention/sm90_launch.h"
+#include "cuda/attention/mma/flash.h"
+#include "cuda/attention/simt/simt.h"
+#include "cuda/attention/sm90/instances.h"
+#include "cuda/attention/sm90/launch.h"
+#include "cuda/attention/sm90/realigned.h"
+#include "cuda/attention/sm90/schedule.h"
+#include "cuda/attention/sm90/stream_k.h"
+#include "cuda/attention/sm90/varlen.h"
 #include "device_values.cuh"
 
 using namespace cuda_llm_ops;
@@ -36,8 +41,8 @@ using cuda::sm90::flash::Schedule;
 
 namespace {
 
-enum class Mask { none, causal, bottom_right, window, packed };
-const char* const mask_names[] = {"full", "causal", "bottom right", "window", "packed"};
+enum class Mask { none, causal, bottom_right, window, varlen };
+const char* const mask_names[] = {"full", "causal", "bottom right", "window", "varlen"};
 
 struct Problem {
   int batch, heads, kv_heads, seq_q, seq_kv, head_dim;
@@ -46,16 +51,18 @@ struct Problem {
   int offset = 0;  // of the inputs, in elements, from a multiple of 256 bytes
 };
 
-// Packed: sequences of 1, 130 and 70 tokens.
+// Variable length: sequences of 1, 130 and 70 tokens.
 const std::vector<int32_t> ends = {0, 1, 131, 201};
 
-// Row r of (batch, head, query) sees the keys seen[2 r] .. seen[2 r + 1] - 1; scores has room for all keys of every row.
+// Row r of (batch, head, query) sees the keys seen[2 r] .. seen[2 r + 1] - 1; scores has room for all keys of every
+// row.
 template <typename T>
 __global__ void attend(AttentionArguments a, const int32_t* seen, double* scores, double* out) {
   for (size_t r = first(); r < size_t(a.batch) * a.heads * a.seq_q; r += step()) {
     const int row = r % a.seq_q, head = r / a.seq_q % a.heads, batch = r / a.seq_q / a.heads;
     const int kv_head = head / (a.heads / a.kv_heads), begin = seen[2 * r], end = seen[2 * r + 1];
-    const T* const q = static_cast<const T*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head + row * a.q_stride.seq;
+    const T* const q =
+        static_cast<const T*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head + row * a.q_stride.seq;
     const T* const k = static_cast<const T*>(a.k) + batch * a.k_stride.batch + kv_head * a.k_stride.head;
     const T* const v = static_cast<const T*>(a.v) + batch * a.v_stride.batch + kv_head * a.v_stride.head;
     double* const mine = scores + r * a.seq_kv;
@@ -71,7 +78,8 @@ __global__ void attend(AttentionArguments a, const int32_t* seen, double* scores
     for (int key = begin; key < end; ++key) sum += mine[key] = exp(mine[key] - most);
     for (int d = 0; d < a.head_dim; ++d) {
       double value = 0;
-      for (int key = begin; key < end; ++key) value += mine[key] * double(static_cast<float>(v[key * a.v_stride.seq + d]));
+      for (int key = begin; key < end; ++key)
+        value += mine[key] * double(static_cast<float>(v[key * a.v_stride.seq + d]));
       out[r * a.head_dim + d] = begin < end ? value / sum : 0;
     }
   }
@@ -83,7 +91,8 @@ __global__ void compare(const T* one, const T* other, const double* right, Atten
   double sums[3] = {};
   for (size_t i = first(); i < size_t(a.batch) * a.heads * a.seq_q * a.head_dim; i += step()) {
     const size_t d = i % a.head_dim, r = i / a.head_dim, row = r % a.seq_q, head = r / a.seq_q % a.heads;
-    const size_t at = r / a.seq_q / a.heads * a.out_stride.batch + head * a.out_stride.head + row * a.out_stride.seq + d;
+    const size_t at =
+        r / a.seq_q / a.heads * a.out_stride.batch + head * a.out_stride.head + row * a.out_stride.seq + d;
     const double x = static_cast<float>(one[at]), y = static_cast<float>(other[at]);
     sums[0] += (x - right[i]) * (x - right[i]);
     sums[1] += right[i] * right[i];
@@ -135,7 +144,7 @@ void run_typed(const Problem& p, const std::string& what, const Call& call, size
     if (p.mask == Mask::causal) end = std::min(end, i + 1);
     if (p.mask == Mask::bottom_right) end = std::min(end, i + 1 + p.seq_kv - p.seq_q);
     if (p.mask == Mask::window) begin = std::max(0, i - 60), end = std::min(end, i + 6);
-    if (p.mask == Mask::packed) {
+    if (p.mask == Mask::varlen) {
       while (i >= ends[sequence + 1]) ++sequence;
       begin = ends[sequence], end = i + 1;
     }
@@ -148,13 +157,13 @@ void run_typed(const Problem& p, const std::string& what, const Call& call, size
   AttentionArguments asked = a;
   if (p.mask == Mask::bottom_right) options.right = 0, options.bottom_right = true;
   if (p.mask == Mask::window) options.left = 60, options.right = 5;
-  if (p.mask == Mask::packed) {
+  if (p.mask == Mask::varlen) {
     options.right = 0, options.cu_seqlens_q = options.cu_seqlens_kv = device_ends;
     options.total_q = options.total_kv = ends.back();
     asked.batch = static_cast<int>(ends.size()) - 1, asked.seq_q = asked.seq_kv = 130;
     for (HeadStrides* one : {&asked.q_stride, &asked.k_stride, &asked.v_stride, &asked.out_stride}) one->batch = 0;
   }
-  options.lse = lse, options.lse_stride_batch = p.mask == Mask::packed ? 0 : int64_t{p.heads} * p.seq_q;
+  options.lse = lse, options.lse_stride_batch = p.mask == Mask::varlen ? 0 : int64_t{p.heads} * p.seq_q;
   options.lse_stride_head = p.seq_q;
   const char* refused = nullptr;
   for (T* one : out) {
@@ -172,10 +181,12 @@ void run_typed(const Problem& p, const std::string& what, const Call& call, size
   const bool right_one = failed == cudaSuccess && refused == nullptr && relative <= allowed && sums[2] == 0;
   ++tally.runs;
   if (!right_one) ++tally.wrong;
-  std::printf("%s %s: %d,%d/%d,%dx%d,%d+%d %s: error %.1e, %.0f other bits%s%s\n", right_one ? "ok" : "wrong", what.c_str(),
-              p.batch, p.heads, p.kv_heads, p.seq_q, p.seq_kv, p.head_dim, p.offset, mask_names[int(p.mask)], relative,
-              sums[2], refused != nullptr || failed != cudaSuccess ? ": " : "",
-              refused != nullptr ? refused : failed != cudaSuccess ? cudaGetErrorString(failed) : "");
+  std::printf("%s %s: %d,%d/%d,%dx%d,%d+%d %s: error %.1e, %.0f other bits%s%s\n", right_one ? "ok" : "wrong",
+              what.c_str(), p.batch, p.heads, p.kv_heads, p.seq_q, p.seq_kv, p.head_dim, p.offset,
+              mask_names[int(p.mask)], relative, sums[2], refused != nullptr || failed != cudaSuccess ? ": " : "",
+              refused != nullptr      ? refused
+              : failed != cudaSuccess ? cudaGetErrorString(failed)
+                                      : "");
   std::fflush(stdout);
   if (failed != cudaSuccess) std::exit(1);
   for (T* one : {q, k, v, out[0], out[1]}) cudaFree(one);
@@ -194,55 +205,62 @@ void run(const Problem& p, const std::string& what, const Call& call, Tally& tal
 const char* const types[] = {"float32", "float16", "bfloat16"};
 const ScalarType type_of[] = {ScalarType::float32, ScalarType::float16, ScalarType::bfloat16};
 
-// One instance of sm90_flash.cuh in one order of tiles, or in that which its plan says (-1).
+// One instance of attention/sm90 in one order of tiles, or in that which its plan says (-1).
 void run_hopper(const Instance& instance, Problem p, int multiprocessors, int schedule, Tally& tally) {
   AttentionArguments sizes;
-  sizes.batch = p.batch, sizes.heads = p.heads, sizes.kv_heads = p.kv_heads, sizes.seq_q = p.seq_q, sizes.seq_kv = p.seq_kv;
+  sizes.batch = p.batch, sizes.heads = p.heads, sizes.kv_heads = p.kv_heads, sizes.seq_q = p.seq_q,
+  sizes.seq_kv = p.seq_kv;
   sizes.head_dim = p.head_dim, sizes.causal = p.mask == Mask::causal;
-  const size_t workspace = instance.packed
-                               ? workspace_bytes(instance, sizes)
-                               : shared_tiles_bytes(instance, plan(instance, sizes, multiprocessors, true));
-  const std::string what = std::string(instance.kernel.name) + (workspace > 0 && !instance.packed ? ", even"
-                                                         : schedule < 0 ? "" : schedule == 2 ? ", snake" : ", pairs") +
+  const size_t workspace = instance.realigned
+                               ? realignment_workspace_bytes(instance, sizes)
+                               : stream_k_workspace_bytes(instance, plan(instance, sizes, multiprocessors, true));
+  const std::string what = std::string(instance.kernel.name) +
+                           (workspace > 0 && !instance.realigned ? ", stream-K"
+                            : schedule < 0                       ? ""
+                            : schedule == 2                      ? ", snake"
+                                                                 : ", pairs") +
                            ", " + std::to_string(multiprocessors) + " multiprocessors";
   const Call call = [&](AttentionArguments& a, const AttentionOptions&) {
     Plan chosen = plan(instance, a, multiprocessors, true);
     if (schedule >= 0) chosen.schedule = static_cast<Schedule>(schedule);
     if (!std::isfinite(chosen.cost)) return "no plan";
-    if (instance.packed ? !packable(instance, a) : !cuda::sm90::flash::describable(a)) return "not for this instance";
+    if (instance.realigned ? !realignable(instance, a) : !cuda::sm90::flash::describable(a))
+      return "not for this instance";
     return launch(instance, chosen, a, nullptr);
   };
   run(p, what, call, tally, workspace);
 }
 
+// All problems and orders of one instance.
+void run_hopper(const Instance& instance, Tally& tally) {
+  const int d = instance.head_dim;
+  const int narrower = instance.realigned ? d - 3 : d - 8, odd = instance.realigned ? 1 : 0;
+  const int narrowest = instance.realigned ? std::max(instance.least_head_dim, 1) : d;
+  // Two tiles of all warpgroups that three thread blocks share; four of fewer rows that five share.
+  if (instance.stream_k) {
+    run_hopper(instance, {1, 7, 7, 384, 170, d, Mask::none, instance.type}, 3, -1, tally);
+    run_hopper(instance, {1, 4, 4, 1100, 330, d, Mask::none, instance.type}, 5, -1, tally);
+    return;
+  }
+  for (const Mask mask : {Mask::none, Mask::causal}) {
+    run_hopper(instance, {1, 2, 1, 130, 200, narrower, mask, instance.type}, 132, -1, tally);
+    for (const int schedule : {2, 3}) {
+      if (mask == Mask::causal) {
+        run_hopper(instance, {1, 3, 3, 260, 170, d, mask, instance.type, odd}, 2, schedule, tally);
+      } else if (schedule == 2) {
+        run_hopper(instance, {1, 3, 3, 260, 170, d, mask, instance.type, odd}, 2, -1, tally);
+      }
+    }
+    run_hopper(instance, {2, 4, 2, 450, 530, narrowest, mask, instance.type, odd * 3}, 6, -1, tally);
+  }
+}
+
 void hopper(Tally& tally) {
   using namespace cuda::sm90::flash;
-  constexpr Family (*families[])() = {family_64,  family_64_tall, family_80,  family_96,           family_112,
-                                      family_128, family_144,     family_160, family_192,          family_256,
-                                      family_packed_narrow,       family_packed_wide,              family_packed_widest};
-  for (const auto family : families) {
-    for (int i = 0; i < family().count; ++i) {
-      const Instance& instance = family().instances[i];
-      if (!tally.takes(instance.kernel.name)) continue;
-      const int d = instance.head_dim;
-      const int narrower = instance.packed ? d - 3 : d - 8, odd = instance.packed ? 1 : 0;
-      const int narrowest = instance.packed ? std::max(instance.least_head_dim, 1) : d;
-      // Two tiles of all warpgroups that three thread blocks share; four of fewer rows that five share.
-      if (instance.even) {
-        run_hopper(instance, {1, 7, 7, 384, 170, d, Mask::none, instance.type}, 3, -1, tally);
-        run_hopper(instance, {1, 4, 4, 1100, 330, d, Mask::none, instance.type}, 5, -1, tally);
-        continue;
-      }
-      for (const Mask mask : {Mask::none, Mask::causal}) {
-        run_hopper(instance, {1, 2, 1, 130, 200, narrower, mask, instance.type}, 132, -1, tally);
-        for (const int schedule : {2, 3}) {
-          if (mask == Mask::causal) {
-            run_hopper(instance, {1, 3, 3, 260, 170, d, mask, instance.type, odd}, 2, schedule, tally);
-          } else if (schedule == 2) {
-            run_hopper(instance, {1, 3, 3, 260, 170, d, mask, instance.type, odd}, 2, -1, tally);
-          }
-        }
-        run_hopper(instance, {2, 4, 2, 450, 530, narrowest, mask, instance.type, odd * 3}, 6, -1, tally);
+  for (const Instances instances : kInstances) {
+    for (const ScalarType type : {ScalarType::float16, ScalarType::bfloat16}) {
+      for (const Instance& instance : instances(type)) {
+        if (tally.takes(instance.kernel.name)) run_hopper(instance, tally);
       }
     }
   }
@@ -252,7 +270,7 @@ void hopper(Tally& tally) {
 std::vector<Problem> with_options(int head_dim, ScalarType type, int offset) {
   return {{1, 2, 1, 150, 220, head_dim, Mask::bottom_right, type, offset},
           {1, 35, 35, 140, 90, head_dim, Mask::window, type, offset},
-          {1, 2, 2, 201, 201, head_dim, Mask::packed, type, offset}};
+          {1, 2, 2, 201, 201, head_dim, Mask::varlen, type, offset}};
 }
 
 void options(Tally& tally) {
@@ -261,9 +279,13 @@ void options(Tally& tally) {
       const std::string what = std::string(types[type]) + " with options, head_dim " + std::to_string(head_dim);
       if (!tally.takes(what.c_str())) continue;
       for (const Problem& p : with_options(head_dim, type_of[type], 0)) {
-        run(p, what, [](AttentionArguments& a, const AttentionOptions& o) {
-          return cuda::sm90::general_supported(a, o) ? cuda::sm90::flash_attention_general(a, o, nullptr) : "not supported";
-        }, tally);
+        run(
+            p, what,
+            [](AttentionArguments& a, const AttentionOptions& o) {
+              return cuda::sm90::varlen_supported(a, o) ? cuda::sm90::flash_attention_varlen(a, o, nullptr)
+                                                        : "not supported";
+            },
+            tally);
       }
     }
   }
@@ -271,35 +293,37 @@ void options(Tally& tally) {
 
 void ampere(Tally& tally) {
   using namespace cuda::flash_mma;
-  const auto all = [&](const Instances& instances, ScalarType type, bool aligned, bool general) {
-    for (int i = 0; i < instances.count; ++i) {
-      const cuda::flash_mma::Instance& instance = instances.first[i];
+  const auto all = [&](cuda::ArrayView<cuda::flash_mma::Instance> instances, ScalarType type, bool takes_options) {
+    for (const cuda::flash_mma::Instance& instance : instances) {
       if (!tally.takes(instance.kernel.name)) continue;
-      const bool realign = general ? instance.realign : !aligned;
+      const bool realign = instance.realigned;
       const int d = realign ? instance.head_dim - 1 : instance.head_dim, offset = realign ? 1 : 0;
-      if (general) {
+      if (takes_options) {
         for (const Problem& p : with_options(d, type, offset)) {
-          run(p, instance.kernel.name, [&](AttentionArguments& a, const AttentionOptions& o) {
-            return run_general(instance, a, o, nullptr);
-          }, tally);
+          run(
+              p, instance.kernel.name,
+              [&](AttentionArguments& a, const AttentionOptions& o) { return run_varlen(instance, a, o, nullptr); },
+              tally);
         }
         continue;
       }
       for (const Mask mask : {Mask::none, Mask::causal}) {
         for (const Problem& p : {Problem{1, 2, 1, 130, 200, d, mask, type, offset},
                                  Problem{2, 2, 2, 300, 190, realign ? d : d - 8, mask, type, offset}}) {
-          run(p, instance.kernel.name, [&](AttentionArguments& a, const AttentionOptions&) {
-            return cuda::flash_mma::run(instance, a, nullptr);
-          }, tally);
+          run(
+              p, instance.kernel.name,
+              [&](AttentionArguments& a, const AttentionOptions&) {
+                return cuda::flash_mma::run(instance, a, nullptr);
+              },
+              tally);
         }
       }
     }
   };
-  all(aligned_float16(), ScalarType::float16, true, false), all(aligned_bfloat16(), ScalarType::bfloat16, true, false);
-  all(wide_float16(), ScalarType::float16, true, false), all(wide_bfloat16(), ScalarType::bfloat16, true, false);
-  all(realigning_float16(), ScalarType::float16, false, false);
-  all(realigning_bfloat16(), ScalarType::bfloat16, false, false);
-  all(general_float16(), ScalarType::float16, true, true), all(general_bfloat16(), ScalarType::bfloat16, true, true);
+  all(aligned<__half>(), ScalarType::float16, false), all(aligned<__nv_bfloat16>(), ScalarType::bfloat16, false);
+  all(wide<__half>(), ScalarType::float16, false), all(wide<__nv_bfloat16>(), ScalarType::bfloat16, false);
+  all(realigned<__half>(), ScalarType::float16, false), all(realigned<__nv_bfloat16>(), ScalarType::bfloat16, false);
+  all(varlen<__half>(), ScalarType::float16, true), all(varlen<__nv_bfloat16>(), ScalarType::bfloat16, true);
 }
 
 void plain(Tally& tally) {
@@ -311,23 +335,28 @@ void plain(Tally& tally) {
         const Problem p{1, 2, 1, 130, 200, head_dim, mask, type_of[type], head_dim % 2};
         AttentionArguments sizes;
         sizes.batch = p.batch, sizes.heads = p.heads, sizes.seq_q = p.seq_q, sizes.seq_kv = p.seq_kv;
-        run(p, "naive, " + what, [](AttentionArguments& a, const AttentionOptions&) {
-          return cuda::attention::naive(a, nullptr);
-        }, tally, cuda::naive_attention_workspace_bytes(sizes));
-        run(p, "tiled, " + what, [](AttentionArguments& a, const AttentionOptions&) {
-          return cuda::attention::tiled(a, nullptr);
-        }, tally);
+        run(
+            p, "naive, " + what,
+            [](AttentionArguments& a, const AttentionOptions&) { return cuda::attention::naive(a, nullptr); }, tally,
+            cuda::naive_attention_workspace_bytes(sizes));
+        run(
+            p, "tiled, " + what,
+            [](AttentionArguments& a, const AttentionOptions&) { return cuda::attention::tiled(a, nullptr); }, tally);
         if (type == 0) {
-          run(p, "simt, " + what, [](AttentionArguments& a, const AttentionOptions&) {
-            return cuda::attention::flash_simt(a, nullptr);
-          }, tally);
+          run(
+              p, "simt, " + what,
+              [](AttentionArguments& a, const AttentionOptions&) { return cuda::attention::flash_simt(a, nullptr); },
+              tally);
         }
       }
       if (type == 0) {
         for (const Problem& p : with_options(head_dim, ScalarType::float32, 0)) {
-          run(p, "simt, " + what, [](AttentionArguments& a, const AttentionOptions& o) {
-            return cuda::attention::flash_simt_general(a, o, nullptr);
-          }, tally);
+          run(
+              p, "simt, " + what,
+              [](AttentionArguments& a, const AttentionOptions& o) {
+                return cuda::attention::flash_simt_varlen(a, o, nullptr);
+              },
+              tally);
         }
       }
     }

@@ -1,22 +1,25 @@
-// Every plan of the Hopper GEMM on products that are awkward for it, without torch, so that compute-sanitizer has little
-// to watch. Each product twice in a row, against a plain kernel. Prints a line a plan; exits with 1 where one is wrong.
+// Every plan of the Hopper GEMM on products that are awkward for it, without torch, so that compute-sanitizer has
+// little to watch. Each product twice in a row, against a plain kernel. Prints a line a plan; exits with 1 where one is
+// wrong.
 //
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
-//     tests/ops/gemm_plans.cu $gemm/sm90.cu $gemm/sm90_{plan,parts,clusters}.cu $gemm/sm90_persistent_*16.cu
-//     $gemm/sm90_s{wapped,plit,kinny,hared}_*16.cu $src/tensor_map.cu $src/device.cu -o gemm_plans
+//     tests/ops/gemm_plans.cu $gemm/sm90/{gemm,plan,cost_model,parts,clusters}.cu $gemm/sm90/instances/*.cu
+//     $src/tensor_map.cu $src/device.cu -o gemm_plans
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_plans each 3/16       # the fourth of 16 parts
 //
-// PRODUCTS is each, ragged, few-k, ahead or few-rows; PART n/of takes every of-th plan from the n-th on, of `each` every
-// of-th kernel with all of its plans; NAME takes plans whose names have it in them; after SECONDS no further plan begins
-// and the last line says how many are left, so that a tool that is given a time limit still comes to its summary.
+// PRODUCTS is each, ragged, few-k, ahead or few-rows; PART n/of takes every of-th plan from the n-th on, of `each`
+// every of-th kernel with all of its plans; NAME takes plans whose names have it in them; after SECONDS no further plan
+// begins and the last line says how many are left, so that a tool that is given a time limit still comes to its
+// summary.
 //
-// `each` is for racecheck, which needs 6 to 15 s for a process, about one for a plan, and a TMPDIR of its own where several
-// run at once (16 on an H200 took 50 s for a third of the plans): every plan once, of either type, on a product made for
-// it. That has two tiles by three (of few rows, two by one; for clusters that share, as many as a cluster has, and two by
-// two at least), the last of them cut off, on so few multiprocessors that a persistent kernel's blocks have several tiles
-// each; both parts of a cluster; and for every block of a split a k that goes round its ring of stages and a little further.
-// The first plan of a kernel also computes alpha a b + beta c in float32, which most epilogues do in another way.
+// `each` is for racecheck, which needs 6 to 15 s for a process, about one for a plan, and a TMPDIR of its own where
+// several run at once (16 on an H200 took 50 s for a third of the plans): every plan once, of either type, on a product
+// made for it. That has two tiles by three (of few rows, two by one; for clusters that share, as many as a cluster has,
+// and two by two at least), the last of them cut off, on so few multiprocessors that a persistent kernel's blocks have
+// several tiles each; both parts of a cluster; and for every block of a split a k that goes round its ring of stages
+// and a little further. The first plan of a kernel also computes alpha a b + beta c in float32, which most epilogues do
+// in another way.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -28,8 +31,9 @@
 #include <string>
 #include <vector>
 
-#include "cuda/gemm/sm90.h"
-#include "cuda/gemm/sm90_plan.h"
+#include "cuda/gemm/sm90/gemm.h"
+#include "cuda/gemm/sm90/launch.h"
+#include "cuda/gemm/sm90/plan.h"
 #include "device_products.cuh"
 
 using namespace cuda_llm_ops;
@@ -70,7 +74,7 @@ struct Tally {
   int plans = 0, ran = 0, wrong = 0, left = 0;
 };
 
-// What is asked for, and how far it is.
+// The request of the command line, and its progress.
 struct Request {
   int part = 0, parts = 1;
   std::string name;
@@ -127,7 +131,7 @@ struct Operands {
   Operands(const Operands&) = delete;
   Operands& operator=(const Operands&) = delete;
 
-  // Twice by `launch`, which says what it does not like. False where the device is lost.
+  // Calls `launch` twice, which returns a refusal or nullptr. False if the device is lost.
   bool check(const std::string& plan, float allowed, Request& request,
              const std::function<const char*(const GemmArguments&)>& launch) {
     cudaMemset(request.far, 0, sizeof(int));
@@ -158,7 +162,8 @@ struct Operands {
 template <typename T>
 bool run(const Product& product, float allowed, int multiprocessors, Request& request) {
   Operands<T, T> operands(arguments_of(product), false);
-  for (const std::string& plan : cuda::sm90::plan_names(operands.g, multiprocessors)) {
+  for (const GemmPlanFacts& facts : cuda::sm90::plan_facts(operands.g, multiprocessors)) {
+    const std::string& plan = facts.name;
     if (!request.names(plan) || request.tally.plans++ % request.parts != request.part) continue;
     if (request.over()) {
       ++request.tally.left;
@@ -174,9 +179,10 @@ bool run(const Product& product, float allowed, int multiprocessors, Request& re
 // The smallest product in which every block of a plan does all that it can: see the head of this file.
 Product made_for(const cuda::sm90::Kernel& kernel, int split, int cluster_m, int cluster_n) {
   const int rows = (std::max(cluster_m, 2) - 1) * kernel.tile_m + 24;
-  const int columns = (kernel.shares ? std::max(cluster_n, 2) - 1 : 2) * kernel.tile_n + 8;
+  const int columns = (kernel.multicasts ? std::max(cluster_n, 2) - 1 : 2) * kernel.tile_n + 8;
   const int k_blocks = split * (kernel.stages + 2);
-  Product product{rows, columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major, kernel.type};
+  Product product{rows,       columns, (k_blocks - 1) * kernel.tile_k + 24, kernel.p_mn_major, kernel.q_mn_major,
+                  kernel.type};
   if (kernel.swap) {
     const bool one_tile = !kernel.persistent && kernel.tile_n < 80;  // the others may lie side by side
     product.m = one_tile ? kernel.tile_n - 3 : columns;
@@ -188,8 +194,8 @@ Product made_for(const cuda::sm90::Kernel& kernel, int split, int cluster_m, int
 
 template <typename T>
 bool run_each(const cuda::sm90::Kernel& kernel, float allowed, Request& request) {
-  const int most = kernel.shares ? 4 : 2;  // tiles of a cluster along a side
-  const Product widest = made_for(kernel, cuda::sm90::splits[std::size(cuda::sm90::splits) - 1], most, most);
+  const int most = kernel.multicasts ? 4 : 2;  // tiles of a cluster along a side
+  const Product widest = made_for(kernel, cuda::sm90::kSplits[std::size(cuda::sm90::kSplits) - 1], most, most);
   bool with_c = !(kernel.persistent && kernel.swap);  // that stores through TMA only, so neither c nor float32
   for (const cuda::sm90::Plan& plan : cuda::sm90::possible_plans(arguments_of(widest), true)) {
     const std::string name = cuda::sm90::plan_name(plan);
@@ -201,7 +207,9 @@ bool run_each(const cuda::sm90::Kernel& kernel, float allowed, Request& request)
     }
     const int cluster = plan.cluster_m * plan.cluster_n;
     const int multiprocessors = std::max(1, 2 * cluster / kernel.blocks_per_sm);  // two clusters at once
-    const auto launch = [&](const GemmArguments& g) { return cuda::sm90::launch_plan(g, plan, multiprocessors, nullptr); };
+    const auto launch = [&](const GemmArguments& g) {
+      return cuda::sm90::launch_plan(g, plan, multiprocessors, nullptr);
+    };
     GemmArguments g = arguments_of(made_for(kernel, plan.split * plan.parts, plan.cluster_m, plan.cluster_n));
     if (!Operands<T, T>(g, false).check(name, allowed, request, launch)) return false;
     if (!with_c) continue;

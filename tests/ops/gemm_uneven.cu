@@ -1,11 +1,11 @@
-// Every plan of the kernels for products whose operands' lines begin at any element (mma_shifted.cuh), and the copies that
-// let the Hopper GEMM take such products (sm90_repack.cu), without torch, so that compute-sanitizer has little to watch.
-// Each product twice in a row, against a plain kernel. Prints a line a plan; exits with 1 where one is wrong.
+// Every plan of the kernels for products whose operands' lines begin at any element (mma/realigned.cuh), and the copies
+// that let the Hopper GEMM take such products (sm90/realign.cu), without torch, so that compute-sanitizer has little to
+// watch. Each product twice in a row, against a plain kernel. Prints a line a plan; exits with 1 where one is wrong.
 //
 //   src=ext/csrc/cuda; gemm=$src/gemm
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -DCUDA_LLM_OPS_SM90_GEMM -I ext/csrc -cudart static
-//     tests/ops/gemm_uneven.cu $gemm/{portable,select,simt,shifted_f16,shifted_bf16}.cu $gemm/aligned_*.cu
-//     $gemm/sm90_repack.cu $src/tensor_map.cu $src/device.cu -o gemm_uneven
+//     tests/ops/gemm_uneven.cu $gemm/{portable,tile_cost,simt/simt,sm90/realign}.cu $gemm/mma/instances/*.cu
+//     $src/tensor_map.cu $src/device.cu -o gemm_uneven
 //   compute-sanitizer --tool racecheck --error-exitcode 9 ./gemm_uneven 3/80       # the fourth of 80 parts
 //
 // Operands are allocations that end with their last element, so that memcheck sees whoever reads behind them; what lies
@@ -16,8 +16,8 @@
 #include <cstdio>
 #include <string>
 
-#include "cuda/gemm/dispatch.h"
-#include "cuda/gemm/sm90_repack.h"
+#include "cuda/gemm/portable.h"
+#include "cuda/gemm/sm90/realign.h"
 #include "device_products.cuh"
 
 using namespace cuda_llm_ops;
@@ -81,7 +81,8 @@ bool run(const Product& p, ScalarType type, ScalarType out_type, bool with_c, fl
     }
     for (Out* one : out) count_far<<<64, 256>>>(one, right, of_out, allowed, far);
     int elements = 0;
-    if (const cudaError_t error = cudaMemcpy(&elements, far, sizeof(int), cudaMemcpyDeviceToHost); error != cudaSuccess) {
+    if (const cudaError_t error = cudaMemcpy(&elements, far, sizeof(int), cudaMemcpyDeviceToHost);
+        error != cudaSuccess) {
       std::printf("%s: %s\n", name.c_str(), cudaGetErrorString(error));
       return false;
     }
@@ -95,21 +96,22 @@ bool run(const Product& p, ScalarType type, ScalarType out_type, bool with_c, fl
     return true;
   };
   bool alive = true;
-  for (const cuda::portable::ShiftedPlan& plan : cuda::portable::shifted_plans(g)) {
+  for (const cuda::portable::RealignedPlan& plan : cuda::portable::realigned_plans(g)) {
     if (!alive || index++ % parts != part) continue;
     const std::string name = "config " + std::to_string(plan.config) + " split " + std::to_string(plan.split) +
                              (plan.transposed ? " transposed" : "");
-    alive = check(name, [&] { return cuda::portable::shifted_gemm(g, plan, nullptr); });
+    alive = check(name, [&] { return cuda::portable::realigned_gemm(g, plan, nullptr); });
   }
-  const size_t bytes = cuda::sm90::repack_bytes(g);
+  const size_t bytes = cuda::sm90::realign_bytes(g);
   if (alive && bytes > 0 && index++ % parts == part) {
     void* workspace = nullptr;
     cudaMalloc(&workspace, bytes);
     alive = check("copied", [&] {
-      GemmArguments packed = g;
-      packed.workspace = workspace;
-      if (const char* refused = cuda::sm90::repack(packed, nullptr)) return refused;
-      multiply<<<264, 256>>>(static_cast<const T*>(packed.a), static_cast<const T*>(packed.b), static_cast<Out*>(g.out), packed);
+      GemmArguments realigned = g;
+      realigned.workspace = workspace;
+      if (const char* refused = cuda::sm90::realign(realigned, nullptr)) return refused;
+      multiply<<<264, 256>>>(static_cast<const T*>(realigned.a), static_cast<const T*>(realigned.b),
+                             static_cast<Out*>(g.out), realigned);
       return static_cast<const char*>(nullptr);
     });
     cudaFree(workspace);
@@ -136,10 +138,12 @@ int main(int count, char** words) {
   bool alive = true;
   for (int layout = 0; alive && layout < 4; ++layout) {
     const bool a_columns = (layout & 1) != 0, b_rows = (layout & 2) != 0;
-    for (const Product& p : {Product{131, 261, 411, a_columns, b_rows, 1, 1}, Product{9, 129, 1157, a_columns, b_rows, 3, 0}}) {
+    for (const Product& p :
+         {Product{131, 261, 411, a_columns, b_rows, 1, 1}, Product{9, 129, 1157, a_columns, b_rows, 3, 0}}) {
       const bool half = p.offset == 1;
-      alive = alive && (half ? run<__half, __half>(p, ScalarType::float16, ScalarType::float16, false, 0.02f)
-                             : run<__nv_bfloat16, __nv_bfloat16>(p, ScalarType::bfloat16, ScalarType::bfloat16, true, 0.3f));
+      alive = alive &&
+              (half ? run<__half, __half>(p, ScalarType::float16, ScalarType::float16, false, 0.02f)
+                    : run<__nv_bfloat16, __nv_bfloat16>(p, ScalarType::bfloat16, ScalarType::bfloat16, true, 0.3f));
     }
     const Product one{1, 37, 70, a_columns, b_rows, 5, 2};
     alive = alive && run<__half, float>(one, ScalarType::float16, ScalarType::float32, true, 0.01f);

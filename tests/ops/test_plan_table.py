@@ -12,7 +12,7 @@ TEXT = TABLE.read_text()
 
 
 def test_every_row_of_the_table_is_read() -> None:
-    assert len(parse(TEXT)) == TEXT.count("Family::") > 80
+    assert len(parse(TEXT)) == TEXT.count("KernelKind::") > 80
 
 
 def test_the_table_is_as_the_command_would_write_it() -> None:
@@ -24,8 +24,8 @@ def test_a_measured_plan_becomes_a_row() -> None:
     plan = Plan.named("swapped 128x144x64/5 mk split 1 cluster 2x1")
     written = rewritten(TEXT, {product: plan}, 114)
     assert parse(written) == {product: plan}
-    assert "    {512, 384, 256, false, true, Family::swapped, 128, 144, 64, 5, 1, 2, 1}," in written.splitlines()
-    assert "measured_multiprocessors = 114;" in written
+    assert "    {512, 384, 256, false, true, KernelKind::swapped, 128, 144, 64, 5, 1, 2, 1}," in written.splitlines()
+    assert "kMeasuredMultiprocessors = 114;" in written
     assert line(product, plan) in written
 
 

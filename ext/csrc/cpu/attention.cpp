@@ -26,6 +26,7 @@
 #include <thread>
 #include <type_traits>
 
+#include "../arithmetic.h"
 #include "../kernels.h"
 #include "compiler.h"
 #include "scalar.h"
@@ -94,7 +95,7 @@ CUDA_LLM_OPS_INLINE void store(float* to, const Vector<Lanes>& from) {
 // by the Taylor series of e^(f ln 2) to the sixth power. Branch-free, so that loops over it vectorise.
 CUDA_LLM_OPS_INLINE float exp_not_positive(float x) {
   const float kept = x < -87.0f ? -87.0f : x;
-  const float y = kept * 1.44269504f;
+  const float y = kept * kLog2E;
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const float shifted = y + magic;
   const float n = shifted - magic;
@@ -328,8 +329,7 @@ CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
           for (int i = 0; i < W; ++i) sum[i] += added[i];
         }
         if (last) {
-          multiply_values<M>(values, v_stride, count, scores, shrink, D,
-                             all_out + static_cast<int64_t>(panel) * D * W);
+          multiply_values<M>(values, v_stride, count, scores, shrink, D, all_out + static_cast<int64_t>(panel) * D * W);
         }
       }
     }
@@ -489,9 +489,9 @@ void attention(const AttentionArguments& a, const Band& band, const AttentionOpt
         const int64_t pair = index / blocks;
         task.batch = pair / a.heads;
         task.head = pair % a.heads;
-        task.lse = options.lse == nullptr ? nullptr
-                                          : options.lse + task.batch * options.lse_stride_batch +
-                                                task.head * options.lse_stride_head;
+        task.lse = options.lse == nullptr
+                       ? nullptr
+                       : options.lse + task.batch * options.lse_stride_batch + task.head * options.lse_stride_head;
         task.first_query = index % blocks * rows;
         task.queries = std::min<int64_t>(rows, a.seq_q - task.first_query);
         choice.run(task);
@@ -523,8 +523,8 @@ void flash_attention(const AttentionArguments& arguments, const ParallelFor& par
   plain<Algorithm::flash>(arguments, parallel);
 }
 
-void flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
-                             const ParallelFor& parallel) {
+void flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options,
+                            const ParallelFor& parallel) {
   const auto run = [&](const AttentionArguments& a, const AttentionOptions& of) {
     const int64_t diagonal = of.bottom_right ? int64_t{a.seq_kv} - a.seq_q : 0;
     attention<Algorithm::flash>(a, {diagonal - of.left, diagonal + of.right + 1}, of, parallel);

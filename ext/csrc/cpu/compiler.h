@@ -1,4 +1,5 @@
-// What the portable kernels ask of the compiler: inlining into functions made for one processor, and whether there are any.
+// What the portable kernels ask of the compiler: inlining into functions made for one processor, and whether there are
+// any.
 #pragma once
 
 #if defined(__GNUC__)

@@ -15,9 +15,8 @@ namespace {
 // The offset of a key in its cache, less that of its head.
 int64_t key_offset(const DecodeArguments& a, const CacheStrides& stride, int64_t batch, int64_t key) {
   const int64_t index = key / a.page_size, slot = key % a.page_size;
-  const int64_t page = a.block_table == nullptr
-                           ? batch
-                           : a.block_table[batch * a.table_stride_batch + index * a.table_stride_page];
+  const int64_t page =
+      a.block_table == nullptr ? batch : a.block_table[batch * a.table_stride_batch + index * a.table_stride_page];
   return page * stride.page + slot * stride.slot;
 }
 
@@ -25,8 +24,8 @@ template <typename T>
 void decode_row(const DecodeArguments& a, int64_t batch, int64_t head, int64_t query, std::vector<float>& scores,
                 std::vector<float>& row) {
   const int64_t kv_head = head / (a.heads / a.kv_heads);
-  const T* const q = static_cast<const T*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head +
-                     query * a.q_stride.seq;
+  const T* const q =
+      static_cast<const T*>(a.q) + batch * a.q_stride.batch + head * a.q_stride.head + query * a.q_stride.seq;
   const T* const k = static_cast<const T*>(a.k) + kv_head * a.k_stride.head;
   const T* const v = static_cast<const T*>(a.v) + kv_head * a.v_stride.head;
   T* const out = static_cast<T*>(a.out) + ((batch * a.heads + head) * a.seq_q + query) * a.head_dim;

@@ -1,9 +1,10 @@
 // The portable GEMM: blocked for the caches, vectorised for the machine it runs on, float32 inside.
 //
 // A task computes one block of rows x columns of the output. For every slice of kSliceK along k it packs the slice of
-// a and of b into panels (kRows, kColumns wide, k outermost, float32 whatever the inputs' type, zeros behind the edges),
-// multiplies panel by panel in registers and adds to a float32 block; at the end alpha, beta and c turn the block into
-// the output. A task's panels and block stay in the second-level cache; tasks share nothing, so threads do not wait.
+// a and of b into panels (kRows, kColumns wide, k outermost, float32 whatever the inputs' type, zeros behind the
+// edges), multiplies panel by panel in registers and adds to a float32 block; at the end alpha, beta and c turn the
+// block into the output. A task's panels and block stay in the second-level cache; tasks share nothing, so threads do
+// not wait.
 //
 // The bodies are plain C++ with vector types; on x86-64 they are compiled three times (AVX-512, AVX2, baseline) and
 // chosen by the processor at run time, because an extension is built for the oldest machine it may meet.
@@ -13,6 +14,7 @@
 #include <new>
 #include <thread>
 
+#include "../arithmetic.h"
 #include "../kernels.h"
 #include "compiler.h"
 #include "scalar.h"
@@ -38,7 +40,7 @@ struct Block {
   int64_t batch, row0, rows, column0, columns;
   float* packed_a;
   float* packed_b;
-  float* sums;     // rows x pitch
+  float* sums;  // rows x pitch
   int64_t pitch;
 };
 
@@ -137,8 +139,8 @@ CUDA_LLM_OPS_INLINE void store_block(const Block& block) {
       for (int64_t j = 0; j < block.columns; ++j) target[j] = from_float<Out>(alpha * sums[j]);
       continue;
     }
-    const Out* const added = c + block.batch * arguments.c_stride_batch + row * arguments.c_stride_m +
-                             block.column0 * arguments.c_stride_n;
+    const Out* const added =
+        c + block.batch * arguments.c_stride_batch + row * arguments.c_stride_m + block.column0 * arguments.c_stride_n;
     if (arguments.c_stride_n == 1) {
       for (int64_t j = 0; j < block.columns; ++j) {
         target[j] = from_float<Out>(alpha * sums[j] + beta * to_float(added[j]));
@@ -154,8 +156,8 @@ CUDA_LLM_OPS_INLINE void store_block(const Block& block) {
 template <typename Tile, typename T, typename Out>
 CUDA_LLM_OPS_INLINE void compute_block_body(const Block& block) {
   const GemmArguments& arguments = *block.arguments;
-  const T* const a = static_cast<const T*>(arguments.a) + block.batch * arguments.a_stride_batch +
-                     block.row0 * arguments.a_stride_m;
+  const T* const a =
+      static_cast<const T*>(arguments.a) + block.batch * arguments.a_stride_batch + block.row0 * arguments.a_stride_m;
   const T* const b = static_cast<const T*>(arguments.b) + block.batch * arguments.b_stride_batch +
                      block.column0 * arguments.b_stride_n;
   for (int64_t k0 = 0; k0 < arguments.k; k0 += kSliceK) {
@@ -240,16 +242,16 @@ class Scratch {
   size_t floats_ = 0;
 };
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 struct Partition {
-  int64_t rows, columns;      // of a task's block, multiples of the register tile
+  int64_t rows, columns;  // of a task's block, multiples of the register tile
   int64_t row_blocks, column_blocks;
 };
 
-// The blocks that take the least time when `threads` threads share them: whole rounds of tasks, each with its arithmetic
-// and its packing (an element packed costs about as much as kPackCost multiply-adds of one register tile column).
+// The blocks that take the least time when `threads` threads share them: whole rounds of tasks, each with its
+// arithmetic and its packing (an element packed costs about as much as kPackCost multiply-adds of one register tile
+// column).
 Partition partition(const GemmArguments& arguments, const Machine& machine, int64_t threads) {
   constexpr double kPackCost = 40.0;
   const int64_t fewest_rows = ceil_div(arguments.m, kMaxRows);

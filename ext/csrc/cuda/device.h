@@ -1,4 +1,4 @@
-// What the choice of a kernel needs to know of the current device, asked of the driver once per device.
+// Facts of the current device that the choice of a kernel needs. The driver is asked once per device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@ struct DeviceFacts {
 // Fills `facts` for the current device.
 cudaError_t current_device_facts(DeviceFacts* facts);
 
-// The same; all zeros, a device of no capability, where the driver does not tell them.
+// The same, or all zeros (a device without capability) if the driver does not answer.
 DeviceFacts current_device_or_none();
 
 // Allows `kernel` (a __global__ function) `bytes` of dynamic shared memory on the current device. Cheap when it was

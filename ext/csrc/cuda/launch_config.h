@@ -1,4 +1,4 @@
-// A launch's configuration, for the driver's extended calls: what is not asked for is not there.
+// A launch's configuration with its attributes (cluster, early launch), for cudaLaunchKernelExC.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,7 +34,7 @@ class LaunchConfig {
     return cudaLaunchKernelExC(&config, kernel, arguments);
   }
 
-  // How many of its clusters run at once on the current device; 0 where the driver does not tell.
+  // How many of its clusters run at once on the current device; 0 if the driver does not answer.
   int active_clusters(const void* kernel) const {
     const cudaLaunchConfig_t config = whole();
     int clusters = 0;

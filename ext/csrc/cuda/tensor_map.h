@@ -10,23 +10,23 @@ namespace cuda_llm_ops::cuda {
 
 enum class TensorMapType : int32_t { float16, bfloat16, float32 };
 
-constexpr int tensor_map_max_rank = 5;
+constexpr int kTensorMapMaxRank = 5;
 
 struct TensorMapArguments {
   const void* pointer = nullptr;  // 16-byte aligned
   TensorMapType type = TensorMapType::float16;
-  int rank = 0;                                       // 1 to 5
-  uint64_t size[tensor_map_max_rank] = {};            // elements, innermost first; the innermost stride is 1
-  uint64_t stride_bytes[tensor_map_max_rank] = {};    // stride_bytes[i] belongs to size[i]; [0] is ignored
-  uint32_t box[tensor_map_max_rank] = {};             // elements of one copy, each at most 256
-  bool swizzle_128 = true;                            // then box[0] is at most 128 bytes wide
-  bool promote = true;  // L2 fetches 256 bytes at a time: for what other blocks soon ask for
+  int rank = 0;                                   // 1 to 5
+  uint64_t size[kTensorMapMaxRank] = {};          // elements, innermost first; the innermost stride is 1
+  uint64_t stride_bytes[kTensorMapMaxRank] = {};  // stride_bytes[i] belongs to size[i]; [0] is ignored
+  uint32_t box[kTensorMapMaxRank] = {};           // elements of one copy, each at most 256
+  bool swizzle_128 = true;                        // then box[0] is at most 128 bytes wide
+  bool promote = true;                            // L2 fetches 256 bytes at a time: for what other blocks soon ask for
 };
 
 // True when TMA can describe it: pointer and strides multiples of 16 bytes, strides below 2^40.
 bool tensor_map_possible(const TensorMapArguments& arguments);
 
-// Encodes into `map`. Returns nullptr, or a static string that says what the driver refused. Thread-safe.
+// Encodes into `map`. Returns nullptr, or a static string with the reason for the driver's refusal. Thread-safe.
 const char* encode_tensor_map(CUtensorMap* map, const TensorMapArguments& arguments);
 
 }  // namespace cuda_llm_ops::cuda

@@ -3,10 +3,12 @@
 
 #include <cfloat>
 
-#include "launch.h"
+#include "../../arithmetic.h"
+#include "mma/flash.h"
+#include "simt/simt.h"
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
-#include "sm90.h"
-#include "sm90_general.h"
+#include "sm90/flash.h"
+#include "sm90/varlen.h"
 #endif
 
 namespace cuda_llm_ops::cuda {
@@ -15,7 +17,7 @@ namespace {
 // The flash kernels mask with -inf and multiply by scale * log2(e) afterwards. That must not be 0 (0 * -inf is NaN; a
 // masked score must not be, an infinite one must) nor infinite.
 bool scale_folds(float scale) {
-  const float folded = scale * 1.4426950408889634f;
+  const float folded = scale * kLog2E;
   return folded > 0.0f && folded <= FLT_MAX;
 }
 
@@ -50,14 +52,13 @@ const char* flash_attention(const AttentionArguments& arguments, void* stream) {
                                                : attention::flash_mma(arguments, on);
 }
 
-const char* flash_attention_general(const AttentionArguments& arguments, const AttentionOptions& options,
-                                    void* stream) {
+const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
-  if (sm90::general_supported(arguments, options)) return sm90::flash_attention_general(arguments, options, on);
+  if (sm90::varlen_supported(arguments, options)) return sm90::flash_attention_varlen(arguments, options, on);
 #endif
-  return arguments.type == ScalarType::float32 ? attention::flash_simt_general(arguments, options, on)
-                                               : attention::flash_mma_general(arguments, options, on);
+  return arguments.type == ScalarType::float32 ? attention::flash_simt_varlen(arguments, options, on)
+                                               : attention::flash_mma_varlen(arguments, options, on);
 }
 
 void attention_attributes(std::vector<KernelAttributes>& into) {
@@ -67,7 +68,7 @@ void attention_attributes(std::vector<KernelAttributes>& into) {
   attention::flash_mma_attributes(into);
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
   sm90::attention_attributes(into);
-  sm90::general_attributes(into);
+  sm90::varlen_attributes(into);
 #endif
 }
 

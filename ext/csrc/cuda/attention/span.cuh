@@ -1,4 +1,4 @@
-// Which rows and keys a block of a kernel that takes AttentionOptions works on.
+// The rows and keys of a thread block in a kernel that takes AttentionOptions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@ namespace cuda_llm_ops::cuda::attention {
 // One sequence. Its query i sees the keys j with i + low <= j < i + high and 0 <= j < seq_kv.
 struct Span {
   int seq_q, seq_kv;
-  int first_q, first_kv;  // its first rows in packed tensors, 0 in others
+  int first_q, first_kv;  // its first rows, if several sequences share a tensor; else 0
   int low, high;
 };
 

@@ -1,4 +1,4 @@
-// What the files of this folder share: the kernels by which the decode operator of ../../decode.h may go.
+// The kernels among which the decode operator of ../../decode.h chooses.
 #pragma once
 
 #include <cuda_runtime.h>

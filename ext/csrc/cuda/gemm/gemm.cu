@@ -2,9 +2,10 @@
 // one.
 #include "../../kernels.h"
 #include "../device.h"
-#include "dispatch.h"
-#include "sm90.h"
-#include "sm90_repack.h"
+#include "../error_text.h"
+#include "portable.h"
+#include "sm90/gemm.h"
+#include "sm90/realign.h"
 
 namespace cuda_llm_ops::cuda {
 #ifdef CUDA_LLM_OPS_SM90_GEMM
@@ -12,10 +13,10 @@ namespace {
 
 // Bytes for copies of operands that TMA can describe, or 0 where they do not pay.
 size_t copies(const GemmArguments& arguments) {
-  const size_t bytes = sm90::repack_bytes(arguments);
+  const size_t bytes = sm90::realign_bytes(arguments);
   if (bytes == 0) return 0;
-  const double copied = sm90::repack_microseconds(bytes) + sm90::modelled_microseconds(arguments);
-  return copied < portable::shifted_plan(arguments).microseconds ? bytes : 0;
+  const double copied = sm90::realign_microseconds(bytes) + sm90::modelled_microseconds(arguments);
+  return copied < portable::realigned_plan(arguments).microseconds ? bytes : 0;
 }
 
 }  // namespace
@@ -36,14 +37,14 @@ const char* gemm(const GemmArguments& arguments, void* stream) {
 #ifdef CUDA_LLM_OPS_SM90_GEMM
   const bool supported = arguments.in_type != ScalarType::float32 && sm90::gemm_supported(arguments);
   if (!supported && arguments.workspace != nullptr) {
-    GemmArguments packed = arguments;
-    if (const char* refused = sm90::repack(packed, cuda_stream)) return refused;
-    packed.workspace = nullptr;  // it is full
-    return sm90::gemm(packed, cuda_stream);
+    GemmArguments realigned = arguments;
+    if (const char* refused = sm90::realign(realigned, cuda_stream)) return refused;
+    realigned.workspace = nullptr;  // it is full
+    return sm90::gemm(realigned, cuda_stream);
   }
   if (supported) {
     DeviceFacts device;
-    if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return cudaGetErrorString(error);
+    if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return error_text(error);
     if (device.capability == 90) return sm90::gemm(arguments, cuda_stream);
   }
 #endif
@@ -57,12 +58,12 @@ const char* tensor_core_gemm(const GemmArguments& arguments, void* stream) {
   return gemm(arguments, stream);
 }
 
-std::vector<std::string> gemm_plans(const GemmArguments& arguments) {
+std::vector<GemmPlanFacts> gemm_plans(const GemmArguments& arguments) {
 #ifdef CUDA_LLM_OPS_SM90_GEMM
   DeviceFacts device;
   if (arguments.in_type != ScalarType::float32 && sm90::gemm_supported(arguments) &&
       current_device_facts(&device) == cudaSuccess && device.capability == 90) {
-    return sm90::plan_names(arguments, device.multiprocessors);
+    return sm90::plan_facts(arguments, device.multiprocessors);
   }
 #endif
   return {};

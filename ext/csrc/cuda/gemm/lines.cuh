@@ -1,11 +1,13 @@
-// Lines of 2-byte elements that begin at any element: their aligned granules of 16 bytes, and 16 bytes out of two of them.
+// Lines of 2-byte elements that begin at any element: their aligned granules of 16 bytes, and 16 bytes out of two of
+// them.
 #pragma once
 
 #include <cstdint>
 
 namespace cuda_llm_ops::cuda {
 
-// The 16 bytes at an address that is a multiple of 16, of which those at or behind `end` are not touched, and read as zero.
+// The 16 bytes at an address that is a multiple of 16, of which those at or behind `end` are not touched, and read as
+// zero.
 __device__ __forceinline__ uint4 load_until(const char* address, const char* end) {
   uint32_t words[4] = {};
 #pragma unroll

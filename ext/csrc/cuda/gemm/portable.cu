@@ -1,4 +1,4 @@
-// From GemmArguments to a launch: layouts and alignments, the kernel family, the configuration, the parameters.
+// From GemmArguments to a launch: layouts and alignments, the kernel, its tile configuration, the parameters.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -6,28 +6,31 @@
 #include <string>
 #include <utility>
 
+#include "../../arithmetic.h"
+#include "../error_text.h"
+#include "../kernel_attributes.h"
 #include "../launch_config.h"
-#include "dispatch.h"
-#include "kernels.cuh"
-#include "select.h"
+#include "portable.h"
+#include "portable_instances.cuh"
+#include "tile_cost.h"
 
 namespace cuda_llm_ops::cuda::portable {
 namespace {
 
 template <typename Config>
 constexpr TileCost cost_of(int blocks_per_sm, double flops_per_clock, int step_latency, int round_latency) {
-  return {Config::TileM,  Config::TileN, Config::TileK,   Config::SharedBytes,
-          blocks_per_sm, flops_per_clock, step_latency, round_latency};
+  return {Config::tile_m, Config::tile_n,  Config::tile_k, Config::shared_bytes,
+          blocks_per_sm,  flops_per_clock, step_latency,   round_latency};
 }
 
-// Order as in kernels.cuh; the figures were fitted to times measured on an H200 (docs/ladder-gemm.md).
+// Order as in portable_instances.cuh; the figures were fitted to times measured on an H200 (docs/ladder-gemm.md).
 constexpr TileCost kAlignedCosts[kAlignedConfigs] = {
     cost_of<MmaLarge>(1, 2150.0, 1900, 5000), cost_of<MmaSquare>(2, 2050.0, 1300, 4000),
     cost_of<MmaWide>(2, 1900.0, 680, 2500),   cost_of<MmaMedium>(3, 1400.0, 480, 2000),
     cost_of<MmaSmall>(2, 1100.0, 700, 1500),  cost_of<MmaSkinny>(2, 400.0, 500, 1200),
 };
-constexpr TileCost kSimtCosts[kSimtConfigs] = {
-    cost_of<SimtLarge>(2, 196.0, 3000, 3000), cost_of<SimtSmall>(3, 140.0, 900, 2000)};
+constexpr TileCost kSimtCosts[kSimtConfigs] = {cost_of<SimtLarge>(2, 196.0, 3000, 3000),
+                                               cost_of<SimtSmall>(3, 140.0, 900, 2000)};
 
 bool multiple_of_16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
@@ -56,8 +59,7 @@ int cheapest(const TileCost (&costs)[Count], const DeviceFacts& device, const Ge
   int best = 0;
   double best_clocks = 0.0;
   for (int i = 0; i < Count; ++i) {
-    const double clocks =
-        estimated_clocks(costs[i], device, arguments.batch, arguments.m, arguments.n, arguments.k);
+    const double clocks = estimated_clocks(costs[i], device, arguments.batch, arguments.m, arguments.n, arguments.k);
     if (i == 0 || clocks < best_clocks) {
       best = i;
       best_clocks = clocks;
@@ -71,8 +73,8 @@ constexpr int kPortableCluster = 8;
 // `hopper`: by clusters of problem.split blocks, beginning while the grid before it ends.
 cudaError_t launch(const KernelInstance& instance, GemmProblem& problem, int batch, void** parameters,
                    cudaStream_t stream, bool hopper = false) {
-  problem.tiles_m = (problem.m + instance.tile_m - 1) / instance.tile_m;
-  problem.tiles_n = (problem.n + instance.tile_n - 1) / instance.tile_n;
+  problem.tiles_m = ceil_div(problem.m, instance.tile_m);
+  problem.tiles_n = ceil_div(problem.n, instance.tile_n);
   if (const cudaError_t error = allow_dynamic_shared(instance.function, instance.shared_bytes); error != cudaSuccess) {
     return error;
   }
@@ -96,12 +98,6 @@ const KernelInstance* aligned_row(bool a_k_major, bool b_k_major) {
   return a_k_major ? aligned_instances<T, true>()[b_k_major] : aligned_instances<T, false>()[b_k_major];
 }
 
-const char* describe(cudaError_t error) {
-  if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // the caller reports it; leave none behind for the next call
-  return cudaGetErrorString(error);
-}
-
 // A problem as the kernels are given it, and its operands' lines.
 struct Described {
   GemmProblem problem;
@@ -122,9 +118,8 @@ Described described(const GemmArguments& arguments) {
   const int width = 16 / element_bytes(arguments.out_type);
   problem.out_vector = multiple_of_16(arguments.out) && arguments.n % width == 0;
   if (arguments.c != nullptr) {
-    const Lines c = lines_of(arguments.c, element_bytes(arguments.out_type), arguments.batch,
-                             arguments.c_stride_batch, arguments.m, arguments.c_stride_m, arguments.n,
-                             arguments.c_stride_n);
+    const Lines c = lines_of(arguments.c, element_bytes(arguments.out_type), arguments.batch, arguments.c_stride_batch,
+                             arguments.m, arguments.c_stride_m, arguments.n, arguments.c_stride_n);
     problem.out_vector = problem.out_vector && c.aligned && c.k_major;
   }
 
@@ -135,10 +130,10 @@ Described described(const GemmArguments& arguments) {
         (arguments.batch - 1) * stride_batch + (rows - 1) * stride_rows + (columns - 1) * stride_columns;
     return static_cast<const char*>(pointer) + (last + 1) * in_bytes;
   };
-  problem.a_end = end(arguments.a, arguments.a_stride_batch, arguments.m, arguments.a_stride_m, arguments.k,
-                      arguments.a_stride_k);
-  problem.b_end = end(arguments.b, arguments.b_stride_batch, arguments.k, arguments.b_stride_k, arguments.n,
-                      arguments.b_stride_n);
+  problem.a_end =
+      end(arguments.a, arguments.a_stride_batch, arguments.m, arguments.a_stride_m, arguments.k, arguments.a_stride_k);
+  problem.b_end =
+      end(arguments.b, arguments.b_stride_batch, arguments.k, arguments.b_stride_k, arguments.n, arguments.b_stride_n);
   const Lines a = lines_of(arguments.a, in_bytes, arguments.batch, arguments.a_stride_batch, arguments.m,
                            arguments.a_stride_m, arguments.k, arguments.a_stride_k);
   const Lines b = lines_of(arguments.b, in_bytes, arguments.batch, arguments.b_stride_batch, arguments.n,
@@ -162,54 +157,63 @@ Described transposed(const Described& of) {
   return other;
 }
 
-// What the cost model knows of a configuration of mma_shifted.cuh, in kernels.cuh's order.
-struct ShiftedCost {
+// A configuration of mma/realigned.cuh as the cost model sees it, in the order of portable_instances.cuh.
+struct RealignedCost {
   int m, n, k, blocks_per_sm;
   double latency, work;  // microseconds of a tile along k: of a block alone, and of a multiprocessor's time
 };
 
 template <typename Config>
-constexpr ShiftedCost shifted_cost(double latency, double work) {
-  return {Config::TileM, Config::TileN, Config::TileK, Config::BlocksPerSm, latency, work};
+constexpr RealignedCost realigned_cost(double latency, double work) {
+  return {Config::tile_m, Config::tile_n, Config::tile_k, Config::blocks_per_sm, latency, work};
 }
 
 // Fitted to 3,461 times on one NVIDIA H200 (docs/ladder-gemm-hopper.md, step 19).
-constexpr ShiftedCost kShiftedCosts[kShiftedConfigs] = {
-    shifted_cost<ShiftedLarge>(1.572, 1.682), shifted_cost<ShiftedMedium>(1.497, 0.892),
-    shifted_cost<ShiftedFew>(2.47, 0.181), shifted_cost<ShiftedFewest>(1.646, 1.09)};
+constexpr RealignedCost kRealignedCosts[kRealignedConfigs] = {
+    realigned_cost<RealignedLarge>(1.572, 1.682), realigned_cost<RealignedMedium>(1.497, 0.892),
+    realigned_cost<RealignedFew>(2.47, 0.181), realigned_cost<RealignedFewest>(1.646, 1.09)};
 constexpr int kSplits[] = {1, 2, 4, 8, 16};
-static_assert(kSplits[4] == kMostShiftedSplit);
+static_assert(kSplits[4] == kMostRealignedSplit);
 
-// Microseconds. A tile along k costs its latency, or what it keeps a multiprocessor busy; the whole is not faster than
-// memory. Large clusters leave multiprocessors idle, which are not all in groups of their size.
-double shifted_microseconds(const GemmArguments& g, const ShiftedCost& cost, int split, bool transposed, int sms) {
-  constexpr double outside = 3.188, exchange = 0.038, epilogue = 1.326 / 4096;  // of a block of a cluster; of an element
-  constexpr double bytes_a_microsecond = 3.782e6, idle = 0.01;
-  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+// The other constants of that model, fitted to the same times. Times are microseconds.
+struct RealignedCosts {
+  double outside = 3.188;   // launch, first loads and drain
+  double exchange = 0.038;  // of split-K, for each block of a cluster
+  double epilogue_an_element = 1.326 / 4096;
+  double memory_bytes_a_microsecond = 3.782e6;  // of the card
+  double idle = 0.01;  // share of the multiprocessors that a cluster leaves idle, for each block
+};
+
+// A tile along k costs its latency, or the time for which it keeps a multiprocessor busy. The whole is not faster than
+// memory. Large clusters leave some multiprocessors idle, because not all of these come in groups of the cluster's
+// size.
+double realigned_microseconds(const GemmArguments& g, const RealignedCost& cost, int split, bool transposed, int sms) {
+  constexpr RealignedCosts kCosts;
   const int64_t m = transposed ? g.n : g.m, n = transposed ? g.m : g.n;
   const int64_t blocks = ceil_div(m, cost.m) * ceil_div(n, cost.n) * g.batch * split;
   const int64_t sharing = std::min<int64_t>(cost.blocks_per_sm, ceil_div(blocks, sms));
-  const auto usable = std::max<int64_t>(1, static_cast<int64_t>(sms * (split > 1 ? 1.0 - idle * split : 1.0)));
+  const auto usable = std::max<int64_t>(1, static_cast<int64_t>(sms * (split > 1 ? 1.0 - kCosts.idle * split : 1.0)));
   const double waves = static_cast<double>(ceil_div(blocks, usable * sharing));
   const double tiles = static_cast<double>(ceil_div(ceil_div(g.k, cost.k), split));
   const double loop = waves * (tiles * std::max(cost.latency, static_cast<double>(sharing) * cost.work) +
-                               epilogue * cost.m * cost.n);
+                               kCosts.epilogue_an_element * cost.m * cost.n);
   const double elements = (static_cast<double>(m) + static_cast<double>(n)) * g.k + static_cast<double>(m) * n;
-  const double memory = 2.0 * g.batch * elements / bytes_a_microsecond;
+  const double memory = 2.0 * g.batch * elements / kCosts.memory_bytes_a_microsecond;
   const auto fourth = [](double value) { return value * value * value * value; };
-  return outside + (split > 1 ? exchange * split : 0.0) + std::sqrt(std::sqrt(fourth(loop) + fourth(memory)));
+  return kCosts.outside + (split > 1 ? kCosts.exchange * split : 0.0) +
+         std::sqrt(std::sqrt(fourth(loop) + fourth(memory)));
 }
 
 template <typename Take>
-void each_shifted_plan(const GemmArguments& arguments, Take&& take) {
+void each_realigned_plan(const GemmArguments& arguments, Take&& take) {
   const DeviceFacts device = current_device_or_none();
   const int sms = std::max(device.multiprocessors, 1);
-  for (int config = 0; config < kShiftedConfigs; ++config) {
+  for (int config = 0; config < kRealignedConfigs; ++config) {
     for (const int split : kSplits) {
-      if (split > 1 && (device.capability != 90 || (split - 1) * kShiftedCosts[config].k >= arguments.k)) break;
+      if (split > 1 && (device.capability != 90 || (split - 1) * kRealignedCosts[config].k >= arguments.k)) break;
       for (const bool transposed : {false, true}) {
-        take(ShiftedPlan{config, split, transposed,
-                         shifted_microseconds(arguments, kShiftedCosts[config], split, transposed, sms)});
+        take(RealignedPlan{config, split, transposed,
+                           realigned_microseconds(arguments, kRealignedCosts[config], split, transposed, sms)});
       }
     }
   }
@@ -217,39 +221,39 @@ void each_shifted_plan(const GemmArguments& arguments, Take&& take) {
 
 }  // namespace
 
-std::vector<ShiftedPlan> shifted_plans(const GemmArguments& arguments) {
-  std::vector<ShiftedPlan> plans;
-  each_shifted_plan(arguments, [&](const ShiftedPlan& plan) { plans.push_back(plan); });
+std::vector<RealignedPlan> realigned_plans(const GemmArguments& arguments) {
+  std::vector<RealignedPlan> plans;
+  each_realigned_plan(arguments, [&](const RealignedPlan& plan) { plans.push_back(plan); });
   std::stable_sort(plans.begin(), plans.end(),
-                   [](const ShiftedPlan& x, const ShiftedPlan& y) { return x.microseconds < y.microseconds; });
+                   [](const RealignedPlan& x, const RealignedPlan& y) { return x.microseconds < y.microseconds; });
   return plans;
 }
 
-ShiftedPlan shifted_plan(const GemmArguments& arguments) {
-  ShiftedPlan best;
+RealignedPlan realigned_plan(const GemmArguments& arguments) {
+  RealignedPlan best;
   best.microseconds = std::numeric_limits<double>::infinity();
-  each_shifted_plan(arguments, [&](const ShiftedPlan& plan) {
+  each_realigned_plan(arguments, [&](const RealignedPlan& plan) {
     if (plan.microseconds < best.microseconds) best = plan;
   });
   return best;
 }
 
-const char* shifted_gemm(const GemmArguments& arguments, const ShiftedPlan& plan, cudaStream_t stream) {
+const char* realigned_gemm(const GemmArguments& arguments, const RealignedPlan& plan, cudaStream_t stream) {
   DeviceFacts device;
-  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
+  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return error_text(error);
   Described of = described(arguments);
   if (plan.transposed) of = transposed(of);
   of.problem.split = plan.split;
   const auto& instances =
-      arguments.in_type == ScalarType::float16 ? shifted_instances<__half>() : shifted_instances<__nv_bfloat16>();
+      arguments.in_type == ScalarType::float16 ? realigned_instances<__half>() : realigned_instances<__nv_bfloat16>();
   void* parameters[] = {&of.problem};
-  return describe(launch(instances[of.a.k_major][of.b.k_major][plan.config], of.problem, arguments.batch, parameters,
-                         stream, device.capability == 90));
+  return error_text(launch(instances[of.a.k_major][of.b.k_major][plan.config], of.problem, arguments.batch, parameters,
+                           stream, device.capability == 90));
 }
 
 const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
   DeviceFacts device;
-  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return describe(error);
+  if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return error_text(error);
   auto [problem, a, b] = described(arguments);
   if (arguments.in_type == ScalarType::float32) {
     SimtStrides strides{};
@@ -259,7 +263,7 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
     strides.b_vector = b.aligned && !b.k_major;
     const int chosen = cheapest(kSimtCosts, device, arguments);
     void* parameters[] = {&problem, &strides};
-    return describe(launch(simt_instances()[chosen], problem, arguments.batch, parameters, stream));
+    return error_text(launch(simt_instances()[chosen], problem, arguments.batch, parameters, stream));
   }
   if (a.aligned && b.aligned) {
     void* parameters[] = {&problem};
@@ -267,16 +271,16 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream) {
     const KernelInstance* const row = arguments.in_type == ScalarType::float16
                                           ? aligned_row<__half>(a.k_major, b.k_major)
                                           : aligned_row<__nv_bfloat16>(a.k_major, b.k_major);
-    return describe(launch(row[chosen], problem, arguments.batch, parameters, stream));
+    return error_text(launch(row[chosen], problem, arguments.batch, parameters, stream));
   }
-  return shifted_gemm(arguments, shifted_plan(arguments), stream);
+  return realigned_gemm(arguments, realigned_plan(arguments), stream);
 }
 
 void gemm_attributes(std::vector<KernelAttributes>& into) {
   static std::deque<std::string> names;  // KernelAttributes keeps pointers to them
   static const bool named = [] {
-    const auto name = [](const std::string& family, const KernelInstance& instance, const std::string& rest) {
-      names.push_back(family + " " + std::to_string(instance.tile_m) + "x" + std::to_string(instance.tile_n) + "x" +
+    const auto name = [](const std::string& kernel, const KernelInstance& instance, const std::string& rest) {
+      names.push_back(kernel + " " + std::to_string(instance.tile_m) + "x" + std::to_string(instance.tile_n) + "x" +
                       std::to_string(instance.tile_k) + " " + rest);
     };
     for (const char* type : {"float16", "bfloat16"}) {
@@ -290,8 +294,8 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
       }
       for (const bool a : {false, true}) {
         for (const bool b : {false, true}) {
-          for (const KernelInstance& instance : shifted_instances<__half>()[a][b]) {
-            name("mma_shifted", instance, std::string(type) + (a ? " a:k" : " a:m") + (b ? " b:k" : " b:n"));
+          for (const KernelInstance& instance : realigned_instances<__half>()[a][b]) {
+            name("mma_realigned", instance, std::string(type) + (a ? " a:k" : " a:m") + (b ? " b:k" : " b:n"));
           }
         }
       }
@@ -303,11 +307,7 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
 
   size_t next = 0;
   const auto append = [&](const KernelInstance& instance) {
-    const char* const name = names[next++].c_str();
-    cudaFuncAttributes found{};
-    if (describe(cudaFuncGetAttributes(&found, instance.function)) != nullptr) return;
-    into.push_back({"gemm", name, found.numRegs, found.sharedSizeBytes, static_cast<size_t>(instance.shared_bytes),
-                    found.localSizeBytes, found.maxThreadsPerBlock});
+    add_kernel_attributes("gemm", names[next++].c_str(), instance.function, instance.shared_bytes, into);
   };
   const auto append_type = [&](auto zero) {
     using T = decltype(zero);
@@ -318,7 +318,7 @@ void gemm_attributes(std::vector<KernelAttributes>& into) {
     }
     for (const bool a : {false, true}) {
       for (const bool b : {false, true}) {
-        for (const KernelInstance& instance : shifted_instances<T>()[a][b]) append(instance);
+        for (const KernelInstance& instance : realigned_instances<T>()[a][b]) append(instance);
       }
     }
   };

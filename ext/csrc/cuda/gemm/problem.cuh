@@ -1,4 +1,4 @@
-// What every GEMM kernel is given, how a block finds its tile, and how accumulators become the output.
+// Shared by the portable GEMM kernels: their parameters, the tile of a block, and the store of a tile.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct GemmProblem {
   int64_t b_batch, b_leading;
   int64_t c_batch, c_m, c_n;
   float alpha, beta;
-  int64_t out_m, out_n;  // of the kernel for shifted lines, which also computes transposed products
+  int64_t out_m, out_n;  // of the kernel that realigns lines, which also computes transposed products
   int split;             // blocks of a cluster that share k, of that kernel
-  bool out_float;   // else the type of a and b
-  bool out_vector;  // 16-byte stores to out (and loads from c, where there is one) are aligned
+  bool out_float;        // else the type of a and b
+  bool out_vector;       // 16-byte stores to out (and loads from c, where there is one) are aligned
 };
 
 struct TilePosition {

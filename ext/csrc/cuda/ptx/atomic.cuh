@@ -1,4 +1,5 @@
-// atom, red: read-modify-write of memory; of global memory such that also orders memory around it. PTX ISA, "atom", "red".
+// atom, red: read-modify-write of memory; of global memory such that also orders memory around it. PTX ISA, "atom",
+// "red".
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* global) {
   return value;
 }
 
-// Of a word of shared memory: a hint from one warp to another, which orders nothing. Addresses as in shared_address.cuh.
+// Of a word of shared memory: a hint from one warp to another, which orders nothing. Addresses as in
+// shared_address.cuh.
 __device__ __forceinline__ uint32_t atomic_exchange_shared(uint32_t address, uint32_t value) {
   uint32_t old;
   asm volatile("atom.relaxed.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(address), "r"(value) : "memory");

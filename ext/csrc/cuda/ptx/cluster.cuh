@@ -59,10 +59,10 @@ __device__ __forceinline__ void st_cluster(uint32_t remote, float2 value) {
 // The same, counted in bytes by an mbarrier of the block stored to, whose waiters then see it (acquire at cluster
 // scope): no release is needed, which would fence the whole device's memory. Section "st.async".
 __device__ __forceinline__ void st_async(uint32_t remote, float4 value, uint32_t remote_barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
-                   remote),
-               "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(remote_barrier)
-               : "memory");
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(remote_barrier)
+      : "memory");
 }
 
 __device__ __forceinline__ void st_async(uint32_t remote, float2 value, uint32_t remote_barrier) {

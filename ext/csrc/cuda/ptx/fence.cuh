@@ -11,8 +11,6 @@ __device__ __forceinline__ void fence_proxy_async_shared() {
 }
 
 // The same for global memory that TMA reads in the kernel that wrote it.
-__device__ __forceinline__ void fence_proxy_async_global() {
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-}
+__device__ __forceinline__ void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 }  // namespace cuda_llm_ops::ptx

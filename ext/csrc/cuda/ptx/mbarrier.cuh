@@ -11,18 +11,15 @@
 
 #include <cstdint>
 
-namespace cuda_llm_ops::ptx {
+#include "shared_address.cuh"
 
-// The 32-bit shared::cta address of a pointer into shared memory.
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace cuda_llm_ops::ptx {
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-// After the inits of one thread, before any other agent (TMA, other blocks of the cluster) may touch the barriers.
+// After the inits of one thread, before anything else (TMA, other blocks of the cluster) may touch the barriers.
 // A block or cluster barrier must follow. Section "membar/fence: fence.mbarrier_init".
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -38,8 +35,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint
 }
 
 // Arrives at the barrier at the same shared memory offset in block `rank` of the cluster (mapa, then a remote arrive).
-// It says that a buffer was read, and orders no ordinary writes beyond the block: a release at cluster scope would
-// cost a membar.gpu.
+// It only announces that a buffer was read, and orders no ordinary writes beyond the block: a release at cluster scope
+// would cost a membar.gpu.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n"

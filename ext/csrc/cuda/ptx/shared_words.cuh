@@ -1,5 +1,5 @@
-// ld.shared, st.shared (PTX ISA, "ld", "st"): words of shared memory that the compiler keeps in no register. For kernels
-// whose accumulators leave few registers. Addresses as in shared_address.cuh.
+// ld.shared, st.shared (PTX ISA, "ld", "st"): words of shared memory that the compiler keeps in no register. For
+// kernels whose accumulators leave few registers. Addresses as in shared_address.cuh.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// threadIdx.x read afresh (PTX ISA, "Special Registers: %tid"). The compiler merges reads of threadIdx.x and keeps what is
-// computed from it in registers from the first use to the last; what is computed from this is computed where it is needed.
-// For kernels whose accumulators leave few registers.
+// threadIdx.x read afresh (PTX ISA, "Special Registers: %tid"). The compiler merges reads of threadIdx.x and keeps what
+// is computed from it in registers from the first use to the last; what is computed from this is computed where it is
+// needed. For kernels whose accumulators leave few registers.
 #pragma once
 
 namespace cuda_llm_ops::ptx {

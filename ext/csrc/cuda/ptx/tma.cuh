@@ -106,10 +106,10 @@ __device__ __forceinline__ void bulk_prefetch(const void* global, uint32_t bytes
 // one block. The sender may not end before the receiver has seen the bytes arrive.
 __device__ __forceinline__ void bulk_copy_to_cluster(uint32_t remote, uint32_t shared, uint32_t bytes,
                                                      uint32_t remote_barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   remote),
-               "r"(shared), "r"(bytes), "r"(remote_barrier)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(remote),
+      "r"(shared), "r"(bytes), "r"(remote_barrier)
+      : "memory");
 }
 
 // The same by the load path, one line of 128 bytes a thread. Section "prefetch".

@@ -7,10 +7,10 @@
 // (r, k..k+1), (r + 8, k..k+1), (r, k + 8..), (r + 8, k + 8..), k = 2 (l % 4): two neighbouring 8-column groups of an
 // accumulator, packed to 16 bits in the order 0 1, 2 3, 4 5, 6 7, are such a fragment without any shuffle.
 //
-// Order: wgmma_fence() before the first wgmma and whenever other instructions wrote the accumulators or the A registers;
-// the wgmma's; wgmma_commit_group(); wgmma_wait_group<n>(). Between commit and wait no instruction may touch those
-// registers (ptxas then serialises: warnings C75xx). Pass accumulators through wgmma_fence_operand() before the first
-// and after the last, so that the compiler moves nothing across.
+// Order: wgmma_fence() before the first wgmma and whenever other instructions wrote the accumulators or the A
+// registers; the wgmma's; wgmma_commit_group(); wgmma_wait_group<n>(). Between commit and wait no instruction may touch
+// those registers (ptxas then serialises: warnings C75xx). Pass accumulators through wgmma_fence_operand() before the
+// first and after the last, so that the compiler moves nothing across.
 //
 // Matrix descriptors, 128-byte swizzle (what TMA writes with CU_TENSOR_MAP_SWIZZLE_128B), tile base 1024-byte aligned:
 //   K-major (rows of 64 elements along K, 128 bytes; 8 rows are an atom of 1024 bytes):
@@ -138,41 +138,41 @@ inline constexpr bool is_bfloat16<__nv_bfloat16> = true;
 #define CUDA_LLM_OPS_D128 CUDA_LLM_OPS_D124, "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
 
 // R registers; P0 to P6 are the numbers R to R + 6, as asm text needs them.
-#define CUDA_LLM_OPS_WGMMA_SS(N, R, TYPE, P0, P1, P2, P3, P4)                                                     \
-  asm volatile(                                                                                                   \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %" #P2 ", 0;\n"                                                           \
-      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUDA_LLM_OPS_R##R "}, %" #P0 ", %" #P1    \
-      ", p, 1, 1, %" #P3 ", %" #P4 ";\n}\n"                                                                       \
-      : CUDA_LLM_OPS_D##R                                                                                         \
-      : "l"(a), "l"(b), "r"(scale_d), "n"(TransposeA), "n"(TransposeB))
+#define CUDA_LLM_OPS_WGMMA_SS(N, R, TYPE, P0, P1, P2, P3, P4)                                         \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P2                                               \
+               ", 0;\n"                                                                               \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUDA_LLM_OPS_R##R \
+               "}, %" #P0 ", %" #P1 ", p, 1, 1, %" #P3 ", %" #P4 ";\n}\n"                             \
+               : CUDA_LLM_OPS_D##R                                                                    \
+               : "l"(a), "l"(b), "r"(scale_d), "n"(TransposeA), "n"(TransposeB))
 
-#define CUDA_LLM_OPS_WGMMA_RS(N, R, TYPE, P0, P1, P2, P3, P4, P5, P6)                                             \
-  asm volatile(                                                                                                   \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %" #P5 ", 0;\n"                                                           \
-      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUDA_LLM_OPS_R##R "}, {%" #P0 ", %" #P1   \
-      ", %" #P2 ", %" #P3 "}, %" #P4 ", p, 1, 1, %" #P6 ";\n}\n"                                                  \
-      : CUDA_LLM_OPS_D##R                                                                                         \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(TransposeB))
+#define CUDA_LLM_OPS_WGMMA_RS(N, R, TYPE, P0, P1, P2, P3, P4, P5, P6)                                 \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P5                                               \
+               ", 0;\n"                                                                               \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUDA_LLM_OPS_R##R \
+               "}, {%" #P0 ", %" #P1 ", %" #P2 ", %" #P3 "}, %" #P4 ", p, 1, 1, %" #P6 ";\n}\n"       \
+               : CUDA_LLM_OPS_D##R                                                                    \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(TransposeB))
 
-#define CUDA_LLM_OPS_WGMMA(N, R, P0, P1, P2, P3, P4, P5, P6)                                                      \
-  template <>                                                                                                     \
-  struct Wgmma<N> {                                                                                               \
-    template <typename T, int TransposeA, int TransposeB>                                                         \
-    __device__ __forceinline__ static void ss(float (&d)[R], uint64_t a, uint64_t b, int scale_d) {               \
-      if constexpr (is_bfloat16<T>) {                                                                             \
-        CUDA_LLM_OPS_WGMMA_SS(N, R, "bf16", P0, P1, P2, P3, P4);                                                  \
-      } else {                                                                                                    \
-        CUDA_LLM_OPS_WGMMA_SS(N, R, "f16", P0, P1, P2, P3, P4);                                                   \
-      }                                                                                                           \
-    }                                                                                                             \
-    template <typename T, int TransposeB>                                                                         \
-    __device__ __forceinline__ static void rs(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale_d) {   \
-      if constexpr (is_bfloat16<T>) {                                                                             \
-        CUDA_LLM_OPS_WGMMA_RS(N, R, "bf16", P0, P1, P2, P3, P4, P5, P6);                                          \
-      } else {                                                                                                    \
-        CUDA_LLM_OPS_WGMMA_RS(N, R, "f16", P0, P1, P2, P3, P4, P5, P6);                                           \
-      }                                                                                                           \
-    }                                                                                                             \
+#define CUDA_LLM_OPS_WGMMA(N, R, P0, P1, P2, P3, P4, P5, P6)                                                    \
+  template <>                                                                                                   \
+  struct Wgmma<N> {                                                                                             \
+    template <typename T, int TransposeA, int TransposeB>                                                       \
+    __device__ __forceinline__ static void ss(float (&d)[R], uint64_t a, uint64_t b, int scale_d) {             \
+      if constexpr (is_bfloat16<T>) {                                                                           \
+        CUDA_LLM_OPS_WGMMA_SS(N, R, "bf16", P0, P1, P2, P3, P4);                                                \
+      } else {                                                                                                  \
+        CUDA_LLM_OPS_WGMMA_SS(N, R, "f16", P0, P1, P2, P3, P4);                                                 \
+      }                                                                                                         \
+    }                                                                                                           \
+    template <typename T, int TransposeB>                                                                       \
+    __device__ __forceinline__ static void rs(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale_d) { \
+      if constexpr (is_bfloat16<T>) {                                                                           \
+        CUDA_LLM_OPS_WGMMA_RS(N, R, "bf16", P0, P1, P2, P3, P4, P5, P6);                                        \
+      } else {                                                                                                  \
+        CUDA_LLM_OPS_WGMMA_RS(N, R, "f16", P0, P1, P2, P3, P4, P5, P6);                                         \
+      }                                                                                                         \
+    }                                                                                                           \
   }
 
 CUDA_LLM_OPS_WGMMA(8, 4, 4, 5, 6, 7, 8, 9, 10);

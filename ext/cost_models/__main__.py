@@ -1,0 +1,110 @@
+"""The command `python -m cost_models MODEL`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from cost_models import attention, constants, gemm, measure_attention, measure_gemm, times
+from cost_models.errors import UsageError
+from cost_models.fitted import Fitted
+from cost_models.times import Rows, Seconds
+
+TIMES = Path(".perfsuite/cost_models")
+EXAMPLE = """examples:
+  python -m cost_models gemm                      measure on this card for five minutes, then fit
+  python -m cost_models gemm --times FILE         fit to times measured before
+  python -m cost_models gemm --times FILE --write also write the constants into the header
+
+Exit code: 0 if the fitted model agrees with today's within the margin, 1 if not, 2 for bad input.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    made = argparse.ArgumentParser(
+        prog="cost_models", description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("model", choices=["gemm", "attention"], help="whose constants")
+    made.add_argument("--times", type=Path, metavar="FILE", help="measured times; default: measure on this card")
+    made.add_argument("--seconds", type=float, default=300.0, metavar="N", help="to measure (%(default)s)")
+    made.add_argument("--seed", type=int, default=0, metavar="N", help="of the problems to measure (%(default)s)")
+    made.add_argument("--margin", type=float, default=0.05, metavar="X", help="between two models (%(default)s)")
+    made.add_argument("--write", action="store_true", help="write the fitted constants into the header")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure or read times, fit, print the table."""
+    given = parser().parse_args(arguments)
+    try:
+        return run(given)
+    except UsageError as error:
+        print(f"cost_models: {error}", file=sys.stderr)
+        return 2
+
+
+def run(given: argparse.Namespace) -> int:
+    """The exit code of a fit."""
+    if not given.seconds > 0 or not given.margin > 0:
+        raise UsageError(f"--seconds is {given.seconds} and --margin {given.margin}; both must be above 0")
+    fields = gemm.FIELDS if given.model == "gemm" else attention.FIELDS
+    path = given.times
+    if path is None:
+        measure = measure_gemm.measure if given.model == "gemm" else measure_attention.measure
+        path = TIMES / f"{given.model}.jsonl"
+        times.write(path, measure(given.seconds, given.seed))
+        print(f"times are in {path}")
+    rows, measured, plans = times.read(path, fields)
+    fit = fit_gemm if given.model == "gemm" else fit_attention
+    fitted, today, refitted = fit(rows, measured, plans, given.write)
+    for one in fitted:
+        print_table(one)
+    apart = float(np.sqrt(np.mean(np.log(refitted / today) ** 2)))
+    error = float(np.sqrt(np.mean(np.log(today / measured) ** 2)))
+    print(f"today's constants miss the times by {error:.1%}; the fitted model differs from today's by {apart:.1%}")
+    if apart > given.margin:
+        print(f"that is beyond the margin of {given.margin:.1%}")
+        return 1
+    return 0
+
+
+def fit_gemm(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
+    """The fit, and the times of today's and of the fitted constants."""
+    model = gemm.GemmModel()
+    fitted = model.fit(rows, measured)
+    after = {**model.start(), **{one.struct: np.array(list(one.after.values())) for one in fitted}}
+    if write:
+        for one in fitted:
+            constants.write(model.header, one.struct, one.after)
+    return fitted, model.microseconds(rows, model.start()), model.microseconds(rows, after)
+
+
+def fit_attention(
+    rows: Rows, measured: Seconds, plans: list[str], write: bool
+) -> tuple[list[Fitted], Seconds, Seconds]:
+    """The same. Today's constants say nothing of the unit and the launch, so those are fitted for them, too."""
+    model = attention.AttentionModel()
+    fitted = model.fit(rows, measured, plans)
+    after = {one.struct: one.after for one in fitted}
+    if write:
+        attention.write(model.files, fitted)
+    return fitted, model.microseconds(rows, measured, plans), model.microseconds(rows, measured, plans, after)
+
+
+def print_table(one: Fitted) -> None:
+    """One struct: every constant today and fitted."""
+    print(f"{one.struct}: {one.times} times, missed by {one.error:.1%}; {one.within:.1%} of them within 10 %")
+    width = max(map(len, one.before))
+    print(f"  {'constant':<{width}} {'today':>12} {'fitted':>12} {'change':>8}")
+    for name, before in one.before.items():
+        after = one.after[name]
+        change = "not seen" if name in one.unseen else f"{after / before - 1:+.1%}"
+        print(f"  {name:<{width}} {before:>12.5g} {after:>12.5g} {change:>8}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+"""The error that the command prints as one sentence, with exit code 2."""
+
+from __future__ import annotations
+
+
+class UsageError(Exception):
+    """Bad input, a missing tool, or a file that is no file of times."""

@@ -1,0 +1,10 @@
+#include "../instances.cuh"
+
+namespace cuda_llm_ops::cuda::decode {
+
+const MmaInstances& mma_float16() {
+  static const MmaInstances all = CUDA_LLM_OPS_DECODE_INSTANCES(float16);
+  return all;
+}
+
+}  // namespace cuda_llm_ops::cuda::decode

@@ -1,0 +1,8 @@
+// mma.sync kernels for aligned __half operands, a contiguous along k.
+#include "../aligned_instances.cuh"
+
+namespace cuda_llm_ops::cuda {
+
+template const KernelInstance (&aligned_instances<__half, true>())[2][kAlignedConfigs];
+
+}  // namespace cuda_llm_ops::cuda
