@@ -1,6 +1,6 @@
-"""Hardware counters of a kernel, as Nsight Compute's CSV has them, and what they say against the usual targets.
+"""Reads a kernel's hardware counters from Nsight Compute's CSV, and compares them with the usual targets.
 
-Names of metrics and their meaning: Nsight Compute's documentation, "Metrics Reference" and "Metrics Decoder".
+Source of the metrics' names: Nsight Compute's documentation, "Metrics Reference" and "Metrics Decoder".
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SECTIONS = (
     "SpeedOfLight",
@@ -27,18 +27,16 @@ METRICS = (
     "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",
     "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
 )
-"""Asked for by name, because no section is sure to have them."""
+"""Requested by name, because no section is certain to contain them."""
 LEAST_OCCUPANCY = 0.60
 LEAST_MEMORY_THROUGHPUT = 0.70
-"""Of the peak, where memory is what bounds the kernel."""
+"""Share of the peak, for a kernel that memory bounds."""
 LEAST_L2_HIT_RATE = 0.60
 SECTOR_BYTES = 32.0
 _STALL = re.compile(
-    r"smsp__average_warps?_issue_stalled_(\w+?)_per_issue_active\.ratio$|"
-    r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active$"
+    r"smsp__average_(?:warps?_issue_stalled_(\w+?)_per_issue_active\.ratio|warps_issue_stalled_(\w+?)_per_issue_active)$"
 )
 _TENSOR = re.compile(r"sm__(inst_executed_)?pipe_tensor\w*\.(avg|sum)\.pct_of_peak_sustained_(active|elapsed)$")
-_NOT_A_STALL = ("selected",)
 STALLS: Mapping[str, str] = {
     "long_scoreboard": "waits for global or local memory: more loads in flight, or reuse from shared memory",
     "short_scoreboard": "waits for shared memory or special functions: bank conflicts, exponentials",
@@ -59,24 +57,23 @@ STALLS: Mapping[str, str] = {
     "dispatch_stall": "the dispatcher holds it back",
     "misc": "something else",
 }
-"""What a warp waits for, and what follows."""
+"""Stall reason of a warp -> its meaning, and a remedy."""
 
 
 class CountersError(Exception):
-    """What ncu gave cannot be read; the text says why."""
+    """The output of ncu cannot be read; the text gives the reason."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The counters of one launch. Shares are of the peak, 0 to 1; None where ncu did not give them."""
+    """The counters of one launch. Shares are of the peak, 0 to 1; None if ncu did not report them."""
 
     name: str
     seconds: float
     read_bytes: float
+    """From device memory, as `written_bytes` are to it."""
     written_bytes: float
-    """To and from device memory."""
     memory_share: float | None
-    """Device memory's throughput."""
     compute_share: float | None
     tensor_share: float | None
     occupancy: float | None
@@ -84,19 +81,18 @@ class Kernel:
     l2_hit_rate: float | None
     registers: int | None
     local_bytes: float
-    """Local memory through L1: spills, and arrays that are indexed at run time."""
+    """Traffic of local memory through L1: spills, and arrays that are indexed at run time."""
     stalls: tuple[tuple[str, float], ...]
-    """What warps waited for, by cycles an issued instruction, longest first."""
+    """Reasons for which warps waited, with cycles per issued instruction, longest first."""
 
     @property
     def dram_bytes(self) -> float:
-        """Through device memory, both ways."""
         return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True)
 class Check:
-    """A counter against its target; `ok` None where there is none for this kernel."""
+    """A counter against its target; `ok` is None if this kernel has no such target."""
 
     what: str
     value: float | None
@@ -106,14 +102,9 @@ class Check:
 
 
 def read(lines: Iterable[str]) -> list[Kernel]:
-    """The kernels of `ncu --csv --page raw --print-units base`; what else ncu prints before the table is passed over.
-
-    Raises CountersError where there is no table.
-    """
+    """The kernels in the output of `ncu --csv --page raw --print-units base`; CountersError if it has no kernel."""
     table = csv.reader(line for line in _table(lines) if line.strip())
-    head = next(table, None)
-    if head is None or next(table, None) is None:  # the second line holds the units
-        raise CountersError("ncu profiled no kernel")
+    head, _units = next(table, []), next(table, [])
     found = [_kernel(dict(zip(head, row, strict=False))) for row in table]
     if not found:
         raise CountersError("ncu profiled no kernel")
@@ -168,7 +159,7 @@ def _stalls(row: Mapping[str, str]) -> tuple[tuple[str, float], ...]:
     for name, text in row.items():
         match, number = _STALL.search(name), _number(text)
         reason = (match[1] or match[2]) if match else None
-        if reason and number and reason not in _NOT_A_STALL:
+        if reason and number and reason != "selected":  # a selected warp issues: that is no stall
             found.append((reason, number))
     return tuple(sorted(found, key=lambda one: -one[1]))
 
@@ -182,12 +173,12 @@ def _number(text: str | None) -> float | None:
 
 
 def memory_bound(kernel: Kernel) -> bool:
-    """Whether device memory works harder, against its peak, than the SMs do."""
+    """True if device memory works at least as hard, against its peak, as the SMs do."""
     return (kernel.memory_share or 0.0) >= (kernel.compute_share or 0.0)
 
 
 def check(kernel: Kernel) -> list[Check]:
-    """Each counter against its target; throughput and hit rate count where memory bounds the kernel."""
+    """Each counter against its target; throughput has one if memory bounds the kernel, otherwise L2's hit rate has."""
     memory = memory_bound(kernel)
     occupancy = _against("occupancy", kernel.occupancy, LEAST_OCCUPANCY)
     if occupancy.ok is False:
@@ -196,15 +187,13 @@ def check(kernel: Kernel) -> list[Check]:
         if theory is not None and kernel.occupancy is not None and theory - kernel.occupancy > 0.15:
             few = f"{theory:.0%} would fit: too few blocks, or blocks of uneven work"
         fine = "" if memory else "; enough where each warp keeps the tensor cores or a deep pipeline busy"
-        occupancy = Check(occupancy.what, occupancy.value, occupancy.target, False, few + fine)
+        occupancy = replace(occupancy, words=few + fine)
     throughput = _against("memory throughput", kernel.memory_share, LEAST_MEMORY_THROUGHPUT if memory else None)
     hits = _against("L2 hit rate", kernel.l2_hit_rate, None if memory else LEAST_L2_HIT_RATE)
     if memory:
-        hits = Check(hits.what, hits.value, None, None, "what is read once cannot hit")
-    spills = Check("local memory", kernel.local_bytes, 0.0, kernel.local_bytes == 0.0)
-    if kernel.local_bytes:
-        spills = Check("local memory", kernel.local_bytes, 0.0, False, "spilled registers or indexed arrays")
-    return [occupancy, throughput, hits, spills]
+        hits = replace(hits, words="what is read once cannot hit")
+    words = "spilled registers or indexed arrays" if kernel.local_bytes else ""
+    return [occupancy, throughput, hits, Check("local memory", kernel.local_bytes, 0.0, not kernel.local_bytes, words)]
 
 
 def _against(what: str, value: float | None, target: float | None) -> Check:
@@ -212,20 +201,19 @@ def _against(what: str, value: float | None, target: float | None) -> Check:
 
 
 def verdict(kernel: Kernel) -> str:
-    """One sentence: what bounds the kernel, what its warps wait for, what misses its target."""
-    shares = [("device memory", kernel.memory_share), ("the SMs", kernel.compute_share)]
-    known = [(name, share) for name, share in shares if share is not None]
+    """One sentence with the kernel's bound, the longest wait of its warps, and the targets that it misses."""
+    shares = {"device memory": kernel.memory_share, "the SMs": kernel.compute_share}
+    known = {name: share for name, share in shares.items() if share is not None}
     if not known:
         return "ncu gave no throughput"
-    busiest, share = max(known, key=lambda one: one[1])
+    busiest, share = max(known.items(), key=lambda one: one[1])
     said = f"{busiest} at {share:.0%} of the peak"
     if share < LEAST_OCCUPANCY:
         said = f"neither memory nor the SMs are busy ({said}): latency, or too small a grid"
     if kernel.stalls:
         reason, cycles = kernel.stalls[0]
-        said += (
-            f"; warps wait longest for {reason} ({cycles:.3g} cycles an instruction: {STALLS.get(reason, 'see ncu')})"
-        )
+        advice = STALLS.get(reason, "see ncu")
+        said += f"; warps wait longest for {reason} ({cycles:.3g} cycles an instruction: {advice})"
     missed = [one.what for one in check(kernel) if one.ok is False]
     return f"{said}; below target: {', '.join(missed)}" if missed else f"{said}; all targets met"
 

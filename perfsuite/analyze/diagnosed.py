@@ -1,4 +1,4 @@
-"""Runs a workload or a script twice, once for times and once watched, and gives what was observed."""
+"""Runs a workload or a script twice, once for times and once watched, and returns the observations."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfsuite.analyze import timeline, watching
-from perfsuite.analyze.diagnosis import Observed
+from perfsuite.analyze.diagnosis import Observed, Place, Product
 from perfsuite.analyze.regime_measured import LOOP_SECONDS, loop
-from perfsuite.analyze.timeline import Event
 from perfsuite.analyze.workload import Workload, started
 from perfsuite.outcome import UserError
 
@@ -22,7 +21,7 @@ MOST_TIMED_CALLS = 200
 
 
 class ScriptError(UserError):
-    """The script failed, or did nothing on the device; the text says where."""
+    """The script failed, or did nothing on the device; the text names the place."""
 
 
 def of_workload(workload: Workload) -> Observed:
@@ -35,23 +34,14 @@ def of_workload(workload: Workload) -> Observed:
     with watching.waits() as waits, watching.products() as products:
         for _ in range(WATCHED_CALLS):
             call()
-    return Observed(
-        seconds=seconds * WATCHED_CALLS,
-        busy_seconds=timeline.length(event.span for event in events),
-        kernels=_kernels(events),
-        calls=WATCHED_CALLS,
-        waits=dict(waits),
-        products=tuple(products),
-        tf32=_tf32(),
-        **memory,
-    )
+    return _observed(events, waits, products, memory, seconds=seconds * WATCHED_CALLS, calls=WATCHED_CALLS)
 
 
 def of_script(path: Path, arguments: Sequence[str]) -> Observed:
-    """Observe a script: it runs twice from its begin to its end. Raises ScriptError."""
+    """Observe a script, which runs twice from begin to end. Raises ScriptError."""
     import torch
 
-    found: list[Event] = []
+    found: list[timeline.Event] = []
 
     def timed() -> None:
         kinds = [torch.profiler.ProfilerActivity.CUDA]
@@ -66,23 +56,30 @@ def of_script(path: Path, arguments: Sequence[str]) -> Observed:
         raise ScriptError(f"{path} ran nothing on the device that torch's profiler could see")
     with watching.waits() as waits, watching.products() as products:
         run_script(path, arguments)
-    return Observed(
-        seconds=max(event.end for event in found) - min(event.start for event in found),
-        busy_seconds=timeline.length(event.span for event in found),
-        kernels=_kernels(found),
-        waits=dict(waits),
-        products=tuple(products),
-        tf32=_tf32(),
-        loading_seconds=loading.seconds,
-        batches=loading.batches,
-        workers=loading.workers or 0,
-        pinned=loading.pinned,
-        **memory,
-    )
+    memory |= {"loading_seconds": loading.seconds, "batches": loading.batches}
+    memory |= {"workers": loading.workers or 0, "pinned": loading.pinned}
+    seconds = max(event.end for event in found) - min(event.start for event in found)
+    return _observed(found, waits, products, memory, seconds=seconds)
+
+
+def _observed(
+    events: Sequence[timeline.Event],
+    waits: Mapping[Place, int],
+    products: Sequence[Product],
+    more: Mapping[str, Any],
+    *,
+    seconds: float,
+    calls: int = 1,
+) -> Observed:
+    import torch
+
+    whole = timeline.occupation(events, 1)
+    tf32 = torch.get_float32_matmul_precision() != "highest"
+    return Observed(seconds, whole.busy, int(whole.kernels), calls, dict(waits), tuple(products), tf32, **more)
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> None:
-    """Run a file as `python FILE ARGUMENTS` would, in this process; what it prints goes to stderr."""
+    """Run a file as `python FILE ARGUMENTS` would, in this process; its output goes to stderr."""
     with _as_main(path, arguments), contextlib.redirect_stdout(sys.stderr):
         try:
             runpy.run_path(str(path), run_name="__main__")
@@ -107,7 +104,7 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _memory(run: Callable[[], Any]) -> dict[str, Any]:
-    """Peaks and troubles of torch's allocator while `run` runs."""
+    """Peaks, retries and failures of torch's allocator while `run` runs, as fields of Observed."""
     import torch
 
     torch.cuda.synchronize()
@@ -122,13 +119,3 @@ def _memory(run: Callable[[], Any]) -> dict[str, Any]:
         "retries": int(after.get("num_alloc_retries", 0) - before.get("num_alloc_retries", 0)),
         "out_of_memory": int(after.get("num_ooms", 0) - before.get("num_ooms", 0)),
     }
-
-
-def _kernels(events: Sequence[Event]) -> int:
-    return sum(event.kind in ("kernel", "communication") for event in events)
-
-
-def _tf32() -> bool:
-    import torch
-
-    return torch.get_float32_matmul_precision() != "highest"

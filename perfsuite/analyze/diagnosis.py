@@ -1,4 +1,4 @@
-"""What is wrong with a program, from what was observed of it: each finding with its evidence and its advice."""
+"""Finds what costs a program time, from observations of it: each finding with its evidence and advice."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from perfsuite.report.units import text_of
 
 ALIGNED = {"float16": 8, "bfloat16": 8, "int8": 16, "float8_e4m3fn": 16, "float8_e5m2": 16}
-"""Elements of which the contiguous sizes of a product should be multiples: 16 bytes, one vector load and the least that
-tensor-core kernels take (cuBLAS documentation, "Tensor Core Usage")."""
+"""A product's contiguous sizes should be multiples of so many elements: 16 bytes, which is one vector load.
+Tensor-core kernels need it (cuBLAS documentation, "Tensor Core Usage")."""
 IDLE = 0.5
-"""A device that idles for more than half of the time: twice the work would cost nothing."""
+"""Share of idle time above which a program is launch bound: twice the work would cost nothing."""
 LOADING = 0.2
 FRAGMENTED = 0.8
 """Share of the reserved memory that should be in use at the peak."""
@@ -22,7 +22,7 @@ MOST_PLACES = 5
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the user's."""
+    """A line of the user's code."""
 
     file: str
     line: int
@@ -33,7 +33,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product or an attention, as it was called. For attention k is head_dim and n the length of the keys."""
+    """A call of a matrix product or an attention. In an attention k is head_dim, and n is the length of the keys."""
 
     operator: str
     m: int
@@ -54,7 +54,7 @@ class Product:
 
     @property
     def misaligned(self) -> tuple[str, ...]:
-        """The contiguous sizes that are no multiples of ALIGNED. The rows of a product need no alignment."""
+        """The contiguous sizes that are not multiples of ALIGNED. The rows of a product need no alignment."""
         multiple = ALIGNED.get(self.dtype, 1)
         sizes = {"head_dim": self.k} if self.attention else {"n": self.n, "k": self.k}
         return tuple(f"{name} {size}" for name, size in sizes.items() if size % multiple)
@@ -62,28 +62,28 @@ class Product:
 
 @dataclass(frozen=True)
 class Observed:
-    """What was seen of a program, or of some calls. Seconds and bytes; None where it was not looked at."""
+    """Observations of a program, or of some calls, in seconds and bytes."""
 
     seconds: float
-    """Of the timed pass."""
+    """Duration of the timed pass."""
     busy_seconds: float
     kernels: int
     calls: int = 1
     waits: Mapping[Place, int] = field(default_factory=dict)
-    """Times that the host waited for the device, by line."""
+    """Number of times that the host waited for the device, by line."""
     products: Sequence[Product] = ()
     tf32: bool = False
-    """Whether float32 products may use tensor cores."""
+    """True if float32 products may use tensor cores."""
     allocated_peak: float = 0.0
     reserved_peak: float = 0.0
     retries: int = 0
     """Allocations that succeeded only after the cache was emptied."""
     out_of_memory: int = 0
     loading_seconds: float = 0.0
-    """That the program waited for its DataLoaders."""
+    """Time for which the program waited for its DataLoaders."""
     batches: int = 0
     workers: int = 0
-    """Of the DataLoader with the fewest."""
+    """Workers of the DataLoader with the fewest."""
     pinned: bool = True
 
 
@@ -98,7 +98,6 @@ class Finding:
 
 
 def examine(seen: Observed) -> list[Finding]:
-    """Every finding; an empty list where nothing is wrong."""
     checks = (_waits, _launches, _loading, _misaligned, _tensor_cores, _fragments)
     return [finding for check in checks if (finding := check(seen)) is not None]
 
@@ -148,7 +147,7 @@ def _misaligned(seen: Observed) -> Finding | None:
         return None
     return Finding(
         "misaligned sizes",
-        f"{_of_flops(found, seen.products)} with sizes that are no multiples of 8 (16-bit) or 16 (8-bit)",
+        f"{_of_flops(found, seen.products)} with sizes that are not multiples of 8 (16-bit) or 16 (8-bit)",
         "pad to a multiple of 16 (cuda_llm_ops.pad_to_alignment does it): vocabulary, head_dim, hidden sizes",
         _first(f"{_where(one)}{one.operator} {', '.join(one.misaligned)}, {one.dtype}" for one in found),
     )
@@ -171,14 +170,8 @@ def _fragments(seen: Observed) -> Finding | None:
     if not (scattered or seen.retries or seen.out_of_memory):
         return None
     share = seen.allocated_peak / seen.reserved_peak if seen.reserved_peak else 1.0
-    trouble = [
-        f"{count} {what}"
-        for count, what in (
-            (seen.retries, "allocations only after the cache was emptied"),
-            (seen.out_of_memory, "out of memory"),
-        )
-        if count
-    ]
+    counts = {"allocations only after the cache was emptied": seen.retries, "out of memory": seen.out_of_memory}
+    trouble = [f"{count} {what}" for what, count in counts.items() if count]
     return Finding(
         "fragmentation",
         f"{text_of(seen.allocated_peak)} of {text_of(seen.reserved_peak)} reserved in use at the peak ({share:.0%})"

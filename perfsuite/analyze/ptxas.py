@@ -1,11 +1,12 @@
-"""What ptxas reports of compiled kernels: registers, shared memory, stack, spills, and its performance advisories."""
+"""Reads ptxas' report on compiled kernels: registers, shared memory, stack, spills and performance advisories."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _ENTRY = re.compile(r"Compiling entry function '(?P<symbol>[^']+)' for '(?P<arch>[^']+)'")
@@ -20,7 +21,7 @@ _ADVISORY = re.compile(r"\((?P<code>C75\d\d)\)\s*(?P<text>.*)")
 
 @dataclass(frozen=True)
 class KernelResources:
-    """One kernel for one architecture. Sizes are bytes: shared memory a block (its static part), the rest a thread."""
+    """One kernel for one architecture. Static shared memory is in bytes a block; the other sizes in bytes a thread."""
 
     source: str
     arch: str
@@ -34,13 +35,13 @@ class KernelResources:
 
     @property
     def spills(self) -> bool:
-        """Whether registers or arrays of this kernel live in local memory."""
+        """True if registers or arrays of this kernel live in local memory."""
         return bool(self.stack or self.spill_stores or self.spill_loads)
 
 
 @dataclass(frozen=True)
 class Advisory:
-    """A C75xx line of ptxas. It names a kernel only where ptxas does."""
+    """A C75xx line of ptxas."""
 
     source: str
     arch: str
@@ -50,7 +51,7 @@ class Advisory:
 
 @dataclass(frozen=True)
 class Compilation:
-    """What one nvcc run over one source for one architecture said."""
+    """The result of one nvcc run over one source for one architecture."""
 
     kernels: tuple[KernelResources, ...]
     advisories: tuple[Advisory, ...]
@@ -58,50 +59,40 @@ class Compilation:
 
 
 class CompileError(Exception):
-    """nvcc refused a source; the message carries what it printed."""
+    """nvcc refused a source; the message holds its output."""
 
 
 def parse(log: str, *, source: str, arch: str) -> tuple[list[KernelResources], list[Advisory]]:
     """Read the output of `nvcc -Xptxas -v`. Names are left mangled; see `demangle`.
 
-    A block of lines belongs to the entry function named before it; properties of device functions that were not
-    inlined come in blocks of their own, without an entry line, and are attributed to none.
+    A block of lines belongs to the entry function named before it. Device functions that were not inlined have blocks
+    without an entry line, which are passed over.
     """
     kernels: list[KernelResources] = []
     advisories: list[Advisory] = []
     entry: str | None = None
     properties_of: str | None = None
-    memory = (0, 0, 0)
+    stack = stores = loads = 0
     for line in log.splitlines():
         if match := _ADVISORY.search(line):
             advisories.append(Advisory(source, arch, match["code"], match["text"].strip()))
         elif match := _ENTRY.search(line):
-            entry, memory = match["symbol"], (0, 0, 0)
+            entry = match["symbol"]
+            stack = stores = loads = 0
         elif "Function properties for" in line:
             properties_of = line.rsplit(" ", 1)[-1]
         elif (match := _MEMORY.search(line)) and properties_of == entry:
-            memory = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
+            stack, stores, loads = (int(match[name]) for name in ("stack", "stores", "loads"))
         elif (match := _REGISTERS.search(line)) and entry is not None:
-            shared = _SHARED.search(line)
-            kernels.append(
-                KernelResources(
-                    source=source,
-                    arch=arch,
-                    symbol=entry,
-                    name=entry,
-                    registers=int(match["registers"]),
-                    static_shared=int(shared["shared"]) if shared else 0,
-                    stack=memory[0],
-                    spill_stores=memory[1],
-                    spill_loads=memory[2],
-                )
-            )
+            shared = int(found["shared"]) if (found := _SHARED.search(line)) else 0
+            registers = int(match["registers"])
+            kernels.append(KernelResources(source, arch, entry, entry, registers, shared, stack, stores, loads))
             entry = None
     return kernels, advisories
 
 
 def demangle(symbols: list[str]) -> dict[str, str]:
-    """Map mangled names to readable ones through binutils' `c++filt`; where it is missing, names stay as they are."""
+    """Map mangled names to readable ones through binutils' `c++filt`; without it, names stay as they are."""
     tool = shutil.which("c++filt")
     if tool is None or not symbols:
         return {symbol: symbol for symbol in symbols}
@@ -110,7 +101,7 @@ def demangle(symbols: list[str]) -> dict[str, str]:
 
 
 def _shorten(demangled: str) -> str:
-    """Drop what says nothing in a table: return type, parameters, anonymous namespace, casts of constants."""
+    """The name without return type, parameters, anonymous namespace and casts of constants."""
     name = demangled.replace("(anonymous namespace)::", "").removeprefix("void ")
     name = re.sub(r"\((?:unsigned |signed )?(?:int|long|bool|char|short|[\w:]+)\)(?=-?\d)", "", name)
     depth = 0
@@ -122,13 +113,7 @@ def _shorten(demangled: str) -> str:
 
 
 def compile_resources(source: Path, arch: str, *, nvcc: str, flags: list[str], cubin: Path) -> Compilation:
-    """Compile the device code of `source` for `arch` ("80", "90a") to `cubin`; needs no GPU.
-
-    Raises CompileError with nvcc's words where it refuses.
-    """
-    import dataclasses
-    import time
-
+    """Compile the device code of `source` for `arch` ("80", "90a") to `cubin`; needs no GPU. Raises CompileError."""
     command = [nvcc, "-cubin", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-Xptxas", "-v", *flags]
     start = time.perf_counter()
     run = subprocess.run([*command, "-o", str(cubin), str(source)], capture_output=True, text=True, check=False)
@@ -138,5 +123,5 @@ def compile_resources(source: Path, arch: str, *, nvcc: str, flags: list[str], c
         raise CompileError(f"{source} does not compile for sm_{arch}:\n{log.strip()}")
     kernels, advisories = parse(log, source=str(source), arch=f"sm_{arch}")
     names = demangle([kernel.symbol for kernel in kernels])
-    named = tuple(dataclasses.replace(kernel, name=names[kernel.symbol]) for kernel in kernels)
+    named = tuple(replace(kernel, name=names[kernel.symbol]) for kernel in kernels)
     return Compilation(named, tuple(advisories), seconds)

@@ -1,10 +1,11 @@
-"""One process a GPU, joined by NCCL: runs a function on every rank and gathers what each returns."""
+"""Runs a function in one process a GPU, joined by NCCL, and gathers the results."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,13 @@ JOIN_SECONDS = 120.0
 
 
 class RanksError(Exception):
-    """A rank failed, or could not be started; the text is its last line."""
+    """A rank failed, or did not start; the text is the last line of its output."""
 
 
 def run(world: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """`function(rank, *arguments)` in `world` processes, each with its own GPU as the current device.
 
-    The function must be importable (no lambda), its arguments and what it returns must survive pickling. Raises
-    RanksError where a rank fails.
+    The function must be importable (no lambda). Its arguments and its result must survive pickling. Raises RanksError.
     """
     import torch
 
@@ -35,14 +35,12 @@ def agree(calls: int) -> int:
     """The first rank's number, on every rank."""
     import torch
 
-    told = torch.tensor([calls], device="cuda")
-    torch.distributed.broadcast(told, 0)
-    return int(told.item())
+    agreed = torch.tensor([calls], device="cuda")
+    torch.distributed.broadcast(agreed, 0)
+    return int(agreed.item())
 
 
 def _rank(rank: int, world: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    from datetime import timedelta
-
     import torch
 
     os.environ.setdefault("LOCAL_RANK", str(rank))

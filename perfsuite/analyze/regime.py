@@ -1,10 +1,9 @@
-"""Which regime a workload is in: bound by arithmetic, by memory, by communication, or by what surrounds the kernels.
+"""Judges the regime of a workload: bound by arithmetic, memory, communication, or the overhead around kernels.
 
-The test is what the time does when the work changes. With T the time of a call, F its FLOPs and B its bytes, the
-elasticities a and b of  d log T = a · d log F + b · d log B  are measured by changing one with the other held: a is
-near 1 where arithmetic bounds, b where memory does, and both are near 0 where neither costs anything (He, "Making deep
-learning go brrrr from first principles", 2022). Before that, the profiler says for how much of T the device stood idle,
-and for how much of it only collectives ran.
+The test changes the work and measures the time. T is the time of a call, F its FLOPs and B its bytes. The elasticities
+in  d log T = a · d log F + b · d log B  are measured by changing F or B alone. a is near 1 if arithmetic bounds, b if
+memory does; both are near 0 if neither costs time (He, "Making deep learning go brrrr from first principles", 2022).
+The profiler adds the shares of T in which the device was idle or ran only collectives.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from perfsuite.analyze.roofline import Ceiling, Cost
 
 Regime = Literal["compute", "memory", "communication", "overhead", "unknown"]
 FREE = 0.25
-"""An elasticity below it says that the work costs next to nothing."""
+"""Elasticity below which the work costs next to nothing."""
 APART = 0.10
-"""Elasticities closer than this do not tell which of the two bounds."""
+"""Least difference of the elasticities that decides between arithmetic and memory."""
 COLLINEAR = 1e-4
-"""Variations that change both costs in the same proportion say nothing of either."""
+"""Relative determinant below which the variations cannot separate the two costs."""
 LEVERS: dict[Regime, tuple[str, ...]] = {
     "compute": (
         "lower precision: FP16 or BF16 on tensor cores, FP8 where the card has it",
@@ -58,43 +57,41 @@ class Variation:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of a workload. Seconds a call."""
+    """Measurements of a workload. Seconds are those of one call."""
 
     seconds: float
-    """Host time of a call in a loop that waits at its end: what a user sees."""
+    """Host time of a call in a loop that waits at its end, as a user sees it."""
     host_seconds: float
     """Host time until a call returns."""
     busy_seconds: float
     """Time in which anything ran on the device."""
     communication_seconds: float
-    """Time in which nothing but collectives ran on it."""
+    """Time in which only collectives ran on it."""
     kernels: float
     variations: tuple[Variation, ...] = ()
 
     @property
     def communication_share(self) -> float:
-        """Of the time, that in which nothing but collectives ran."""
         return min(1.0, self.communication_seconds / self.seconds)
 
     @property
     def idle_share(self) -> float:
-        """Of the time, that in which the device had nothing to do."""
         return max(0.0, 1.0 - self.busy_seconds / self.seconds)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The regime, and why."""
+    """The regime, and the sentence that explains it."""
 
     regime: Regime
     sentence: str
     arithmetic: float | None = None
-    """Elasticity of the time in FLOPs; None where it was not measured."""
+    """Elasticity of the time in FLOPs, as `bytes` is in bytes; None if it was not measured."""
     bytes: float | None = None
 
 
 def elasticities(variations: Sequence[Variation]) -> tuple[float | None, float | None]:
-    """(a, b) of time = a · arithmetic + b · bytes over the variations, by least squares; None where they do not say.
+    """(a, b) of time = a · arithmetic + b · bytes over the variations, by least squares; None if undetermined.
 
     One variation of arithmetic alone, or of bytes alone, gives one of the two.
     """
@@ -112,7 +109,7 @@ def elasticities(variations: Sequence[Variation]) -> tuple[float | None, float |
 
 
 def judge(evidence: Evidence, *, cost: Cost | None = None, ceiling: Ceiling | None = None) -> Finding:
-    """The regime of a workload. `cost` and `ceiling` stand in where its work was not varied."""
+    """The regime of a workload. `cost` and `ceiling` decide if its work was not varied."""
     shares = (
         f"of the time the device idles for {evidence.idle_share:.0%} and runs only collectives for "
         f"{evidence.communication_share:.0%}; {evidence.kernels:.3g} kernels a call"
@@ -120,25 +117,24 @@ def judge(evidence: Evidence, *, cost: Cost | None = None, ceiling: Ceiling | No
     computing = 1.0 - evidence.idle_share - evidence.communication_share
     largest = max(evidence.communication_share, evidence.idle_share, computing)
     arithmetic, bytes_ = elasticities(evidence.variations)
-    known = ", ".join(
-        f"{name} x2 costs {2.0**value - 1.0:+.0%} time"
-        for name, value in (("arithmetic", arithmetic), ("bytes", bytes_))
-        if value is not None
-    )
-    told = f"{known}; {shares}" if known else shares
+    named = (("arithmetic", arithmetic), ("bytes", bytes_))
+    known = [f"{name} x2 costs {2.0**value - 1.0:+.0%} time" for name, value in named if value is not None]
+    regime: Regime
+    why = ""
     if largest == evidence.communication_share:
-        return Finding("communication", told, arithmetic, bytes_)
-    if largest == evidence.idle_share:
-        return Finding("overhead", told, arithmetic, bytes_)
-    if arithmetic is not None and bytes_ is not None:
+        regime = "communication"
+    elif largest == evidence.idle_share:
+        regime = "overhead"
+    elif arithmetic is not None and bytes_ is not None:
+        regime = "compute" if arithmetic > bytes_ else "memory"
         if max(arithmetic, bytes_) < FREE:
-            return Finding("overhead", f"{told}; neither costs much, so launches and latency do", arithmetic, bytes_)
-        if abs(arithmetic - bytes_) < APART:
-            return Finding("unknown", f"{told}; too close to tell arithmetic from memory", arithmetic, bytes_)
-        return Finding("compute" if arithmetic > bytes_ else "memory", told, arithmetic, bytes_)
-    if cost is not None and ceiling is not None:
-        bound: Regime = "memory" if ceiling.bound(cost.intensity) == "memory" else "compute"
-        sentence = f"{told}; {cost.intensity:.3g} FLOPs a byte against a ridge at {ceiling.ridge:.3g}"
-        return Finding(bound, sentence, arithmetic, bytes_)
-    ask = "give it the parameters arithmetic=1 and bytes=1, so that its work can be varied"
-    return Finding("unknown", f"{told}; compute and memory cannot be told apart: {ask}", arithmetic, bytes_)
+            regime, why = "overhead", "; neither costs much, so launches and latency do"
+        elif abs(arithmetic - bytes_) < APART:
+            regime, why = "unknown", "; too close to tell arithmetic from memory"
+    elif cost is not None and ceiling is not None:
+        regime = "memory" if ceiling.bound(cost.intensity) == "memory" else "compute"
+        why = f"; {cost.intensity:.3g} FLOPs a byte against a ridge at {ceiling.ridge:.3g}"
+    else:
+        ask = "give it the parameters arithmetic=1 and bytes=1, so that its work can be varied"
+        regime, why = "unknown", f"; compute and memory cannot be told apart: {ask}"
+    return Finding(regime, "; ".join(filter(None, (", ".join(known), shares))) + why, arithmetic, bytes_)

@@ -1,4 +1,4 @@
-"""Six workloads whose regime is known beforehand: what `perfsuite regime --self-test` is held against."""
+"""Six workloads of known regime, on which `perfsuite regime --self-test` checks itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LARGE = 2**28
 
 
 def product(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
-    """A large product on tensor cores: more of it at the same operands, or copies beside it."""
+    """A large product on tensor cores. More arithmetic repeats it; more bytes are a fill beside it."""
     import torch
 
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.float16) for _ in range(2))
@@ -29,7 +29,7 @@ def product(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
 
 
 def prefill(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
-    """Attention over a long sequence: half the batch at twice the length is twice the arithmetic on the same bytes."""
+    """Attention over a long sequence. Half the batch at twice the length doubles the arithmetic on the same bytes."""
     import torch
 
     length = round(4096 * arithmetic / bytes)
@@ -39,7 +39,7 @@ def prefill(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
 
 
 def addition(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
-    """A sum of two large tensors. Twice the FLOPs on the same bytes: addcmul of a tensor and itself."""
+    """A sum of two large tensors. Twice the FLOPs on the same bytes is addcmul of a tensor and itself."""
     import torch
 
     x, y = (torch.ones(round(bytes * LARGE) // 4, device="cuda") for _ in range(2))
@@ -50,7 +50,7 @@ def addition(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
 
 
 def decode(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
-    """One token through a large layer: its weights are read for a multiply-add each. A second token is free."""
+    """A few tokens through a large layer, which reads each weight for a few multiply-adds."""
     import torch
 
     weights = torch.randn(round(16384 * bytes), 8192, device="cuda", dtype=torch.float16)
@@ -59,7 +59,7 @@ def decode(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
 
 
 def small_calls(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any]:
-    """A chain of operators on a few values: the host launches more slowly than the device works."""
+    """A chain of operators on a few values. The host launches more slowly than the device works."""
     import torch
 
     x = torch.ones(round(4096 * arithmetic * bytes), device="cuda")
@@ -73,7 +73,7 @@ def small_calls(arithmetic: float = 1.0, bytes: float = 1.0) -> Callable[[], Any
 
 
 def all_reduce() -> Callable[[], Any]:
-    """A small product and a large all-reduce, one after the other: needs several ranks."""
+    """A small product, then a large all-reduce. It needs several ranks."""
     import torch
 
     x = torch.randn(1024, 1024, device="cuda", dtype=torch.float16)
@@ -94,5 +94,5 @@ MADE: dict[str, Regime] = {
     "small_calls": "overhead",
     "all_reduce": "communication",
 }
-"""Function of this module -> the regime that it is in."""
+"""Function of this module -> its regime."""
 NEEDS_SEVERAL_GPUS = ("all_reduce",)

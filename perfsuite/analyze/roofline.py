@@ -1,9 +1,9 @@
-"""The roofline model: what a kernel could reach at most, from its FLOPs, its bytes and the card's two ceilings.
+"""The roofline model: a kernel's highest possible rate, from its FLOPs, its bytes and the card's two ceilings.
 
 Williams, Waterman and Patterson (2009), "Roofline: An Insightful Visual Performance Model for Multicore Architectures":
 attainable FLOPs a second = min(peak FLOPs a second, intensity · peak bytes a second), intensity = FLOPs / bytes.
-Bytes are those that must cross device memory: each input read once, each output written once, plus what an algorithm
-writes between its kernels. A multiply-add is two FLOPs.
+The bytes are those that must cross device memory: each input read once, each output written once, plus any that an
+algorithm writes between its kernels. A multiply-add is two FLOPs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from perfsuite.report.units import whole
 
 SOFTMAX_FLOPS = 5.0
-"""An element: compare, subtract, exponentiate, add, divide."""
+"""FLOPs an element: compare, subtract, exponentiate, add, divide."""
 LAYER_NORM_FLOPS = 8.0
-"""An element: sum; subtract, square, sum; subtract, multiply by 1 / deviation; multiply by weight, add bias."""
+"""FLOPs an element: sum; subtract, square, sum; subtract, times 1 / deviation; times weight, add bias."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a card reaches at most for one dtype."""
+    """The highest rates of a card for one dtype."""
 
     flops_a_second: float
     bytes_a_second: float
@@ -46,11 +46,11 @@ class Ceiling:
 
     @property
     def ridge(self) -> float:
-        """The intensity at which both ceilings meet: below it memory bounds, above it arithmetic."""
+        """The intensity at which both ceilings meet. Memory bounds below it, arithmetic above it."""
         return self.flops_a_second / self.bytes_a_second
 
     def attainable(self, intensity: float) -> float:
-        """FLOPs a second at most at an intensity."""
+        """The most FLOPs a second at an intensity."""
         return min(self.flops_a_second, intensity * self.bytes_a_second)
 
     def bound(self, intensity: float) -> str:
@@ -103,14 +103,13 @@ def attention(
 
 
 def batch_walk(n: int, k: int, ceiling: Ceiling, *, item: float = 2.0) -> list[tuple[int, Cost]]:
-    """A linear layer of n x k weights at batches of 1, 2, 4, ... until one past the ridge: (batch, cost) each.
+    """(batch, cost) of a linear layer of n x k weights at batches of 1, 2, 4, ... until one past the ridge.
 
-    At batch 1 every weight is read for one multiply-add: about 1 FLOP a byte in FP16. Intensity grows with the batch
-    up to n k / (n + k), or to the ridge.
+    At batch 1 each weight is read for one multiply-add: about 1 FLOP a byte in FP16. Intensity grows with the batch.
     """
-    walk: list[tuple[int, Cost]] = []
-    batch = 1
-    while not walk or (walk[-1][1].intensity < ceiling.ridge and batch <= 2**20):
-        walk.append((batch, gemm(batch, n, k, item=item)))
-        batch *= 2
+    walk = []
+    for power in range(21):
+        walk.append((2**power, gemm(2**power, n, k, item=item)))
+        if walk[-1][1].intensity >= ceiling.ridge:
+            break
     return walk

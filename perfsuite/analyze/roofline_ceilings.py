@@ -1,4 +1,4 @@
-"""Where the ceilings of a roofline come from: given, measured on this machine, or a card's data sheet."""
+"""The ceilings of a roofline, measured on this machine or read from a card's data sheet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOST_REPEATS = 5
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Ceilings by dtype ("float16"), and a few words on where they come from."""
+    """Ceilings by dtype ("float16"), and a few words that name their source."""
 
     by_dtype: Mapping[str, Ceiling]
     source: str
@@ -33,7 +33,7 @@ def from_data_sheet(gpu: str) -> Ceilings | None:
 
 
 def measured(device: str, dtypes: list[str]) -> Ceilings:
-    """Measured here, now: a large copy and a large product of torch's library a dtype. `device` is "cuda" or "cpu"."""
+    """Measure a large copy, and a large product of torch's library for each dtype. `device` is "cuda" or "cpu"."""
     if device == "cuda":
         from perfsuite.machine.ceilings import copy_bytes_a_second, product_flops_a_second
 
@@ -41,7 +41,7 @@ def measured(device: str, dtypes: list[str]) -> Ceilings:
         by_dtype = {dtype: Ceiling(product_flops_a_second(0, dtype), bandwidth) for dtype in dtypes}
         return Ceilings(by_dtype, "measured on this GPU: a large copy, a large torch.mm")
     bandwidth, single = _host_copy(), _host_product("float32")
-    # A CPU without 16-bit arithmetic widens its operands, and torch's 16-bit product may be slower than that need be.
+    # A CPU without 16-bit arithmetic can widen the operands, which may be faster than torch's 16-bit product.
     by_dtype = {dtype: Ceiling(max(single, _host_product(dtype)), bandwidth) for dtype in dtypes}
     return Ceilings(by_dtype, "measured on this CPU: a large copy, torch.mm")
 

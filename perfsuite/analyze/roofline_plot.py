@@ -15,7 +15,7 @@ HEIGHT = 600
 LEFT, RIGHT, TOP, BOTTOM = 100, 220, 50, 60
 DASHES = ("", "8 4", "2 3")
 SHAPES = ("circle", "square", "diamond")
-"""The first shape for as many kernels as there are colours, then the next."""
+"""The first shape serves one kernel of each colour, then the next shape follows."""
 
 
 def axes(points: Sequence[Point], ceilings: Ceilings) -> tuple[Axis, Axis]:
@@ -30,7 +30,7 @@ def axes(points: Sequence[Point], ceilings: Ceilings) -> tuple[Axis, Axis]:
 
 
 def svg(points: Sequence[Point], ceilings: Ceilings, *, title: str) -> str:
-    """The picture. Candidates are filled marks, rivals are rings; a mark under the pointer shows its case."""
+    """The picture. Candidates are filled marks, and rivals are rings. The mark under the pointer shows its case."""
     x, y = axes(points, ceilings)
     edge, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     parts = [
@@ -74,7 +74,7 @@ def _decades(axis: Axis) -> list[float]:
 
 
 def _distinct(ceilings: Ceilings) -> dict[str, Ceiling]:
-    """Roofs by the dtypes that share them."""
+    """Each different roof, by the names of the dtypes that share it."""
     by_roof: dict[Ceiling, list[str]] = {}
     for dtype, roof in ceilings.by_dtype.items():
         by_roof.setdefault(roof, []).append(dtype)
@@ -82,12 +82,8 @@ def _distinct(ceilings: Ceilings) -> dict[str, Ceiling]:
 
 
 def rate_text(flops_a_second: float) -> str:
-    """ "312 TFLOPS", "45.2 GFLOPS": FLOPs a second with the unit that suits."""
+    """FLOPs a second in a suitable unit: "312 TFLOPS", "45.2 GFLOPS"."""
     for size, unit in ((1e15, "PFLOPS"), (1e12, "TFLOPS"), (1e9, "GFLOPS"), (1e6, "MFLOPS")):
         if flops_a_second >= size * 0.9995:
-            return (
-                f"{flops_a_second / size:.3g} {unit}"
-                if flops_a_second < 999.5 * size
-                else f"{flops_a_second / size:.0f} {unit}"
-            )
+            return f"{flops_a_second / size:{'.3g' if flops_a_second < 999.5 * size else '.0f'}} {unit}"
     return f"{flops_a_second:.3g} FLOPS"

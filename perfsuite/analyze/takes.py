@@ -1,4 +1,4 @@
-"""What a call of a timed case takes besides time, found without a profiler: bytes at once, and kernels it launches."""
+"""Finds, without a profiler, the peak memory of a call and the number of kernels that it launches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from perfsuite.problems.base import Problem
 
 
 def takes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> dict[str, float]:
-    """{"peak_bytes": ..., "launches": ...} of one call, on a card; for a call that the graph clock could capture.
+    """{"peak_bytes": ..., "launches": ...} of one call on a card, for a call that the graph clock could capture.
 
-    A profiler would tell the launches too, but stays in the way of what is timed afterwards. What cannot be found (no
-    memory left, a call that is not captured, a driver that does not answer) is left out.
+    A profiler could count launches too, but it disturbs later timings. A figure that cannot be found (no memory left,
+    a call that is not captured, a driver that does not answer) is left out.
     """
     found: dict[str, float] = {}
     try:
@@ -28,10 +28,7 @@ def takes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> 
 
 
 def captured_kernels(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> int | None:
-    """Kernels in a CUDA graph of one call; None where there is no driver or one too old to tell them.
-
-    Raises RuntimeError where the call cannot be captured.
-    """
+    """Kernels in a CUDA graph of one call, or None if the driver cannot list them. RuntimeError if it has no graph."""
     import torch
 
     inputs = problem.inputs(torch.Generator(device="cuda").manual_seed(seed))

@@ -1,4 +1,4 @@
-"""What the device did, moment by moment: intervals from torch's profiler, and their arithmetic. Times in seconds."""
+"""Intervals in which the device worked, from torch's profiler, and arithmetic on them. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Span = tuple[float, float]
 
 
 class ProfilerError(UserError):
-    """torch's profiler saw nothing of the device; the text says what may bar it."""
+    """torch's profiler saw nothing of the device; the text names possible reasons."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Event:
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """Spans that overlap or touch made one, in order."""
+    """The spans in order, with those that overlap or touch merged."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -61,28 +61,25 @@ def exposed(spans: Iterable[Span], beside: Iterable[Span]) -> float:
 
 @dataclass(frozen=True)
 class Occupation:
-    """How a stretch of calls kept the device busy, a call."""
+    """The device's work for one call, as the mean over several."""
 
     busy: float
     """Seconds in which anything ran on it."""
     communication: float
-    """Seconds in which nothing but collectives ran."""
+    """Seconds in which only collectives ran."""
     kernels: float
-    """Kernels; copies and fills by the copy engine are none."""
+    """Number of kernels, without copies and fills by the copy engine."""
 
 
 def occupation(events: Sequence[Event], calls: int) -> Occupation:
-    """The events of `calls` calls, a call."""
     collective = [event.span for event in events if event.kind == "communication"]
     other = [event.span for event in events if event.kind != "communication"]
     kernels = sum(event.kind in ("kernel", "communication") for event in events)
-    return Occupation(
-        length(event.span for event in events) / calls, exposed(collective, other) / calls, kernels / calls
-    )
+    return Occupation(length([*collective, *other]) / calls, exposed(collective, other) / calls, kernels / calls)
 
 
 def record(call: Callable[[], Any], calls: int) -> list[Event]:
-    """Run `call` so often under torch's profiler: what ran on the device. ProfilerError where it saw nothing."""
+    """Run `call` `calls` times under torch's profiler, and return the events on the device. Raises ProfilerError."""
     import torch
 
     torch.cuda.synchronize()

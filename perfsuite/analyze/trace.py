@@ -1,17 +1,17 @@
-"""The reading of a trace: what the device's time went to, what the host waited for. Arithmetic on plain values."""
+"""Reads a trace: what the device spent its time on, and what the host waited for. Arithmetic on plain values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 RANGE = "perfsuite: call"
-"""The range that each traced call stands in."""
+"""Name of the profiler's range around each traced call."""
 SYNCHRONISING = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
 DEAREST = 10
 MUCH = 0.20
-"""A share above it is worth a word."""
+"""Share above which a reading gives advice."""
 KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("attention", re.compile(r"attention|sdpa", re.IGNORECASE)),
     ("matmul", re.compile(r"(^|::)_?(\w*gemm|mm|bmm|addmm|baddbmm|matmul|linear|scaled_mm|convolution)(_out)?$")),
@@ -23,18 +23,18 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator over all traced calls: its own time, without what it calls. Seconds and bytes."""
+    """An operator over all traced calls: its own seconds and bytes, without those of the operators that it calls."""
 
     name: str
     calls: int
     device_seconds: float
     host_seconds: float
     bytes: float
-    """That it allocated on the device, less what it freed."""
+    """Bytes that it allocated on the device, less those that it freed."""
 
     @property
     def kind(self) -> str:
-        """ "matmul", "copy", ...; "other" for what has no name here."""
+        """A name from KINDS, or "other"."""
         return next((kind for kind, pattern in KINDS if pattern.search(self.name)), "other")
 
 
@@ -49,31 +49,36 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Trace:
-    """What was seen of `calls` calls; seconds are a call's."""
+    """A trace of `calls` calls; seconds are those of one call."""
 
     calls: int
     seconds: float
-    """From the first call's begin to the last one's end on the device, a call."""
+    """From the begin of the first call to the end of the last on the device, divided by the calls."""
     host_seconds: float
-    """Until a call returned."""
+    """Until the call returned."""
     device_seconds: float
-    """In which the device was busy."""
+    """Time in which the device was busy."""
     waiting_seconds: float
-    """That the host spent in synchronisations inside calls."""
+    """Time that the host spent in synchronisations inside the call."""
     waits: float
-    """Synchronisations inside a call."""
+    """Number of synchronisations inside the call."""
     copied_seconds: float
-    """Of the copy engines."""
+    """Time in which the copy engines worked."""
     kernels_a_call: float
     operators: tuple[Operator, ...]
     kernels: tuple[Kernel, ...]
     peak_bytes: float | None = None
-    """Most that the allocator held at once during the calls."""
+    """Most bytes that the allocator held at once during the calls."""
+
+    @property
+    def fused(self) -> str:
+        """The number of kernels a call, in words."""
+        return "1 kernel a call: fused" if self.kernels_a_call == 1 else f"{self.kernels_a_call:g} kernels a call"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One line of the reading: a share of the time, and what it means."""
+    """One line of the reading: a share of the time, and its meaning."""
 
     what: str
     share: float
@@ -81,7 +86,7 @@ class Reading:
 
 
 def dearest(operators: Iterable[Operator], by: str) -> list[Operator]:
-    """The DEAREST operators by "device_seconds" or "bytes", none without a share in it."""
+    """The DEAREST operators by "device_seconds" or "bytes", without those of 0."""
     ordered = sorted(operators, key=lambda one: getattr(one, by), reverse=True)
     return [one for one in ordered if getattr(one, by) > 0][:DEAREST]
 
@@ -103,32 +108,22 @@ def read(trace: Trace) -> list[Reading]:
 
 
 def _words(kind: str, share: float) -> str:
-    if kind == "matmul":
-        return "tensor cores decide: sizes that are multiples of 16, lower precision" if share > MUCH else ""
-    if kind == "attention":
-        return "see `perfsuite roofline` for what it could reach" if share > MUCH else ""
-    if kind == "copy":
-        return "layouts or dtypes change too often, or data crosses to the host" if share > MUCH else "little"
-    return "elementwise work: fusion (torch.compile) saves its passes over memory" if share > MUCH else ""
+    if share <= MUCH:
+        return "little" if kind == "copy" else ""
+    advice = {
+        "matmul": "tensor cores decide: sizes that are multiples of 16, lower precision",
+        "attention": "see `perfsuite roofline` for what it could reach",
+        "copy": "layouts or dtypes change too often, or data crosses to the host",
+    }
+    return advice.get(kind, "elementwise work: fusion (torch.compile) saves its passes over memory")
 
 
 def _balance(trace: Trace) -> str:
+    host, device = f"({trace.host_seconds * 1e6:.4g} us)", f"({trace.device_seconds * 1e6:.4g} us)"
     if trace.host_seconds > trace.device_seconds:
-        return (
-            f"the host takes longer ({trace.host_seconds * 1e6:.4g} us) than the device "
-            f"({trace.device_seconds * 1e6:.4g} us): launches bound it; CUDA graphs, fusion"
-        )
-    return (
-        f"the device takes longer ({trace.device_seconds * 1e6:.4g} us) than the host "
-        f"({trace.host_seconds * 1e6:.4g} us): kernels bound it"
-    )
+        return f"the host takes longer {host} than the device {device}: launches bound it; CUDA graphs, fusion"
+    return f"the device takes longer {device} than the host {host}: kernels bound it"
 
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
-
-
-def fused(kernels: Sequence[Kernel], calls: int) -> str:
-    """How many kernels a call takes, in words."""
-    count = sum(kernel.launches for kernel in kernels) / calls
-    return "1 kernel a call: fused" if count == 1 else f"{count:g} kernels a call"

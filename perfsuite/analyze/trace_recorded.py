@@ -1,4 +1,4 @@
-"""A trace made with torch.profiler: a schedule of calls in ranges, kept as a file, and read into plain values."""
+"""Makes a trace with torch.profiler: a schedule of calls in ranges, kept as a file, and read into plain values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfsuite.analyze.workload import Workload, started
 
 WAIT_CALLS, WARM_UP_CALLS = 1, 2
 _RUNTIME = ("cuda", "cu", "Lazy Function Loading", "Activity Buffer", "Command Buffer", "Unrecognized")
-"""What the profiler lists beside operators: calls of the CUDA runtime, and its own."""
+"""Beginnings of names that the profiler lists beside operators: calls of the CUDA runtime, and its own."""
 
 
 def record(
@@ -22,7 +22,7 @@ def record(
 ) -> Trace:
     """Trace `calls` calls after a warm-up.
 
-    file: where to keep the trace for Perfetto or chrome://tracing. folder: for TensorBoard, instead. stacks: with the
+    file: keeps the trace for Perfetto or chrome://tracing. folder: keeps it for TensorBoard instead. stacks: adds the
     lines of Python that launched each operator. Raises WorkloadError, ProfilerError, OSError.
     """
     import torch
@@ -45,7 +45,7 @@ def record(
         for turn in range(WAIT_CALLS + WARM_UP_CALLS + calls):
             with torch.profiler.record_function(RANGE):
                 call()
-            # The last call's kernels would be cut off, and those of the warm-up run into the first one's range.
+            # Without the wait, kernels of the warm-up run into the first range, and those of the last call are cut off.
             if turn in (WAIT_CALLS + WARM_UP_CALLS - 1, WAIT_CALLS + WARM_UP_CALLS + calls - 1):
                 torch.cuda.synchronize()
             profile.step()
@@ -55,7 +55,7 @@ def record(
 
 
 def read(events: Iterable[Any], averages: Iterable[Any], *, peak_bytes: float | None = None) -> Trace:
-    """The profiler's events and averages as a Trace; ProfilerError where nothing on the device is seen."""
+    """The profiler's events and averages as a Trace; ProfilerError if they hold nothing of the device."""
     import torch
 
     every = list(events)
@@ -76,6 +76,7 @@ def read(events: Iterable[Any], averages: Iterable[Any], *, peak_bytes: float | 
     for event in device:
         if event.kind in ("kernel", "communication"):
             kernels[event.name].append(event.end - event.start)
+    launched = [Kernel(name, len(times), sum(times)) for name, times in kernels.items()]
     occupied = timeline.occupation(device, calls)
     return Trace(
         calls=calls,
@@ -87,11 +88,7 @@ def read(events: Iterable[Any], averages: Iterable[Any], *, peak_bytes: float | 
         copied_seconds=timeline.length(event.span for event in device if event.kind == "copy") / calls,
         kernels_a_call=occupied.kernels,
         operators=tuple(_operators(averages)),
-        kernels=tuple(
-            sorted(
-                (Kernel(name, len(times), sum(times)) for name, times in kernels.items()), key=lambda one: -one.seconds
-            )
-        ),
+        kernels=tuple(sorted(launched, key=lambda one: -one.seconds)),
         peak_bytes=peak_bytes,
     )
 
@@ -104,10 +101,5 @@ def _operators(averages: Iterable[Any]) -> Iterable[Operator]:
             continue
         if row.key == RANGE or row.key.startswith("ProfilerStep"):
             continue
-        yield Operator(
-            row.key,
-            int(row.count),
-            row.self_device_time_total / 1e6,
-            row.self_cpu_time_total / 1e6,
-            float(row.self_device_memory_usage),
-        )
+        device, host = row.self_device_time_total / 1e6, row.self_cpu_time_total / 1e6
+        yield Operator(row.key, int(row.count), device, host, float(row.self_device_memory_usage))

@@ -1,14 +1,15 @@
-"""Watches a program while it runs: where it waits for the device, what products it calls, how long it loads data."""
+"""Watches a program while it runs: its waits for the device, the products that it calls, and its loading of data."""
 
 from __future__ import annotations
 
 import collections
+import os
 import time
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,11 @@ class Loading:
 def waits() -> Iterator[collections.Counter[Place]]:
     """Count, by line, the operations that make the host wait for the device, as torch's sync debug mode sees them.
 
-    A torch.cuda.synchronize() that is written out is none of them: it hides nothing.
+    An explicit torch.cuda.synchronize() does not count, since it is not hidden.
     """
     import torch
 
     found: collections.Counter[Place] = collections.Counter()
-    # Not get_sync_debug_mode first: the mode before is restored from what torch says of it.
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -47,7 +47,7 @@ def waits() -> Iterator[collections.Counter[Place]]:
 
         def note(message: Any, category: Any, filename: str, line: int, *rest: Any, **more: Any) -> None:
             if _SYNCHRONISING in str(message):
-                found[place_of(traceback.extract_stack(), fallback=Place(filename, line))] += 1
+                found[_place() or Place(filename, line)] += 1
             else:
                 shown(message, category, filename, line, *rest, **more)
 
@@ -58,17 +58,17 @@ def waits() -> Iterator[collections.Counter[Place]]:
             torch.cuda.set_sync_debug_mode(before)
 
 
-def place_of(stack: traceback.StackSummary, *, fallback: Place) -> Place:
-    """The innermost line that is neither torch's nor this suite's; `fallback` where there is none."""
+def _place() -> Place | None:
+    """The innermost line on the stack that is neither torch's nor this suite's; None if every line is."""
     import torch
 
     hidden = (str(Path(torch.__file__).resolve().parent), _OWN, "<frozen")
-    for frame in reversed(stack):
-        if not str(Path(frame.filename).resolve() if not frame.filename.startswith("<") else frame.filename).startswith(
-            hidden
-        ) and Path(frame.filename).name not in ("warnings.py", "runpy.py", "contextlib.py"):
-            return Place(_short(frame.filename), frame.lineno or 0)
-    return fallback
+    for frame in reversed(traceback.extract_stack()):
+        name = frame.filename
+        file = name if name.startswith("<") else str(Path(name).resolve())
+        if not file.startswith(hidden) and Path(name).name not in ("warnings.py", "runpy.py", "contextlib.py"):
+            return Place(file.removeprefix(f"{Path.cwd()}{os.sep}"), frame.lineno or 0)
+    return None
 
 
 @contextmanager
@@ -79,21 +79,21 @@ def products() -> Iterator[list[Product]]:
 
     found: list[Product] = []
 
+    def note(made: Product | None) -> None:
+        if made is not None:
+            found.append(replace(made, place=_place()))
+
     class Products(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            made = product_of(str(func), args)
-            if made is not None:
-                found.append(_placed(made))
+            note(product_of(str(func), args))
             return func(*args, **(kwargs or {}))
 
     class Attentions(TorchFunctionMode):
-        # Above the dispatcher: below it, SDPA has padded head_dim already.
+        # This mode works above the dispatcher: below it, SDPA has padded head_dim already.
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if getattr(func, "__name__", "") == "scaled_dot_product_attention":
                 given = [*args, *((kwargs or {}).get(name) for name in ("query", "key")[len(args) :])]
-                made = attention_of("scaled_dot_product_attention", given)
-                if made is not None:
-                    found.append(_placed(made))
+                note(attention_of("scaled_dot_product_attention", given))
             return func(*args, **(kwargs or {}))
 
     with Products(), Attentions():
@@ -101,10 +101,7 @@ def products() -> Iterator[list[Product]]:
 
 
 def product_of(operator: str, args: Any) -> Product | None:
-    """The product that an operator of the dispatcher is, from its operands; None for what is none.
-
-    operator: "aten.mm.default", "cuda_llm_ops.gemm.default", ...
-    """
+    """The product that an operator such as "aten.mm.default" computes from its operands; None for other operators."""
     name = operator.split(".")[1] if operator.count(".") else operator
     tensors = [one for one in args if _is_tensor(one)]
     if name in ("addmm", "baddbmm"):
@@ -121,7 +118,7 @@ def product_of(operator: str, args: Any) -> Product | None:
 
 
 def attention_of(name: str, args: Any) -> Product | None:
-    """An attention from its q and k; None where they are no 4-D tensors."""
+    """An attention from its q and k; None unless they are 4-D tensors."""
     tensors = [one for one in args if _is_tensor(one)]
     if len(tensors) < 2 or tensors[0].dim() != 4 or tensors[1].dim() != 4:
         return None
@@ -132,7 +129,7 @@ def attention_of(name: str, args: Any) -> Product | None:
 
 @contextmanager
 def loading() -> Iterator[Loading]:
-    """Time what every DataLoader makes its reader wait."""
+    """Time for how long DataLoaders make their readers wait."""
     from torch.utils.data import dataloader
 
     kind = dataloader._BaseDataLoaderIter
@@ -157,13 +154,6 @@ def loading() -> Iterator[Loading]:
         kind.__next__ = plain  # type: ignore[method-assign]
 
 
-def _placed(product: Product) -> Product:
-    from dataclasses import replace
-
-    place = place_of(traceback.extract_stack(), fallback=Place("?", 0))
-    return product if place.file == "?" else replace(product, place=place)
-
-
 def _is_tensor(value: Any) -> bool:
     import torch
 
@@ -172,10 +162,3 @@ def _is_tensor(value: Any) -> bool:
 
 def _dtype(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _short(file: str) -> str:
-    try:
-        return str(Path(file).resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return file

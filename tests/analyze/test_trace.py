@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from perfsuite.analyze import trace_recorded
 from perfsuite.analyze.timeline import ProfilerError
-from perfsuite.analyze.trace import RANGE, Kernel, Operator, Trace, dearest, fused, read
+from perfsuite.analyze.trace import RANGE, Kernel, Operator, Trace, dearest, read
 from perfsuite.cli.commands import trace as command
 from perfsuite.cli.main import main
 
@@ -95,8 +96,6 @@ def test_the_reading_gives_shares_and_what_follows() -> None:
 
 
 def test_a_slow_host_and_waits_are_named() -> None:
-    from dataclasses import replace
-
     slow = replace(MADE, host_seconds=900e-6, seconds=1000e-6, waiting_seconds=100e-6, waits=3.0)
     said = {one.what: one for one in read(slow)}
     assert said["synchronisation of the time"].share == pytest.approx(0.1)
@@ -105,8 +104,8 @@ def test_a_slow_host_and_waits_are_named() -> None:
 
 
 def test_fusion_is_counted() -> None:
-    assert fused([Kernel("flash", 3, 1.0)], 3) == "1 kernel a call: fused"
-    assert fused(MADE.kernels, 2) == "4 kernels a call"
+    assert replace(MADE, kernels_a_call=1.0).fused == "1 kernel a call: fused"
+    assert replace(MADE, kernels_a_call=4.0).fused == "4 kernels a call"
 
 
 def test_the_profiler_s_events_become_a_trace() -> None:

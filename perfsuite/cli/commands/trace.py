@@ -94,7 +94,7 @@ def _trace(one: Workload, arguments: argparse.Namespace, file: Path | None) -> T
 
 
 def _print(title: str, made: Trace) -> None:
-    print(f"{title}: {made.seconds * 1e6:.4g} us a call, {trace.fused(made.kernels, made.calls)}")
+    print(f"{title}: {made.seconds * 1e6:.4g} us a call, {made.fused}")
     device = sum(one.device_seconds for one in made.operators) or 1.0
     for by, head in (("device_seconds", "by device time"), ("bytes", "by memory")):
         rows = trace.dearest(made.operators, by)
