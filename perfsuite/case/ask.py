@@ -1,4 +1,4 @@
-"""The request for one case: which candidate, on which problem, against which rival, judged how."""
+"""The request for one case: the candidate, the problem, the rival, and the terms of the judgement."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ Remeasure = Callable[[], Sequence[Round]]
 
 @dataclass(frozen=True)
 class Ask:
-    """One case to check and, where a rival or a target is named, to time.
-
-    Raises ValueError where `at_least` is not a positive number.
-    """
+    """One case to check and, if a rival or a target is given, to time. ValueError for a bad `at_least`."""
 
     problem: Problem
     candidate: Callable[..., Any]
@@ -28,7 +25,7 @@ class Ask:
     against: str | Callable[..., Any] | None = None
     """The rival: a name that the problem knows ("cublas"), or a function. None means the problem's default rival."""
     correctness: bool | str = True
-    """A name: that library's own error sets the tolerance. True: the rival's error sets it. False: no check."""
+    """A name: that library's error sets the tolerance. True: the rival's error sets it. False: no check."""
     at_least: float | None = None
     """The lowest speed that meets the target, as a fraction of the rival's speed. None: no target."""
     remeasure: Remeasure | None = None
@@ -49,3 +46,19 @@ class Ask:
     def rival(self) -> str | Callable[..., Any] | None:
         """The rival as it was named, or the problem's default rival."""
         return self.against if self.against is not None else self.problem.default_rival
+
+    @property
+    def rival_name(self) -> str | None:
+        """The rival's name in records; None without a rival."""
+        return None if self.rival is None else name_of(self.rival)
+
+
+def name_of(side: str | Callable[..., Any]) -> str:
+    """A rival's name as it was given, or a callable's: "module.function"."""
+    if isinstance(side, str):
+        return side
+    name = getattr(side, "__qualname__", None) or getattr(side, "__name__", None)
+    if name is None:
+        return type(side).__qualname__
+    module = getattr(side, "__module__", None)
+    return f"{module}.{name}" if module else str(name)

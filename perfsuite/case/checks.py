@@ -6,19 +6,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.case.ask import Ask
-from perfsuite.case.failures import Stop, failures, guarded, name_of
+from perfsuite.case.failures import Stop, failures, guarded
 from perfsuite.clock.base import Clock
 from perfsuite.guards.library_use import shared_kernels, shared_operators
 from perfsuite.guards.surroundings import Surroundings, replaced
+from perfsuite.oracle import Judgement, check, examine
+from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
 from perfsuite.oracle.effort import Examined, timed_calls_judged
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import Inputs
-
-if TYPE_CHECKING:
-    from perfsuite.oracle.judgement import Judgement
 
 TIMED_CALLS_LOOKED_AT = 16
 """Timed calls whose outputs are compared with the library's, besides those that the oracle judges."""
@@ -28,12 +27,12 @@ _examined = Examined()
 
 @dataclass(frozen=True)
 class Errors:
-    """Largest relative errors against the float64 answer that were found so far."""
+    """The largest relative errors against the float64 answer so far."""
 
     candidate: float | None = None
     rival: float | None = None
     limit: float | None = None
-    """The largest error that is allowed for the candidate."""
+    """The largest error allowed for the candidate."""
 
 
 class Checks:
@@ -64,33 +63,24 @@ class Checks:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal called
-            if called:
-                return function(*args, **kwargs)
-            called, start = True, time.perf_counter()
+            first, called, start = not called, True, time.perf_counter()
             try:
                 return function(*args, **kwargs)
             finally:
-                self.seconds -= time.perf_counter() - start
+                if first:
+                    self.seconds -= time.perf_counter() - start
 
         return call
 
     def inputs(self) -> Any:
         return self.problem.inputs(self.generator, distribution=self.settings.distribution)
 
-    @property
-    def rival_name(self) -> str | None:
-        return None if self.ask.rival is None else name_of(self.ask.rival)
-
     def rival(self, library: str | None = None) -> Callable[..., Any]:
         """The function of that library, or of the case's rival."""
         against = library or self.ask.rival
         if against is None:
-            raise Stop(
-                Verdict.UNDECIDED,
-                Reason.NO_RIVAL,
-                f"nothing to compare {self.problem.name} with: the {self.problem.family} family has no rival of its "
-                "own, so name one (against=...)",
-            )
+            said = f"the {self.problem.family} family has no default rival, so name one (against=...)"
+            raise Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, f"nothing to compare {self.problem.name} with: {said}")
         return self.problem.rival(against) if isinstance(against, str) else against
 
     def untouched(self, surroundings: Surroundings) -> None:
@@ -98,25 +88,18 @@ class Checks:
         with self.a_check():
             gone, changes = replaced(), surroundings.changes()
         if gone:
-            raise Stop(
-                Verdict.WRONG, Reason.TAMPERED, f"functions that the judgement rests on are replaced: {', '.join(gone)}"
-            )
+            said = f"functions that the judgement rests on are replaced: {', '.join(gone)}"
+            raise Stop(Verdict.WRONG, Reason.TAMPERED, said)
         if changes:
-            raise Stop(
-                Verdict.WRONG, Reason.TAMPERED, f"the candidate changed what both sides share: {', '.join(changes)}"
-            )
+            said = f"the candidate changed what both sides share: {', '.join(changes)}"
+            raise Stop(Verdict.WRONG, Reason.TAMPERED, said)
 
     def examined_before(self) -> bool:
-        """True if this process has found the candidate right on this problem, against any rival.
-
-        Its timed calls are judged by the error of each rival in any case.
-        """
+        """True if this process has found the candidate right on this problem, against any rival."""
         return _examined.has(self.candidate, self.problem, self.settings.distribution)
 
     def check(self, library: str | None) -> None:
         """Judge the candidate's answer, and stop the case if it is wrong."""
-        from perfsuite.oracle import examine
-
         with failures(), self.a_check():
             rival = None
             if library or self.ask.rival is not None:
@@ -153,12 +136,7 @@ class Checks:
         return f"right: relative error {error:.2g}, at most {limit:.2g} allowed; not timed"
 
     def check_timed(self, clock: Clock, *, timed: bool) -> None:
-        """Judge outputs of timed calls, on inputs that did not exist when the candidate was captured.
-
-        timed: True if the rounds gave a speed.
-        """
-        from perfsuite.oracle import check
-
+        """Judge outputs of timed calls, on inputs made after the capture. timed: True if the rounds gave a speed."""
         allowed: tuple[float | None, float | None] = (None, None)
         inputs: Inputs | None = None
         for call in clock.timed_calls(timed_calls_judged(self.problem)):
@@ -173,34 +151,28 @@ class Checks:
                 rival=self.rival(),
                 distribution=self.settings.distribution,
             )
-            self._judged(
-                judgement
-                if judgement.ok
-                else replace(judgement, sentence=f"in a timed call, on new inputs: {judgement.sentence}")
-            )
+            self._judged(replace(judgement, sentence=f"in a timed call, on new inputs: {judgement.sentence}"))
             allowed, inputs = (judgement.limit, judgement.rival_error), call.inputs
         self._look_at_more(clock, *allowed)
         if timed and clock.kind != "fake" and not callable(self.ask.rival):
             self._look_for_the_rival(clock, inputs)
 
     def _look_for_the_rival(self, clock: Clock, inputs: Inputs | None) -> None:
-        """Warn if the candidate is the rival under another name, or if that could not be found out."""
+        """Warn if the candidate runs the rival's code, or if that cannot be determined."""
         try:
             names = shared_operators(self.candidate, self.rival(), inputs or self.inputs())
             if not names and (launched := clock.kernels()) is not None:
                 names = shared_kernels(*launched)
         except Exception as error:  # a call that refuses a dispatch mode, no memory for one more call, a silent driver
             said = f"{type(error).__name__}: {error}".splitlines()[0]
-            self.warnings.append(f"whether the candidate runs what {self.rival_name} runs was not seen ({said})")
+            self.warnings.append(f"whether the candidate runs what {self.ask.rival_name} runs was not seen ({said})")
             return
         if names:
-            self.warnings.append(f"the candidate runs what {self.rival_name} runs: {', '.join(names)}")
+            self.warnings.append(f"the candidate runs what {self.ask.rival_name} runs: {', '.join(names)}")
 
     def _look_at_more(self, clock: Clock, limit: float | None, rival_error: float | None) -> None:
-        """Compare the results of many more timed calls with the library's: some calls alone may leave work out."""
+        """Compare results of more timed calls with the library's: a candidate may skip the work in some calls only."""
         import torch
-
-        from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
 
         if limit is None or rival_error is None:
             return
@@ -223,9 +195,7 @@ class Checks:
         allowed = furthest_allowed(limit, rival_error, min(sizes))
         far = [off for off in looks if not off <= allowed]
         if far:
-            said = (
-                f"{len(far)} of {len(looks)} timed calls gave something else than the library gave: {max(far):.2g} off"
-            )
+            said = f"{len(far)} of {len(looks)} timed calls gave another result than the library: {max(far):.2g} off"
             raise Stop(Verdict.WRONG, Reason.INACCURATE, said)
 
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from perfsuite.case.ask import Ask, name_of
 from perfsuite.clock.rounds import Round
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import Scalar
-from perfsuite.settings import CacheMode
+from perfsuite.settings import CacheMode, Settings
 
 ClockKind = Literal["graph", "events", "host", "fake", "none"]
 Bound = Literal["device", "host"]
@@ -18,7 +19,7 @@ Bound = Literal["device", "host"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of one case, with every value that its record keeps. Times are seconds a call."""
+    """The result of one case. Times are seconds a call."""
 
     family: str
     name: str
@@ -26,14 +27,14 @@ class Comparison:
     candidate: str
     """The candidate's name: "module.function"."""
     rival: str | None
-    """The rival's name; None if there is none."""
+    """The rival's name; None without a rival."""
 
     verdict: Verdict
     reason: Reason
     sentence: str
     """One sentence with the numbers."""
     target: float | None = None
-    """The lowest speed that meets the target; None without a target."""
+    """The lowest speed that meets the target, if there is one."""
 
     speed: float | None = None
     """Rival seconds over candidate seconds: median over the rounds' ratios; None if nothing was timed."""
@@ -49,7 +50,7 @@ class Comparison:
     """Host time that one call takes to launch, by `perf_counter`; None if it was not measured."""
     rival_host_seconds: float | None = None
     bound: Bound | None = None
-    """The limit of a loop of eager calls: the device time of a call, or the host that launches it."""
+    """The longer part of an eager call: its time on the device, or its launch by the host."""
     cycles_speed: float | None = None
     """`speed` in SM cycles instead of seconds; None if the clock is unknown."""
 
@@ -64,7 +65,7 @@ class Comparison:
     distribution: str = "normal"
     seed: int = 0
     rotation: int = 0
-    """Sets of inputs that were rotated."""
+    """Number of sets of inputs that take turns."""
     launches: int = 0
     """Calls timed in one replay (one sample)."""
     rounds: tuple[Round, ...] = ()
@@ -77,7 +78,7 @@ class Comparison:
     setups: int = 0
     """Set-ups: buffers and graphs made anew."""
     retries: int = 0
-    """Set-ups that were added because a MISSED was near."""
+    """Set-ups added because the verdict would have been MISSED."""
     gpu_seconds: float = 0.0
     """Device time of warm-up and timed rounds together (host time on the CPU)."""
     wall_seconds: float = 0.0
@@ -96,3 +97,23 @@ class Comparison:
         values = asdict(self)
         values["verdict"], values["reason"] = self.verdict.value, self.reason.value
         return values
+
+
+def unmeasured(ask: Ask, verdict: Verdict, reason: Reason, sentence: str) -> Comparison:
+    """The comparison of a case before anything is measured."""
+    # Other values are another case: errors differ, and so do times if power is the limit.
+    values = "" if ask.settings.distribution == Settings.distribution else f" {ask.settings.distribution}"
+    return Comparison(
+        family=ask.problem.family,
+        name=f"{ask.problem.name}{values}",
+        params=dict(ask.problem.params),
+        candidate=name_of(ask.candidate),
+        rival=ask.rival_name,
+        verdict=verdict,
+        reason=reason,
+        sentence=sentence,
+        target=ask.at_least,
+        cache=ask.settings.cache,
+        distribution=ask.settings.distribution,
+        seed=ask.settings.seed,
+    )

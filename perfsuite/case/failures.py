@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from perfsuite.clock.base import CaptureError, SideFailedError
+from perfsuite.oracle import LibraryWrongError
 from perfsuite.outcome import Reason, Verdict
+from perfsuite.problems.base import RivalUnavailableError
 
 
 class Stop(Exception):
-    """The case is decided before its end."""
+    """Ends a case early, with its verdict, its reason and a sentence."""
 
     def __init__(self, verdict: Verdict, reason: Reason, sentence: str) -> None:
         super().__init__(sentence)
@@ -20,11 +22,8 @@ class Stop(Exception):
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turn exceptions of the sides into a Stop; other exceptions pass."""
+    """Turn the exceptions of candidate and rival into a Stop; let others pass."""
     from torch import OutOfMemoryError
-
-    from perfsuite.oracle.yardstick import LibraryWrongError
-    from perfsuite.problems.base import RivalUnavailableError
 
     try:
         yield
@@ -33,10 +32,10 @@ def failures() -> Iterator[None]:
     except LibraryWrongError as error:
         raise Stop(Verdict.UNDECIDED, Reason.RIVAL_WRONG, str(error)) from error
     except OutOfMemoryError as error:
-        raise Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, f"out of memory: {first_line(error)}") from error
+        raise Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, f"out of memory: {_first_line(error)}") from error
     except (SideFailedError, CaptureError) as error:
         if isinstance(error.cause, OutOfMemoryError):
-            sentence = f"the {error.side} ran out of memory: {first_line(error.cause)}"
+            sentence = f"the {error.side} ran out of memory: {_first_line(error.cause)}"
             raise Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, sentence) from error
         if isinstance(error.cause, RivalUnavailableError):
             raise Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, str(error.cause)) from error
@@ -48,13 +47,13 @@ def failures() -> Iterator[None]:
     except (Stop, Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
-        # Such as SystemExit, or pytest's skip: they would end the run or the test without a failure.
-        said = f"a side raised {type(error).__name__}: {first_line(error)}"
+        # SystemExit, or pytest's skip, would end the run or the test without a failure.
+        said = f"a side raised {type(error).__name__}: {_first_line(error)}"
         raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said) from error
 
 
 def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, with its exceptions wrapped in one that names the side."""
+    """`function`, with its exceptions wrapped in a SideFailedError that names the side."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -65,17 +64,5 @@ def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def name_of(side: str | Callable[..., Any]) -> str:
-    """A rival's name as it was given, or a callable's: "module.function"."""
-    if isinstance(side, str):
-        return side
-    name = getattr(side, "__qualname__", None) or getattr(side, "__name__", None)
-    if name is None:
-        return type(side).__qualname__
-    module = getattr(side, "__module__", None)
-    return f"{module}.{name}" if module else str(name)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's text."""
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""Runs one case: inputs, check, timing, check of the timed calls, verdict. Other folders hold the steps."""
+"""Runs one case: inputs, check, timing, check of the timed calls, verdict."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.checks import Checks
-from perfsuite.case.comparison import Comparison
-from perfsuite.case.failures import Stop, failures, name_of
+from perfsuite.case.comparison import Comparison, unmeasured
+from perfsuite.case.failures import Stop, failures
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.guards.surroundings import Surroundings, handicaps
@@ -36,11 +36,10 @@ def compare(
     at_least: float | None = None,
     settings: Settings,
 ) -> Comparison:
-    """Check and, where asked, time `candidate` on `problem`.
+    """Check `candidate` on `problem`, and time it if `against` or `at_least` is given.
 
-    The case is timed when `against` or `at_least` is given; `Ask` describes all arguments. Exceptions of candidate and
-    rival become verdicts. Raises ValueError for an unknown rival or an `at_least` that is not a positive number, and
-    ReferenceUnavailableError where a custom problem cannot be checked.
+    `Ask` describes the arguments. Exceptions of candidate and rival become verdicts. Raises ValueError for an unknown
+    rival or a bad `at_least`, and ReferenceUnavailableError if a custom problem cannot be checked.
     """
     return run_case(
         Ask(problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings)
@@ -85,31 +84,14 @@ def _through(case: _Case, open_clock: OpenClock) -> Comparison:
 
 
 class _Case:
-    """A case, and the comparison as far as it is known."""
+    """A case that is being run; `found` is its comparison so far."""
 
     def __init__(self, ask: Ask) -> None:
-        problem, settings = ask.problem, ask.settings
-        self.ask, self.checks, self.settings = ask, Checks(ask), settings
+        self.ask, self.checks, self.settings = ask, Checks(ask), ask.settings
         self.warnings: list[str] = []
-        # Other values are another case: errors differ, and so do times if power is the limit.
-        values = "" if settings.distribution == Settings.distribution else f" {settings.distribution}"
-        self.found = Comparison(
-            family=problem.family,
-            name=f"{problem.name}{values}",
-            params=dict(problem.params),
-            candidate=name_of(ask.candidate),
-            rival=self.checks.rival_name,
-            verdict=Verdict.UNDECIDED,
-            reason=Reason.NO_ROUNDS,
-            sentence="",
-            target=ask.at_least,
-            cache=settings.cache,
-            distribution=settings.distribution,
-            seed=settings.seed,
-        )
+        self.found = unmeasured(ask, Verdict.UNDECIDED, Reason.NO_ROUNDS, "")
 
     def time(self, open_clock: OpenClock, examined: bool) -> Comparison:
-        """Time both sides and decide."""
         with failures():
             sides = Sides(self.ask.candidate, self.checks.rival(), self.checks.inputs)
             clock = open_clock(sides, self.settings)
@@ -122,7 +104,7 @@ class _Case:
         self.found = replace(self.found, clock=clock.kind, clock_note=clock.note)
         timed = Timing(clock, self.ask.at_least, self.settings, self._noise, self.ask.remeasure).run()
         self._keep(clock, timed)
-        # Before the host's time is measured: those calls could make good the work that the timed ones left out.
+        # Before the host's time is measured: those calls could do the work that the timed ones left out.
         with self.checks.a_check():
             self.checks.check_timed(clock, timed=timed.estimate is not None)
         if self.checks.errors.candidate is None and examined:  # no timed call could be judged
@@ -132,16 +114,14 @@ class _Case:
         return self._verdict(timed)
 
     def _noise(self, seconds: float) -> Noise:
-        gpu = None
-        if self.settings.device == "cuda":
-            import torch
+        import torch
 
-            gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+        on_gpu = self.settings.device == "cuda" and torch.cuda.is_available()
         noise, warnings = noise_for(
             self.settings.device,
             seconds,
             file=self.settings.calibration,
-            gpu=gpu,
+            gpu=torch.cuda.get_device_name() if on_gpu else None,
             alike=self.ask.at_least == regression_target(),
         )
         self.warnings += warnings
@@ -160,9 +140,8 @@ class _Case:
             launches=clock.launches,
             gpu_seconds=clock.seconds_spent,
         )
-        if timed.estimate is not None:
-            one, asked = timed.estimate, 1.0 - 2.0 * self.settings.alpha_a_case
-            confidence = asked if timed.confidence is None else timed.confidence
+        if (one := timed.estimate) is not None:
+            confidence = 1.0 - 2.0 * self.settings.alpha_a_case if timed.confidence is None else timed.confidence
             self.found = replace(
                 self.found, speed=one.speed, speed_low=one.low, speed_high=one.high, confidence=confidence
             )
@@ -196,19 +175,15 @@ class _Case:
             cold=self.settings.cache == "cold" and not clock.warnings,
         )
         if floor is not None and seconds < floor.seconds:
-            raise Stop(
-                Verdict.WRONG,
-                Reason.FASTER_THAN_THE_CARD,
-                f"{words.time_text(seconds)} a call is less than the card can take: {floor.why} are "
-                f"{words.time_text(floor.seconds)}",
-            )
+            least = f"less than the card can take: {floor.why} are {words.time_text(floor.seconds)}"
+            raise Stop(Verdict.WRONG, Reason.FASTER_THAN_THE_CARD, f"{words.time_text(seconds)} a call is {least}")
 
     def _verdict(self, timed: Timed) -> Comparison:
         others, allowed = self.found.telemetry.other_processes, self.settings.allow_shared
         if timed.verdict is None or timed.estimate is None or (others and not allowed):
             reason = undecided(timed.discarded, timed.kept, others, allowed, timed.contradicted)
             return self.result(Verdict.UNDECIDED, reason, self._undecided_sentence(reason, timed))
-        reason = {Verdict.MET: Reason.FAST_ENOUGH, Verdict.MISSED: Reason.TOO_SLOW}[timed.verdict]
+        reason = Reason.FAST_ENOUGH if timed.verdict is Verdict.MET else Reason.TOO_SLOW
         if self.ask.at_least is None:
             reason = Reason.CHECKED
         return self.result(timed.verdict, reason, self._ratio_sentence(timed))
@@ -232,13 +207,13 @@ class _Case:
         return text
 
     def _undecided_sentence(self, reason: Reason, timed: Timed) -> str:
-        others = self.found.telemetry.other_processes
+        others, lost = self.found.telemetry.other_processes, timed.discarded
         so_far = f"; so far {self._ratio_sentence(timed)}" if timed.estimate is not None else ""
         spent = words.time_text(max(self.found.gpu_seconds, 1e-9))
+        causes = ", ".join(sorted({str(one.discarded) for one in lost}))
         start = {
             Reason.SHARED_DEVICE: f"{others} other process{'es' if others != 1 else ''} on the card",
-            Reason.THROTTLED: f"{len(timed.discarded)} of {len(timed.discarded) + len(timed.kept)} rounds were "
-            f"discarded ({', '.join(sorted({str(one.discarded) for one in timed.discarded}))})",
+            Reason.THROTTLED: f"{len(lost)} of {len(lost) + len(timed.kept)} rounds were discarded ({causes})",
             Reason.NO_ROUNDS: "no round was timed",
             Reason.PROCESSES_DISAGREE: "missed here, and not in a fresh process",
             Reason.BUDGET_SPENT: f"not decided in {spent} of {self.settings.seconds:g} s",

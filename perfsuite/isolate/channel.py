@@ -1,7 +1,6 @@
 """Messages between the parent and a worker, over a socket: a length, bytes, and sometimes a file descriptor.
 
-The parent sends pickles. A worker sends JSON and nothing else: it runs untrusted code, and to read a pickle is to run
-its code.
+The parent sends pickles. A worker sends only JSON, because it runs untrusted code and reading a pickle runs code too.
 """
 
 from __future__ import annotations
@@ -14,40 +13,25 @@ from typing import Any
 
 _HEADER = struct.Struct("<Q")
 MOST_REPLY_BYTES = 1 << 20
-"""Longest receipt. A worker that announces a longer one has failed."""
+"""Longest receipt; a longer one is an error."""
 
 
 class Channel:
-    """One end of the socket."""
+    """One end of the socket. Its time-out is the longest wait for the next bytes."""
 
     def __init__(self, end: socket.socket) -> None:
-        self._socket = end
-
-    def fileno(self) -> int:
-        """The descriptor, to be passed to a new process."""
-        return self._socket.fileno()
-
-    def wait(self, seconds: float | None) -> None:
-        """Set how long `receipt` waits for the next bytes before it raises TimeoutError; None: without limit."""
-        self._socket.settimeout(seconds)
-
-    def close(self) -> None:
-        """Close this end."""
-        self._socket.close()
+        self.socket = end
 
     def order(self, request: dict[str, Any], memory: int | None = None) -> None:
-        """Send a request from the parent, with the descriptor of shared memory if it uses any."""
+        """Send a request from the parent, with the descriptor of its shared memory if it uses any."""
         body = pickle.dumps(request)
         header = _HEADER.pack(len(body))
-        if memory is None:
-            self._socket.sendall(header)
-        else:
-            socket.send_fds(self._socket, [header], [memory])
-        self._socket.sendall(body)
+        socket.send_fds(self.socket, [header], [] if memory is None else [memory])
+        self.socket.sendall(body)
 
     def next_order(self) -> tuple[dict[str, Any], int | None]:
         """The next request, in the worker. EOFError when the parent has gone."""
-        header, descriptors, _, _ = socket.recv_fds(self._socket, _HEADER.size, 1)
+        header, descriptors, _, _ = socket.recv_fds(self.socket, _HEADER.size, 1)
         header += self._read(_HEADER.size - len(header)) if header else b""
         if not header:
             raise EOFError
@@ -57,7 +41,7 @@ class Channel:
     def reply(self, receipt: dict[str, Any]) -> None:
         """Send a receipt from the worker."""
         body = json.dumps(receipt).encode()[:MOST_REPLY_BYTES]
-        self._socket.sendall(_HEADER.pack(len(body)) + body)
+        self.socket.sendall(_HEADER.pack(len(body)) + body)
 
     def receipt(self) -> dict[str, Any]:
         """The worker's next receipt; EOFError if the worker has ended, TimeoutError, or ValueError for other bytes."""
@@ -66,13 +50,13 @@ class Channel:
             raise ValueError(f"a receipt of {size} bytes")
         receipt = json.loads(self._read(size))
         if not isinstance(receipt, dict):
-            raise ValueError("a receipt that is no object")
+            raise ValueError("a receipt that is not a JSON object")
         return receipt
 
     def _read(self, size: int) -> bytes:
         parts = bytearray()
         while len(parts) < size:
-            part = self._socket.recv(size - len(parts))
+            part = self.socket.recv(size - len(parts))
             if not part:
                 raise EOFError
             parts += part

@@ -11,7 +11,7 @@ from perfsuite.clock.host import HostClock
 from perfsuite.clock.rounds import Side
 from perfsuite.guards.poison import poison
 from perfsuite.isolate.memory import Arena
-from perfsuite.isolate.remote import Remote, arguments_of
+from perfsuite.isolate.remote import Remote
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import copy_in_place, map_tensors
 from perfsuite.settings import Settings
@@ -20,10 +20,10 @@ NOTE = "isolated: timed by the host, between order and receipt; launches count"
 
 
 class IsolatedClock(HostClock):
-    """The host clock, but the candidate's calls run in its own process, many calls for each order.
+    """The host clock, but the candidate's calls run in its process, many calls for each order.
 
-    The rival runs in the parent. The time of an empty order is subtracted from the candidate's time. On a GPU the clock
-    waits for both sides, so a launch time that exceeds the device time counts.
+    The rival runs in the parent. The candidate's time is less that of an empty order. On a GPU the clock waits for both
+    sides, so a launch time that exceeds the device time counts.
     """
 
     def __init__(self, sides: Sides, remote: Remote, settings: Settings) -> None:
@@ -33,7 +33,6 @@ class IsolatedClock(HostClock):
         self._results: list[Any] = []
 
     def close(self) -> None:
-        """See `Clock`."""
         super().close()
         self._results = []
 
@@ -51,7 +50,8 @@ class IsolatedClock(HostClock):
         self._arena = Arena(Arena.room([sets, slots]))
         placed = [map_tensors(inputs, self._arena.place) for inputs in sets]
         self._results = [map_tensors(slot, self._arena.place) for slot in slots]
-        where = self._arena.describe([arguments_of(placed), self._results])
+        arguments = [(inputs.args, dict(inputs.kwargs)) for inputs in placed]
+        where = self._arena.describe([arguments, self._results])
         try:
             self._remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, self._arena.descriptor)
         except RuntimeError as error:

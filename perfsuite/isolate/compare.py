@@ -19,10 +19,12 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
     """Judge a case whose candidate runs in a worker process; the parent makes the inputs, checks and times.
 
     seconds: the longest time of one request, which is one call or the calls of one sample.
-    The end of the worker (an illegal access, an abort, a hang, exhausted memory) decides this case and touches no
-    other. Raises IsolationError if the candidate cannot be imported in another process.
+    If the worker ends (an illegal access, an abort, a hang, exhausted memory), only this case is affected.
+    Raises IsolationError if the candidate cannot be imported in another process.
     """
-    remote = Remote(ask.candidate, device=ask.settings.device, seconds=seconds, room=_room())
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    room = int(SHARE_OF_MEMORY * free)
+    remote = Remote(ask.candidate, device=ask.settings.device, seconds=seconds, room=room)
 
     def open_clock(sides: Sides, settings: Settings) -> Clock:
         clock = IsolatedClock(sides, remote, settings)
@@ -30,13 +32,7 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
         return clock
 
     try:
-        # A fresh process would measure the candidate without isolation, so a suspect gets none.
+        # No `remeasure`: a fresh process would measure the candidate without isolation.
         return run_case(replace(ask, candidate=remote, remeasure=None), open_clock=open_clock)
     finally:
         remote.close()
-
-
-def _room() -> int:
-    """Bytes of host memory that the candidate may use."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
-    return int(SHARE_OF_MEMORY * free)

@@ -27,19 +27,18 @@ class HostPlace:
 
 @dataclass(frozen=True)
 class CudaPlace:
-    """The arguments with which torch opens a GPU tensor in the other process."""
+    """The arguments from which torch opens a GPU tensor in the other process."""
 
     arguments: tuple[Any, ...]
 
 
 class Arena:
-    """Shared memory for the host tensors of one or more nests of values. `close` frees it."""
+    """Shared memory for the host tensors of nests of values (tuples, lists and dicts). `close` frees it."""
 
     def __init__(self, size: int, descriptor: int | None = None) -> None:
         self.descriptor = os.memfd_create("perfsuite") if descriptor is None else descriptor
-        size = max(size, mmap.PAGESIZE)
-        if descriptor is None:
-            os.ftruncate(self.descriptor, size)
+        if descriptor is None:  # whole pages: after each place there is a whole number of elements of any dtype
+            os.ftruncate(self.descriptor, (size // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
         self._map = mmap.mmap(self.descriptor, 0)
         self._used = 0
 
@@ -50,10 +49,10 @@ class Arena:
         return sum(_span(tensor) * tensor.element_size() + ALIGNMENT for tensor in tensors)
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of `tensor`, of the same shape and strides, in the arena; a GPU's tensor is left where it is."""
+        """A copy of `tensor`, of the same shape and strides, in the arena; or itself if it is on a GPU."""
         if tensor.device.type != "cpu":
             return tensor
-        where = HostPlace(self._used, str(tensor.dtype)[6:], tuple(tensor.shape), tuple(tensor.stride()))
+        where = _place(tensor, self._used)
         self._used += -(-_span(tensor) * tensor.element_size() // ALIGNMENT) * ALIGNMENT
         placed = self.at(where)
         if tensor.numel():
@@ -64,24 +63,18 @@ class Arena:
         """The tensor at that place."""
         import torch
 
-        dtype: torch.dtype = getattr(torch, where.dtype)
-        whole = torch.frombuffer(self._map, dtype=torch.uint8)
-        return (
-            whole[where.offset :][: (len(whole) - where.offset) // 16 * 16]
-            .view(dtype)
-            .as_strided(where.shape, where.stride)
-        )
+        whole = torch.frombuffer(self._map, dtype=getattr(torch, where.dtype), offset=where.offset)
+        return whole.as_strided(where.shape, where.stride)
 
     def describe(self, nest: Any) -> Any:
-        """The nest with every tensor replaced by its place; all host tensors must lie in this arena."""
+        """The nest with every tensor replaced by its place; host tensors must lie in this arena."""
         import torch
 
         start = torch.frombuffer(self._map, dtype=torch.uint8).data_ptr()
 
         def where(tensor: torch.Tensor) -> Any:
             if tensor.device.type == "cpu":
-                name = str(tensor.dtype)[6:]
-                return HostPlace(tensor.data_ptr() - start, name, tuple(tensor.shape), tuple(tensor.stride()))
+                return _place(tensor, tensor.data_ptr() - start)
             from torch.multiprocessing.reductions import reduce_tensor
 
             return CudaPlace(reduce_tensor(tensor)[1])
@@ -89,7 +82,7 @@ class Arena:
         return map_tensors(nest, where)
 
     def close(self) -> None:
-        """Free the memory; its tensors must not be used afterwards."""
+        """Free the memory; nobody may use its tensors afterwards."""
         os.close(self.descriptor)
 
 
@@ -109,8 +102,12 @@ def rebuild(nest: Any, arena: Arena | None) -> Any:
     return nest
 
 
+def _place(tensor: torch.Tensor, offset: int) -> HostPlace:
+    return HostPlace(offset, str(tensor.dtype)[6:], tuple(tensor.shape), tuple(tensor.stride()))
+
+
 def _span(tensor: torch.Tensor) -> int:
-    """Elements from a tensor's first to its last in memory."""
+    """The number of elements from a tensor's first to its last in memory."""
     if not tensor.numel():
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -1,7 +1,6 @@
-"""A process that has torch loaded, never runs a candidate, and forks a worker for each request.
+"""A process that has loaded torch, never runs a candidate, and forks a worker for each request.
 
-Loading torch takes seconds, a fork milliseconds. Every message is one JSON object, sent with the descriptors that a new
-worker needs.
+Loading torch takes seconds, a fork milliseconds. Every message is a JSON object; a new worker's descriptors go with it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import time
 import traceback
-from functools import lru_cache
 from typing import Any
 
 MOST_MESSAGE_BYTES = 1 << 18
@@ -28,12 +26,12 @@ class NurseryError(RuntimeError):
 
 
 class Nursery:
-    """The parent's side. Started with the first worker, ended with the interpreter."""
+    """The parent's side: starts with the first worker and ends with the interpreter."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # The output of a candidate belongs to no report; its standard error goes to a log of its own.
+        # The output of a candidate belongs to no report; each worker's standard error goes to a log.
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from perfsuite.isolate import nursery; nursery.serve({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
@@ -46,7 +44,7 @@ class Nursery:
 
     @property
     def alive(self) -> bool:
-        """True if it can fork workers for this process; it serves only the process that started it."""
+        """True if it still runs, and this process started it: it serves no other."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def worker(self, end: socket.socket, log: int) -> int:
@@ -78,21 +76,18 @@ class Nursery:
         return answer
 
 
-@lru_cache(maxsize=1)
-def _first() -> list[Nursery]:
-    return []
+_started: list[Nursery] = []
 
 
 def nursery() -> Nursery:
-    """This process's nursery; a new one if there is none or it has ended."""
-    there = _first()
-    if not there or not there[0].alive:
-        there[:] = [Nursery()]
-    return there[0]
+    """This process's nursery; a new one if it has not started or has ended."""
+    if not _started or not _started[0].alive:
+        _started[:] = [Nursery()]
+    return _started[0]
 
 
 def serve(descriptor: int) -> None:
-    """Carry out requests to fork and to wait from that socket, until the parent closes it."""
+    """Carry out the requests from that socket, to fork and to wait, until the parent closes it."""
     import torch  # noqa: F401  (loaded here, so that no worker loads it)
 
     from perfsuite.isolate import worker

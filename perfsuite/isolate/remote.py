@@ -1,8 +1,11 @@
-"""The parent's side of a worker: starts it, calls the candidate through it, and survives its failures."""
+"""The parent's side of a worker: starts it, calls the candidate in it, and survives its failures."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
+import math
 import os
 import pickle
 import signal
@@ -11,21 +14,20 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import NurseryError, nursery
 from perfsuite.outcome import Reason
-from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
     import torch
 
 START_SECONDS = 120.0
-"""Longest start: Python, torch and a CUDA context, on a busy machine."""
+"""Longest start of Python, torch and a CUDA context on a busy machine."""
 MOST_OUTPUT_BYTES = 1 << 34
 OVERHEAD_REQUESTS = 21
 END_SECONDS = 5.0
@@ -37,7 +39,7 @@ class CandidateError(RuntimeError):
 
 
 class FormError(CandidateError):
-    """The candidate did not return plain tensors with memory of their own."""
+    """The candidate returned something other than plain tensors in fresh memory."""
 
     def __init__(self, reason: Reason, sentence: str) -> None:
         super().__init__(sentence)
@@ -69,7 +71,7 @@ class Remote:
         """Seconds that an empty request takes, measured before the candidate is loaded."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the candidate once. Changes that it makes to its arguments are made to the caller's too."""
+        """Call the candidate once. If it changes its arguments, the caller's change too."""
         arena = Arena(Arena.room([args, kwargs]))
         placed = map_tensors([args, kwargs], arena.place)
         where = arena.describe(placed)
@@ -94,18 +96,10 @@ class Remote:
         """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
         self._start()
         assert self._channel is not None
-        try:
-            self._channel.wait(self._seconds)
+        with self._failures(f"did not return within {self._seconds:g} s, and was ended"):
+            self._channel.socket.settimeout(self._seconds)
             self._channel.order(request, memory)
             return self._checked(self._channel.receipt())
-        except TimeoutError:
-            self.close()
-            raise CandidateError(f"did not return within {self._seconds:g} s, and was ended") from None
-        except (EOFError, ConnectionError):
-            raise CandidateError(self._epitaph()) from None
-        except ValueError as error:
-            self.close()
-            raise CandidateError(f"its process sent what is no receipt: {error}") from None
 
     def timed(self, request: dict[str, Any]) -> float:
         """Seconds from the order to its receipt, less those of an empty request."""
@@ -116,18 +110,27 @@ class Remote:
     def rest(self) -> None:
         """Wait for the second receipt of a `run`."""
         assert self._channel is not None
-        try:
+        with self._failures("did not hand over its results in time, and was ended"):
             self._checked(self._channel.receipt())
+
+    @contextlib.contextmanager
+    def _failures(self, late: str) -> Iterator[None]:
+        """Turn the failures of a request into a CandidateError, which says `late` after a time-out."""
+        try:
+            yield
         except TimeoutError:
             self.close()
-            raise CandidateError("did not hand over its results in time, and was ended") from None
+            raise CandidateError(late) from None
         except (EOFError, ConnectionError):
             raise CandidateError(self._epitaph()) from None
+        except ValueError as error:
+            self.close()
+            raise CandidateError(f"its process sent no valid receipt: {error}") from None
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
         if self._channel is not None:
-            self._channel.close()
+            self._channel.socket.close()
         if self._worker is not None:
             self._end(self._worker)
         if self._log is not None:
@@ -147,10 +150,9 @@ class Remote:
         self._channel = Channel(ours)
         limit, self._seconds = self._seconds, START_SECONDS
         try:
-            empty = {"do": "run", "start": 0, "calls": 0, "chosen": 0}
             self.overhead, spent = 0.0, []
             for _ in range(OVERHEAD_REQUESTS):
-                spent.append(self.timed(dict(empty)))
+                spent.append(self.timed({"do": "run", "start": 0, "calls": 0, "chosen": 0}))
                 self.rest()
             self.overhead = statistics.median(spent[1:])
             request = {"candidate": self._candidate, "path": list(sys.path), "modules": _modules(self._candidate)}
@@ -161,11 +163,9 @@ class Remote:
 
     def _end(self, worker: int) -> None:
         """Kill the worker, and wait until its memory is free again."""
-        try:
+        with contextlib.suppress(ProcessLookupError, NurseryError):
             os.kill(worker, signal.SIGKILL)
             self._nursery.ended(worker, END_SECONDS)
-        except (ProcessLookupError, NurseryError):
-            return
 
     def _empty(self, one: dict[str, Any]) -> torch.Tensor:
         import torch
@@ -173,10 +173,8 @@ class Remote:
         dtype = getattr(torch, str(one["dtype"]), None)
         shape = [int(size) for size in one["shape"]]
         if not isinstance(dtype, torch.dtype) or min(shape, default=1) < 0:
-            raise CandidateError("its process describes a result that cannot be")
-        elements = 1
-        for size in shape:
-            elements *= size
+            raise CandidateError("its process describes an impossible result")
+        elements = math.prod(shape)
         if elements * 16 > MOST_OUTPUT_BYTES:
             raise CandidateError(f"its process describes a result of {elements} elements")
         return torch.empty(shape, dtype=dtype, device=self.device)
@@ -195,12 +193,11 @@ class Remote:
     def _epitaph(self) -> str:
         """A sentence about the end of the process, with the first line that it wrote."""
         assert self._worker is not None
-        try:
+        code = None
+        with contextlib.suppress(NurseryError):
             code = self._nursery.ended(self._worker, END_SECONDS)
-        except NurseryError:
-            code = None
-        else:
-            self._worker = None if code is not None else self._worker
+        if code is not None:
+            self._worker = None
         self._log.seek(0)
         lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         self.close()
@@ -213,7 +210,7 @@ class Remote:
 
 
 def _modules(candidate: bytes) -> dict[str, str]:
-    """Modules that the pickled candidate names, with the files from which the parent has loaded them."""
+    """The modules that the pickled candidate names, with their files in this process."""
     found: dict[str, str] = {}
 
     class Names(pickle.Unpickler):
@@ -223,12 +220,5 @@ def _modules(candidate: bytes) -> dict[str, str]:
                 found[module] = str(file)
             return super().find_class(module, name)
 
-    import io
-
     Names(io.BytesIO(candidate)).load()
     return found
-
-
-def arguments_of(sets: list[Inputs]) -> list[tuple[Any, Any]]:
-    """Arguments and keyword arguments of each set, in the form in which they are sent."""
-    return [(inputs.args, dict(inputs.kwargs)) for inputs in sets]

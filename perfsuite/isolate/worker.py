@@ -1,11 +1,12 @@
 """The process in which a candidate runs: receives inputs, calls the candidate, writes results to shared memory.
 
-`perfsuite.isolate.nursery` forks it. The parent trusts nothing that it sends: the parent holds the right answers, the
-clock and the verdict.
+`perfsuite.isolate.nursery` forks it. The parent holds the right answers, the clock and the verdict, and trusts nothing
+that a worker sends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import pickle
@@ -18,6 +19,7 @@ from typing import Any
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena, rebuild
 from perfsuite.oracle.form import check_kind
+from perfsuite.oracle.judgement import Judgement
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import tensors_in
 
@@ -58,10 +60,9 @@ class Worker:
         threads: int,
         device: str,
     ) -> None:
-        """Import the candidate as the parent has it.
+        """Import the candidate as the parent has it. room: bytes of host memory that it may use from now on.
 
-        room: bytes of host memory that it may use from now on. On a card torch's allocator limits it to SHARE_OF_MEMORY
-        of the free memory.
+        On a card torch's allocator limits it to SHARE_OF_MEMORY of the free memory.
         """
         import torch
 
@@ -70,8 +71,8 @@ class Worker:
         for name, file in modules.items():
             _import(name, file)
         self.candidate = pickle.loads(candidate)
-        # On a CPU the whole address space is limited. The driver of a card reserves far more addresses than it uses, so
-        # there the limit counts writable memory alone.
+        # On a CPU the limit is for the whole address space. A card's driver reserves far more addresses than it uses,
+        # so there it is for writable memory alone.
         kind, column = (resource.RLIMIT_DATA, 5) if device == "cuda" else (resource.RLIMIT_AS, 0)
         if device == "cuda":
             free, total = torch.cuda.mem_get_info()
@@ -85,13 +86,11 @@ class Worker:
         """Call the candidate once; the receipt describes the result, and `fetch` copies it."""
         import torch
 
-        inputs = self._open("call", descriptor, args, kwargs)
+        inputs = Inputs(*self._nest("call", descriptor, [args, kwargs]))
         assert self.candidate is not None
         with torch.no_grad():
             self.output = inputs.call(self.candidate)
-        fault = check_kind(self.output, inputs)
-        if fault is not None:
-            self.channel.reply({"fault": str(fault.reason), "sentence": fault.sentence})
+        if self._refused(check_kind(self.output, inputs)):
             return
         tensors = [{"shape": list(one.shape), "dtype": str(one.dtype)[6:]} for one in tensors_in(self.output)]
         self.channel.reply({"tensors": tensors, "single": isinstance(self.output, torch.Tensor)})
@@ -106,13 +105,12 @@ class Worker:
 
     def do_sets(self, descriptor: int | None, sets: list[tuple[Any, Any]], buffers: list[Any]) -> None:
         """Set the inputs that `run` rotates, and the buffers for its two results."""
-        opened = self._nest("sets", descriptor, [sets, buffers])
-        self.sets = [Inputs(args, kwargs) for args, kwargs in opened[0]]
-        self.buffers = opened[1]
+        opened, self.buffers = self._nest("sets", descriptor, [sets, buffers])
+        self.sets = [Inputs(args, kwargs) for args, kwargs in opened]
         self.channel.reply({"done": True})
 
     def do_run(self, _: int | None, start: int, calls: int, chosen: int) -> None:
-        """Make `calls` calls; send a receipt when they end, and another when the chosen and last results are copied."""
+        """Make `calls` calls and send a receipt; copy the chosen and the last result, and send another."""
         import torch
 
         output, kept = None, None
@@ -123,10 +121,7 @@ class Worker:
                     kept = output
         _synchronise()
         self.channel.reply({"done": True})
-        faults = [check_kind(result, Inputs(())) for result in (kept, output) if calls]
-        fault = next((fault for fault in faults if fault is not None), None)
-        if fault is not None:
-            self.channel.reply({"fault": str(fault.reason), "sentence": fault.sentence})
+        if calls and (self._refused(check_kind(kept, Inputs(()))) or self._refused(check_kind(output, Inputs(())))):
             return
         for result, into in zip((kept, output), self.buffers, strict=False):
             for tensor, buffer in zip(tensors_in(result), tensors_in(into), strict=bool(calls)):
@@ -137,9 +132,11 @@ class Worker:
         _synchronise()
         self.channel.reply({"done": True})
 
-    def _open(self, what: str, descriptor: int | None, args: Any, kwargs: Any) -> Inputs:
-        opened = self._nest(what, descriptor, [args, kwargs])
-        return Inputs(opened[0], opened[1])
+    def _refused(self, fault: Judgement | None) -> bool:
+        """True if a result has a fault, which then goes to the parent."""
+        if fault is not None:
+            self.channel.reply({"fault": str(fault.reason), "sentence": fault.sentence})
+        return fault is not None
 
     def _nest(self, what: str, descriptor: int | None, nest: Any) -> Any:
         if descriptor is not None:
@@ -148,12 +145,11 @@ class Worker:
 
 
 def _import(name: str, file: str) -> None:
-    """Import a module by name, or from its file if the name is not enough (a test module's)."""
-    try:
+    """Import a module by name, or from its file if the name does not suffice (a test module)."""
+    with contextlib.suppress(ImportError):
         importlib.import_module(name)
         return
-    except ImportError:
-        spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{name} cannot be loaded from {file}")
     module = importlib.util.module_from_spec(spec)
@@ -177,5 +173,5 @@ def _synchronise() -> None:
 
 
 def serve(descriptor: int) -> None:
-    """Carry out the orders from that socket, until the parent closes it."""
+    """Carry out the orders from a socket until the parent closes it."""
     Worker(Channel(socket.socket(fileno=descriptor))).serve()

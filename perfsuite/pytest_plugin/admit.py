@@ -1,4 +1,4 @@
-"""May a test use the device: it is skipped, failed, or let in."""
+"""Admits a test to the device, skips it or fails it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,28 @@ from perfsuite.pytest_plugin.marker import MarkerError
 from perfsuite.pytest_plugin.outcome import Unmeasured
 from perfsuite.pytest_plugin.run import RUN
 
-PORTABLE_FIXTURES = frozenset({"perf"})
-"""Fixtures that also work without a GPU, under --perf-portable."""
-
 
 def require_device(item: pytest.Item) -> None:
-    """Skip a test that needs a device if none was asked for; fail it if one was asked for and there is none."""
+    """Check the markers of a test, and admit it to the GPU if it needs one."""
     try:
-        # Once more: marks of a unittest.TestCase, or from a hook, are added after the collection.
+        # The collection has checked them; marks of a unittest.TestCase, or from a hook, are added later.
         marks.parse_all(item)
     except MarkerError as error:
         pytest.fail(str(error), pytrace=False)
     if not needs_device(item):
         return
     run = item.config.stash[RUN]
-    asked = DEVICE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-    if run.options.portable and asked and asked <= PORTABLE_FIXTURES:
-        return
+    if run.options.portable and DEVICE_FIXTURES.intersection(getattr(item, "fixturenames", ())) == {"perf"}:
+        return  # `perf` alone also works without a GPU
     admit(item)
     if not run.fresh:
         hold_for_test(item)
 
 
 def admit(item: pytest.Item) -> None:
-    """Let the test pass to the GPU: skip it without --gpu or on a card that is too small, fail it without a card."""
+    """Let a test use the GPU. It is skipped without --gpu or on a card that is too small, and fails without a card."""
     run = item.config.stash[RUN]
-    item.stash[CONCERNED] = True  # also if a fixture is asked for at run time, by getfixturevalue
+    item.stash[CONCERNED] = True  # a fixture may be requested at run time, by getfixturevalue
     if not run.options.gpu:
         pytest.skip("needs a GPU: run pytest --gpu")
     if trouble := run.cannot_measure:
@@ -48,7 +44,7 @@ def admit(item: pytest.Item) -> None:
 
 
 def admit_to_perf(item: pytest.Item) -> None:
-    """The same for the fixture `perf`, which on the portable backend needs torch alone."""
+    """Let a test use `perf`; on the portable backend it needs torch alone."""
     if not item.config.stash[RUN].options.portable:
         admit(item)
         return

@@ -1,63 +1,55 @@
 """pytest-benchmark on a GPU: its `benchmark` fixture, in a test marked `gpu`, gets device times.
 
-Alone it would measure how long the launches take. Here perfsuite's clock times the function. The samples are then
-replayed to pytest-benchmark through a timer that shows device seconds, so that its table, JSON, storage and comparison
-work as ever. Only its public interface is used (`benchmark.pedantic`, the marker's `timer`).
+pytest-benchmark alone measures how long the launches take. Here perfsuite's clock times the function. A timer that
+shows device seconds then replays the samples to pytest-benchmark, so its table, JSON, storage and comparison work.
+Only its public interface is used (`benchmark.pedantic`, the marker's `timer`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from perfsuite.clock.base import Sides
+from perfsuite.clock.choose import open_clock
+from perfsuite.problems.base import Inputs
 from perfsuite.pytest_plugin.run import RUN, Run
+from perfsuite.settings import Settings
 
-if TYPE_CHECKING:
-    from perfsuite.settings import Settings
-
-FIXTURE = "benchmark"
 PLUGIN_NAMES = ("benchmark", "pytest_benchmark.plugin")
 """pytest-benchmark's names, as an installed plugin and loaded with `-p`."""
 SAMPLES = 100
-"""Samples a benchmark, if the time budget allows them."""
+"""Samples of a benchmark that does not ask for a number, if the time budget allows them."""
 ROUNDS_AT_ONCE = 10
 
 
 class DeviceTimer:
     """A timer whose time passes only when `now` is changed."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    now = 0.0
 
-    def reader(self) -> Callable[[], float]:
+    def device_seconds(self) -> float:
         """The timer function for pytest-benchmark; its name appears in the JSON."""
-
-        def device_seconds() -> float:
-            return self.now
-
-        return device_seconds
+        return self.now
 
 
 TIMER = pytest.StashKey[DeviceTimer]()
 
 
 def prepare(item: pytest.Item) -> None:
-    """Give pytest-benchmark the device's timer, before the fixtures of a GPU benchmark are made.
-
-    The arguments of the test's own mark stay. A test that sets a timer of its own is left alone.
-    """
+    """Give a GPU benchmark the device's timer before its fixtures are made, unless its own mark sets a timer."""
     if item.get_closest_marker("gpu") is None or not item.config.stash[RUN].options.gpu:
         return
-    mark = item.get_closest_marker(FIXTURE)
+    mark = item.get_closest_marker("benchmark")
     own = dict(mark.kwargs) if mark else {}
     if "timer" in own or not any(map(item.config.pluginmanager.hasplugin, PLUGIN_NAMES)):
         return
-    timer = DeviceTimer()
-    item.stash[TIMER] = timer
-    item.add_marker(pytest.mark.benchmark(**own, timer=timer.reader()), append=False)
+    timer = item.stash[TIMER] = DeviceTimer()
+    item.add_marker(pytest.mark.benchmark(**own, timer=timer.device_seconds), append=False)
 
 
 @contextmanager
@@ -66,12 +58,12 @@ def device_time(item: pytest.Function) -> Iterator[None]:
     if TIMER not in item.stash:
         yield
         return
-    fixture = item.funcargs[FIXTURE]
-    item.funcargs[FIXTURE] = DeviceBenchmark(fixture, item.stash[TIMER], item.config.stash[RUN])
+    fixture = item.funcargs["benchmark"]
+    item.funcargs["benchmark"] = DeviceBenchmark(fixture, item.stash[TIMER], item.config.stash[RUN])
     try:
         yield
     finally:
-        item.funcargs[FIXTURE] = fixture
+        item.funcargs["benchmark"] = fixture
 
 
 class DeviceBenchmark:
@@ -102,13 +94,12 @@ class DeviceBenchmark:
         rounds: int | None = 1,
         **_: Any,
     ) -> Any:
-        """The same with a number of samples. The clock chooses the warm-up and the calls in a sample.
+        """Take `rounds` samples; the clock chooses the warm-up and the calls in a sample.
 
         `setup` is called once: it cannot run between the calls of a CUDA graph.
         """
         if setup is not None:
-            made = setup()
-            args, kwargs = made if made is not None else (args, kwargs)
+            args, kwargs = setup() or (args, kwargs)
         kwargs = dict(kwargs or {})
         if self._fixture.disabled:
             return self._fixture(target, *args, **kwargs)
@@ -125,7 +116,6 @@ class DeviceBenchmark:
         return target(*args, **kwargs)
 
     def weave(self, *_: Any, **__: Any) -> None:
-        """Not offered on the device."""
         raise NotImplementedError("benchmark.weave has no device time: call benchmark(function) on the kernel itself")
 
     patch = weave
@@ -144,13 +134,8 @@ def device_times(
 ) -> list[float]:
     """Device seconds a call: `samples` values, or as many (at least one) as the time budget allows.
 
-    The arguments are the caller's own, the same at every call, so the cache is hot.
+    Every call gets the caller's arguments, so the cache is hot.
     """
-    from dataclasses import replace
-
-    from perfsuite.clock.base import Sides
-    from perfsuite.clock.choose import open_clock
-    from perfsuite.problems.base import Inputs
 
     def call(*given: Any, **named: Any) -> None:
         # The result is dropped: a clock may overwrite a side's result, and this one may be a tensor of the caller.

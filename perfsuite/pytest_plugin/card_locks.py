@@ -32,12 +32,11 @@ def hold_for_run(run: Run) -> None:
 
 
 def hold_for_test(item: pytest.Item) -> None:
-    """Hold the cards of a test until `release`; other workers wait that long."""
+    """Hold the cards of a test until `release`; other workers wait for them."""
     cards = item.config.stash[RUN].devices.cards
     mine = cards if "gpus" in getattr(item, "fixturenames", ()) else cards[:1]
-    held = item.stash.setdefault(_HELD, ExitStack())
     try:
-        held.enter_context(hold((card.uuid for card in mine), "case"))
+        item.stash.setdefault(_HELD, ExitStack()).enter_context(hold((card.uuid for card in mine), "case"))
     except CardBusy as error:
         raise Unmeasured(Reason.SHARED_DEVICE, str(error)) from None
 

@@ -1,6 +1,6 @@
-"""Which collected tests concern perfsuite: those with one of its markers or fixtures.
+"""Finds the tests that concern perfsuite: those with one of its markers or fixtures.
 
-Every suite that has the plugin loads this module, so it lists the folder of the markers and imports none of them.
+Every suite that has the plugin loads this module. So it lists the folder of the markers without importing them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONCERNED = pytest.StashKey[bool]()
 
 @cache
 def marker_names() -> tuple[str, ...]:
-    """The name of every marker, in alphabetical order."""
+    """The names of all markers, in alphabetical order."""
     files = os.listdir(os.path.join(os.path.dirname(__file__), "markers"))
     return tuple(sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_")))
 
@@ -24,8 +24,8 @@ def marker_names() -> tuple[str, ...]:
 def concerns(item: pytest.Item) -> bool:
     """True if a test has one of our markers or asks for one of our fixtures."""
     if CONCERNED not in item.stash:
-        asked = not DEVICE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
-        item.stash[CONCERNED] = asked or any(mark.name in marker_names() for mark in item.iter_markers())
+        marked = any(mark.name in marker_names() for mark in item.iter_markers())
+        item.stash[CONCERNED] = marked or needs_device(item)
     return item.stash[CONCERNED]
 
 

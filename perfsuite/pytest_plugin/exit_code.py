@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from perfsuite.outcome import EXIT_MISSED, EXIT_NOTHING_MEASURED, EXIT_UNDECIDED, Reason
-
-if TYPE_CHECKING:
-    from perfsuite.pytest_plugin.run import Run
+from perfsuite.pytest_plugin.run import Run
 
 _REPLACED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def exit_code(run: Run, given: int) -> int:
-    """The process's exit code, where pytest would return `given`; pytest's own codes for its own faults stay."""
+    """The exit code of a run for which pytest would return `given`; pytest's codes for its own faults stay."""
     if given not in _REPLACED or run.collects_only:
         return given
     if run.failures or run.verdicts & {"MISSED", "WRONG"}:
@@ -36,7 +32,6 @@ def why_nothing(run: Run) -> tuple[str, str]:
     if run.unmeasured:
         return run.unmeasured[0]
     flag = "--gpu" if run.options.gpu else "--perf-portable"
-    found = "no test that calls perf() was run"
-    if run.skipped:
-        found = f"all gated tests ({run.skipped}) were skipped"
+    skipped = f"all gated tests ({run.skipped}) were skipped"
+    found = skipped if run.skipped else "no test that calls perf() was run"
     return Reason.NOTHING_COLLECTED.value, f"{flag} asks for gates, but {found}"

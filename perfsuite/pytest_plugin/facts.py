@@ -26,13 +26,13 @@ class Gpu:
 
     @property
     def copy_bytes_a_second(self) -> float:
-        """Measured ceiling of the memory: bytes read and written by a large copy. Measured once a process."""
+        """Measured ceiling of the memory: bytes that a large copy reads and writes. Measured once in a process."""
         from perfsuite.machine.ceilings import copy_bytes_a_second
 
         return copy_bytes_a_second(self.device.index)
 
     def product_flops_a_second(self, dtype: str = "float16") -> float:
-        """Measured ceiling of the arithmetic: a large product of the library. Measured once a process and dtype."""
+        """Measured ceiling of the arithmetic, of a large torch.mm. Measured once in a process for each dtype."""
         from perfsuite.machine.ceilings import product_flops_a_second
 
         return product_flops_a_second(self.device.index, dtype)
@@ -40,12 +40,12 @@ class Gpu:
 
 @dataclass
 class MemoryUse:
-    """Device memory of a block by torch's allocator, in bytes; known when the block has ended."""
+    """Device memory that a block takes from torch's allocator, in bytes; set when the block has ended."""
 
     peak_bytes: int = 0
-    """The peak of allocated bytes, less those that were allocated before the block."""
+    """The peak of allocated bytes, less those allocated before the block."""
     leaked_bytes: int = 0
-    """Bytes still allocated after the block, less those before it; a result that is kept counts."""
+    """Bytes allocated after the block, less those before it; a result that the test keeps counts."""
 
 
 def facts_of(index: int) -> Gpu:
@@ -76,6 +76,5 @@ def measure_memory() -> Iterator[MemoryUse]:
     yield use
     torch.cuda.synchronize()
     use.peak_bytes = torch.cuda.max_memory_allocated() - before
-    # Cycles are garbage, not leaks.
-    gc.collect()
+    gc.collect()  # reference cycles are garbage, not leaks
     use.leaked_bytes = torch.cuda.memory_allocated() - before

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from perfsuite.pytest_plugin.run import RUN, Run
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
 
     from perfsuite.pytest_plugin.facts import Gpu, MemoryUse
     from perfsuite.pytest_plugin.perf import Perf
+
+
+def _admitted(request: pytest.FixtureRequest) -> Run:
+    """The run, if it lets the test use the GPU; else the test is skipped or fails."""
+    from perfsuite.pytest_plugin.admit import admit
+
+    admit(request.node)
+    return request.config.stash[RUN]
 
 
 @pytest.fixture
@@ -33,22 +43,18 @@ def perf(request: pytest.FixtureRequest) -> Perf:
 @pytest.fixture
 def gpu(request: pytest.FixtureRequest) -> Gpu:
     """The facts of the device: name, capability, sizes in bytes, and its measured ceilings."""
-    from perfsuite.pytest_plugin.admit import admit
     from perfsuite.pytest_plugin.facts import facts_of
 
-    admit(request.node)
+    _admitted(request)
     return facts_of(0)
 
 
 @pytest.fixture
 def gpus(request: pytest.FixtureRequest) -> tuple[Gpu, ...]:
-    """Every device of this host that the run may use; the test is skipped if there are fewer than two."""
-    from perfsuite.pytest_plugin.admit import admit
+    """The facts of every device that the run may use; with fewer than two the test is skipped."""
     from perfsuite.pytest_plugin.facts import facts_of
-    from perfsuite.pytest_plugin.run import RUN
 
-    admit(request.node)
-    count = len(request.config.stash[RUN].devices.cards)
+    count = len(_admitted(request).devices.cards)
     if count < 2:
         pytest.skip(f"needs at least two GPUs; this process may use {count}")
     return tuple(facts_of(index) for index in range(count))
@@ -56,24 +62,20 @@ def gpus(request: pytest.FixtureRequest) -> tuple[Gpu, ...]:
 
 @pytest.fixture
 def gpu_rng(request: pytest.FixtureRequest) -> torch.Generator:
-    """A torch.Generator on the device, seeded from --perf-seed and the test's id: the same whatever ran before."""
+    """A torch.Generator on the device. Its seed follows from --perf-seed and the test's id alone."""
     import zlib
 
-    from perfsuite.pytest_plugin.admit import admit
-    from perfsuite.pytest_plugin.run import RUN
-
-    admit(request.node)
+    run = _admitted(request)
     import torch
 
-    seed = (request.config.stash[RUN].options.seed << 32 | zlib.crc32(request.node.nodeid.encode())) % 2**63
+    seed = (run.options.seed << 32 | zlib.crc32(request.node.nodeid.encode())) % 2**63
     return torch.Generator(device="cuda").manual_seed(seed)
 
 
 @pytest.fixture
 def gpu_memory(request: pytest.FixtureRequest) -> Callable[[], AbstractContextManager[MemoryUse]]:
     """Measures device memory: `with gpu_memory() as use: ...`, then `use.peak_bytes` and `use.leaked_bytes`."""
-    from perfsuite.pytest_plugin.admit import admit
     from perfsuite.pytest_plugin.facts import measure_memory
 
-    admit(request.node)
+    _admitted(request)
     return measure_memory

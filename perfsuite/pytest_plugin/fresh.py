@@ -1,7 +1,6 @@
-"""Measures a suspect again in a fresh process: a second pytest that runs its test alone.
+"""Measures a suspect, a case about to be MISSED, again in a fresh process: a second pytest that runs its test alone.
 
-All rounds of one process share its addresses, heap and clocks. A case that is about to be MISSED therefore gets the
-rounds of a second process first.
+All rounds of one process share its addresses, heap and clocks, so a second process may disagree.
 """
 
 from __future__ import annotations
@@ -13,24 +12,23 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from perfsuite.clock.rounds import Round
 from perfsuite.pytest_plugin.options import VALUES, WRITTEN
 from perfsuite.pytest_plugin.run import FRESH_VARIABLE, RUN
-
-if TYPE_CHECKING:
-    from perfsuite.clock.rounds import Round
+from perfsuite.record.schema import RecordError
+from perfsuite.record.store import read_record
 
 LONGEST_SECONDS = 120.0
-"""Longest time of the process; the start of Python, torch and CUDA is part of it."""
+"""Longest time of the process, including the start of Python, torch and CUDA."""
 
 
 class Waiting:
-    """A process that imports torch and then waits for the arguments of its pytest.
+    """A process that imports torch and waits for pytest's arguments; it ends when its standard input does.
 
-    It does not use the card before. If this process ends, its standard input ends, and so does the process.
+    It does not use the card while it waits.
     """
 
     _CODE = """
@@ -57,7 +55,7 @@ if line:
         )
 
     def run(self, arguments: Sequence[str]) -> bool:
-        """Run pytest with these arguments, whatever it exits with; False if it died before or took too long."""
+        """Run pytest with these arguments; False if it took longer than LONGEST_SECONDS."""
         try:
             self._process.communicate(json.dumps(list(arguments)) + "\n", timeout=LONGEST_SECONDS)
         except subprocess.TimeoutExpired:
@@ -67,20 +65,19 @@ if line:
         return True
 
     def end(self) -> None:
-        """Kill the process, if it has not ended."""
-        if self._process.poll() is None:
-            self._process.kill()
+        """Kill the process, if it still runs."""
+        self._process.kill()
         self._process.communicate()
 
 
 _NEXT = pytest.StashKey[Waiting]()
-"""The process for the next suspect: it imports while the cases in between are measured."""
+"""The process for the next suspect; it imports torch while other cases are measured."""
 CORES_FOR_TWO = 4
-"""With fewer cores, its imports would slow the host side of the case that is being measured."""
+"""With fewer cores, these imports would slow the host side of the case that is being measured."""
 
 
 def measure_afresh(item: pytest.Item, number: int) -> list[Round]:
-    """Rounds of a test's comparison of that number (from 0), measured in a process of its own; empty if that fails."""
+    """Rounds of a test's comparison of that number (from 0), measured in a fresh process; empty if that fails."""
     config, run = item.config, item.config.stash[RUN]
     waiting = config.stash.get(_NEXT, None) or Waiting(config.rootpath)
     found = rounds_elsewhere(item.nodeid, number, root=config.rootpath, options=options_of(config), waiting=waiting)
@@ -93,10 +90,7 @@ def measure_afresh(item: pytest.Item, number: int) -> list[Round]:
 def rounds_elsewhere(
     test: str, number: int, *, root: Path, options: Sequence[str], waiting: Waiting | None = None
 ) -> list[Round]:
-    """Run one test from `root` in a pytest of its own and return the rounds of its comparison of that number.
-
-    The list is empty if the process fails, takes longer than LONGEST_SECONDS, or leaves no such comparison.
-    """
+    """The rounds that `measure_afresh` returns, from a pytest that runs in the folder `root`."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-fresh-") as folder:
         record = Path(folder) / "record.jsonl"
         line = ["-q", "-p", "perfsuite.plugin", *options, f"--rootdir={root}", f"--perf-record={record}", test]
@@ -106,10 +100,7 @@ def rounds_elsewhere(
 
 
 def rounds_in(record: Path, test: str, number: int) -> list[Round]:
-    """The rounds of a test's comparison of that number in a record; empty if there is no such record or comparison."""
-    from perfsuite.record.schema import RecordError
-    from perfsuite.record.store import read_record
-
+    """The rounds of a test's comparison of that number; empty if it is not in the record, or there is no record."""
     try:
         cases = [case for case in read_record(record) if case.test == test and case.aspect is None]
     except RecordError:
@@ -118,7 +109,7 @@ def rounds_in(record: Path, test: str, number: int) -> list[Round]:
 
 
 def options_of(config: pytest.Config) -> list[str]:
-    """Options with which another pytest collects the same tests and measures on the same backend, on other inputs."""
+    """Options for a pytest that collects the same tests and measures on the same backend, with another seed."""
     options = config.stash[RUN].options
     # A worker of xdist runs without a terminal; the fresh process needs one.
     line = [f"-p{name}" for name in config.getoption("plugins", None) or () if name != "no:terminal"]
@@ -138,6 +129,6 @@ def options_of(config: pytest.Config) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, with the chosen card; but the fresh process is no xdist worker."""
+    """This process's environment, with the chosen card, but without the marks of an xdist worker."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
     return kept | {FRESH_VARIABLE: "1"}

@@ -1,4 +1,4 @@
-"""Hooks by which a conftest or another plugin takes part."""
+"""Hooks for a conftest or another plugin. With `firstresult` the first answer that is not None counts."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_perfsuite_devices(config: pytest.Config) -> Devices | None:
-    """The cards that this run may use, or why there is none. Called once, when the first test needs a card."""
+    """The cards that this run may use, or the reason why it has no card. Called once, when a test first needs one."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_perfsuite_device_check(config: pytest.Config) -> str | None:
-    """One sentence why the code under test cannot use the GPU at all (an extension built without CUDA), or None.
+    """A sentence why the code under test cannot use a GPU, such as an extension built without CUDA; else None.
 
-    Under `--gpu` the sentence fails every gated test, since the GPU was asked for and cannot be measured on.
+    Under `--gpu` every gated test fails with this sentence.
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_perfsuite_compare(config: pytest.Config, ask: Ask) -> Comparison | None:
-    """Measure and judge one case. The first answer that is not None counts; the default is `run_case(ask)`."""
+    """Measure and judge one case; the default is `run_case(ask)`."""
 
 
 @pytest.hookspec(firstresult=True)
@@ -42,23 +42,23 @@ def pytest_perfsuite_device_times(
     samples: int,
     settings: Settings,
 ) -> list[float] | None:
-    """Device seconds of calls of one function, for pytest-benchmark. The first answer that is not None counts."""
+    """Device seconds of calls of one function, for pytest-benchmark."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_perfsuite_resource(
     config: pytest.Config, resource: str, problem: Problem, candidate: Callable[..., Any], settings: Settings
 ) -> float | None:
-    """A resource of one call; `perfsuite.analyze.resources.RESOURCES` describes them. The first answer counts."""
+    """A resource of one call; `perfsuite.analyze.resources.RESOURCES` lists them."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_perfsuite_side_by_side(
     config: pytest.Config, problems: tuple[Problem, Problem], candidate: Callable[..., Any], settings: Settings
 ) -> tuple[float, float] | None:
-    """Device seconds of a call on each of two problems, timed in turn. The first answer that is not None counts."""
+    """Device seconds of a call on each of two problems, timed in turn."""
 
 
 @pytest.hookspec
 def pytest_perfsuite_fingerprint(config: pytest.Config, fingerprint: dict[str, Any]) -> None:
-    """Add facts of the environment to every case's record: change `fingerprint` in place, with plain values."""
+    """Add facts of the environment to every case's record: put plain values into `fingerprint`."""

@@ -1,35 +1,28 @@
-"""A pytest plugin that lists the cases of a suite.
+"""A pytest plugin that lists the cases of a suite: nothing is computed, checked or timed, and no card is needed.
 
     pytest -p perfsuite.pytest_plugin.listing --gpu --perf-record FILE
 
-Every call of `perf` returns at once, with an imaginary card: nothing is computed, checked or timed. The record names
-each case as a measured one would.
+The record names the cases as the record of a measured run does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
 
 import pytest
 
-if TYPE_CHECKING:
-    from perfsuite.case.ask import Ask
-    from perfsuite.case.comparison import Comparison
-    from perfsuite.device.cards import Devices
-
-CAPABILITY = (99, 0)
-"""Higher than any test asks for, so that no test is skipped."""
-MEMORY_BYTES = 2**50
+from perfsuite.case.ask import Ask
+from perfsuite.case.comparison import Comparison, unmeasured
+from perfsuite.device.cards import Device, Devices
+from perfsuite.outcome import EXIT_MISSED, Reason, Verdict
+from perfsuite.pytest_plugin.run import RUN
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_devices() -> Devices:
     """One imaginary card, large and new enough for every test."""
-    import os
-
-    from perfsuite.device.cards import Device, Devices
-
-    return Devices((Device(0, "no card", f"GPU-listing-{os.getpid()}", CAPABILITY, MEMORY_BYTES, "0"),), "", None)
+    card = Device(0, "no card", f"GPU-listing-{os.getpid()}", (99, 0), memory_bytes=2**50, selector="0")
+    return Devices((card,), "", None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,7 +33,7 @@ def pytest_perfsuite_device_check() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_resource(resource: str) -> float:
-    """A number that meets any limit, in place of a measured one."""
+    """A made-up number; only "synchronises" has one that meets every limit."""
     return 0.0 if resource == "synchronises" else 1.0
 
 
@@ -52,31 +45,12 @@ def pytest_perfsuite_side_by_side() -> tuple[float, float]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_perfsuite_compare(ask: Ask) -> Comparison:
-    """A comparison that carries the case's name alone."""
-    from perfsuite.case.comparison import Comparison
-    from perfsuite.case.failures import name_of
-    from perfsuite.outcome import Reason, Verdict
-
-    problem = ask.problem
-    return Comparison(
-        family=problem.family,
-        name=problem.name,
-        params=dict(problem.params),
-        candidate=name_of(ask.candidate),
-        rival=name_of(ask.rival) if ask.rival is not None else None,
-        verdict=Verdict.MET,
-        reason=Reason.CHECKED,
-        sentence="listed, not measured",
-        target=ask.at_least,
-        cache=ask.settings.cache,
-    )
+    """A comparison without numbers, under the case's name."""
+    return unmeasured(ask, Verdict.MET, Reason.CHECKED, "listed, not measured")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Exit with 0 although a marker may have found its limit broken by the made-up numbers."""
-    from perfsuite.outcome import EXIT_MISSED
-    from perfsuite.pytest_plugin.run import RUN
-
     if session.exitstatus == EXIT_MISSED and not session.config.stash[RUN].failures:
         session.exitstatus = pytest.ExitCode.OK

@@ -1,4 +1,4 @@
-"""The base class of the markers, and what a marker judges and finds."""
+"""The base class of the markers, with the subject that a marker judges and its findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MarkerError(Exception):
-    """A marker has an unknown argument or a bad value; the text lists what is allowed."""
+    """A marker has an unknown argument or a bad value; the text lists the allowed ones."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Subject:
-    """A candidate that was checked, perhaps timed, and the means to measure more of it."""
+    """A checked candidate, and the means to measure more of it."""
 
     problem: Problem
     comparison: Comparison
@@ -47,7 +47,7 @@ class Subject:
     measure: Callable[[str, Problem], float]
     """Measures a resource of a call ("peak_bytes", "launches", ...) on a problem."""
     side_by_side: Callable[[Problem, Problem], tuple[float, float]]
-    """Times a call on two problems in turn; returns device seconds of each."""
+    """Times a call on two problems in turn; returns the device seconds of each."""
 
     @property
     def seconds(self) -> float | None:
@@ -57,27 +57,27 @@ class Subject:
 
 
 class Marker:
-    """One marker. Each file of `markers` holds one subclass, a frozen dataclass with keyword-only fields.
+    """One marker: each file of `markers` holds one subclass, a frozen dataclass with keyword-only fields.
 
     The file's name is the marker's name, the fields are its arguments, the class docstring is its help. `__post_init__`
-    raises MarkerError for a bad value. Nothing else has to be registered.
+    raises MarkerError for a bad value.
     """
 
     gates: ClassVar[bool] = True
     """True if a test with this marker must call `perf`."""
     each_rival: ClassVar[bool] = False
-    """True if `judge` looks at the comparison with each rival; False: once for each call of `perf`."""
+    """True if `judge` runs for the comparison with each rival; False: once for each call of `perf`."""
     needs_gpu: ClassVar[bool] = True
     """True if `judge` needs a GPU. On the portable backend the record then carries a warning instead."""
     overridable: ClassVar[tuple[str, ...]] = ()
     """Numbers that perf_targets.toml may override."""
     example: ClassVar[Mapping[str, Any]] = {}
-    """Values of required arguments, with which perf_targets.toml's numbers are checked."""
+    """Values for the required arguments; the check of perf_targets.toml's numbers needs them."""
     selector: ClassVar[str | None] = None
-    """The argument by which several of these markers on one test differ; perf_targets.toml may name its value."""
+    """The argument in which several such markers on one test differ; perf_targets.toml may name its value."""
 
     def judge(self, subject: Subject) -> Iterable[Finding]:
-        """Check the limits that the marker sets; ValueError if the problem does not allow that. Default: no limit."""
+        """Check the marker's limits (default: no limit); ValueError if they do not apply to the problem."""
         return ()
 
     def selected(self) -> str | None:

@@ -57,7 +57,7 @@ def parse(mark: pytest.Mark) -> Any:
 
 
 def parse_all(node: pytest.Item) -> None:
-    """Check every mark of a collected test; MarkerError for the first of ours that is wrong or misspelt."""
+    """Check the marks of a collected test; MarkerError for the first of ours that is wrong or misspelt."""
     for mark in node.iter_markers():
         if mark.name in marker_names():
             parse(mark)
@@ -70,7 +70,7 @@ def parse_all(node: pytest.Item) -> None:
 def values_of(node: pytest.Item, name: str) -> list[Any]:
     """The values of one marker on a test, the nearest first: of a parameter, the function, the class, the module.
 
-    Several marks differ by the marker's selector (perf_target: by rival). Of those that do not, the nearest counts.
+    Of several with the same selector (perf_target: the same rival) the nearest counts.
     """
     # pytest lists the marks of a parameter behind those of the function, as if they were further away.
     marks = [mark for mark in getattr(getattr(node, "callspec", None), "marks", ()) if mark.name == name]
@@ -89,17 +89,17 @@ def on(node: pytest.Item) -> list[str]:
 
 
 def gates_on(item: pytest.Item) -> list[str]:
-    """The markers of a test that ask for a measurement."""
+    """The names of a test's markers that require a measurement."""
     return [name for name in on(item) if kind(name).gates]
 
 
 def is_gated(item: pytest.Item) -> bool:
-    """True if the test has a marker that asks for a measurement, or asks for `perf`."""
+    """True if the test has a marker that requires a measurement, or the fixture `perf`."""
     return "perf" in getattr(item, "fixturenames", ()) or bool(gates_on(item))
 
 
 def check_markers(item: pytest.Item) -> None:
-    """Fail the collection of a test whose markers have unknown arguments or bad values."""
+    """Check the marks of a collected test; CollectError for a wrong one."""
     try:
         parse_all(item)
     except MarkerError as error:
@@ -107,7 +107,7 @@ def check_markers(item: pytest.Item) -> None:
 
 
 def planned_cases(items: list[pytest.Item]) -> int:
-    """Timed cases that these tests announce by their markers."""
+    """The number of timed cases that the tests' markers announce."""
     count = 0
     for item in items:
         if concerns(item):
@@ -119,7 +119,7 @@ def planned_cases(items: list[pytest.Item]) -> int:
 
 
 def _misspelt(name: str, config: pytest.Config) -> str | None:
-    """Our marker that an unregistered one resembles. A typing error must not make a gate that asks for nothing."""
+    """Our marker that an unregistered one resembles. A typing error must not turn a gate off."""
     meant = _nearest(name)
     if meant is None or any(re.match(rf"{re.escape(name)}\b", line) for line in config.getini("markers")):
         return None

@@ -1,28 +1,30 @@
-"""Measures the cases of one test: what the markers ask of each call of `perf`, kept for the record."""
+"""Measures the cases of one test, as its markers require for each call of `perf`, and keeps them for the record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from perfsuite.analyze.takes import takes
+from perfsuite.case.ask import Ask
+from perfsuite.case.comparison import Comparison
+from perfsuite.case.run import run_case
+from perfsuite.clock.rounds import Round
 from perfsuite.outcome import Reason, Verdict
+from perfsuite.problems.base import Problem
 from perfsuite.pytest_plugin import marks
+from perfsuite.pytest_plugin.fresh import measure_afresh
+from perfsuite.pytest_plugin.marker import Finding, Marker, Subject
 from perfsuite.pytest_plugin.outcome import CASES
 from perfsuite.pytest_plugin.run import RUN, Run
+from perfsuite.pytest_plugin.xdist import workers_in
+from perfsuite.record.case import Case, case_record
 
-if TYPE_CHECKING:
-    from perfsuite.case.ask import Ask
-    from perfsuite.case.comparison import Comparison
-    from perfsuite.clock.rounds import Round
-    from perfsuite.problems.base import Problem
-    from perfsuite.pytest_plugin.marker import Finding, Subject
-    from perfsuite.record.case import Case
-
-    Candidate = Callable[..., Any]
-    Rival = str | Candidate | None
+Candidate = Callable[..., Any]
+Rival = str | Candidate | None
 
 _SHOWN = (
     *("case", "rival", "verdict", "reason", "speed", "speed_low", "speed_high", "target"),
@@ -32,19 +34,16 @@ _SHOWN = (
 
 
 def compare(run: Run, ask: Ask) -> Comparison:
-    """Measure and judge one case, in this process or, under --perf-isolate, with the candidate in one of its own."""
+    """Measure and judge one case; under --perf-isolate the candidate runs in another process."""
     if run.options.isolate:
         from perfsuite.isolate import compare_isolated
 
         return compare_isolated(ask, run.options.isolate_seconds)
-
-    from perfsuite.case.run import run_case
-
     return run_case(ask)
 
 
 class Gate:
-    """Measures cases for one test and keeps their results."""
+    """Measures the cases of one test and keeps their results."""
 
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
@@ -68,18 +67,11 @@ class Gate:
         """The functions that the markers name as rivals, the nearest first."""
         return [target.against for target in self._values("perf_target") if callable(target.against)]
 
-    def note(self, comparison: Comparison, *, aspect: str, measured: dict[str, float]) -> Comparison:
-        """Put on record what was found without measuring a call."""
-        self._keep(comparison, aspect=aspect, measured=measured)
-        return comparison
-
     def _values(self, marker: str) -> list[Any]:
         values = marks.values_of(self.item, marker)
         return [self.run.override(marker, value, self.item.nodeid) for value in values]
 
     def _one(self, problem: Problem, candidate: Candidate, against: Rival, at_least: float | None) -> Comparison:
-        from perfsuite.case.ask import Ask
-
         named = marks.values_of(self.item, "correctness")
         ask = Ask(
             problem,
@@ -91,29 +83,23 @@ class Gate:
             remeasure=None if at_least is None or self.run.fresh else self._measure_afresh,
         )
         comparison: Comparison = self.run.config.hook.pytest_perfsuite_compare(config=self.run.config, ask=ask)
-        self._keep(comparison, measured=self._costs(ask, comparison))
+        self.keep(comparison, measured=self._costs(ask, comparison))
         return comparison
 
     def _costs(self, ask: Ask, comparison: Comparison) -> dict[str, float] | None:
-        """What a call of a timed case costs besides time; None if it was not captured on a card."""
+        """The costs of a call of a timed case besides time; None if no CUDA graph holds the call."""
         wrong = comparison.verdict is Verdict.WRONG
         if comparison.clock != "graph" or wrong or self.run.fresh or self.run.options.isolate:
             return None
-        from perfsuite.analyze.takes import takes
-
         return takes(ask.problem, ask.candidate, seed=ask.settings.seed)
 
     def _measure_afresh(self) -> list[Round]:
         """Rounds of the case that is being measured, from a fresh process."""
-        from perfsuite.pytest_plugin.fresh import measure_afresh
-
         # A fresh process judges no limits, so it counts comparisons alone.
         return measure_afresh(self.item, sum(case.aspect is None for case in self.item.stash[CASES]))
 
     def _judge(self, problem: Problem, candidate: Candidate, made: list[Comparison]) -> None:
-        """Check what the markers limit besides speed. Each finding becomes a case."""
-        from perfsuite.pytest_plugin.marker import Marker
-
+        """Check the markers' limits besides speed. Each finding becomes a case."""
         unseen = []
         cases = self.item.stash[CASES][-len(made) :]
         last = len(self.item.stash[CASES]) - 1
@@ -130,15 +116,13 @@ class Gate:
             for value, (comparison, case) in product(self._values(name), looked_at):
                 for finding in value.judge(self._subject(problem, candidate, comparison, case)):
                     limit = _limit(finding, comparison, comparison.rival if kind.each_rival else None)
-                    self._keep(limit, aspect=finding.aspect, measured=finding.measured)
+                    self.keep(limit, aspect=finding.aspect, measured=finding.measured)
         if unseen:
-            # A warning of the case: nobody should take a limit that was not checked for one that holds.
+            # A reader must not take an unchecked limit for one that holds.
             case = self.item.stash[CASES][last]
             self.item.stash[CASES][last] = case.changed(warnings=[*case.warnings, *unseen])
 
     def _subject(self, problem: Problem, candidate: Candidate, comparison: Comparison, case: Case) -> Subject:
-        from perfsuite.pytest_plugin.marker import Subject
-
         config, settings = self.run.config, self.run.settings()
         given = {"config": config, "candidate": candidate, "settings": settings}
 
@@ -152,12 +136,10 @@ class Gate:
 
         return Subject(problem, comparison, case, settings, config.rootpath, measure, side_by_side)
 
-    def _keep(
+    def keep(
         self, comparison: Comparison, *, aspect: str | None = None, measured: dict[str, float] | None = None
     ) -> None:
-        from perfsuite.pytest_plugin.xdist import workers_in
-        from perfsuite.record.case import case_record
-
+        """Put a comparison on record. aspect: the limited quantity other than time, with its values in `measured`."""
         case = case_record(
             comparison,
             test=self.item.nodeid,
@@ -174,9 +156,7 @@ class Gate:
 
 
 def _limit(finding: Finding, checked: Comparison, rival: str | None) -> Comparison:
-    """A finding in the form of a comparison, beside that of the same candidate."""
-    from perfsuite.case.comparison import Comparison
-
+    """A finding in the form of a comparison."""
     return Comparison(
         family=checked.family,
         name=checked.name,
@@ -199,7 +179,7 @@ def _rival(marked: Rival, called: Rival) -> Rival:
 
 
 def two_rivals(marked: object, called: object) -> ValueError:
-    """The error of a call that names another rival than the marker does."""
+    """The error of a call that names another rival than its marker."""
     return ValueError(
         f"two rivals: the marker perf_target(against={marked!r}) and perf(..., against={called!r}); name it once"
     )

@@ -13,7 +13,7 @@ _OURS = (f"{Path(__file__).parents[1]}/", f"{Path(pluggy.__file__).parent}/", "<
 
 
 def shorten(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Cut the traceback of an error that perfsuite raised at the last line outside it; `--full-trace` shows it all."""
+    """Cut the traceback of an error that perfsuite raised; `--full-trace` shows it all."""
     info = call.excinfo
     if info is None or item.config.getoption("fulltrace", False) or not _explains(info.value):
         return
@@ -33,5 +33,5 @@ def shorten(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
 
 
 def _explains(error: BaseException) -> bool:
-    """True for errors by which perfsuite explains a wrong call; unexpected errors keep their traceback."""
+    """True for an error that explains a wrong call; unexpected errors keep their traceback."""
     return isinstance(error, TypeError | ValueError) or type(error).__module__.startswith("perfsuite.")

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.case.comparison import Comparison
+from perfsuite.problems import Custom
+from perfsuite.problems.base import Problem
 from perfsuite.pytest_plugin.measure import Gate, two_rivals
+from perfsuite.record.kernels import ASPECT, comparison_of, measured_of
 
 if TYPE_CHECKING:
     import torch
-
-    from perfsuite.case.comparison import Comparison
-    from perfsuite.problems.base import Problem
 
 
 class Perf:
     """Checks and times a candidate; the test's markers name the rivals and set the targets.
 
-    `perf(problem, candidate)` for a problem of perfsuite, `perf(candidate, args=…, against=…)` for anything else.
-    Returns the Comparison (with several rivals, that of the first marker). It does not raise if the candidate is wrong
-    or slow: the test fails when it ends, and its other calls still count.
+    Use `perf(problem, candidate)` for a problem of perfsuite, `perf(candidate, args=…, against=…)` for anything else.
+    A wrong or slow candidate raises nothing: the test fails when it ends, so its other calls still count.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -41,28 +42,21 @@ class Perf:
         reference: Callable[..., Any] | None = None,
         label: str | None = None,
     ) -> Comparison:
-        """Check and time one case.
+        """Check and time one case; return the Comparison (with several rivals, the first marker's).
 
         what: a problem and a candidate, or a candidate alone.
-        args, kwargs: the arguments of a lone candidate and its rival; `args` may be a callable that takes a
+        args, kwargs: the arguments of a lone candidate and its rival. `args` may be a callable that takes a
         torch.Generator and makes fresh ones.
-        against: the rival: a callable, its dotted name ("torch.nn.functional.softmax"), or a rival that the problem
-        knows. flops, bytes: of one call, for the record and the roofline. reference: computes the right answer in
-        float64. label: the case's name in tables.
+        against: a callable, its dotted name ("torch.nn.functional.softmax"), or a rival that the problem knows.
+        flops, bytes: of one call, for the record and the roofline. label: the case's name in tables.
+        reference: computes the right answer in float64.
 
         Raises TypeError if these do not fit together.
         """
         if len(what) == 2:
             problem, candidate = what
-            extra = {
-                "args": args,
-                "kwargs": kwargs,
-                "flops": flops,
-                "bytes": bytes,
-                "reference": reference,
-                "label": label,
-            }
-            if surplus := [name for name, value in extra.items() if value is not None]:
+            extra = {"args": args, "kwargs": kwargs, "flops": flops, "bytes": bytes, "reference": reference}
+            if surplus := [name for name, value in {**extra, "label": label}.items() if value is not None]:
                 raise TypeError(f"perf(problem, candidate) takes no {', '.join(surplus)}: the problem defines them")
             return self._gate.measure(_problem(problem), _callable("candidate", candidate), against)
         if len(what) != 1:
@@ -77,16 +71,12 @@ class Perf:
             if rival is not None and rival not in marked:
                 raise two_rivals(marked[0], against)
             rival = marked[0] if rival is None else rival
-
-        from perfsuite.problems import Custom
-
-        named = label or str(getattr(candidate, "__name__", type(candidate).__name__))
         problem = Custom(
             args=args,
             kwargs={} if kwargs is None else kwargs,
             flops=flops,
             bytes=bytes,
-            label=named,
+            label=label or str(getattr(candidate, "__name__", type(candidate).__name__)),
             against=rival,
             reference=reference,
         )
@@ -95,19 +85,17 @@ class Perf:
     def kernels(self, kernels: Iterable[Mapping[str, Any]], *, of: str) -> Comparison:
         """Put the resources of compiled kernels on record, as one case of the module that `of` names.
 
-        kernels: each with "family" and "name" (text), "registers" (a thread) and "local" (bytes a thread in local
-        memory: spills and stack), as cudaFuncGetAttributes reports them. Nothing is judged: their history shows when a
-        kernel began to spill. Raises ValueError if the list is empty or a kernel lacks a field.
+        kernels: each with "family" and "name" (text), "registers" (per thread) and "local" (bytes per thread in local
+        memory: spills and stack), as cudaFuncGetAttributes reports them. Nothing is judged; the history shows when a
+        kernel began to spill. ValueError if the list is empty or a kernel lacks a field.
         """
-        from perfsuite.record.kernels import ASPECT, comparison_of, measured_of
-
         measured = measured_of(kernels)
-        return self._gate.note(comparison_of(measured, of), aspect=ASPECT, measured=measured)
+        comparison = comparison_of(measured, of)
+        self._gate.keep(comparison, aspect=ASPECT, measured=measured)
+        return comparison
 
 
 def _problem(value: Any) -> Problem:
-    from perfsuite.problems.base import Problem
-
     if isinstance(value, Problem):
         return value
     given = repr(value)
@@ -126,8 +114,6 @@ def _callable(what: str, value: Any) -> Callable[..., Any]:
 
 
 def _named(path: str) -> Callable[..., Any]:
-    from pkgutil import resolve_name
-
     try:
         return _callable("rival", resolve_name(path))
     except (ImportError, AttributeError, ValueError) as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
-    from perfsuite.pytest_plugin.run import Run
-    from perfsuite.record.case import Case
+from perfsuite.pytest_plugin.exit_code import why_nothing
+from perfsuite.pytest_plugin.run import Run
+from perfsuite.record.case import Case
+from perfsuite.report import figures, markdown, terminal
 
 _STATUS = {"MISSED": ("missed", "M"), "WRONG": ("wrong", "W"), "UNDECIDED": ("undecided", "U")}
 _MARKUP: dict[str, dict[str, bool]] = {
@@ -43,15 +44,13 @@ def status_word(report: pytest.TestReport) -> Any:
     verdict = getattr(report, "perfsuite_verdict", None)
     if verdict is None and not report.passed:
         return None  # it failed for another reason, which pytest shows
-    from perfsuite.record.case import Case
-
     category, letter = _STATUS[verdict] if verdict else ("passed", ".")
     cases = (Case.of_json(line, report.nodeid) for line in report.perfsuite_cases)
     return category, letter, ("; ".join(map(_brief, cases)), _MARKUP[verdict or "MET"])
 
 
 def write_summary(run: Run, reporter: pytest.TerminalReporter) -> None:
-    """The table of a gated run, a sentence for each case that is not met, and the record's place."""
+    """The table of a gated run, a sentence for each case that is not MET, and the record's place."""
     if run.collects_only:
         return
     if run.options.gating:
@@ -61,8 +60,6 @@ def write_summary(run: Run, reporter: pytest.TerminalReporter) -> None:
 
 
 def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
-    from perfsuite.report import figures, terminal
-
     reporter.section("perfsuite: gates")
     if not run.cases and run.on_device:
         reporter.write_line("no gate was run; the tests that ran on the GPU have none")
@@ -76,13 +73,14 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
         reporter.write_line(f"warning: {warning}", yellow=True)
     beside = run.cases[0].workers
     together = f", {beside} workers" if beside > 1 else ""
-    where = f"; record: {_shown(run)}" if run.journal is not None else ""
+    where = ""
+    if run.journal is not None:
+        path, root = run.journal.path, run.config.rootpath
+        where = f"; record: {path.relative_to(root) if path.is_relative_to(root) else path}"
     reporter.write_line(f"{figures.counts(run.cases)}{figures.checking(run.cases)}{together}{where}")
 
 
 def _nothing(run: Run) -> str:
-    from perfsuite.pytest_plugin.exit_code import why_nothing
-
     code, sentence = why_nothing(run)
     return f"nothing was measured ({code}): {sentence}"
 
@@ -92,16 +90,8 @@ def _warnings(run: Run) -> list[str]:
     return list(dict.fromkeys(warning for case in run.cases for warning in case.warnings))
 
 
-def _shown(run: Run) -> str:
-    assert run.journal is not None
-    path = run.journal.path
-    return str(path.relative_to(run.config.rootpath) if path.is_relative_to(run.config.rootpath) else path)
-
-
 def write_markdown(run: Run, path: Path) -> None:
     """Append the summary of a gated run to a file; OSError if the file cannot be written."""
-    from perfsuite.report import markdown
-
     notes = [_nothing(run)]
     if run.cases:
         notes = [markdown.environment(run.cases[0]), *(f"Warning: {warning}." for warning in _warnings(run))]
@@ -112,8 +102,6 @@ def write_markdown(run: Run, path: Path) -> None:
 
 
 def _brief(case: Case) -> str:
-    from perfsuite.report import figures
-
     if case.speed is None:
         return f"{case.verdict} ({case.reason})"
     wanted = "" if case.target is None else f", target {figures.target(case)}"

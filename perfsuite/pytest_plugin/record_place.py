@@ -1,22 +1,19 @@
-"""The files that a run writes: checked before anything is measured, closed when the run ends."""
+"""The files that a run writes: checked before the run measures, closed when it ends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from perfsuite.pytest_plugin.run import Run
+from perfsuite.pytest_plugin.run import Run
+from perfsuite.record.atomic_write import refusal
+from perfsuite.record.schema import RecordError
+from perfsuite.record.store import Journal, default_path, read_record
 
 
 def open_journal(run: Run) -> None:
     """Get the record's file ready; UsageError if it cannot be written or would overwrite a file that is no record."""
-    from perfsuite.record.schema import RecordError
-    from perfsuite.record.store import Journal, read_record
-
     record, markdown = run.options.record, run.options.markdown
     if record is not None:
         _check_place("--perf-record", record)
@@ -34,7 +31,7 @@ def open_journal(run: Run) -> None:
 
 
 def close(run: Run, *, crashed: bool) -> None:
-    """Close the record and, unless pytest crashed, write the markdown; a fault becomes a complaint of the run."""
+    """Close the record and, unless pytest crashed, write the markdown. A fault becomes a complaint of the run."""
     if run.journal is not None:
         try:
             run.journal.close()
@@ -51,9 +48,7 @@ def close(run: Run, *, crashed: bool) -> None:
 
 
 def _check_place(flag: str, path: Path, *, replaced: bool = True) -> None:
-    """UsageError if a file cannot be written: better reported now than after an hour of measuring."""
-    from perfsuite.record.atomic_write import refusal
-
+    """Check that a file can be written, before hours of measuring; UsageError if not."""
     refused = refusal(path, replaced=replaced)
     if refused is None:
         try:
@@ -65,9 +60,6 @@ def _check_place(flag: str, path: Path, *, replaced: bool = True) -> None:
 
 
 def _default_place(root: Path) -> Path:
-    from perfsuite.record.atomic_write import refusal
-    from perfsuite.record.store import default_path
-
     try:
         path = default_path(root)
         refused = refusal(path)

@@ -1,4 +1,4 @@
-"""perf_targets.toml: a marker's numbers overridden per GPU model, by a glob over test ids.
+"""perf_targets.toml overrides a marker's numbers per GPU model, by a glob over test ids.
 
     ["NVIDIA H200"]
     "tests/perf/test_gemm.py::test_gemm[512*]" = { perf_target = { at_least = 0.92 } }
@@ -9,14 +9,15 @@
     ] }
 
 In a glob `*` stands for any run of characters and `?` for one; brackets stand for themselves, since test ids hold them.
-If several globs fit, the last one in the file wins.
+If several globs fit, the last in the file counts.
 """
 
 from __future__ import annotations
 
-import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,13 +42,13 @@ class Override:
     glob: str
     marker: str
     selected: str | None
-    """The selector's value to which the override is restricted (perf_target: the rival's name), or None."""
+    """The selector's value for which the override is meant (perf_target: the rival's name); None: for any."""
     number: str
     value: Any
 
     def fits(self, nodeid: str) -> bool:
         """True if the glob names this test."""
-        return _pattern(self.glob).fullmatch(nodeid) is not None
+        return fnmatchcase(nodeid, self.glob.replace("[", "[[]"))
 
     def concerns(self, item: pytest.Item) -> bool:
         """True if this test has the marker whose number is overridden."""
@@ -62,13 +63,13 @@ class Override:
 
 @dataclass(frozen=True)
 class Targets:
-    """Every override of a file."""
+    """All overrides of a file."""
 
     overrides: tuple[Override, ...]
     path: Path
 
     def apply(self, marker: str, value: Marked, *, nodeid: str, model: str) -> Marked:
-        """A marker's value for a test on that model of card ("portable" for the CPU backend)."""
+        """A marker's value for a test on a model of card ("portable": the CPU backend)."""
         for one in self.overrides:
             if (one.marker, one.model) == (marker, model) and one.fits(nodeid):
                 meant = one.selected in (None, value.selected())
@@ -76,7 +77,7 @@ class Targets:
         return value
 
     def check_use(self, run: Run, items: Sequence[pytest.Item]) -> None:
-        """Complain about overrides that change nothing, if all tests were collected (else another test may fit)."""
+        """Complain about overrides that change nothing, if the run collects every test of the suite."""
         if not _whole_tree(run.config):
             return
         unused: dict[str, None] = {}
@@ -92,8 +93,6 @@ class Targets:
 
 def load_targets(path: Path) -> Targets:
     """Read and check a file; UsageError names the fault and what is allowed."""
-    import tomllib
-
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -135,11 +134,6 @@ def _override(model: str, glob: str, entry: Any, marker: str, where: str) -> Ite
         except MarkerError as error:
             raise pytest.UsageError(f"{where}: {error}") from None
         yield Override(model, glob, marker, selected, number, value)
-
-
-def _pattern(glob: str) -> re.Pattern[str]:
-    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in glob)
-    return re.compile("".join(parts), re.DOTALL)
 
 
 def _whole_tree(config: pytest.Config) -> bool:

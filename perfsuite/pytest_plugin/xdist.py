@@ -35,7 +35,7 @@ def workers_in(config: pytest.Config) -> int:
 
 
 def auto_workers(config: pytest.Config) -> int | None:
-    """The meaning of `-n auto` under --gpu: one worker a card. None leaves it to xdist."""
+    """The number of workers for `-n auto`: under --gpu one for each card. None leaves it to xdist."""
     if not config.getoption("gpu"):
         return None
     return len(config.hook.pytest_perfsuite_devices(config=config).cards)
@@ -43,22 +43,17 @@ def auto_workers(config: pytest.Config) -> int | None:
 
 def choose_card(config: pytest.Config) -> None:
     """Choose this process's card before anything touches CUDA."""
-    pin_order(os.environ)
+    # CUDA then numbers the cards as NVML does, so NVML's selectors mean the same to CUDA.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     index = worker_index(os.environ) if is_worker(config) else None
     if index is not None:
         take_card(index, os.environ, selectors(config) or [])
 
 
-def pin_order(environ: MutableMapping[str, str]) -> None:
-    """Make CUDA number the cards as NVML does, so that the selectors that NVML gave mean the same to CUDA."""
-    environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-
-
 def take_card(index: int, environ: MutableMapping[str, str], selectors: list[str]) -> None:
-    """Leave worker `index` one card, by CUDA_VISIBLE_DEVICES; if workers outnumber the cards, they take turns.
+    """Leave worker `index` one of the cards, by CUDA_VISIBLE_DEVICES; if workers outnumber the cards, they take turns.
 
-    `selectors` are entries of an outer CUDA_VISIBLE_DEVICES, if there is one: the worker indexes into them. Must run
-    before anything makes a CUDA context.
+    selectors: the host's cards, or the entries of an outer CUDA_VISIBLE_DEVICES.
     """
     if selectors:
         environ["CUDA_VISIBLE_DEVICES"] = selectors[index % len(selectors)]
@@ -66,8 +61,7 @@ def take_card(index: int, environ: MutableMapping[str, str], selectors: list[str
 
 def selectors(config: pytest.Config) -> list[str] | None:
     """The cards of the host, as the controller sent them to this worker; None outside a worker."""
-    sent: list[str] | None = getattr(config, "workerinput", {}).get("perfsuite_selectors")
-    return sent
+    return getattr(config, "workerinput", {}).get("perfsuite_selectors")
 
 
 def brief_worker(run: Run, workerinput: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment(Marker):
-    """At that head_dim (of attention) or k (of a product) a FLOP may take at most that share longer than at its own."""
+    """With head_dim (of attention) or k (of a product) set to `dim`, a FLOP may take `max_drop` longer at most."""
 
     overridable = ("max_drop",)
     example: ClassVar[Mapping[str, Any]] = {"dim": 1}
@@ -26,7 +26,7 @@ class Alignment(Marker):
             raise MarkerError(f"max_drop is {self.max_drop!r}; it must be a number over 0 (0.2: a fifth more a FLOP)")
 
     def judge(self, subject: Subject) -> Iterator[Finding]:
-        """The time of a FLOP at both sizes, which are timed in turn."""
+        """Time both sizes in turn, and compare the time of a FLOP."""
         from perfsuite.analyze.resources import at_dim
 
         name, other = at_dim(subject.problem, self.dim)

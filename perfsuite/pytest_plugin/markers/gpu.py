@@ -26,7 +26,7 @@ class Gpu(Marker):
             raise MarkerError(f"min_memory is {self.min_memory!r}; it must be a number of bytes over 0")
 
     def lack(self, card: Device) -> str | None:
-        """A sentence about what the card lacks; None if the card is large and new enough."""
+        """A sentence why the card is too old or too small, or None."""
         if self.min_capability is not None and card.capability < tuple(self.min_capability):
             asked, has = (".".join(map(str, pair)) for pair in (self.min_capability, card.capability))
             return f"needs compute capability {asked}; {card.name} has {has}"

@@ -11,7 +11,7 @@ from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject
 
 @dataclass(frozen=True, kw_only=True)
 class Launches(Marker):
-    """A call of the candidate may launch that many kernels at most."""
+    """A call of the candidate may launch up to `at_most` kernels."""
 
     overridable = ("at_most",)
     at_most: int
@@ -21,7 +21,7 @@ class Launches(Marker):
             raise MarkerError(f"at_most is {self.at_most!r}; it must be a whole number of kernels, at least 1")
 
     def judge(self, subject: Subject) -> Iterator[Finding]:
-        """The kernels of one call, counted."""
+        """Count the kernels of one call."""
         count = subject.measure("launches", subject.problem)
         sentence = f"{count:.0f} kernel launches a call, at most {self.at_most} allowed"
         broken = Reason.TOO_MANY_LAUNCHES if count > self.at_most else None

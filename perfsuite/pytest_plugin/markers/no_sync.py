@@ -14,7 +14,7 @@ class NoSync(Marker):
     """A call of the candidate must return without waiting for the device."""
 
     def judge(self, subject: Subject) -> Iterator[Finding]:
-        """One call, made while the device is busy."""
+        """Make one call while the device is busy."""
         waits = subject.measure("synchronises", subject.problem)
         sentence = "the call waits for the device" if waits else "the call returns without waiting for the device"
         yield Finding("no_sync", Reason.SYNCHRONISES if waits else None, sentence, {"synchronises": float(waits)})

@@ -1,4 +1,4 @@
-"""The marker `perf_target`; the case itself judges it, while it times both sides."""
+"""The marker `perf_target`; the case judges it while it times both sides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfsuite.pytest_plugin.marker import Marker, MarkerError, is_positive
 
 @dataclass(frozen=True, kw_only=True)
 class PerfTarget(Marker):
-    """The candidate must reach at least that fraction of the rival's speed; give it once for each rival."""
+    """The candidate must reach the fraction `at_least` of the rival's speed; give one marker for each rival."""
 
     overridable = ("at_least",)
     selector = "against"

@@ -13,7 +13,7 @@ ASPECT = "regression"
 
 @dataclass(frozen=True, kw_only=True)
 class Regression(Marker):
-    """A timed case must not have got slower than the stored history of the same card, at once or step by step."""
+    """A timed case must not be slower than the stored history of its card, by a step or by a drift."""
 
     each_rival = True
     needs_gpu = False
@@ -31,8 +31,8 @@ class Regression(Marker):
     def judge(self, subject: Subject) -> Iterator[Finding]:
         """Compare the case with the history below the root directory.
 
-        The limit holds if the case was not timed (its own verdict reports that) or if nothing is stored of it yet. A
-        history that cannot be read breaks the limit: a gate that compares with nothing must not pass.
+        The limit holds if the case was not timed (its own verdict reports that) or has no history yet. A history that
+        cannot be read breaks the limit: a gate that compares with nothing must not pass.
         """
         from perfsuite.history.commits import HistoryError
         from perfsuite.history.steps_and_drift import Rule
@@ -41,7 +41,7 @@ class Regression(Marker):
 
         case, settings, root = subject.case, subject.settings, subject.root
         if not case.candidate_seconds:
-            yield Finding(ASPECT, None, "not timed, so there is nothing to look back from", {})
+            yield Finding(ASPECT, None, "not timed, so there is nothing to compare with the history", {})
             return
         noise, _ = noise_for(settings.device, case.candidate_seconds, file=settings.calibration, gpu=case.gpu)
         rule = Rule(step=self.slower, drift=self.drift)
@@ -51,7 +51,7 @@ class Regression(Marker):
             yield Finding(ASPECT, Reason.REGRESSED, f"the history cannot be read: {error}", {})
             return
         if len(findings) < 2:
-            yield Finding(ASPECT, None, "nothing of this case is stored for this card yet", {})
+            yield Finding(ASPECT, None, "the history holds no result of this case on this card yet", {})
             return
         newest = findings[-1]
         sentence = "; ".join([f"{newest.sentence}, {len(findings) - 1} commits stored", *idle])

@@ -9,12 +9,12 @@ from perfsuite.outcome import Reason
 from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject, is_positive
 
 ATTAINABLE = {"copy": "attainable_flops", "read": "attainable_flops_reading"}
-"""The resource that gives the roof, by the bandwidth that makes its slope: of a copy, or of reading alone."""
+"""The bandwidth that sets the roof's slope -> the resource that gives the attainable FLOPs a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineTarget(Marker):
-    """A call must reach that share of the attainable FLOPs a second, by the bandwidth of a "copy" or a "read" here."""
+    """A call must reach the share `at_least` of the attainable FLOPs a second; bandwidth: of a "copy" or a "read"."""
 
     overridable = ("at_least",)
     at_least: float
@@ -29,7 +29,7 @@ class RooflineTarget(Marker):
             raise MarkerError(f"bandwidth is {self.bandwidth!r}; allowed are {' and '.join(map(repr, ATTAINABLE))}")
 
     def judge(self, subject: Subject) -> Iterator[Finding]:
-        """The call's share of the roof, by the time that the test has measured already, or by a time of its own."""
+        """Compare the call's share of the roof; a time that the test has measured already is used again."""
         problem = subject.problem
         if problem.flops is None or problem.bytes is None:
             raise ValueError(f"roofline_target needs the FLOPs and bytes of a call, but {problem.name} has none")
@@ -37,8 +37,7 @@ class RooflineTarget(Marker):
         seconds = subject.measure("seconds", problem) if subject.seconds is None else subject.seconds
         measured = {}
         if problem.flops / seconds / attainable < self.at_least:
-            # A card's memory slows by a tenth and more for moments, and then the rival's times rise too. So a miss
-            # counts only if a second measurement confirms it.
+            # A card's memory is at times a tenth slower for a moment, so a second measurement must confirm a miss.
             measured["first_seconds"] = seconds
             seconds = subject.measure("seconds", problem)
         share = problem.flops / seconds / attainable
