@@ -1,4 +1,4 @@
-"""What one call of a function takes of the device besides time: memory at once, kernels, and the host's patience."""
+"""Resources of one call besides its time: peak memory, kernel launches, synchronisation, a place on the roofline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMED_ROUNDS = 20
 
 
 class ResourceError(Exception):
-    """What was asked cannot be measured here; the text says why."""
+    """A resource cannot be measured here; the text gives the reason."""
 
 
 def peak_bytes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> int:
@@ -75,10 +75,9 @@ def kernel_launches(problem: Problem, candidate: Callable[..., Any], *, seed: in
 
 
 def synchronises(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> bool:
-    """Whether a call waits for the device, by whatever means: it returns only after work that was enqueued before it.
+    """True if a call waits for the device, by any means: it returns only after work that was enqueued before it.
 
-    The device is kept busy with a kernel that does nothing else, and is asked when the call has returned whether that
-    kernel has ended.
+    A kernel keeps the device busy meanwhile. If it has not ended when the call returns, the call did not wait.
     """
     import torch
 
@@ -196,13 +195,13 @@ RESOURCES: dict[str, Callable[..., float]] = {
     "attainable_flops": attainable_flops,
     "attainable_flops_reading": attainable_flops_reading,
 }
-"""What markers can limit, by the name under which `pytest_perfsuite_resource` asks for it."""
+"""Measurements that markers can limit, by their names in `pytest_perfsuite_resource`."""
 
 
 def at_dim(problem: Problem, dim: int) -> tuple[str, Problem]:
     """The same problem with another innermost size: the name of that parameter, and the problem.
 
-    ValueError for a family without one.
+    ValueError if the family has no such parameter.
     """
     name = problem.innermost
     if name is None or not dataclasses.is_dataclass(problem):
@@ -218,7 +217,7 @@ def exponent(small: float, large: float, factor: float = 2.0) -> float:
 
 
 def _dtype(problem: Problem) -> str:
-    """What a problem says of its dtype; for a custom one that of its first tensor ("float16[64x64]")."""
+    """The problem's dtype; of a custom problem, that of its first tensor ("float16[64x64]")."""
     told = problem.params.get("dtype", problem.params.get("arg0"))
     return str(told).partition("[")[0]
 

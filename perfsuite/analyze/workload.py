@@ -1,4 +1,4 @@
-"""What an analysis calls: a problem with a kernel, or a function of the user's, and the same with other costs."""
+"""Workloads of an analysis: a kernel on a problem, or a user's function, and the same with other costs."""
 
 from __future__ import annotations
 
