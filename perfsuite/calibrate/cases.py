@@ -1,4 +1,4 @@
-"""The cases that a calibration runs: library kernels from 3 microseconds to 2 milliseconds on a large card."""
+"""The cases of a calibration: library kernels from 3 microseconds to 2 milliseconds on a large card."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CalibrationCase:
-    """A library kernel that is gated against itself."""
+    """A library kernel that a gate compares with itself."""
 
     name: str
     problem: Problem
@@ -24,7 +24,7 @@ class CalibrationCase:
 
 
 def cases(device: DeviceKind) -> list[CalibrationCase]:
-    """The cases for a kind of device; sizes for the CPU are those that two cores do in milliseconds."""
+    """The cases for a kind of device. Two cores take milliseconds for those of the CPU."""
     if device == "cpu":
         return [
             _library("gemm-64", Gemm(64, 64, 64, dtype="float32")),
@@ -44,7 +44,7 @@ def cases(device: DeviceKind) -> list[CalibrationCase]:
 
 
 def _library(name: str, problem: Problem) -> CalibrationCase:
-    """The library's function itself: what rivals wrap around it costs host time only."""
+    """A case of the library's function without the rival's wrapper, which costs host time only."""
     import torch
 
     function = torch.mm if problem.family == "gemm" else torch.nn.functional.scaled_dot_product_attention
@@ -55,11 +55,8 @@ def _add(name: str, elements: int) -> CalibrationCase:
     """The sum of two vectors: a kernel that memory bounds."""
     import torch
 
-    def arguments(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        one, other = (
-            torch.randn(elements, dtype=torch.float16, device=generator.device, generator=generator) for _ in range(2)
-        )
-        return one, other
+    def arguments(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
+        return torch.randn(2, elements, dtype=torch.float16, device=generator.device, generator=generator).unbind()
 
     problem = Custom(arguments, flops=elements, bytes=6 * elements, label=f"add {elements}", against=torch.add)
     return CalibrationCase(name, problem, torch.add)

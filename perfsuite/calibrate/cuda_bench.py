@@ -1,11 +1,9 @@
 """The calibration's experiment with NVIDIA's `cuda-bench` (NVBench for Python), where it is installed.
 
-NVBench owns the process that it measures in, and compares two JSON files afterwards with scripts of its own. So a
-child process measures pairs of samples, rival and candidate, under NVBench; the file it writes is split into one of
-rivals and one of candidates; and both of NVBench's compare scripts, the legacy one (means further apart than the
-smaller of two relative standard deviations) and the robust one, say of each pair whether the candidate is slower.
-
-Run as `python -m perfsuite.calibrate.cuda_bench PLAN JSON`, it is that child.
+NVBench owns the process in which it measures. A child process, `python -m perfsuite.calibrate.cuda_bench PLAN JSON`,
+therefore measures pairs of samples, rival and candidate. Its file is split into one of rivals and one of candidates.
+NVBench's two compare scripts then judge each pair. The legacy script compares the distance of the means with the
+smaller of the two relative standard deviations.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-from perfsuite.calibrate.cases import cases
+from perfsuite.calibrate.cases import CalibrationCase, cases
 from perfsuite.calibrate.plan import PLANTED, SIDE_SECONDS, Plan, open_clock
 
 RULES = {
@@ -32,14 +30,14 @@ RULES = {
 }
 AXIS = "sample"
 MOST_SAMPLES = 4000
-"""Values of the axis; what the time does not allow is skipped."""
+"""Values of the axis. Samples after the time is up are skipped."""
 STARTING_SECONDS = 20.0
-"""What the child may take beside its measurements."""
+"""Time of the child beside its measurements."""
 COMPARE_SECONDS = 10.0
 
 
 def installed() -> bool:
-    """Whether cuda-bench can be found, without loading it."""
+    """True if cuda-bench can be found. It is not loaded."""
     try:
         return find_spec("cuda.bench") is not None
     except ModuleNotFoundError:
@@ -47,21 +45,18 @@ def installed() -> bool:
 
 
 def run_cuda_bench(plan: Plan, output: TextIO, seconds: float) -> None:
-    """Measure pairs for so many seconds and write a row for each pair and rule; what fails is told on stderr."""
+    """Measure pairs for `seconds` and write a row for each pair and rule. Failures are printed on stderr."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-cuda-bench-") as folder:
         results = Path(folder, "results.json")
         file = Path(folder, "plan.json")
         file.write_text(json.dumps(asdict(replace(plan, seconds=seconds))))
-        line = [sys.executable, "-m", "perfsuite.calibrate.cuda_bench", str(file), str(results)]
         begun = time.monotonic()
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=seconds + STARTING_SECONDS)
-        except subprocess.TimeoutExpired:
-            print(f"cuda-bench took more than {STARTING_SECONDS:g} s longer than its {seconds:g} s", file=sys.stderr)
+        line = ["perfsuite.calibrate.cuda_bench", str(file), str(results)]
+        done = _run("cuda-bench", line, seconds + STARTING_SECONDS)
+        if done is None:
             return
         if done.returncode or not results.is_file():
-            said = (done.stderr or done.stdout).strip().splitlines()[-3:]
-            print(f"cuda-bench ended with exit code {done.returncode}: {' / '.join(said)}", file=sys.stderr)
+            print(f"cuda-bench ended with exit code {done.returncode}: {_end_of(done)}", file=sys.stderr)
             return
         try:
             reference, candidate = split(json.loads(results.read_text()))
@@ -73,16 +68,29 @@ def run_cuda_bench(plan: Plan, output: TextIO, seconds: float) -> None:
         for name, root in (("rival.json", reference), ("candidate.json", candidate)):
             Path(folder, name).write_text(json.dumps(root))
         for peer, module in RULES.items():
-            found = compare(module, Path(folder))
-            for number, status in found.items():
+            for number, status in compare(module, Path(folder)).items():
                 case, slowdown = gate_of(plan, number)
-                row = {"kind": "peer", "process": plan.process, "case": case.name, "slowdown": slowdown}
-                output.write(json.dumps(row | {"peer": peer, "alarm": status == "SLOW", "seconds": each}) + "\n")
+                row = plan.peer_row(case.name, slowdown, peer, alarm=status == "SLOW", seconds=each)
+                output.write(json.dumps(row) + "\n")
         output.flush()
 
 
-def gate_of(plan: Plan, number: int) -> tuple[Any, float]:
-    """The case and the planted slow-down of pair `number`: all combinations in turn, in an order that a seed gives."""
+def _run(name: str, module: list[str], seconds: float) -> subprocess.CompletedProcess[str] | None:
+    """Run a module with its arguments in a child process; None, and a line on stderr, after `seconds`."""
+    line = [sys.executable, "-m", *module]
+    try:
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        print(f"{name} took more than {seconds:g} s", file=sys.stderr)
+        return None
+
+
+def _end_of(done: subprocess.CompletedProcess[str]) -> str:
+    return " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+
+
+def gate_of(plan: Plan, number: int) -> tuple[CalibrationCase, float]:
+    """The case and the planted slow-down of pair `number`: all combinations in turn, in random order by a seed."""
     gates = [(case, slowdown) for case in cases(plan.device) for slowdown in PLANTED]
     cycle, place = divmod(number, len(gates))
     random.Random(f"{plan.process} cuda-bench {cycle}").shuffle(gates)
@@ -90,9 +98,9 @@ def gate_of(plan: Plan, number: int) -> tuple[Any, float]:
 
 
 def split(root: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A file of rivals and one of candidates: samples 2 i and 2 i + 1 become sample i of each; lone ones are left out.
+    """Files of rivals and of candidates: samples 2 i and 2 i + 1 become sample i of each. Lone samples are left out.
 
-    Raises `ValueError` where the file is not what NVBench's JSON writer gives.
+    Raises ValueError if a sample lacks NVBench's axis.
     """
     sides = [copy.deepcopy(root), copy.deepcopy(root)]
     for index, benchmark in enumerate(root.get("benchmarks") or ()):
@@ -124,17 +132,14 @@ def _renumbered(state: dict[str, Any], old: int, new: int) -> dict[str, Any]:
 
 
 def compare(module: str, folder: Path) -> dict[int, str]:
-    """The status (SAME, SLOW, FAST, AMBG, ????) that one of NVBench's scripts gives each pair, by its number."""
-    line = [sys.executable, "-m", module, "--no-color", str(folder / "rival.json"), str(folder / "candidate.json")]
-    try:
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=COMPARE_SECONDS)
-    except subprocess.TimeoutExpired:
-        print(f"{module} took more than {COMPARE_SECONDS:g} s", file=sys.stderr)
+    """Number of a pair -> its status (SAME, SLOW, FAST, AMBG, ????) by one of NVBench's scripts."""
+    line = [module, "--no-color", str(folder / "rival.json"), str(folder / "candidate.json")]
+    done = _run(module, line, COMPARE_SECONDS)
+    if done is None:
         return {}
     found = statuses(done.stdout)
     if not found:
-        said = (done.stderr or done.stdout).strip().splitlines()[-3:]
-        print(f"{module} compared nothing: {' / '.join(said)}", file=sys.stderr)
+        print(f"{module} compared nothing: {_end_of(done)}", file=sys.stderr)
     return found
 
 
@@ -150,7 +155,7 @@ def statuses(printed: str) -> dict[int, str]:
 
 
 def measure(plan: Plan, results: Path) -> None:
-    """Measure pairs under NVBench until the plan's time is spent. In a process of its own: NVBench ends with it."""
+    """Measure pairs under NVBench until the time is spent, and write NVBench's JSON. NVBench ends the process."""
     import cuda.bench as nvbench  # type: ignore[import-not-found, unused-ignore]
     import torch
 
@@ -185,11 +190,5 @@ def measure(plan: Plan, results: Path) -> None:
     nvbench.run_all_benchmarks([sys.argv[0], "--json", str(results)])
 
 
-def main(arguments: list[str]) -> int:
-    """The child: measure as the plan's file says and write NVBench's JSON."""
-    measure(Plan.read(Path(arguments[0])), Path(arguments[1]))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    measure(Plan.read(Path(sys.argv[1])), Path(sys.argv[2]))

@@ -1,18 +1,20 @@
-"""The same experiment with the timers and rules that people use, as far as they are installed.
+"""The same experiment with other people's timers and rules, if they are installed.
 
-Every timer is given replays of the graphs that our own gate times (one sample a call, with and without the planted
-work), so that none is judged by its launch overhead. Each gate has a set-up of its own.
+Every timer gets replays of the graphs that our gate times, one sample a call, with and without the planted work. No
+timer is therefore judged by its launch overhead. Each gate has its own set-up.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import itertools
 import json
 import random
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 from perfsuite.calibrate import cuda_bench
 from perfsuite.calibrate.cases import cases
@@ -21,10 +23,9 @@ from perfsuite.verdict.policy import REGRESSION_MARGIN
 
 Replay = Callable[[], None]
 Rule = Callable[[Replay, Replay], dict[str, bool]]
-"""Times candidate and rival, and says by rule whether there is an alarm."""
-
+"""Times candidate and rival; returns rule -> True for an alarm."""
 CUDA_BENCH_SHARE = 0.2
-"""Part of the peers' time that cuda-bench gets, which measures in a process of its own."""
+"""Part of the peers' time for cuda-bench, which measures in its own process."""
 
 
 def run_peers(plan: Plan, output: TextIO) -> None:
@@ -52,30 +53,25 @@ def _in_this_process(plan: Plan, output: TextIO, limit: float) -> None:
                 found = rule(*clock.replays())
                 seconds = time.perf_counter() - begun
                 for peer, alarm in found.items():
-                    row = {"kind": "peer", "process": plan.process, "case": case.name, "slowdown": slowdown}
-                    output.write(json.dumps(row | {"peer": peer, "alarm": alarm, "seconds": seconds}) + "\n")
+                    row = plan.peer_row(case.name, slowdown, peer, alarm=alarm, seconds=seconds)
+                    output.write(json.dumps(row) + "\n")
             output.flush()
             clock.close()
 
 
 def installed() -> list[Rule]:
     """The rules whose packages can be imported."""
-    return [rule for package, rule in _RULES if _importable(package)]
+    found = []
+    for package, rule in _RULES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(package)
+            found.append(rule)
+    return found
 
 
-def _importable(package: str) -> bool:
-    from importlib import import_module
-
-    try:
-        import_module(package)
-    except ImportError:
-        return False
-    return True
-
-
-def _apart(candidate: float, rival: float) -> bool:
-    """The rule for a timer that brings none: slower by more than the margin of our own gate."""
-    return candidate > rival * (1.0 + REGRESSION_MARGIN)
+def _apart(timer: str, candidate: float, rival: float) -> dict[str, bool]:
+    """The rule for a timer without its own rule: slower by more than the margin of our gate."""
+    return {f"{timer}, medians {REGRESSION_MARGIN:.1%} apart": candidate > rival * (1.0 + REGRESSION_MARGIN)}
 
 
 def _do_bench(candidate: Replay, rival: Replay) -> dict[str, bool]:
@@ -83,18 +79,18 @@ def _do_bench(candidate: Replay, rival: Replay) -> dict[str, bool]:
 
     milliseconds = round(SIDE_SECONDS * 1e3)
     ours, theirs = (do_bench(side, warmup=5, rep=milliseconds, return_mode="median") for side in (candidate, rival))
-    return {f"triton do_bench, medians {REGRESSION_MARGIN:.1%} apart": _apart(ours, theirs)}
+    return _apart("triton do_bench", ours, theirs)
 
 
 def _torch_benchmark(candidate: Replay, rival: Replay) -> dict[str, bool]:
     from torch.utils.benchmark import Timer
 
     ours, theirs = (
-        # It tries blocks of ten times the size up to the time given, then runs one: in all about what the others get.
+        # It tries blocks of ten times the size up to this time, then runs one: in all about the time of the others.
         Timer("side()", globals={"side": side}).blocked_autorange(min_run_time=SIDE_SECONDS / 4).median
         for side in (candidate, rival)
     )
-    return {f"torch.utils.benchmark, medians {REGRESSION_MARGIN:.1%} apart": _apart(ours, theirs)}
+    return _apart("torch.utils.benchmark", ours, theirs)
 
 
 def _host_samples(side: Replay) -> list[float]:
@@ -133,9 +129,9 @@ def _asv(candidate: Replay, rival: Replay) -> dict[str, bool]:
     }
 
 
-_RULES: list[tuple[str, Any]] = [
+_RULES: tuple[tuple[str, Rule], ...] = (
     ("triton.testing", _do_bench),
     ("torch.utils.benchmark", _torch_benchmark),
     ("pytest_benchmark.utils", _pytest_benchmark),
     ("asv._stats", _asv),
-]
+)

@@ -14,14 +14,14 @@ from perfsuite.clock.base import Sides
 from perfsuite.settings import DeviceKind
 
 SIDE_SECONDS = 0.04
-"""Time that a side gets under each timer: about what our own gate takes, and less than the timers' defaults (0.1 s of
-do_bench, 0.2 s of blocked_autorange, 1 s of pytest-benchmark)."""
+"""Time of a side under each timer: about that of our gate, and less than the timers' defaults (0.1 s of do_bench, 0.2 s
+of blocked_autorange, 1 s of pytest-benchmark)."""
 PLANTED = (0.0, 0.01)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one process is to do."""
+    """The work of one process."""
 
     process: int
     device: DeviceKind
@@ -36,7 +36,7 @@ class Plan:
     peers_seconds: float = 0.0
     """Time for the peers' timers, after the gates."""
     setups: int = 0
-    """Above 0: no gates, but this many set-ups of each case, whose rounds show how large the noise is."""
+    """Above 0: no gates, but this number of set-ups of each case, whose rounds show the noise."""
 
     @classmethod
     def read(cls, file: Path) -> Plan:
@@ -45,9 +45,14 @@ class Plan:
         values["gates"] = [tuple(one) for one in values["gates"]]
         return cls(**values)
 
+    def peer_row(self, case: str, slowdown: float, peer: str, *, alarm: bool, seconds: float) -> dict[str, Any]:
+        """The row of one gate of a peer."""
+        row = {"kind": "peer", "process": self.process, "case": case, "slowdown": slowdown}
+        return row | {"peer": peer, "alarm": alarm, "seconds": seconds}
+
 
 def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float = 0.0) -> Any:
-    """The clock that the product would take, set up over the kernel on both sides, with work planted in one."""
+    """The product's clock, set up with the kernel on both sides and work planted in the candidate's."""
     import torch
 
     generator = torch.Generator(device=plan.device).manual_seed(seed)
@@ -81,7 +86,7 @@ def call_seconds(plan: Plan, case: CalibrationCase) -> float:
 
 
 def slowed(function: Any, slowdown: float) -> Any:
-    """The function, followed by a wait of `slowdown` of its own time: the planted work of a CPU."""
+    """The function, followed by a wait of `slowdown` times its duration: the planted work of a CPU."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()

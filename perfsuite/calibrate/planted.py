@@ -1,4 +1,4 @@
-"""Planting device work of known length in one side of a comparison."""
+"""Plants device work of known length in one side of a comparison."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ FILLER_CALLS = 60
 
 @dataclass(frozen=True)
 class SpinCost:
-    """What one spin kernel adds to a graph: seconds = launch + cycles * a_cycle."""
+    """The time that one spin kernel adds to a graph: seconds = launch + cycles * a_cycle."""
 
     launch: float
     a_cycle: float
 
     def cycles_for(self, seconds: float) -> int:
-        """The cycles that add `seconds`; at least 1, since the launch alone takes time."""
+        """The cycles that add `seconds`, at least 1."""
         return max(1, round((seconds - self.launch) / self.a_cycle))
 
 
 @cache
 def spin_cost() -> SpinCost:
-    """Measured once a process: graphs of small additions without a spin kernel, with a short and with a long one."""
+    """The cost on this card, measured once a process by graphs without, with a short and with a long spin kernel."""
     import torch
 
     stream = torch.cuda.Stream()
@@ -68,14 +68,14 @@ def spin_cost() -> SpinCost:
 class PlantedClock(GraphClock):
     """The graph clock, with a spin kernel at the end of each of the candidate's samples.
 
-    It lasts `slowdown` of the sample's own time, `call_seconds` a call, which the caller has measured before.
+    The kernel lasts `slowdown` of the sample's time. The caller has measured `call_seconds`, the time of a call.
     """
 
     def __init__(self, sides: Sides, *, seed: int, slowdown: float = 0.0, call_seconds: float = 0.0) -> None:
         super().__init__(sides, seed=seed)
         self._slowdown = slowdown
         self._known_seconds = call_seconds
-        # Measured here: no capture may go on while it is.
+        # Measured here, since no capture may be under way during the measurement.
         self._cost = spin_cost() if slowdown else None
 
     def _plant(self, side: Side) -> None:

@@ -1,4 +1,4 @@
-"""From the gates of a calibration to calibration.json and its table: rates with exact intervals, noise by component."""
+"""Makes calibration.json and its table from the gates of a calibration: rates with exact intervals, and noise."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 
 Row = Mapping[str, Any]
 LEAST_NOISE = 1e-4
-"""Standard deviations are not estimated to be less: a gate must not take its own noise for nothing."""
+"""The least estimate of a standard deviation, since no gate is free of noise."""
 FEW_SETUPS = ((20e-6, 1e-3), (math.inf, 5e-4))
-"""The least noise between set-ups, by the time of a call, that is taken from the few set-ups before the gates: a small
-sample can show none where there is some."""
+"""(time of a call, least noise between set-ups for shorter calls), for the few set-ups before the gates. A small sample
+can show too little noise."""
 MEDIAN_SPREAD = math.sqrt(math.pi / 2.0)
 """Standard deviation of a median over that of a mean, for normal values."""
 TRIMMED = 0.1
 """Part of the set-ups, those furthest off, that do not count for the spread of set-ups."""
 TRIMMED_EFFICIENCY = 0.6
-"""About that of such a trimmed variance beside the plain one, for normal values."""
+"""About the efficiency of such a trimmed variance against the plain one, for normal values."""
 PRIOR_FREEDOM = 8.0
 FOUND = 0.99
 
 
 def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What calibration.json holds: `facts` (gpu, harness, commit, ...), then the rates in all, by case and by peer.
+    """The content of calibration.json: `facts` (gpu, harness, commit, ...), then the rates in all, by case and by peer.
 
-    The noise that it gives is the one that its gates reckoned with, so that its rates are those of a gate that reads
-    it. What the gates of identical code themselves showed stands beside it as `setup_noise_seen`.
+    Its noise is that of the calibration's gates, so its rates hold for gates that read it. `setup_noise_seen` is the
+    noise that the gates of identical code showed.
     """
     gates = [row for row in rows if row["kind"] == "gate" and row["seconds"] is not None]
     names = sorted(_cases_in(gates), key=lambda name: _seconds(gates, name))
@@ -62,14 +62,14 @@ def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def noise_file(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A calibration.json that holds no rates yet: the noise that gates are to reckon with while they are calibrated."""
+    """A calibration.json without rates: the noise for the gates of the calibration itself."""
     rows = [row for row in rows if row["seconds"] is not None]
     cases = [{"case": name, "seconds": _seconds(rows, name)} | noise for name, noise in _noise(rows).items()]
     return {**facts, "cases": cases}
 
 
 def _noise(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """The noise by case, from set-ups that were measured before any gate."""
+    """The noise by case, from set-ups before the gates."""
     found = {name: components([row for row in rows if row["case"] == name]) for name in _cases_in(rows)}
     between = process_noise(found.values())
     noises = {}
@@ -97,42 +97,27 @@ def exact_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def rates(rows: Sequence[Row]) -> dict[str, Any]:
-    """False alarms among the A/A gates, and what was caught of each slow-down; intervals are exact, at 95 %."""
-    same = [row for row in rows if not row["slowdown"]]
+    """False alarms of the A/A gates, and alarms of each planted slow-down, with exact intervals at 95 %."""
     planted = []
     for slowdown in sorted({row["slowdown"] for row in rows if row["slowdown"]}):
         trials = [row for row in rows if row["slowdown"] == slowdown]
-        caught = sum(row["alarm"] for row in trials)
         measured = [1.0 / row["speed"] - 1.0 for row in trials if row.get("speed")]
-        low, high = exact_interval(caught, len(trials))
-        planted.append(
-            {
-                "slowdown": slowdown,
-                "measured": statistics.fmean(measured) if measured else None,
-                "trials": len(trials),
-                "caught": caught,
-                "undecided": sum(row.get("undecided", False) for row in trials),
-                "lower95": low,
-                "upper95": high,
-            }
-        )
-    alarms = sum(row["alarm"] for row in same)
-    low, high = exact_interval(alarms, len(same)) if same else (0.0, 1.0)
-    return {
-        "aa": {
-            "gates": len(same),
-            "false_alarms": alarms,
-            "undecided": sum(row.get("undecided", False) for row in same),
-            "lower95": low,
-            "upper95": high,
-        },
-        "planted": planted,
-        "smallest_found": smallest_found(planted),
-    }
+        of_all = {"slowdown": slowdown, "measured": statistics.fmean(measured) if measured else None}
+        planted.append(of_all | _counts(trials, "trials", "caught"))
+    same = _counts([row for row in rows if not row["slowdown"]], "gates", "false_alarms")
+    return {"aa": same, "planted": planted, "smallest_found": smallest_found(planted)}
+
+
+def _counts(rows: Sequence[Row], gates: str, alarms: str) -> dict[str, Any]:
+    """Counts of gates and of their alarms, under these names, and the interval on the rate of alarms."""
+    found = sum(row["alarm"] for row in rows)
+    low, high = exact_interval(found, len(rows)) if rows else (0.0, 1.0)
+    undecided = sum(row.get("undecided", False) for row in rows)
+    return {gates: len(rows), alarms: found, "undecided": undecided, "lower95": low, "upper95": high}
 
 
 def smallest_found(planted: Iterable[Mapping[str, Any]]) -> float | None:
-    """The least slow-down that was caught in at least 99 % of its trials, as was every larger one; None if none was."""
+    """The least slow-down that was caught, like every larger one, in at least 99 % of its trials; None without one."""
     found = None
     for one in sorted(planted, key=lambda one: -one["slowdown"]):
         if one["caught"] < FOUND * one["trials"]:
@@ -143,23 +128,23 @@ def smallest_found(planted: Iterable[Mapping[str, Any]]) -> float | None:
 
 @dataclass(frozen=True)
 class Components:
-    """Variances of the log ratio, as estimated: either may come out below zero."""
+    """Estimated variances of the log ratio. They can be negative."""
 
     setup: float
     freedom: float
-    """What `setup` rests on, in degrees of freedom."""
+    """Degrees of freedom of `setup`."""
     process: float
     process_error: float
-    """About the standard error of `process`; infinite where there are fewer than two processes."""
+    """About the standard error of `process`; infinite for fewer than two processes."""
 
 
 def components(rows: Sequence[Row]) -> Components:
     """The variance between set-ups and between processes, by the analysis of variance.
 
-    Each row's `setups` holds (median, standard deviation, count) of the log ratios of its set-ups' rounds. What rounds
-    contribute to the medians is taken off the spread of set-ups, and what set-ups contribute off that of processes. The
-    set-ups furthest off are left out, and the rest is scaled as for normal values: a bad moment of the card must not
-    widen all intervals to come.
+    Each row's `setups` holds (median, standard deviation, count) of the log ratios of its set-ups' rounds. The variance
+    of set-ups is reduced by the part of their rounds, and that of processes by the part of their set-ups. A bad moment
+    of the card must not widen all later intervals. The set-ups furthest off are therefore left out, and the rest is
+    scaled as for normal values.
     """
     groups: dict[Any, list[tuple[float, float, int]]] = {}
     for row in rows:
@@ -185,7 +170,7 @@ def components(rows: Sequence[Row]) -> Components:
 
 
 def trimmed_mean_square(squares: Sequence[float]) -> float:
-    """The variance of which these would be squares, without the largest: scaled as for normal values."""
+    """The variance from these squares without the largest ones, scaled as for normal values."""
     count = len(squares)
     kept = sorted(squares)[: max(1, math.ceil((1.0 - TRIMMED) * count))]
     expected = [NormalDist().inv_cdf(0.5 + (place + 0.5) / count / 2.0) ** 2 for place in range(count)]
@@ -193,24 +178,23 @@ def trimmed_mean_square(squares: Sequence[float]) -> float:
 
 
 def setup_noises(found: Mapping[str, Components]) -> dict[str, float]:
-    """Standard deviation between set-ups by case: each case's own variance, drawn towards the cases' median.
+    """Standard deviation between set-ups by case: the case's variance, drawn towards the median of the cases.
 
-    The median counts as PRIOR_FREEDOM degrees of freedom, so that a few set-ups of a case do not speak alone.
+    The median counts as PRIOR_FREEDOM degrees of freedom, since a case has few set-ups.
     """
-    known = [max(LEAST_NOISE**2, one.setup) for one in found.values() if one.freedom]
-    typical = statistics.median(known) if known else LEAST_NOISE**2
-    return {
-        name: math.sqrt(
-            (PRIOR_FREEDOM * typical + one.freedom * max(LEAST_NOISE**2, one.setup)) / (PRIOR_FREEDOM + one.freedom)
-        )
-        for name, one in found.items()
-    }
+    variances = {name: max(LEAST_NOISE**2, one.setup) for name, one in found.items()}
+    typical = statistics.median([variances[name] for name, one in found.items() if one.freedom] or [LEAST_NOISE**2])
+    noises = {}
+    for name, one in found.items():
+        total = PRIOR_FREEDOM * typical + one.freedom * variances[name]
+        noises[name] = math.sqrt(total / (PRIOR_FREEDOM + one.freedom))
+    return noises
 
 
 def process_noise(estimates: Iterable[Components]) -> float:
-    """The standard deviation between processes, one for all cases: a few processes say little about a single case.
+    """The standard deviation between processes, one for all cases, since a single case has few processes.
 
-    The cases' estimates are averaged with weights by their precision.
+    It is the mean of the cases' estimates, weighted by their precision.
     """
     known = [one for one in estimates if math.isfinite(one.process_error)]
     if not known:
@@ -223,29 +207,21 @@ def process_noise(estimates: Iterable[Components]) -> float:
 def table(summary: Mapping[str, Any]) -> str:
     """The figures for a terminal of 100 columns."""
     sizes = [one["slowdown"] for one in summary["planted"]]
-    head = f"{'case':<16}{'a call':>9}{'noise':>8}{'false alarms':>24}"
-    lines = [head + "".join(f"{size:>9.1%}" for size in sizes) + f"{'GPU s':>9}"]
+    heads = f"{'false alarms':>24}" + "".join(f"{size:>9.1%}" for size in sizes)
+    lines = [f"{'case':<16}{'a call':>9}{'noise':>8}{heads}{'GPU s':>9}"]
     for one in [*summary["cases"], {"case": "all", **summary}]:
         seconds = f"{one['seconds'] * 1e6:.1f} us" if "seconds" in one else ""
         noise = f"{one['setup_noise']:.2%}" if "setup_noise" in one else ""
-        lines.append(
-            f"{one['case']:<16}{seconds:>9}{noise:>8}{_alarms(one):>24}"
-            + "".join(f"{_caught(one, size):>9}" for size in sizes)
-            + f"{one['gpu_seconds_per_gate_median']:>9.3f}"
-        )
+        spent = f"{one['gpu_seconds_per_gate_median']:>9.3f}"
+        lines.append(f"{one['case']:<16}{seconds:>9}{noise:>8}{_rates_text(one, sizes)}{spent}")
     if summary["peers"]:
-        lines += ["", f"{'rule':<49}{'false alarms':>24}" + "".join(f"{size:>9.1%}" for size in sizes)]
-        for one in summary["peers"]:
-            lines.append(
-                f"{one['peer'][:48]:<49}{_alarms(one):>24}" + "".join(f"{_caught(one, size):>9}" for size in sizes)
-            )
+        lines += ["", f"{'rule':<49}{heads}"]
+        lines += [f"{one['peer'][:48]:<49}{_rates_text(one, sizes)}" for one in summary["peers"]]
     return "\n".join(lines)
 
 
-def _alarms(one: Mapping[str, Any]) -> str:
+def _rates_text(one: Mapping[str, Any], sizes: Sequence[float]) -> str:
     aa = one["aa"]
-    return f"{aa['false_alarms']}/{aa['gates']} (<= {aa['upper95']:.2%})" if aa["gates"] else ""
-
-
-def _caught(one: Mapping[str, Any], size: float) -> str:
-    return next((f"{p['caught']}/{p['trials']}" for p in one["planted"] if p["slowdown"] == size), "")
+    alarms = f"{aa['false_alarms']}/{aa['gates']} (<= {aa['upper95']:.2%})" if aa["gates"] else ""
+    caught = {planted["slowdown"]: f"{planted['caught']}/{planted['trials']}" for planted in one["planted"]}
+    return f"{alarms:>24}" + "".join(f"{caught.get(size, ''):>9}" for size in sizes)

@@ -1,12 +1,11 @@
 """One process of a calibration: gates of a kernel against itself, with and without planted work, in random order.
 
-`python -m perfsuite.calibrate.worker` reads one line from its standard input: the path of a JSON file that holds a
-`Plan`. It appends its rows to the file that the plan names, one JSON object a line.
+`python -m perfsuite.calibrate.worker` reads the path of a `Plan` in JSON, as one line, from its standard input. It
+appends its rows to the file that the plan names, one JSON object a line.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import random
@@ -28,24 +27,22 @@ from perfsuite.verdict.policy import regression_target
 from perfsuite.verdict.timing import FIRST_ROUNDS, FIRST_SECONDS, Timing
 
 GATE_SECONDS = 0.5
-"""Device time that a gate may take: half of the product's default, so that no undecided case eats up the run."""
-
-
+"""Device time of a gate: half of the product's default, so that no undecided case takes most of the run."""
 FEWEST_SETUPS = 3
-"""Set-ups of a case that has been begun when the time for the noise is up."""
+"""Set-ups of a case that has begun when the time for the noise is up."""
 FEWEST_ROUNDS = 8
-"""Rounds of a set-up that is measured for its noise; more where they are short."""
+"""Rounds of a set-up that is measured for its noise. Short rounds are more."""
 
 
-def wait() -> int:
-    """Import what takes long, wait for the path of a plan, and carry it out."""
+def wait() -> None:
+    """Import torch, which takes long, wait for the path of a plan, and carry it out."""
     import torch  # noqa: F401
 
-    path = sys.stdin.readline().strip()
-    return carry_out(Path(path)) if path else 0
+    if path := sys.stdin.readline().strip():
+        carry_out(Path(path))
 
 
-def carry_out(file: Path) -> int:
+def carry_out(file: Path) -> None:
     """Carry out the plan in that file."""
     plan = Plan.read(file)
     with Path(plan.output).open("a") as output:
@@ -55,7 +52,6 @@ def carry_out(file: Path) -> int:
             _gates(plan, output)
         if plan.peers_seconds:
             run_peers(plan, output)
-    return 0
 
 
 def _measure_noise(plan: Plan, output: TextIO) -> None:
@@ -90,7 +86,7 @@ def _gates(plan: Plan, output: TextIO) -> None:
 
 
 def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> dict[str, Any]:
-    """One regression gate of the kernel, slowed by `slowdown`, against itself: what the product decides, timed."""
+    """The product's decision, with its times, on the kernel slowed by `slowdown` against the kernel itself."""
     settings = Settings(
         device=plan.device,
         seconds=GATE_SECONDS,
@@ -98,10 +94,14 @@ def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> di
         cases=plan.case_count,
         calibration=Path(plan.calibration) if plan.calibration else None,
     )
+
+    def noise_of(seconds: float) -> Noise:
+        return noise_for(plan.device, seconds, file=settings.calibration, gpu=None, alike=True)[0]
+
     begun = time.perf_counter()
     clock = open_clock(plan, case, seed=seed, slowdown=slowdown)
     try:
-        timed = Timing(clock, regression_target(), settings, lambda seconds: noise_from(settings, seconds)).run()
+        timed = Timing(clock, regression_target(), settings, noise_of).run()
         return _row(plan, case, slowdown, timed.kept) | {
             "kind": "gate",
             "alarm": timed.verdict is Verdict.MISSED,
@@ -114,11 +114,6 @@ def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> di
         }
     finally:
         clock.close()
-
-
-def noise_from(settings: Settings, seconds: float) -> Noise:
-    """The noise that the product would reckon with."""
-    return noise_for(settings.device, seconds, file=settings.calibration, gpu=None, alike=True)[0]
 
 
 def _row(plan: Plan, case: CalibrationCase, slowdown: float, rounds: list[Round]) -> dict[str, Any]:
@@ -145,6 +140,7 @@ def _write(output: TextIO, row: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reaches all processes, and the command tells of it
-        sys.exit(wait())
-    sys.exit(1)
+    try:
+        wait()
+    except KeyboardInterrupt:  # Ctrl-C reaches all processes, and the command reports it
+        sys.exit(1)

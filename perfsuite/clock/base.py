@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from perfsuite.clock.rounds import Round
+from perfsuite.clock.rounds import Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.problems.base import Inputs
+from perfsuite.settings import CacheMode
 
 ClockKind = Literal["graph", "events", "host", "fake"]
 
@@ -71,15 +73,12 @@ class Clock(Protocol):
 
         Raises CaptureError or SideFailedError.
         """
-        ...
 
     def rounds(self, count: int) -> list[Round]:
         """Time `count` paired rounds, each in random order."""
-        ...
 
     def timed_calls(self, count: int) -> list[TimedCall]:
         """At most `count` calls, chosen at random among those of the last round."""
-        ...
 
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
         """Results of `look(candidate's output, rival's output)` for up to `count` further calls, as they were timed.
@@ -97,17 +96,35 @@ class Clock(Protocol):
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """Host seconds until a call of the candidate, and of the rival, returns without waiting for the device."""
-        ...
 
     def telemetry(self) -> Telemetry:
         """The readings of the device over all rounds so far."""
-        ...
 
     @property
     def seconds_spent(self) -> float:
         """Device time (host time for the host clock) of warm-up and rounds so far."""
-        ...
 
     def close(self) -> None:
         """Free graphs and buffers."""
-        ...
+
+
+class CallingClock(Clock):
+    """The state that all clocks of real calls share."""
+
+    def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
+        self.sides, self.cache, self.note = sides, cache, note
+        self.rotation = 0
+        self.launches = 0
+        self.warnings: list[str] = []
+        self._order = random.Random(seed)
+        self._seconds = 0.0
+        self._setups = 0
+        self._sets: list[Inputs] = []
+        self._settled: bool | None = None
+
+    @property
+    def seconds_spent(self) -> float:
+        return self._seconds
+
+    def _function(self, side: Side) -> Callable[..., Any]:
+        return self.sides.candidate if side == "candidate" else self.sides.rival

@@ -7,10 +7,10 @@ import statistics
 import time
 from typing import Any
 
-from perfsuite.clock.base import Clock, ClockKind, SideFailedError, Sides, TimedCall
+from perfsuite.clock.base import CallingClock, ClockKind, SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.rotation import bytes_in, sets_needed
-from perfsuite.clock.rounds import Round, Side
+from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, LIMITED_SECONDS, Probe, warm_up
 from perfsuite.device.telemetry import Telemetry, Watch
 from perfsuite.guards.freshen import Freshener, fingerprint, same_fingerprint
@@ -30,7 +30,7 @@ MOST_KEPT = 0.5
 """Share of the card's memory that torch's allocator may keep for the next case."""
 
 
-class CudaClock(Clock):
+class CudaClock(CallingClock):
     """Base of the two clocks that read CUDA events. A subclass enqueues the samples."""
 
     kind: ClockKind
@@ -40,22 +40,12 @@ class CudaClock(Clock):
     def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
         import torch
 
-        self.sides = sides
-        self.cache = cache
-        self.note = note
-        self.rotation = 0
-        self.launches = 0
-        self.warnings: list[str] = []
+        super().__init__(sides, cache=cache, seed=seed, note=note)
         self._device = torch.cuda.current_device()
         self._stream = torch.cuda.Stream()
-        self._order = random.Random(seed)
-        self._seconds = 0.0
-        self._setups = 0
         self._samples = 0
         self._overhead = 0.0
         self._event_cost = 0.0
-        self._sets: list[Inputs] = []
-        self._settled: bool | None = None
         self._l2_reset: bool | None = None
         self._watch = Watch(str(torch.cuda.get_device_properties(self._device).uuid))
         self._full_hz = self._watch.full_clock_hz()
@@ -83,10 +73,6 @@ class CudaClock(Clock):
         """Run once everything that rounds run, since a first run takes longer."""
         self._sample_seconds(self.samples_a_side)
 
-    def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`."""
-        raise NotImplementedError
-
     def _release(self) -> None:
         """Drop graphs and outputs."""
 
@@ -97,7 +83,6 @@ class CudaClock(Clock):
     # -- the protocol ------------------------------------------------------------------------------------------------
 
     def setup(self) -> None:
-        """See `Clock`."""
         import torch
 
         self._release()
@@ -106,7 +91,7 @@ class CudaClock(Clock):
         self._make_sets()
         torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(self._stream):
-            for side in ("candidate", "rival"):
+            for side in SIDES:
                 self._call(side, self._sets[0])
             self._prepare()
             self._freshener = Freshener(self._sets)
@@ -124,8 +109,8 @@ class CudaClock(Clock):
     def rounds(self, count: int) -> list[Round]:
         """See `Clock`. A round has two halves, A B and B A.
 
-        The first sample of a half takes longer, by up to 8 microseconds on an H200. Each side is first once. A steady
-        drift of the clock affects both sides equally, too.
+        The first sample of a half takes longer, by up to 8 microseconds on an H200. Each side is first once, so this
+        cost affects both sides equally, and so does a steady drift of the clock.
         """
         import torch
 
@@ -182,12 +167,11 @@ class CudaClock(Clock):
         return found
 
     def host_seconds(self) -> tuple[float | None, float | None]:
-        """See `Clock`."""
         import torch
 
         found: dict[str, float] = {}
         with torch.cuda.stream(self._stream):
-            for side in ("candidate", "rival"):
+            for side in SIDES:
                 self._stream.synchronize()
                 start = time.perf_counter()
                 self._call(side, self._sets[0])
@@ -205,17 +189,10 @@ class CudaClock(Clock):
         return found["candidate"], found["rival"]
 
     def telemetry(self) -> Telemetry:
-        """See `Clock`."""
         self._watch.sample_slow()
         return self._watch.telemetry(l2_persistence_reset=self._l2_reset, clock_settled=self._settled)
 
-    @property
-    def seconds_spent(self) -> float:
-        """See `Clock`."""
-        return self._seconds
-
     def close(self) -> None:
-        """See `Clock`."""
         import torch
 
         self._release()
@@ -226,9 +203,9 @@ class CudaClock(Clock):
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
-    def _call(self, side: str, inputs: Inputs) -> Any:
+    def _call(self, side: Side, inputs: Inputs) -> Any:
         try:
-            return inputs.call(self.sides.candidate if side == "candidate" else self.sides.rival)
+            return inputs.call(self._function(side))
         except Exception as error:
             raise SideFailedError(side, error) from error
 
@@ -239,10 +216,11 @@ class CudaClock(Clock):
         wanted = 1 if self.cache == "hot" else sets_needed(size, cache)
         self._sets = [first] + [self.sides.make_inputs() for _ in range(wanted - 1)]
         self.rotation = wanted
-        warm = "the rotation covers {:.1f} L2 caches, not 3: part of the inputs may be read from the L2"
         covered = size * wanted / max(cache, 1)
         if self.cache == "cold" and 0 < covered < 3 and not self.warnings:
-            self.warnings.append(warm.format(covered))
+            self.warnings.append(
+                f"the rotation covers {covered:.1f} L2 caches, not 3: part of the inputs may be read from the L2"
+            )
 
     def _sample_seconds(self, samples: int) -> tuple[float, float]:
         """Enqueue `samples` samples of each side and wait; seconds of the candidate, and of the rival."""

@@ -11,7 +11,7 @@ from typing import Any
 from perfsuite.clock.base import ClockKind, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
 from perfsuite.clock.rotation import refill
-from perfsuite.clock.rounds import Side
+from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.problems.tensors import keep
 
 SAMPLE_SECONDS = 400e-6
@@ -48,7 +48,7 @@ class EventsClock(CudaClock):
     def _choose_launches(self) -> None:
         before, after = self._events[:2]
         device, host = [], []
-        for side in ("candidate", "rival"):
+        for side in SIDES:
             for calls in (1, TRIAL_CALLS):
                 self._stream.synchronize()
                 spin(TRIAL_BLOCK_SECONDS)

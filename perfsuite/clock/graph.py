@@ -16,14 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides, TimedCall
+from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, TimedCall
 from perfsuite.clock.cuda import CudaClock, spin
 from perfsuite.clock.memory import free_default_generator, unheld
 from perfsuite.clock.rotation import share_memory
-from perfsuite.clock.rounds import Side
+from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.guards.poison import poison
 from perfsuite.problems.tensors import keep, map_tensors
-from perfsuite.settings import CacheMode
 
 SAMPLE_SECONDS = 200e-6
 """Least device time of a sample."""
@@ -36,10 +35,10 @@ FEWEST_GRAPHS = 8
 SHORT_CALL_SECONDS = 50e-6
 """For shorter calls a side has at least FEWEST_GRAPHS graphs: more pieces, or more captures of each."""
 MOST_CALLS = 2048
-SIDES: tuple[Side, ...] = ("candidate", "rival")
 TRIAL_CALLS = 8
 TRIAL_REPLAYS = 5
 LONG_CALL_SECONDS = 250e-6
+"""One call of at least this time is measured alone."""
 TRIAL_SECONDS = 1e-3
 COST_REPLAYS = 7
 GRAPH_LAUNCH_SECONDS = 75e-6
@@ -69,10 +68,10 @@ class GraphClock(CudaClock):
 
     kind: ClockKind = "graph"
 
-    def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         import torch
 
-        super().__init__(sides, cache=cache, seed=seed, note=note)
+        super().__init__(*arguments, **options)
         # A small graph keeps the pool alive through all set-ups. A pool without a graph is released by cudaFree.
         self._pool = torch.cuda.graph_pool_handle()
         self._anchor: Any = None
@@ -80,6 +79,7 @@ class GraphClock(CudaClock):
         self._gap = 0.0
         self._tracks: list[list[Piece]] = []
         """Samples replay the tracks in turn, and the pieces of a track one after another."""
+        self._pieces: list[Piece] = []
         self._named: Piece | None = None
         """A piece drawn in secret, whose first graphs can list their kernels."""
 
@@ -96,14 +96,14 @@ class GraphClock(CudaClock):
             self._choose_launches()
         self._tracks = self._plan()
         self.samples_a_side = len(self._tracks)
-        pieces = [piece for track in self._tracks for piece in track]
+        self._pieces = [piece for track in self._tracks for piece in track]
         secret = random.SystemRandom()
-        each = math.ceil(FEWEST_GRAPHS / len(pieces)) if self._call_seconds < SHORT_CALL_SECONDS else 1
-        captures = [(piece, side) for piece in pieces for side in SIDES] * each
+        each = math.ceil(FEWEST_GRAPHS / len(self._pieces)) if self._call_seconds < SHORT_CALL_SECONDS else 1
+        captures = [(piece, side) for piece in self._pieces for side in SIDES] * each
         self._order.shuffle(captures)
-        for piece in pieces:
+        for piece in self._pieces:
             piece.places = secret.sample(range(len(piece.indices)), min(PLACES, len(piece.indices)))
-        self._named = secret.choice(pieces)
+        self._named = secret.choice(self._pieces)
         for piece, side in captures:
             nodes = piece is self._named and not piece.graphs[side]
             graph, outputs = self._capture(side, piece.indices, piece.places, last=piece.last, nodes=nodes)
@@ -128,7 +128,10 @@ class GraphClock(CudaClock):
         """Set `launches`, the number of calls in a sample."""
         count = len(self._sets)
         indices = [call % count for call in range(min(TRIAL_CALLS, max(2, count)))]
-        found = [self._long_trial(side) or self._trial(side, indices) for side in SIDES]
+        found = []
+        for side in SIDES:
+            seconds = self._trial(side, [0])
+            found.append(seconds if seconds >= LONG_CALL_SECONDS else self._trial(side, indices))
         self._call_seconds, slower = min(found), max(found)
         rotation = count * self._call_seconds
         if rotation <= LONGEST_ROTATION_SECONDS and count * slower <= LONGEST_SAMPLE_SECONDS and count <= MOST_CALLS:
@@ -136,11 +139,6 @@ class GraphClock(CudaClock):
         else:
             self.launches = math.ceil(SAMPLE_SECONDS / self._call_seconds)
         self.launches = max(1, min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower)))
-
-    def _long_trial(self, side: Side) -> float | None:
-        """Seconds of a single call; None if one call is too short to measure."""
-        seconds = self._trial(side, [0])
-        return seconds if seconds >= LONG_CALL_SECONDS else None
 
     def _trial(self, side: Side, indices: list[int]) -> float:
         """Seconds a call, from a few replays of a small graph."""
@@ -233,7 +231,7 @@ class GraphClock(CudaClock):
     def _touch(self) -> None:
         before, after = self._events[:2]
         before.record()
-        for piece in (piece for track in self._tracks for piece in track):
+        for piece in self._pieces:
             for graph in itertools.chain(*piece.graphs.values()):
                 graph.replay()
         after.record()
@@ -251,10 +249,9 @@ class GraphClock(CudaClock):
         import torch
 
         secret, calls = random.SystemRandom(), []
-        pieces = [piece for track in self._tracks for piece in track]
         with torch.cuda.stream(self._stream):
             self._freshener.freshen()
-            for piece in secret.sample(pieces, min(count, len(pieces))):
+            for piece in secret.sample(self._pieces, min(count, len(self._pieces))):
                 at = secret.randrange(len(piece.places))
                 inputs = self._sets[piece.indices[piece.places[at]]]
                 found = {}
@@ -278,13 +275,12 @@ class GraphClock(CudaClock):
         """
         import torch
 
-        secret, found = random.SystemRandom(), []
-        pieces = [piece for track in self._tracks for piece in track]
+        secret, found, first = random.SystemRandom(), [], self._pieces[0]
         # By the time of the faster side: a slow side does not get fewer looks.
-        affordable = MORE_SECONDS / max(2 * len(pieces[0].indices) * self._call_seconds, 1e-9)
-        replays = math.ceil(count / len(pieces[0].places))
+        affordable = MORE_SECONDS / max(2 * len(first.indices) * self._call_seconds, 1e-9)
+        replays = math.ceil(count / len(first.places))
         with torch.cuda.stream(self._stream):
-            for piece in secret.choices(pieces, k=max(2, min(replays, int(affordable)))):
+            for piece in secret.choices(self._pieces, k=max(2, min(replays, int(affordable)))):
                 self._freshener.freshen()
                 poisoned = [secret.random() < 0.5 for _ in piece.places]
                 outputs: dict[Side, list[Any]] = {}
@@ -302,7 +298,6 @@ class GraphClock(CudaClock):
         return found[:count]
 
     def kernels(self) -> tuple[set[str], set[str]] | None:
-        """See `Clock`."""
         from perfsuite.guards.kernel_names import kernels_in
 
         if self._named is None:
@@ -311,8 +306,7 @@ class GraphClock(CudaClock):
         return mine, rivals
 
     def _release(self) -> None:
-        for piece in (piece for track in self._tracks for piece in track):
-            for graphs in piece.graphs.values():
-                for graph in graphs:
-                    graph.reset()
-        self._tracks, self._named = [], None
+        for piece in self._pieces:
+            for graph in itertools.chain(*piece.graphs.values()):
+                graph.reset()
+        self._tracks, self._pieces, self._named = [], [], None

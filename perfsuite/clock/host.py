@@ -9,16 +9,15 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from perfsuite.clock.base import Clock, ClockKind, SideFailedError, Sides, TimedCall
+from perfsuite.clock.base import CallingClock, ClockKind, SideFailedError, TimedCall
 from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.rotation import bytes_in, refill, sets_needed, share_memory
-from perfsuite.clock.rounds import Round, Side
+from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.guards.freshen import Freshener, fingerprint, same_fingerprint
 from perfsuite.guards.poison import poison
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import keep
-from perfsuite.settings import CacheMode
 
 SAMPLE_SECONDS = 2e-3
 LONGEST_SAMPLE_SECONDS = 50e-3
@@ -29,39 +28,28 @@ KEPT_ROUNDS = 2
 """Rounds, besides the last, of which one timed call is kept with its inputs. They are drawn in secret."""
 
 
-class HostClock(Clock):
+class HostClock(CallingClock):
     """Times by `perf_counter_ns`. Its noise is ten times that of a device's clock."""
 
     kind: ClockKind = "host"
 
-    def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
-        self.sides = sides
-        self.cache = cache
-        self.note = note
-        self.rotation = 0
-        self.launches = 0
-        self.warnings: list[str] = []
-        self._order = random.Random(seed)
-        self._seconds = 0.0
-        self._setups = 0
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._next = 0
-        self._sets: list[Inputs] = []
         self._secret = random.SystemRandom()
         self._last: list[TimedCall] = []
         self._kept: list[list[TimedCall]] = []
         self._rounds = 0
-        self._settled: bool | None = None
 
     def setup(self) -> None:
-        """See `Clock`."""
         first = self.sides.make_inputs()
         wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(bytes_in(first), self._cache_bytes()))
         self._sets = self._made([first] + [self.sides.make_inputs() for _ in range(wanted - 1)])
         self.rotation = wanted
-        for side in ("candidate", "rival"):
+        for side in SIDES:
             self._sample(side, 0, 1)
         if not self.launches:
-            once = [self._sample(side, 0, 1) for side in ("candidate", "rival")]
+            once = [self._sample(side, 0, 1) for side in SIDES]
             calls = math.ceil(SAMPLE_SECONDS / max(min(once), 1e-7))
             # No set comes twice in a sample, since a candidate could cache results by the content of its inputs.
             most = calls if self.cache == "hot" else len(self._sets)
@@ -74,7 +62,6 @@ class HostClock(Clock):
         self._setups += 1
 
     def rounds(self, count: int) -> list[Round]:
-        """See `Clock`."""
         rounds = []
         for _ in range(count):
             first: Side = "candidate" if self._order.random() < 0.5 else "rival"
@@ -98,18 +85,10 @@ class HostClock(Clock):
         return None, None
 
     def telemetry(self) -> Telemetry:
-        """See `Clock`."""
         return Telemetry(clock_settled=self._settled, unknown=("everything: the host clock reads no device",))
 
-    @property
-    def seconds_spent(self) -> float:
-        """See `Clock`."""
-        return self._seconds
-
     def close(self) -> None:
-        """See `Clock`."""
-        self._sets = []
-        self._last, self._kept = [], []
+        self._sets, self._last, self._kept = [], [], []
 
     def _keep(self) -> None:
         """Keep the calls of this round, with their inputs, by reservoir sampling: all rounds are equally likely."""
@@ -145,8 +124,7 @@ class HostClock(Clock):
 
     def _run(self, side: Side, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
         """(seconds of all calls together, result of the chosen call, result of the last)."""
-        function = self.sides.candidate if side == "candidate" else self.sides.rival
-        output, kept = None, None
+        function, output, kept = self._function(side), None, None
         try:
             begin = time.perf_counter_ns()
             for call in range(calls):
@@ -162,7 +140,7 @@ class HostClock(Clock):
         start = time.perf_counter()
         times: list[float] = []
         while time.perf_counter() - start < WARM_UP_BOUND_SECONDS:
-            times.append(sum(self._sample(side, 0, self.launches) for side in ("candidate", "rival")))
+            times.append(sum(self._sample(side, 0, self.launches) for side in SIDES))
             recent = times[-3:]
             if len(recent) == 3 and max(recent) - min(recent) <= SETTLED_SPREAD * statistics.median(recent):
                 self._settled = True

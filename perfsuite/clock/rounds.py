@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Side = Literal["candidate", "rival"]
+SIDES: tuple[Side, ...] = ("candidate", "rival")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Which cards there are: asked of NVML, so that counting them makes no CUDA context."""
+"""Finds the cards of this machine by NVML, which makes no CUDA context."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -11,27 +11,27 @@ class Device:
     """One card. Sizes in bytes."""
 
     index: int
-    """Its number among those this process may see."""
+    """Its number among the cards that this process can see."""
     name: str
     uuid: str
     capability: tuple[int, int]
     memory_bytes: int
     selector: str
-    """What selects it alone when put into CUDA_VISIBLE_DEVICES."""
+    """The value of CUDA_VISIBLE_DEVICES that selects this card alone."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """The cards, or why there is none."""
+    """The cards, or the reason why there are no cards."""
 
     cards: tuple[Device, ...] = ()
     driver: str | None = None
     missing: str | None = None
-    """One sentence without a full stop; None where there is a card."""
+    """One sentence without a full stop; None if there is a card."""
 
 
 def find_devices(environ: Mapping[str, str]) -> Devices:
-    """The cards of this machine that CUDA_VISIBLE_DEVICES leaves, in its order."""
+    """The cards that CUDA_VISIBLE_DEVICES leaves, in its order."""
     try:
         import pynvml  # type: ignore[import-untyped]
     except ImportError:
@@ -52,14 +52,13 @@ def find_devices(environ: Mapping[str, str]) -> Devices:
     if not every:
         return Devices(driver=driver, missing=f"the NVIDIA driver {driver} sees no GPU")
     if not chosen:
-        return Devices(
-            driver=driver, missing=f"CUDA_VISIBLE_DEVICES is {visible!r} and leaves none of {len(every)} GPUs"
-        )
+        hidden = f"CUDA_VISIBLE_DEVICES is {visible!r} and leaves none of {len(every)} GPUs"
+        return Devices(driver=driver, missing=hidden)
     return Devices(tuple(chosen), driver)
 
 
 def select(every: list[Device], visible: str) -> list[Device]:
-    """The devices that CUDA_VISIBLE_DEVICES names, renumbered; as in CUDA, the first bad entry ends the list."""
+    """The devices that CUDA_VISIBLE_DEVICES names, renumbered. As in CUDA, the first bad entry ends the list."""
     chosen: list[Device] = []
     for entry in (part.strip() for part in visible.split(",")):
         if entry.isdecimal() and int(entry) < len(every):
@@ -70,18 +69,16 @@ def select(every: list[Device], visible: str) -> list[Device]:
                 break
             device = fitting[0]
         elif entry.startswith("MIG-") and every:
-            # A slice of a card: NVML's facts are those of the whole card, the selector is the slice's own.
+            # A slice of a card. NVML gives the facts of the whole card; the selector is that of the slice.
             device = every[0]
         else:
             break
-        chosen.append(
-            Device(len(chosen), device.name, device.uuid, device.capability, device.memory_bytes, selector=entry)
-        )
+        chosen.append(replace(device, index=len(chosen), selector=entry))
     return chosen
 
 
 def usable_devices(environ: Mapping[str, str]) -> Devices:
-    """The cards that torch, in this process, can use; looking for them imports torch."""
+    """The cards that torch can use in this process. Imports torch if there is a card."""
     found = find_devices(environ)
     if not found.cards:
         return found

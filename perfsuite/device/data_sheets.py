@@ -23,68 +23,34 @@ class Architecture:
     shared_kilobytes: int
     """Shared memory of a block at most, in KiB."""
     operations: Mapping[str, int] = field(default_factory=dict)
-    """Dense operations a clock and multiprocessor, by the fastest path for a type: tensor cores, and TF32 for float32.
+    """Dense operations per clock and multiprocessor on the fastest path for a type (TF32 for float32).
 
-    Where white papers differ by product, the larger figure stands. Empty where no paper gives them.
+    If white papers differ by product, this is the larger figure. Empty if no paper gives one.
     """
 
 
+_GA100 = {"float64": 128, "float32": 1024, "half": 2048, "byte": 4096}
+_GA102_AND_ADA = {"float64": 4, "float32": 256, "half": 1024, "byte": 2048}
+_HOPPER = {"float64": 256, "float32": 2048, "half": 4096, "byte": 8192}
+_BLACKWELL = {"float64": 256, "float32": 4096, "half": 8192, "byte": 32768}
+_AMPERE_TYPES = ("FP16", "BF16", "TF32", "FP64", "INT8", "INT4")
+_GA102_TYPES = ("FP16", "BF16", "TF32", "INT8", "INT4")
+_ADA_TYPES = ("FP16", "BF16", "TF32", "FP8", "INT8", "INT4")
+_HOPPER_TYPES = ("FP16", "BF16", "TF32", "FP64", "FP8", "INT8")
+_B200_TYPES = ("FP16", "BF16", "TF32", "FP64", "FP8", "FP6", "FP4", "INT8")
+_RTX_50_TYPES = ("FP16", "BF16", "TF32", "FP8", "FP6", "FP4", "INT8")
+_HOPPER_FEATURES = "wgmma, TMA, clusters, distributed shared memory"
+_B200_FEATURES = "tcgen05, tensor memory, TMA, clusters"
+_RTX_50_FEATURES = "FP4 by mma.sync, TMA; no tcgen05"
 ARCHITECTURES = (
     Architecture("Volta", (7, 0), "V100", ("FP16",), "first tensor cores", 96),
     Architecture("Turing", (7, 5), "T4, RTX 20", ("FP16", "INT8", "INT4"), "integer tensor cores", 64),
-    Architecture(
-        "Ampere",
-        (8, 0),
-        "A100, A30",
-        ("FP16", "BF16", "TF32", "FP64", "INT8", "INT4"),
-        "cp.async, 2:4 sparsity",
-        163,
-        {"float64": 128, "float32": 1024, "half": 2048, "byte": 4096},
-    ),
-    Architecture(
-        "Ampere",
-        (8, 6),
-        "A10, A40, RTX 30",
-        ("FP16", "BF16", "TF32", "INT8", "INT4"),
-        "cp.async",
-        99,
-        {"float64": 4, "float32": 256, "half": 1024, "byte": 2048},
-    ),
-    Architecture(
-        "Ada",
-        (8, 9),
-        "L4, L40, RTX 40",
-        ("FP16", "BF16", "TF32", "FP8", "INT8", "INT4"),
-        "FP8, large L2",
-        99,
-        {"float64": 4, "float32": 256, "half": 1024, "byte": 2048},
-    ),
-    Architecture(
-        "Hopper",
-        (9, 0),
-        "H100, H200, GH200",
-        ("FP16", "BF16", "TF32", "FP64", "FP8", "INT8"),
-        "wgmma, TMA, clusters, distributed shared memory",
-        227,
-        {"float64": 256, "float32": 2048, "half": 4096, "byte": 8192},
-    ),
-    Architecture(
-        "Blackwell",
-        (10, 0),
-        "B200, GB200",
-        ("FP16", "BF16", "TF32", "FP64", "FP8", "FP6", "FP4", "INT8"),
-        "tcgen05, tensor memory, TMA, clusters",
-        227,
-        {"float64": 256, "float32": 4096, "half": 8192, "byte": 32768},
-    ),
-    Architecture(
-        "Blackwell",
-        (12, 0),
-        "RTX 50, RTX PRO Blackwell",
-        ("FP16", "BF16", "TF32", "FP8", "FP6", "FP4", "INT8"),
-        "FP4 by mma.sync, TMA; no tcgen05",
-        99,
-    ),
+    Architecture("Ampere", (8, 0), "A100, A30", _AMPERE_TYPES, "cp.async, 2:4 sparsity", 163, _GA100),
+    Architecture("Ampere", (8, 6), "A10, A40, RTX 30", _GA102_TYPES, "cp.async", 99, _GA102_AND_ADA),
+    Architecture("Ada", (8, 9), "L4, L40, RTX 40", _ADA_TYPES, "FP8, large L2", 99, _GA102_AND_ADA),
+    Architecture("Hopper", (9, 0), "H100, H200, GH200", _HOPPER_TYPES, _HOPPER_FEATURES, 227, _HOPPER),
+    Architecture("Blackwell", (10, 0), "B200, GB200", _B200_TYPES, _B200_FEATURES, 227, _BLACKWELL),
+    Architecture("Blackwell", (12, 0), "RTX 50, RTX PRO Blackwell", _RTX_50_TYPES, _RTX_50_FEATURES, 99),
 )
 
 
@@ -95,7 +61,7 @@ def architecture_of(capability: tuple[int, ...]) -> Architecture | None:
 
 
 def operations_of(capability: tuple[int, int]) -> Mapping[str, int]:
-    """`Architecture.operations` of exactly this capability; empty where they are not known."""
+    """`Architecture.operations` of exactly this capability; empty if they are unknown."""
     return next((row.operations for row in ARCHITECTURES if row.capability == capability), {})
 
 
@@ -118,7 +84,7 @@ DATA_SHEETS = (
     DataSheet("A10", 125e12, 31.2e12, 0.6e12),
     DataSheet("L4", 121e12, 30.3e12, 0.3e12),
 )
-"""A name that contains another comes before it."""
+"""A name that contains another one comes first."""
 
 
 def data_sheet_of(gpu: str) -> DataSheet | None:

@@ -15,7 +15,7 @@ MOST_WAIT_SECONDS = 900.0
 
 
 class CardBusy(UserError):
-    """Another run kept the card for longer than this one would wait."""
+    """Another run kept the card for longer than this run waits."""
 
 
 def lock_path(uuid: str, scope: str) -> Path:
@@ -27,11 +27,11 @@ def lock_path(uuid: str, scope: str) -> Path:
 def hold(
     uuids: Iterable[str], scope: str, *, wait_seconds: float | None = None, tell: Callable[[str], None] | None = None
 ) -> Iterator[None]:
-    """Hold the locks of all these cards, taken in a fixed order, so that two runs cannot block each other.
+    """Hold the locks of all these cards. A fixed order keeps two runs from blocking each other.
 
-    The kernel frees a lock when its holder dies, so a crashed run leaves nothing behind. Raises CardBusy, naming the
-    holder, when `wait_seconds` (MOST_WAIT_SECONDS unless given) pass, or where a lock cannot be opened. `tell` receives
-    one sentence when a wait begins.
+    The operating system frees a lock when its holder dies. Raises CardBusy, which names the holder, after
+    `wait_seconds` (default MOST_WAIT_SECONDS), or if a lock cannot be opened. `tell` receives one sentence when a wait
+    begins.
     """
     longest = MOST_WAIT_SECONDS if wait_seconds is None else wait_seconds
     with ExitStack() as held:

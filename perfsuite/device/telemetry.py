@@ -1,4 +1,4 @@
-"""What NVML says of the card that torch uses. It only reads; what it may not read it calls unknown."""
+"""Reads the card that torch uses by NVML, and changes nothing. Readings that NVML refuses are unknown."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REASONS = {
     0x0000000000000100: "display-clocks-setting",
 }
 INVALIDATING = ("hw-slowdown", "sw-thermal-slowdown", "hw-thermal-slowdown", "hw-power-brake-slowdown")
-"""Reasons under which a round does not count. A power cap is how such cards run under load: it is only recorded."""
+"""Reasons under which a round does not count. A power cap is normal under load, so it is only recorded."""
 
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What NVML said over the rounds of one case. None means unknown; `unknown` says why."""
+    """NVML's readings over the rounds of one case. None means unknown, for the reason in `unknown`."""
 
     sm_clock_hz: float | None = None
     """Median SM clock over the rounds."""
@@ -39,14 +39,14 @@ class Telemetry:
     reasons: tuple[str, ...] = ()
     """Clock-event reasons seen in any round, such as "sw-power-cap"."""
     other_processes: int | None = None
-    """Processes beside this one that hold a context on the card."""
+    """Other processes that hold a context on the card."""
     mig: bool | None = None
     l2_persistence_reset: bool | None = None
-    """Whether persisting L2 lines were reset before timing; None where there is no such cache."""
+    """True if persisting L2 lines were reset before timing; None without such a cache."""
     clock_settled: bool | None = None
-    """Whether the SM clock had settled when warm-up ended; False where its bound ended it."""
+    """True if the SM clock had settled when warm-up ended; False if the time was up before."""
     unknown: tuple[str, ...] = ()
-    """What could not be read, with the reason."""
+    """The readings that failed, each with its reason."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Watch:
     """Reads one card, keeps every reading, and sums them up as a `Telemetry`."""
 
     uuid: str | None
-    """UUID of the card as CUDA gives it, with or without "GPU-" before it; None where there is no card."""
+    """UUID of the card as CUDA gives it, with or without the prefix "GPU-"; None without a card."""
     sm_clocks_hz: list[float] = field(default_factory=list)
     memory_clocks_hz: list[float] = field(default_factory=list)
     watts: list[float] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Watch:
             self.unknown["everything"] = str(error)
 
     def _read(self, what: str, function: Callable[[Any, Any], Any]) -> Any:
-        """The value of `function(pynvml, handle)`, or None, noting why."""
+        """The value of `function(pynvml, handle)`; None after a failure, whose reason goes to `unknown`."""
         if self._nvml is None or what in self.unknown:
             return None
         try:
@@ -92,43 +92,42 @@ class Watch:
             self.unknown[what] = str(error)
             return None
 
+    def _hertz(self, what: str, function: str, kind: str) -> float | None:
+        """A clock of the card; `function` and `kind` are NVML's names, and NVML gives megahertz."""
+        megahertz = self._read(what, lambda nvml, card: getattr(nvml, function)(card, getattr(nvml, kind)))
+        return None if megahertz is None else megahertz * 1e6
+
     def sm_clock_hz(self) -> float | None:
         """The SM clock now, or None. NVML's value is up to 100 ms old."""
-        megahertz = self._read("SM clock", lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_SM))
-        return None if megahertz is None else megahertz * 1e6
+        return self._hertz("SM clock", "nvmlDeviceGetClockInfo", "NVML_CLOCK_SM")
 
     def full_clock_hz(self) -> float | None:
         """The highest SM clock of the card, or None."""
-        megahertz = self._read(
-            "highest SM clock", lambda nvml, card: nvml.nvmlDeviceGetMaxClockInfo(card, nvml.NVML_CLOCK_SM)
-        )
-        return None if megahertz is None else megahertz * 1e6
+        return self._hertz("highest SM clock", "nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
 
     def note_clock(self, hertz: float | None) -> float | None:
-        """Keep a reading of the SM clock, NVML's own where there is none; returns what was kept."""
+        """Keep a reading of the SM clock, or NVML's reading if it is None; return the kept value."""
         clock = self.sm_clock_hz() if hertz is None else hertz
         if clock is not None:
             self.sm_clocks_hz.append(clock)
         return clock
 
     def reason_against(self) -> str | None:
-        """Read the clock-event reasons: the one that invalidates what ran just now, if any."""
+        """Read the clock-event reasons; return the one that invalidates the latest work, if any."""
         bits = self._read("clock-event reasons", _event_reasons)
         seen = [name for bit, name in REASONS.items() if bits is not None and bits & bit]
         self.reasons.update(name for name in seen if name != "gpu-idle")
         return next((name for name in seen if name in INVALIDATING), None)
 
     def sample(self) -> tuple[float | None, str | None]:
-        """NVML's SM clock in hertz, and the reason that invalidates what ran just now, if any."""
+        """NVML's SM clock in hertz, and the reason that invalidates the latest work, if any."""
         return self.note_clock(None), self.reason_against()
 
     def sample_slow(self) -> None:
-        """Read what changes slowly or takes long to read: memory clock, power, temperature, other processes."""
-        megahertz = self._read(
-            "memory clock", lambda nvml, card: nvml.nvmlDeviceGetClockInfo(card, nvml.NVML_CLOCK_MEM)
-        )
-        if megahertz is not None:
-            self.memory_clocks_hz.append(megahertz * 1e6)
+        """Read memory clock, power, temperature and other processes: they change slowly or take long to read."""
+        clock_hz = self._hertz("memory clock", "nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM")
+        if clock_hz is not None:
+            self.memory_clocks_hz.append(clock_hz)
         milliwatts = self._read("power", lambda nvml, card: nvml.nvmlDeviceGetPowerUsage(card))
         if milliwatts is not None:
             self.watts.append(milliwatts / 1e3)
@@ -163,7 +162,7 @@ class Watch:
 
 
 def _event_reasons(nvml: Any, card: Any) -> int:
-    """The reasons' bits; drivers before CUDA 12.2 know them under the older name only."""
+    """The reasons' bits. Drivers before CUDA 12.2 have only the older name."""
     read = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     if read is None:
         read = nvml.nvmlDeviceGetCurrentClocksThrottleReasons
@@ -171,10 +170,10 @@ def _event_reasons(nvml: Any, card: Any) -> int:
 
 
 def _others(nvml: Any, card: Any) -> int:
-    """Processes with a compute context on the card, this one left out.
+    """Other processes with a compute context on the card.
 
-    Inside a container NVML names processes by numbers of the host, among which our own cannot be told; one of them is
-    ours all the same, since we hold a context.
+    In a container NVML gives the host's process numbers, so this process is not found by its number. It holds a
+    context, so one of them is this process.
     """
     pids = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(card)}
     return len(pids - {os.getpid()}) if os.getpid() in pids else max(0, len(pids) - 1)
