@@ -1,4 +1,4 @@
-"""Is it right: an FP64 reference, a tolerance set by the library's own error, and guards against being fooled."""
+"""Judges answers against an FP64 reference, with a tolerance that the library's own error sets."""
 
 from perfsuite.guards.poison import poison, poison_free_memory
 from perfsuite.problems.base import ReferenceUnavailableError
@@ -6,7 +6,6 @@ from perfsuite.problems.base import ReferenceUnavailableError
 from .check import check
 from .examine import examine
 from .judgement import Judgement
-from .reference import reference
 from .worth import WeakProblemError
 from .yardstick import LibraryWrongError
 
@@ -19,5 +18,4 @@ __all__ = [
     "examine",
     "poison",
     "poison_free_memory",
-    "reference",
 ]

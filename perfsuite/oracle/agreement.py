@@ -1,6 +1,6 @@
-"""Whether a candidate's result is near the library's on the same inputs: a look that needs no right answer.
+"""Compares a candidate's result with the library's on the same inputs.
 
-It costs next to nothing, so that many timed calls can be looked at where only a few are held against FP64.
+This needs no right answer and costs next to nothing. So it covers many timed calls; FP64 covers only a few.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 SLACK = 2.0
 """Errors differ from inputs to inputs, and the judged ones may be small by chance."""
 FEW, TOO_FEW = 256, 16
-"""Elements of a result whose norm varies from inputs to inputs; below the second number it may come close to zero."""
+"""Elements of a result whose norm varies from inputs to inputs; below the second number it may be nearly zero."""
 FAR = 0.5
-"""What is called apart where elements are few: another result altogether."""
+"""The least distance that counts as another result where elements are few."""
 
 
 def norms_apart(mine: Any, rivals: Any) -> torch.Tensor | None:
-    """The norms of the difference of two results and of the second, side by side and still on their device.
+    """(norm of the difference of two results, norm of the second), on their device and without waiting for it.
 
-    Nothing is waited for. None where either is not one plain result, or where they cannot be compared.
+    None where either is not one plain result, or where they cannot be compared.
     """
     from torch import Tensor
 
@@ -37,15 +37,17 @@ def norms_apart(mine: Any, rivals: Any) -> torch.Tensor | None:
 
 
 def share_of(difference: float, size: float) -> float | None:
-    """How far apart two results with these norms are, relative to the second; infinite where that is finite and their
-    difference is not. None where the norms do not tell, and `apart` has to."""
+    """The distance of two results with these norms, relative to the second; infinite if only the second is finite.
+
+    None if the second norm is not finite: only `apart` can compare such results.
+    """
     if not math.isfinite(size):
         return None
     return _relative(difference, size) if math.isfinite(difference) else math.inf
 
 
 def apart(mine: Any, rivals: Any) -> float:
-    """How far two results are apart, relative to the second, in the Frobenius norm: the largest of all their tensors.
+    """The largest distance of two results' tensors, relative to the second result's, in the Frobenius norm.
 
     Infinite where one is finite or NaN and the other is not. Waits for their device.
     """
@@ -58,8 +60,8 @@ def _share(one: torch.Tensor, other: torch.Tensor) -> float:
     import torch
 
     one, other = _with_arithmetic(one, other)
-    # In the results' own dtype: of numbers that are near each other the difference is exact there, and of others it is
-    # off by a rounding. A finite norm says that every element is finite.
+    # In the results' own dtype: the difference of numbers near each other is exact there, and that of others is off by
+    # a rounding. A finite norm means that every element is finite.
     difference, size = _norms(one - other, other, _wide(other)).tolist()
     if not (math.isfinite(difference) and math.isfinite(size)):
         alike = (one == other) | (one.isnan() & other.isnan())
@@ -96,10 +98,7 @@ def _wide(values: torch.Tensor) -> torch.dtype:
 
 
 def furthest_allowed(limit: float, rival_error: float, elements: int) -> float:
-    """How far apart results of so many elements may be.
-
-    The candidate is within `limit` of the right answer, the library `rival_error` off.
-    """
+    """The largest allowed distance of results: `limit` and `rival_error` are those from the right answer."""
     if elements < TOO_FEW:
         return math.inf
     allowed = SLACK * (limit + rival_error)

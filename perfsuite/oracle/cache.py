@@ -1,8 +1,8 @@
 """Right answers kept on disk, by the content of the inputs, for runs with a fixed seed on a machine without a GPU.
 
 Off unless PERFSUITE_REFERENCE_CACHE names a folder. On a GPU the float64 answer is computed faster than it is read, so
-it is never kept. A candidate could write to the folder: some rows, drawn at random, are computed anew from the inputs
-whenever an answer is read, and one that differs from them is thrown away.
+it is never kept. A candidate could write to the folder. So some rows, drawn at random, are computed anew whenever an
+answer is read, and an answer that differs from them is thrown away.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfsuite.oracle.reference import reference
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.tensors import tensors_in
 
@@ -27,24 +26,24 @@ if TYPE_CHECKING:
 VARIABLE = "PERFSUITE_REFERENCE_CACHE"
 MOST_BYTES = 1 << 30
 WORTH_FLOPS = 1e9
-"""A case that costs less is computed in about the time that hashing its inputs and reading its answer take."""
+"""Hashing the inputs and reading the answer take about as long as computing a case of this size."""
 ROWS_COMPUTED_ANEW = 8
 
 
 def cached_reference(problem: Problem, inputs: Inputs, *, rows: torch.Tensor | None = None) -> object:
-    """`reference`, from the cache if it is on and holds the answer; otherwise computed, and kept there."""
+    """`problem.answer`, from the cache if it is on and holds the answer; otherwise computed, and kept there."""
     import torch
 
     folder = os.environ.get(VARIABLE)
     first = next(tensors_in(inputs), None)
     if not folder or rows is not None or first is None or first.device.type != "cpu":
-        return reference(problem, inputs, rows=rows)
+        return problem.answer(inputs, rows=rows)
     if problem.row_count is None or (problem.flops or 0.0) < WORTH_FLOPS:
-        return reference(problem, inputs)
+        return problem.answer(inputs)
     file = Path(folder) / f"{key_of(problem, inputs)}.float64"
     answer = _read(file, problem, inputs)
     if answer is None:
-        answer = reference(problem, inputs)
+        answer = problem.answer(inputs)
         if isinstance(answer, torch.Tensor):
             _write(file, answer)
     return answer
@@ -67,7 +66,7 @@ def _read(file: Path, problem: Problem, inputs: Inputs) -> torch.Tensor | None:
     except (OSError, ValueError):
         return None
     some = torch.tensor(sorted({secrets.randbelow(problem.row_count) for _ in range(ROWS_COMPUTED_ANEW)}))
-    anew = reference(problem, inputs, rows=some)
+    anew = problem.answer(inputs, rows=some)
     if not isinstance(anew, torch.Tensor):
         return None
     shape = (*anew.shape[:-2], problem.row_count, anew.shape[-1])
@@ -84,7 +83,7 @@ def _read(file: Path, problem: Problem, inputs: Inputs) -> torch.Tensor | None:
 
 
 def _write(file: Path, answer: torch.Tensor) -> None:
-    """Keep an answer, and drop those that were used longest ago until the folder is within its bound."""
+    """Keep an answer, and drop the least recently used ones until the folder is within its bound."""
     size = answer.nbytes
     if size > MOST_BYTES:
         return

@@ -1,4 +1,4 @@
-"""Is this answer right: its form, then its numbers, with the tolerance that the library's own error sets."""
+"""Judges one answer: its form, then its numbers, with the tolerance that the library's own error sets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.guards.poison import POISON_HALF
 from perfsuite.oracle.cache import cached_reference
+from perfsuite.oracle.effort import rows_to_check
 from perfsuite.oracle.form import check_form
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.measures import Measures, measure
-from perfsuite.oracle.reference import reference, rows_to_check
 from perfsuite.oracle.yardstick import LibraryWrongError, Limits, limits, require_plausible, second_look
 from perfsuite.outcome import Reason
 from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
+from perfsuite.problems.checks import plain_name
 from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
@@ -32,12 +33,11 @@ def check(
 ) -> Judgement:
     """Judge `candidate_output`, the result of the candidate on `inputs`, which were drawn from `distribution`.
 
-    rival_output: the library's result on the same inputs; made here with `rival`, or with the problem's own library,
-    where it is not given. Its error against the float64 reference sets the tolerance: in the Frobenius norm, in the
-    worst row and at the worst element, the candidate may err at most twice as much, plus one unit in the last place at
-    the output's scale. whole: every element on a GPU, or rows drawn at random where the right answer is dear; on a CPU
-    always the latter. Raises ReferenceUnavailableError where a custom problem has no float64 answer,
-    LibraryWrongError where the library's result is not the right one at all.
+    rival_output: the library's result on the same inputs; by default made here with `rival`, or with the problem's own
+    library. Its error against the float64 reference sets the tolerance. In the Frobenius norm, in the worst row and at
+    the worst element, the candidate may err twice as much, plus one unit in the last place at the output's scale.
+    whole: False to compare only random rows of a large result on a GPU, as is always done on a CPU.
+    Raises ReferenceUnavailableError without a float64 answer, LibraryWrongError if the library's result is wrong.
     """
     import torch
 
@@ -49,8 +49,8 @@ def check(
         if fault is not None:
             return fault
         ours, theirs = list(tensors_in(candidate_output)), list(tensors_in(rival_output))
-        rows = rows_to_check(problem, ours[0].device.type, whole=whole)
-        rows = None if rows is None else rows.to(ours[0].device)
+        if (rows := rows_to_check(problem, ours[0].device.type, whole=whole)) is not None:
+            rows = rows.to(ours[0].device)
         right = list(tensors_in(cached_reference(problem, inputs, rows=rows)))
         _require_shapes(problem, _shapes_of_all_rows(problem, right, rows), _shapes(theirs))
         judgement = wrong(Reason.BAD_SHAPE, "the candidate returns no tensor")
@@ -64,14 +64,14 @@ def check(
                 allowed = second_look(
                     problem, inputs, found, one, exact, library, place=place, rows=rows, distribution=distribution
                 )
-            judgement = judge(found, allowed, str(one.dtype).removeprefix("torch."), rows)
+            judgement = judge(found, allowed, plain_name(one.dtype), rows)
             if not judgement.ok:
                 break
     return judgement
 
 
 def compare_form(problem: Problem, inputs: Inputs, output: Any, expected: Any) -> Judgement | None:
-    """`check_form` against the library's result; LibraryWrongError where it is that one which has the wrong shape."""
+    """`check_form` against the library's result; LibraryWrongError if the library's shape is the wrong one."""
     fault = check_form(output, expected, inputs)
     if fault is None or fault.reason is not Reason.BAD_SHAPE:
         return fault
@@ -86,16 +86,16 @@ def compare_form(problem: Problem, inputs: Inputs, output: Any, expected: Any) -
 
 
 def _right_shapes(problem: Problem, inputs: Inputs) -> list[tuple[int, ...]]:
-    """Shapes of the right answer. One row of it is enough to know them, if rows can be computed alone."""
+    """Shapes of the right answer, from one row of it if rows can be computed alone."""
     import torch
 
     device = next(tensors_in(inputs)).device
     row = None if problem.row_count is None else torch.zeros(1, dtype=torch.long, device=device)
-    return _shapes_of_all_rows(problem, reference(problem, inputs, rows=row), row)
+    return _shapes_of_all_rows(problem, problem.answer(inputs, rows=row), row)
 
 
 def _shapes_of_all_rows(problem: Problem, answer: Any, rows: torch.Tensor | None) -> list[tuple[int, ...]]:
-    """The shapes of the whole answer, of which these rows were computed."""
+    """The shapes of the whole answer, from one with these rows only."""
     shapes, count = _shapes(answer), problem.row_count
     return shapes if rows is None or count is None else [(*shape[:-2], count, shape[-1]) for shape in shapes]
 

@@ -1,32 +1,36 @@
-"""How much of a case is judged: all of it in the calls that are timed, less around them where the right answer is dear.
-
-The float64 answer of a large case takes many times as long as the case itself.
-"""
+"""Bounds the cost of judging: the float64 answer of a large case takes many times as long as the case itself."""
 
 from __future__ import annotations
 
+import secrets
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.base import Problem
+
+if TYPE_CHECKING:
+    import torch
 
 DEAR_FLOPS = 1e11
 DEAR_BYTES = 5e8
 """Beyond either, one timed call is judged instead of TIMED_CALLS."""
 TIMED_CALLS = 3
 """Calls of the timed region whose outputs are judged, every element of them."""
-# FLOPs of the largest case that is examined on adversarial values as well.
 ADVERSARIAL_FLOPS = {"cuda": 2e11, "cpu": 1e9}
+"""FLOPs of the largest case that is examined on adversarial values as well."""
+MOST_FLOPS = {"cuda": DEAR_FLOPS, "cpu": 4e10}
+"""FLOPs beyond which only some rows are computed; on a CPU about a second of two cores' float64."""
+FEWEST_ROWS = 16
 
 
 def dear(problem: Problem) -> bool:
-    """Whether the right answer takes long on a GPU; not known, and so False, of a custom problem that does not say."""
+    """True if the right answer takes long on a GPU; False for a problem of unknown FLOPs and bytes."""
     return (problem.flops or 0.0) > DEAR_FLOPS or (problem.bytes or 0.0) > DEAR_BYTES
 
 
 def timed_calls_judged(problem: Problem) -> int:
-    """How many timed calls of a case are judged."""
+    """The number of timed calls of a case that are judged."""
     return 1 if dear(problem) else TIMED_CALLS
 
 
@@ -37,18 +41,37 @@ def on_adversarial_values(problem: Problem, device: str) -> bool:
     return device != "cuda" or (problem.bytes or 0.0) <= DEAR_BYTES
 
 
-class Examined:
-    """Which candidates were found right before they were timed, at which problems: once in a process is enough.
+def rows_to_check(problem: Problem, device: str, *, whole: bool = False) -> torch.Tensor | None:
+    """The indices of the rows of the result that are computed and compared; None for all rows.
 
-    Functions count by identity and are not kept alive. A function without weak references is examined every time, and
-    so is a problem that equals only itself, as custom ones do: it would keep the user's functions alive.
+    Beyond MOST_FLOPS, as many rows as that many FLOPs allow are drawn afresh at every call, so that no candidate can
+    know them. The first and the last are always among them. whole: all rows on a GPU, however long that takes.
+    """
+    import torch
+
+    most = MOST_FLOPS[device]
+    total, flops = problem.row_count, problem.flops or 0.0
+    if (whole and device != "cpu") or total is None or flops <= most:
+        return None
+    count = max(FEWEST_ROWS, int(total * most / flops))
+    if count >= total:
+        return None
+    secret = torch.Generator().manual_seed(secrets.randbits(63))
+    chosen = torch.randperm(total, generator=secret)[: count - 2]
+    return torch.cat([chosen, torch.tensor([0, total - 1])]).unique()
+
+
+class Examined:
+    """Candidates that were found right before they were timed, by problem: once in a process is enough.
+
+    Functions count by identity and are not kept alive. A function without weak references is examined every time. So is
+    a problem that equals only itself, as custom ones do, because it would keep the user's functions alive.
     """
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[weakref.ref[Callable[..., Any]], set[object]]] = {}
 
     def note(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> None:
-        """Keep that `candidate` was found right at `problem`, on inputs from `distribution`."""
         if type(problem).__eq__ is object.__eq__:
             return
         if not self._of(candidate):
@@ -59,7 +82,6 @@ class Examined:
         self._found[id(candidate)][1].add((problem, distribution))
 
     def has(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> bool:
-        """Whether it was noted."""
         return (problem, distribution) in self._of(candidate)
 
     def _of(self, candidate: Callable[..., Any]) -> set[object]:

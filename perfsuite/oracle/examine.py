@@ -1,8 +1,8 @@
 """The whole eager examination of a candidate: called twice under watch, then judged.
 
-The order matters. Memory is poisoned first; the candidate runs before any right answer exists, so there is none to be
-found; its output is copied on the same stream at once, so that work put off to another stream, to a thread or to the
-checker comes too late; the second call gets the same values at other addresses.
+The order matters. Memory is poisoned first. The candidate runs before any right answer exists, so it cannot find one.
+Its output is copied on the same stream at once, so work put off to another stream, a thread or the checker comes too
+late. The second call gets the same values at other addresses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from perfsuite.oracle.check import check, compare_form
 from perfsuite.oracle.effort import on_adversarial_values
 from perfsuite.oracle.form import check_form, check_kind
 from perfsuite.oracle.judgement import Judgement, wrong
-from perfsuite.oracle.reference import reference
 from perfsuite.oracle.worth import REFUSALS, check_answer_depends, check_inputs_vary, neighbour
 from perfsuite.outcome import Reason
 from perfsuite.problems.base import Inputs, Problem
@@ -26,10 +25,9 @@ from perfsuite.problems.tensors import copy_in_place, map_tensors, same_bits, te
 if TYPE_CHECKING:
     import torch
 
-# Calls of the library, within a bound of seconds, that must give the same bits before the same is asked of a candidate:
-# some differ from themselves once in twenty calls, and cuDNN's attention, with one query a head, less than once in 64.
-LIBRARY_REPEATS = 4096
-REPEATS_SECONDS = 0.5
+LIBRARY_REPEATS, REPEATS_SECONDS = 4096, 0.5
+"""Bounds on the calls of the library that must give the same bits before a candidate must. Some libraries differ from
+themselves once in twenty calls; cuDNN's attention, with one query a head, less than once in 64."""
 
 
 def examine(
@@ -45,12 +43,13 @@ def examine(
 ) -> Judgement:
     """Judge `candidate` on fresh inputs from `generator`, on its device.
 
-    rival: the library whose error sets the tolerance; None for the problem's own. deterministic: whether the same
-    inputs must give the same bits twice (as long as they do with the library). adversarial: whether a small enough
-    problem, drawn from ordinary values, is examined on its hard distributions too; the judgement is that of the
-    ordinary values unless one of the others is wrong. held_out: whether it is examined at slightly other sizes too,
-    where it may refuse by raising, but not be wrong. Whatever the candidate or the rival raises otherwise is passed on;
-    WeakProblemError where the problem could be passed without being solved.
+    rival: the library whose error sets the tolerance; None for the problem's own.
+    deterministic: the same inputs must give the same bits twice, unless the library itself varies.
+    adversarial: a small problem is examined on its hard distributions too. The judgement is that of the ordinary values
+    unless one of the others is wrong.
+    held_out: slightly other sizes are examined too. There the candidate may refuse by raising, but not be wrong.
+    Other exceptions of candidate and rival are passed on. Raises WeakProblemError for a problem that a candidate could
+    pass without solving it.
     """
     judgement = _examine(problem, candidate, generator, rival, distribution, deterministic)
     if judgement.ok and held_out and (other := neighbour(problem)) is not None:
@@ -88,56 +87,52 @@ def _examine(
     with torch.no_grad():
         poison_free_memory(inputs)
         arrive_late(inputs, kept)
-        first, seen, fault = _call(candidate, inputs)
+        first, seen, fault = _call(candidate, inputs, generator.device)
         if fault is not None:
             return fault
-        synchronise(generator.device)
         if not same_bits(inputs, kept):
             return wrong(Reason.INPUTS_CHANGED, _changed(inputs, kept))
         elsewhere = map_tensors(kept, copy_in_place)
-        _, again, fault = _call(candidate, elsewhere)
+        _, again, fault = _call(candidate, elsewhere, generator.device)
         if fault is not None:
             return fault
-        synchronise(generator.device)
         if not same_bits(first, seen):
             return wrong(
                 Reason.OUTPUT_CHANGED,
                 "the output changed after the call had returned: work was still going on elsewhere, or a second call "
                 "wrote into the result of the first",
             )
-        expected = kept.call(rival or problem.library())
-        fault = compare_form(problem, kept, seen, expected) or check_form(again, expected, kept)
-        if fault is not None:
+        library = rival or problem.library()
+        expected = kept.call(library)
+        if (fault := compare_form(problem, kept, seen, expected) or check_form(again, expected, kept)) is not None:
             return fault
-        judgement = check(problem, kept, seen, expected, rival=rival, distribution=distribution, whole=False)
+        judgement = check(problem, kept, seen, expected, rival=library, distribution=distribution, whole=False)
         if judgement.ok and not problem.vetted:
-            other = problem.inputs(generator, distribution=distribution).call(rival or problem.library())
-            check_answer_depends(problem, reference(problem, kept), expected, other)
-        if judgement.ok and deterministic and not same_bits(seen, again) and _repeats(rival, problem, kept, expected):
+            other = problem.inputs(generator, distribution=distribution).call(library)
+            check_answer_depends(problem, problem.answer(kept), expected, other)
+        if judgement.ok and deterministic and not same_bits(seen, again) and _repeats(library, kept, expected):
             return replace(judgement, ok=False, reason=Reason.NOT_DETERMINISTIC, sentence=_differs(seen, again))
     return judgement
 
 
-def _call(candidate: Callable[..., Any], inputs: Inputs) -> tuple[Any, Any, Judgement | None]:
-    """The candidate's result, a copy of it made right behind it on the same stream, and what is wrong with its kind."""
+def _call(candidate: Callable[..., Any], inputs: Inputs, device: torch.device) -> tuple[Any, Any, Judgement | None]:
+    """The candidate's result, a copy made right behind it on the same stream, and the fault of its kind or None.
+
+    Waits for every stream of a GPU.
+    """
     import torch
 
     output = inputs.call(candidate)
-    fault = check_kind(output, inputs)
-    return (output, None, fault) if fault is not None else (output, map_tensors(output, torch.clone), None)
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait for everything on a GPU, whichever stream it runs on."""
-    import torch
-
+    if (fault := check_kind(output, inputs)) is not None:
+        return output, None, fault
+    copy = map_tensors(output, torch.clone)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    return output, copy, None
 
 
-def _repeats(rival: Callable[..., Any] | None, problem: Problem, inputs: Inputs, expected: Any) -> bool:
-    """Whether the library gives the same bits again and again: more than it does is not asked of a candidate."""
-    library = rival or problem.library()
+def _repeats(library: Callable[..., Any], inputs: Inputs, expected: Any) -> bool:
+    """True if the library gives the same bits again and again; no more is asked of a candidate."""
     start = time.monotonic()
     for number in range(LIBRARY_REPEATS):
         # Every other time at other addresses, as the candidate was called.
@@ -159,7 +154,6 @@ def _changed(inputs: Inputs, kept: Inputs) -> str:
 
 
 def _differs(one: Any, other: Any) -> str:
-
     pairs = zip(tensors_in(one), tensors_in(other), strict=True)
     unequal = sum(int((a != b).sum()) for a, b in pairs)
     total = sum(tensor.numel() for tensor in tensors_in(one))

@@ -1,4 +1,4 @@
-"""Whether a result is what it claims to be, before any number in it is looked at."""
+"""Checks the type, memory, shape, dtype and device of a result before its numbers are read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.outcome import Reason
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.checks import plain_name
 from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
@@ -14,33 +15,30 @@ if TYPE_CHECKING:
 
 
 def check_kind(output: Any, inputs: Inputs) -> Judgement | None:
-    """Whether `output` is a plain tensor with memory of its own, or several; None where nothing is wrong.
+    """None if `output` is one plain tensor or several, each with its own memory; otherwise the fault.
 
-    Asked before anything is done with the output. A subclass of Tensor is wrong even if it behaves: it can put the
-    work off until the checker looks. So is a result that lies in an input's memory.
+    This runs before anything else reads the output. A subclass of Tensor is a fault even if it behaves: it can put the
+    work off until the checker looks. A result that lies in an input's memory is a fault too.
     """
     given = _as_list(output)
     if isinstance(given, Judgement):
         return given
     input_memory = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(inputs) if tensor.numel()}
     for place, one in enumerate(given):
-        fault = _kind(_what(place, given), one, input_memory)
-        if fault is not None:
+        if (fault := _kind(_what(place, given), one, input_memory)) is not None:
             return fault
     return None
 
 
 def check_form(output: Any, expected: Any, inputs: Inputs) -> Judgement | None:
     """`check_kind`, and shape, dtype and device against `expected`, the library's result."""
-    fault = check_kind(output, inputs)
-    if fault is not None:
+    if (fault := check_kind(output, inputs)) is not None:
         return fault
     given, wanted = list(tensors_in(output)), list(tensors_in(expected))
     if len(given) != len(wanted):
         return wrong(Reason.BAD_SHAPE, f"the candidate returns {len(given)} tensors, the library {len(wanted)}")
     for place, (one, other) in enumerate(zip(given, wanted, strict=True)):
-        fault = _form(_what(place, given), one, other)
-        if fault is not None:
+        if (fault := _form(_what(place, given), one, other)) is not None:
             return fault
     return None
 
@@ -83,7 +81,7 @@ def _form(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | None
     if one.shape != other.shape:
         return wrong(Reason.BAD_SHAPE, f"{what} has shape {tuple(one.shape)}; it must be {tuple(other.shape)}")
     if one.dtype is not other.dtype:
-        return wrong(Reason.BAD_DTYPE, f"{what} is {_plain(one.dtype)}; it must be {_plain(other.dtype)}")
+        return wrong(Reason.BAD_DTYPE, f"{what} is {plain_name(one.dtype)}; it must be {plain_name(other.dtype)}")
     if one.device != other.device:
         return wrong(Reason.BAD_DEVICE, f"{what} is on {one.device}; it must be on {other.device}")
     return None
@@ -92,7 +90,3 @@ def _form(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | None
 def _type_name(value: Any) -> str:
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _plain(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""What the oracle says of one answer."""
+"""The result of judging one answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from perfsuite.outcome import Reason
 
 @dataclass(frozen=True)
 class Judgement:
-    """Right or wrong, why, and the errors that say so.
+    """Right or wrong, the reason, and the errors behind it.
 
-    Errors are relative to the FP64 reference: `..._error` the Frobenius norm of the difference over that of the
-    reference, `..._worst_row` the same of the row where it is largest. None where the answer was not compared, because
-    its form was already wrong.
+    Errors are relative to the FP64 reference: `..._error` is the Frobenius norm of the difference over that of the
+    reference, `..._worst_row` the same of the worst row. They are None if the form was already wrong.
     """
 
     ok: bool

@@ -1,7 +1,7 @@
-"""How far an answer lies from the right one: over the whole tensor, in its worst row, at its worst element.
+"""Measures the error of an answer over the whole tensor, in its worst row and at its worst element.
 
-All three are relative to the reference. Rows are those of the last axis; where it is short, neighbouring rows are
-taken together, because the norm of a handful of elements can be small by chance and would make any error look large.
+All three are relative to the reference. Rows are those of the last axis. Short neighbouring rows are taken together:
+the norm of a handful of elements can be small by chance and would make any error look large.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# Elements that a row has at least, after neighbours were taken together; elements that are compared at a time.
 ROW_ELEMENTS = 64
+"""Least elements of a row, after neighbours were taken together."""
 BLOCK_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 20}
+"""Elements that are compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,11 @@ def _compared(
     row_squares, row_peaks, counts = joined
     eps, quantum = grain(candidate.dtype)
     width = candidate.shape[-1] if candidate.dim() else 1
-    rows = row_squares.shape[1]
     together = -(-ROW_ELEMENTS // width)
     squares = _groups(row_squares, together).sum(-1)
     peaks = _groups(row_peaks, together).amax(-1)
     members: float | torch.Tensor = float(width * together)
-    if missing := -rows % together:  # the last group is smaller
+    if missing := -row_squares.shape[1] % together:  # the last group is smaller
         members = torch.full_like(squares[0], width * together)
         members[-1] -= width * missing
 
@@ -160,7 +160,7 @@ def _largest(dtype: torch.dtype) -> float:
 def _finite_block(
     candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What _block gives where every element is finite, in a sixth of its passes over memory; not finite elsewhere."""
+    """The same as _block where every element is finite, in a sixth of its passes over memory; not finite elsewhere."""
     import torch
 
     exact = right.double()
@@ -176,33 +176,25 @@ def _finite_block(
 def _block(
     candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor, poison: int | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of a block of rows: sums of squares (3, rows) and largest magnitudes (3, rows) of the candidate's difference, the
-    library's difference and the reference; and the counts of stray and of poisoned elements."""
+    """(sums of squares (3, rows), largest magnitudes (3, rows), counts of stray and poisoned elements (2)).
+
+    The three are the candidate's difference, the library's difference and the reference.
+    """
     import torch
 
     answer, theirs = candidate.double(), library.double()
     rounded = right.to(candidate.dtype).double()
     finite = answer.isfinite() & theirs.isfinite() & rounded.isfinite()
-    agrees = _same(answer, rounded) | _same(answer, theirs)
+    agrees = (answer == rounded) | (answer == theirs) | (answer.isnan() & (rounded.isnan() | theirs.isnan()))
     stray = (~finite & ~agrees).sum()
     untouched = torch.zeros_like(stray)
     if poison is not None and candidate.element_size() in (2, 4) and candidate.is_floating_point():
         halves = (candidate.contiguous().view(torch.int16) == poison).view(*candidate.shape, -1).all(-1)
         untouched = halves.sum()
-    kept = finite.double()
     reference = torch.where(finite, right, 0.0)
-    stacked = torch.stack(
-        [
-            (torch.where(finite, answer, 0.0) - reference) * kept,
-            (torch.where(finite, theirs, 0.0) - reference) * kept,
-            reference,
-        ]
-    )
+    differences = [torch.where(finite, values - reference, 0.0) for values in (answer, theirs)]
+    stacked = torch.stack([*differences, reference])
     return stacked.square().sum(-1), stacked.abs().amax(-1), torch.stack([stray, untouched]).double()
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return (one == other) | (one.isnan() & other.isnan())
 
 
 def _groups(values: torch.Tensor, together: int) -> torch.Tensor:

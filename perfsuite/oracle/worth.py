@@ -1,4 +1,4 @@
-"""Whether a case is worth judging: inputs that vary, an answer that depends on them, sizes nobody has prepared for."""
+"""Refuses problems that a wrong kernel could pass, and chooses sizes that nobody has prepared for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_answer_depends(problem: Problem, right: Any, library: Any, other: Any)
 
 
 def neighbour(problem: Problem) -> Problem | None:
-    """A problem of slightly other sizes, drawn at random; None where the family has no sizes to change."""
+    """A problem of slightly other sizes, drawn at random; None if the family has no sizes to change."""
     chooser = random.SystemRandom()
 
     def near(size: int) -> int:
@@ -55,5 +55,5 @@ def neighbour(problem: Problem) -> Problem | None:
     return problem.neighbour(near)
 
 
-# What a kernel may raise at sizes that it does not take: refused by name, which is no wrong answer.
 REFUSALS: tuple[type[Exception], ...] = (ValueError, TypeError, NotImplementedError, RuntimeError)
+"""Exceptions with which a kernel may refuse sizes that it does not take; a refusal is not a wrong answer."""

@@ -1,37 +1,36 @@
-"""How far a candidate may err: the library's own error on the same inputs, and a second look where that is too little.
+"""Sets the tolerance: the library's own error on the same inputs, and wider limits after a second look.
 
-Once is too little to know the library's error where the result has few elements, and in float32 the library's way of
-summing is not the only one at that precision. Both are looked into before an answer is called wrong.
+One draw does not show the library's error if the result has few elements. In float32 the library's order of summing is
+not the only one at that precision. The second look covers both before an answer is called wrong.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.measures import Measures, grain, measure
-from perfsuite.oracle.reference import reference
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch
 
-# How often the library's error a candidate may err. The floor of one unit in the last place comes on top.
 TIMES_THE_LIBRARY = 2.0
-# A result with fewer elements is small: its error, or its own norm, may be tiny by chance.
+"""A candidate may err this many times as much as the library, plus one unit in the last place."""
 SMALL = 4096
+"""A result with fewer elements is small: its error, or its own norm, may be tiny by chance."""
 DRAWS = 24
-# Draws for a larger result, and the FLOPs up to which they are made: the worst row of an attention can hang on one
-# logit, and then its error is one random number, not an average over the row.
 LARGE_DRAWS = 6
 LARGE_FLOPS = {"cuda": 1e11, "cpu": 1e9}
-# Error of the library at which its answer is another one and measures nothing.
+"""FLOPs up to which a larger result gets LARGE_DRAWS. The worst row of an attention can hang on one logit, and then its
+error is one random number, not an average over the row."""
 FARTHEST_LIBRARY = 0.25
-# Distributions of subnormal numbers: a library that takes them for zero is not wrong.
+"""Relative error of the library from which on its answer is another one and measures nothing."""
 SUBNORMAL = ("tiny",)
+"""Distributions of subnormal numbers: a library that takes them for zero is not wrong."""
 
 
 class LibraryWrongError(RuntimeError):
@@ -39,7 +38,7 @@ class LibraryWrongError(RuntimeError):
 
 
 def require_plausible(found: Measures, distribution: str) -> None:
-    """LibraryWrongError where the library's answer is not the one that was asked for.
+    """Raise LibraryWrongError if the library's answer is not the one that was asked for.
 
     torch 2.11's scaled_dot_product_attention gives such answers where head_dim is 136 and the operands begin 2 bytes
     past a multiple of 16: their distance from the float64 answer is 1.4 times its norm. Few elements may be that far
@@ -63,7 +62,7 @@ class Limits:
     whose: str = "the library's"
 
     def allow(self, found: Measures) -> bool:
-        """Whether all three errors are within the limits; a NaN is not."""
+        """True if all three errors are within the limits; a NaN is not."""
         return found.frobenius <= self.frobenius and found.row <= self.row and found.element <= self.element
 
 
@@ -84,10 +83,10 @@ def second_look(
     rows: torch.Tensor | None,
     distribution: str,
 ) -> Limits:
-    """Wider limits, where they are due: from more draws, and in float32 from plain sums.
+    """Limits from more draws, and in float32 from plain sums; they may be wider.
 
-    candidate, right: the result, number `place` of those that the problem returns, and the float64 one; of the given
-    rows only where there are any.
+    candidate, right: result number `place` of those that the problem returns, and the float64 one; with `rows`, only
+    those rows of both.
     """
     import torch
 
@@ -100,17 +99,26 @@ def second_look(
     allowed = _widest(found, seen)
     if allowed.allow(found) or rows is not None or (problem.flops or 0.0) > LARGE_FLOPS[right.device.type]:
         return allowed
-    generator = torch.Generator(right.device).manual_seed(0)
-    for _ in range(LARGE_DRAWS):
-        drawn = problem.inputs(generator, distribution=distribution)
-        exact = list(tensors_in(reference(problem, drawn)))[place]
-        answer = list(tensors_in(drawn.call(library)))[place]
+    for _, exact, answer in _draws(LARGE_DRAWS, problem, library, right.device, place, distribution):
         seen.append(measure(answer, exact, answer))
     return _widest(found, seen)
 
 
+def _draws(
+    count: int, problem: Problem, library: Callable[..., Any], device: torch.device, place: int, distribution: str
+) -> Iterator[tuple[Inputs, torch.Tensor, torch.Tensor]]:
+    """(inputs, float64 answer, library's answer) of result number `place`, on further inputs."""
+    import torch
+
+    generator = torch.Generator(device).manual_seed(0)
+    for _ in range(count):
+        drawn = problem.inputs(generator, distribution=distribution)
+        exact, answer = (list(tensors_in(nest))[place] for nest in (problem.answer(drawn), drawn.call(library)))
+        yield drawn, exact, answer
+
+
 def _widest(found: Measures, seen: list[Measures]) -> Limits:
-    """Limits from the largest errors of the library, and of whatever else `seen` has measured in its place."""
+    """Limits from the largest errors that `seen` measured, of the library or in its place."""
     return Limits(
         TIMES_THE_LIBRARY * max(one.library_frobenius for one in seen) + found.frobenius_floor,
         TIMES_THE_LIBRARY * max(one.library_row for one in seen) + found.row_floor,
@@ -130,18 +138,15 @@ def _from_draws(
 ) -> Limits:
     """Limits from the library's largest absolute errors over several draws.
 
-    A relative error is large wherever a result happens to be close to zero, for library and candidate alike but not in
-    the same draw; the absolute one is not.
+    A relative error is large wherever a result happens to be close to zero, and library and candidate meet that in
+    different draws. The absolute error is not large there.
     """
     import torch
 
-    generator = torch.Generator(right.device).manual_seed(0)
     errors, exacts = [], [right]
-    for _ in range(DRAWS):
-        drawn = problem.inputs(generator, distribution=distribution)
-        exact = list(tensors_in(reference(problem, drawn)))[place]
+    for drawn, exact, answer in _draws(DRAWS, problem, library, right.device, place, distribution):
         exacts.append(exact)
-        errors.append(_difference(list(tensors_in(drawn.call(library)))[place], exact))
+        errors.append(_difference(answer, exact))
         plain = problem.in_order(drawn, exact) if candidate.dtype is torch.float32 else None
         if plain is not None:
             errors.append(_difference(*plain))

@@ -19,16 +19,16 @@ Scalar = int | float | str | bool | None
 
 
 class RivalUnavailableError(RuntimeError):
-    """The named library cannot run this problem on this device; the message gives the reason."""
+    """The rival cannot run this problem on this device; the message gives the reason."""
 
 
 class ReferenceUnavailableError(RuntimeError):
-    """There is no float64 answer to compare with; the message names what is missing."""
+    """The problem has no float64 answer to compare with; the message names what is missing."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arguments of one call: `function(*args, **kwargs)`. Tensors lie in `args`; `kwargs` holds plain options."""
+    """The arguments of one call, `function(*args, **kwargs)`: tensors in `args`, plain options in `kwargs`."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -41,87 +41,94 @@ class Inputs:
 class Problem(abc.ABC):
     """One computation at one size.
 
-    Subclasses are frozen dataclasses, in a test file or in perfsuite/problems/families. They must define `family`,
-    `inputs` and `reference`; every other member has a default. They import torch only inside methods.
+    A family is a frozen dataclass that derives from this class, in a test file or in perfsuite/problems/families. Its
+    fields are the parameters, such as sizes and a dtype. It must define `family`, `inputs` and `reference`; all other
+    members have a default. Families import torch only inside methods.
     """
 
     family: ClassVar[str]
-    """The kind of computation in records and on the command line: "gemm", "rmsnorm"."""
+    """The family's name in records and on the command line: "gemm", "rmsnorm"."""
     candidate: ClassVar[str | None] = None
-    """The kernel that commands measure by default: "module:function"."""
+    """The kernel that commands measure by default, as "module:function"; None if they must name one."""
     hard_distributions: ClassVar[tuple[str, ...]] = ("dominant", "constant-rows")
-    """Distributions of `inputs` on which careless kernels fail. Small problems are examined on each of them."""
+    """Distributions of inputs on which careless kernels fail. Small problems are examined on each of them."""
     vetted: ClassVar[bool] = False
-    """True if inputs are known to vary and the answer to depend on them. For other families the oracle tests both."""
+    """True if the inputs are known to vary, and the answer to depend on them. Otherwise examinations test both."""
 
     @abc.abstractmethod
     def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
-        """Fresh inputs on the generator's device, drawn from `distribution` (perfsuite.problems.distributions.draw)."""
+        """New arguments of one call, on the generator's device.
+
+        distribution: a name in perfsuite.problems.DISTRIBUTIONS; `problems.distributions.draw` draws tensors from it.
+        """
 
     def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
         """The right answer in float64, on the inputs' device: a tensor, or a tuple or list of tensors.
 
-        rows: the indices, along the next to last axis of the result, of the rows to compute; None for all rows. Only
-        problems with a `row_count` are asked for some rows. Large temporaries should be made block by block.
+        rows: indices of the rows to compute, along the next to last axis of the result; None for all rows. A family
+        without a `row_count` may ignore it. Compute large answers in blocks, so that temporaries fit beside the case.
         """
         raise NotImplementedError
 
     def answer(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
-        """`reference`, as the oracle calls it; ReferenceUnavailableError if a family cannot always have one."""
+        """The right answer, as the oracle asks for it; by default `reference`.
+
+        A family that cannot always give one overrides this and raises ReferenceUnavailableError.
+        """
         return self.reference(inputs, rows=rows)
 
     @property
     def row_count(self) -> int | None:
-        """Rows of the result (along its next to last axis) that `reference` can compute alone; None if it cannot."""
+        """Rows along the next to last axis of the result; None if `reference` cannot compute some of them alone."""
         return None
 
     @property
     def name(self) -> str:
         """A short name, unique within the family: "4096x1024 float16"."""
-        sizes, words = [], [""]
+        sizes, dtype, words = [], "", []
         for one in _fields(self):
             value = getattr(self, one.name)
             if _is_size(one):
                 sizes.append(str(value))
             elif one.name == "dtype":
-                words[0] = str(_plain(value))
-            elif _required(one) or value != _default(one):
+                dtype = str(_plain(value))
+            elif value != _default(one):
                 word = one.name.replace("_", "-")
                 words.append(word if value is True else f"{word} {_plain(value)}")
-        return " ".join(filter(None, ["x".join(sizes), *words]))
+        return " ".join(filter(None, ["x".join(sizes), dtype, *words]))
 
     @property
     def params(self) -> dict[str, Scalar]:
-        """Every parameter that defines the computation, as plain values, for the record."""
+        """Every parameter that defines the computation, as a plain value, for the record."""
         return {one.name: _plain(getattr(self, one.name)) for one in _fields(self)}
 
     @property
     def flops(self) -> float | None:
-        """Floating-point operations of one call (a multiply-add is two), or None if unknown."""
+        """Floating-point operations of one call; a multiply-add counts as two. None if unknown."""
         return None
 
     @property
     def bytes(self) -> float | None:
-        """Bytes that must cross device memory: each input read once, each output written once; None if unknown."""
+        """Bytes that one call must move: each input read once, each output written once. None if unknown."""
         return None
 
     @property
     def default_rival(self) -> str | None:
-        """The rival of a case that names none; None if the family has no rival."""
+        """The rival of a case that names no rival; None if the family has no rival."""
         return next(iter(self.rival_names()), None)
 
     def own_rivals(self) -> Mapping[str, Callable[..., Any]]:
-        """Rivals that the family brings along, by name; each is called as a candidate is."""
+        """Rivals that the family itself defines, by name; each takes the same arguments as a candidate."""
         return {}
 
     def rival_names(self) -> tuple[str, ...]:
-        """Names that `rival` accepts: those of the rivals folder that serve the family, and the family's own."""
+        """The names that `rival` accepts: of perfsuite/problems/rivals that serve the family, then of `own_rivals`."""
         from .rivals import rivals_for
 
         return (*rivals_for(self.family), *self.own_rivals())
 
     def rival(self, name: str) -> Callable[..., Any]:
-        """The library function of that name, called as a candidate is; ValueError lists the known names."""
+        """The rival of that name, which takes a candidate's arguments; ValueError if there is no such rival."""
         from .rivals import rivals_for
 
         own, served = self.own_rivals(), rivals_for(self.family)
@@ -134,7 +141,7 @@ class Problem(abc.ABC):
         raise ValueError(f"rival is {name!r}; a rival of {self.family} must be one of {known}")
 
     def library(self) -> Callable[..., Any]:
-        """The function whose error sets the tolerance if the case names no rival."""
+        """The function whose error sets the tolerance if a case names no rival; by default the default rival."""
         if self.default_rival is None:
             raise ReferenceUnavailableError(
                 f"{self.family} {self.name} has no library to compare with: define own_rivals(), or pass against="
@@ -144,65 +151,67 @@ class Problem(abc.ABC):
     def in_order(
         self, inputs: Inputs, right: torch.Tensor, rows: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """(float32 sums taken term by term, the same part of `right`), on a sample of the result; None if unknown.
+        """(a sample of the result from float32 sums in order, the same sample of `right`); None if unknown.
 
-        right: the float64 answer, of `rows` only if these are given. Asked for float32 results of one tensor.
+        A library may add in an order with smaller errors. For float32 results, these plain sums widen the tolerance.
+        right: the float64 answer; with `rows`, only those rows of it.
         """
         return None
 
     def neighbour(self, near: Callable[[int], int]) -> Problem | None:
-        """The same computation at slightly other sizes, each drawn by `near(size)`; None if no size may change."""
+        """The same computation with each size replaced by `near(size)`; None if no size may change.
+
+        Candidates are examined on it, so that a kernel which is right at the listed sizes only is found.
+        """
         return None
 
     def grown(self, factor: int) -> Problem:
-        """The same computation at `factor` times the sequence length; ValueError if it has none."""
+        """The same computation at `factor` times the sequence length; ValueError if it has no such length."""
         raise ValueError(
             f"growth needs a problem with a sequence length, such as Attention; {self.family} does not define grown()"
         )
 
     @property
     def innermost(self) -> str | None:
-        """The parameter whose value decides how rows are aligned in memory (head_dim, k); None if there is none."""
+        """The parameter that decides how rows are aligned in memory, such as "head_dim"; None if no parameter does."""
         return None
 
     def variations(self) -> tuple[Problem, ...]:
-        """Problems with other ratios of FLOPs to bytes, from which `perfsuite regime` infers the bound."""
+        """Problems with other ratios of FLOPs to bytes; `perfsuite regime` compares times on them to find the bound."""
         return ()
 
     bench_columns: ClassVar[Mapping[str, str]] = {}
-    """First columns of the table of `perfsuite bench`, and the parameter that each shows; by default one, the size."""
+    """Heads of the first columns of `perfsuite bench`, and the parameter that each shows; by default one, the size."""
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Declare the options with which `perfsuite bench FAMILY` describes several problems."""
+        """Add the options by which `perfsuite bench FAMILY` describes problems to `parser`."""
         parser.add_argument(
             "--shapes", nargs="+", required=True, metavar="SHAPE", help=f"as in {cls.family}:SHAPE[:WORD...]"
         )
 
     @classmethod
     def from_options(cls, options: argparse.Namespace) -> list[Self]:
-        """The problems that these options describe; ValueError if one does not fit. options.dtype may be None."""
+        """The problems that parsed options describe; ValueError for a bad value. `options.dtype` may be None."""
         dtype = [options.dtype] if options.dtype else []
         return [cls.parse(shape, [*words, *dtype]) for shape, *words in (text.split(":") for text in options.shapes)]
 
     @classmethod
     def parse(cls, shape: str, words: Sequence[str]) -> Self:
-        """The problem that a command line describes, "4096x1024" and ("bf16", "causal"); ValueError if it does not.
+        """The problem of a command line, such as "4096x1024" and the words "bf16", "causal"; ValueError if bad.
 
-        The shape gives the whole numbers that have no default, in order. The words give the dtype, turn flags on, or
-        are the name of any other parameter followed by its value.
+        The shape gives the whole numbers without a default, in order. A word gives the dtype, turns a flag on, or names
+        another parameter; the next word is then its value.
         """
-        given: dict[str, Any] = {}
         sizes = [one.name for one in _fields(cls) if _is_size(one)]
         parts = shape.split("x")
         if len(parts) != len(sizes) or not all(part.isdecimal() for part in parts):
             raise ValueError(f"the shape is {shape!r}; it must be {' x '.join(sizes)}, in whole numbers")
-        given |= dict(zip(sizes, map(int, parts), strict=True))
-        return cls(**given | cls.parse_words(words))
+        return cls(**dict(zip(sizes, map(int, parts), strict=True)) | cls.parse_words(words))
 
     @classmethod
     def parse_words(cls, words: Sequence[str]) -> dict[str, Any]:
-        """The parameters that the words after a shape give."""
+        """The parameters that the words after a shape give, by name; ValueError for an unknown word."""
         given: dict[str, Any] = {}
         others = {one.name.replace("_", "-"): one for one in _fields(cls) if not _is_size(one) and one.name != "dtype"}
         has_dtype = any(one.name == "dtype" for one in _fields(cls))
@@ -211,7 +220,7 @@ class Problem(abc.ABC):
             one = others.get(word.replace("_", "-"))
             if has_dtype and word in DTYPE_WORDS:
                 given["dtype"] = DTYPE_WORDS[word]
-            elif one is not None and _is_flag(one):
+            elif one is not None and _kind(one) == "bool":
                 given[one.name] = True
             elif one is not None and (convert := _CONVERSIONS.get(_kind(one))) is not None:
                 given[one.name] = convert(next(rest, ""))
@@ -237,24 +246,17 @@ def _kind(one: dataclasses.Field[Any]) -> str:
     return text.replace(" ", "").removesuffix("|None")
 
 
-def _is_flag(one: dataclasses.Field[Any]) -> bool:
-    return _kind(one) == "bool"
-
-
 def _is_size(one: dataclasses.Field[Any]) -> bool:
-    return _kind(one) == "int" and _required(one)
-
-
-def _required(one: dataclasses.Field[Any]) -> bool:
-    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+    return _kind(one) == "int" and _default(one) is dataclasses.MISSING
 
 
 def _default(one: dataclasses.Field[Any]) -> Any:
+    """The field's default; dataclasses.MISSING if it has no default."""
     return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
 
 
 def _plain(value: Any) -> Scalar:
-    """A parameter as one plain value: sequences joined by commas, anything else by its name or its type's."""
+    """A parameter as one plain value: a sequence joined by commas, another object by its name or its type's name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):

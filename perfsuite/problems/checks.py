@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 HALF_DTYPES = ("float16", "bfloat16")
-DTYPE_WORDS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"} | {name: name for name in ITEM_BYTES}
+LONG_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""Short name of a dtype -> torch's name."""
+DTYPE_WORDS = LONG_NAMES | {name: name for name in ITEM_BYTES}
 """How a command line may write a dtype."""
 
 
@@ -33,9 +35,14 @@ def flag(what: str, value: Any) -> bool:
     return value
 
 
+def plain_name(dtype: object) -> str:
+    """ "float16" for torch.float16."""
+    return str(dtype).removeprefix("torch.")
+
+
 def dtype_name(what: str, value: Any, allowed: tuple[str, ...] = tuple(ITEM_BYTES)) -> str:
     """The plain name of a dtype given as a name or as a `torch.dtype`."""
-    name = str(value).removeprefix("torch.")
+    name = plain_name(value)
     if name not in allowed:
         raise ValueError(f"{what} is {value!r}; it must be one of {', '.join(allowed)}")
     return name

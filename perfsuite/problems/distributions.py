@@ -1,7 +1,7 @@
-"""The values that inputs are drawn from: ordinary ones, and those on which a careless kernel shows its carelessness.
+"""The distributions of inputs: ordinary values, and values on which careless kernels fail.
 
-A tensor is drawn for a role, because several of these distributions are about the sum that the kernel forms, not
-about one tensor: which axis is summed over, and which operand carries the sign.
+A tensor is drawn for a role, because several distributions concern the sum that the kernel forms, not one tensor: the
+axis that is summed over, and the operand that carries the sign.
 
 roles: "a" and "b" (GEMM), "q", "k" and "v" (attention), "x" (any other tensor).
 """
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
-# Log2 of the largest and smallest magnitude of "cancellation": 12 binary orders apart, and small enough at the top
-# that a float16 result of K = 16384 stays finite.
 _WIDE_LOW, _WIDE_HIGH = -8.0, 4.0
-# How far the dominant term stands above the rest: as a logit, so large that its exponential overflows float32 where
-# the row's maximum is not subtracted, and as a factor on one operand of a GEMM.
+"""Log2 of the magnitudes of "cancellation". A float16 result of K = 16384 stays finite."""
 _DOMINANT_LOGIT, _DOMINANT_FACTOR = 100.0, 32.0
+"""The dominant term, as a logit and as a factor on one operand of a GEMM. The logit's exponential overflows float32
+unless the row's maximum is subtracted."""
 
 
 def draw(
@@ -33,9 +32,9 @@ def draw(
     role: str = "x",
     axis: int = -1,
 ) -> torch.Tensor:
-    """A dense tensor on the generator's device.
+    """A dense tensor on the generator's device; ValueError for an unknown distribution.
 
-    `axis` is the one that the kernel sums over. ValueError for an unknown distribution lists the known ones.
+    axis: the axis that the kernel sums over.
     """
     try:
         function = _DRAWS[distribution]
@@ -57,10 +56,10 @@ def dominate(
     generator: torch.Generator,
     spans: list[tuple[int, int]] | None = None,
 ) -> torch.Tensor:
-    """Queries that each point at one key, so that one logit a row stands far above the rest.
+    """Queries that each point at one key they see, so that one logit a row is far above the rest.
 
-    q: (batch, heads, seq_q, head_dim); k: (batch, kv_heads, seq_kv, head_dim). Under a causal mask the key is one that
-    the query sees; `spans` says which those are, first and end for each query, where the mask is another.
+    q: (batch, heads, seq_q, head_dim); k: (batch, kv_heads, seq_kv, head_dim).
+    spans: (first, end) of the keys that each query sees, for masks other than plain causal.
     """
     import torch
 
@@ -87,7 +86,7 @@ def _normal(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: 
 
     if dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.complex64, torch.complex128):
         return torch.randn(shape, dtype=dtype, device=generator.device, generator=generator)
-    return torch.randn(shape, device=generator.device, generator=generator).to(dtype)
+    return _randn(shape, generator).to(dtype)
 
 
 def _uniform(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
@@ -105,15 +104,13 @@ def _cancellation(shape: Shape, dtype: torch.dtype, generator: torch.Generator, 
 
 
 def _heavy_tails(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
-    import torch
-
-    return torch.randn(shape, device=generator.device, generator=generator).pow_(3).to(dtype)
+    return _randn(shape, generator).pow_(3).to(dtype)
 
 
 def _dominant(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
     import torch
 
-    values = torch.randn(shape, device=generator.device, generator=generator)
+    values = _randn(shape, generator)
     if role in ("a", "x"):
         place = list(shape)
         place[axis] = 1
@@ -132,9 +129,7 @@ def _constant_rows(shape: Shape, dtype: torch.dtype, generator: torch.Generator,
 
 
 def _alternating(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
-    import torch
-
-    values = torch.randn(shape, device=generator.device, generator=generator).abs_()
+    values = _randn(shape, generator).abs_()
     if role not in ("b", "k"):
         _pairs(values, axis)[1].neg_()
     return values.to(dtype)
@@ -145,7 +140,7 @@ def _tiny(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: st
 
     if role not in ("a", "v", "x"):  # tiny times tiny would round to zero and test nothing
         return _normal(shape, dtype, generator, role, axis)
-    # float64 carries the product: it would be flushed, or lose its bits, in the dtype itself.
+    # The product is made in float64: in the dtype itself it would be flushed, or lose its bits.
     values = torch.randn(shape, device=generator.device, generator=generator, dtype=torch.float64)
     return (values * (torch.finfo(dtype).tiny / 4)).to(dtype)
 
@@ -153,8 +148,7 @@ def _tiny(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: st
 def _non_finite(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:
     """NaN in one row of `a` or `q`, infinities in two more of `a`: IEEE arithmetic defines what the row becomes.
 
-    An infinity in k or v, or a NaN in v under a mask, is left out: libraries differ in whether they multiply by a
-    weight of zero.
+    k and v hold no such values, because libraries differ in whether they multiply them by a weight of zero.
     """
     import torch
 
@@ -162,13 +156,21 @@ def _non_finite(shape: Shape, dtype: torch.dtype, generator: torch.Generator, ro
     if role not in ("a", "q") or len(shape) < 2:
         return values
     planted = [float("nan"), float("inf"), float("-inf")] if role == "a" else [float("nan")]
-    rows = values.movedim(axis, -1).flatten(0, -2) if values.movedim(axis, -1).is_contiguous() else None
-    if rows is None or rows.shape[0] <= len(planted):
+    if not (moved := values.movedim(axis, -1)).is_contiguous():
+        return values
+    rows = moved.flatten(0, -2)
+    if rows.shape[0] <= len(planted):
         return values
     where = torch.randperm(rows.shape[0], generator=generator, device=generator.device)[: len(planted)]
     column = torch.randint(rows.shape[1], (len(planted),), generator=generator, device=generator.device)
     rows[where, column] = torch.tensor(planted, dtype=dtype, device=generator.device)
     return values
+
+
+def _randn(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    return torch.randn(shape, device=generator.device, generator=generator)
 
 
 def _between(shape: Shape, generator: torch.Generator, low: float, high: float) -> torch.Tensor:

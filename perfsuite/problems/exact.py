@@ -1,4 +1,4 @@
-"""Parts of the families' exact answers: bounds of float64 blocks, and float32 sums taken one term after the other."""
+"""Parts of the families' right answers: bounds of float64 blocks, and float32 sums that add term after term."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
 """Largest temporary of a float64 answer, so that it fits beside the case that is judged."""
 MOST_ROWS, MOST_COLUMNS = 64, 256
-"""Size of the sample on which sums are taken in order: that is one step a term."""
+"""Size of the sample on which sums are taken in order, since each term is one step."""
 
 
 def running(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -19,6 +19,12 @@ def running(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     for term in range(left.shape[1]):
         sums.addcmul_(left[:, term : term + 1], right[term : term + 1])
     return sums
+
+
+def attended(logits: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """softmax(logits) values, adding term after term; `logits` (m, k), `values` (k, n)."""
+    weights = (logits - logits.amax(-1, keepdim=True)).exp_()
+    return running(weights, values) / running(weights, values.new_ones((len(values), 1)))
 
 
 def spread(size: int, most: int, device: torch.device) -> torch.Tensor:

@@ -18,25 +18,20 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Inputs):
-        yield from tensors_in(value.args)
-        yield from tensors_in(dict(value.kwargs))
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
+        yield from tensors_in((value.args, dict(value.kwargs)))
+    elif isinstance(value, tuple | list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from tensors_in(item)
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same nest with every tensor replaced by what `change` makes of it."""
+    """The same nest with `change(tensor)` in place of every tensor."""
     import torch
 
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, Inputs):
-        kwargs = {name: map_tensors(item, change) for name, item in value.kwargs.items()}
-        return Inputs(tuple(map_tensors(item, change) for item in value.args), kwargs)
+        return Inputs(map_tensors(tuple(value.args), change), map_tensors(dict(value.kwargs), change))
     if type(value) in (tuple, list):
         return type(value)(map_tensors(item, change) for item in value)
     if type(value) is dict:
@@ -55,9 +50,9 @@ def copy_in_place(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def keep(value: Any) -> Any:
-    """A nest with copies of its plain tensors; any other is left as it is, for the oracle to refuse unlooked at.
+    """A nest with copies of its plain tensors. Other tensors are not copied; the oracle refuses them.
 
-    Copying a subclass of Tensor would run its code, and that may be where the work is done.
+    Copying a subclass of Tensor would run its code, and the work may be done there.
     """
     import torch
 
@@ -80,13 +75,11 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def same_bits(one: Any, other: Any) -> bool:
-    """Whether two nests hold the same tensors bit by bit, shapes and dtypes included."""
+    """True if two nests hold the same tensors bit by bit, shapes and dtypes included."""
     import torch
 
     ones, others = list(tensors_in(one)), list(tensors_in(other))
-    if len(ones) != len(others):
-        return False
-    for a, b in zip(ones, others, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype or not torch.equal(bits(a), bits(b)):
-            return False
-    return True
+    return len(ones) == len(others) and all(
+        a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(a), bits(b))
+        for a, b in zip(ones, others, strict=True)
+    )

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfsuite.guards.poison import POISON_HALF
-from perfsuite.oracle import Judgement, LibraryWrongError, ReferenceUnavailableError, check, examine, reference
-from perfsuite.oracle.effort import Examined, on_adversarial_values, timed_calls_judged
+from perfsuite.oracle import Judgement, LibraryWrongError, ReferenceUnavailableError, check, examine
+from perfsuite.oracle.effort import MOST_FLOPS, Examined, on_adversarial_values, rows_to_check, timed_calls_judged
 from perfsuite.oracle.measures import measure
-from perfsuite.oracle.reference import rows_to_check
 from perfsuite.oracle.yardstick import require_plausible
 from perfsuite.outcome import Reason
 from perfsuite.problems import DISTRIBUTIONS, Attention, Custom, Decode, Gemm, Inputs
@@ -81,9 +80,9 @@ def test_the_gemm_reference_is_the_float64_product(m, n, k, batch, trans):
     problem = Gemm(m, n, k, batch=batch, trans_b=trans)
     inputs = problem.inputs(seeded())
     a, b = inputs.args
-    torch.testing.assert_close(reference(problem, inputs), a.double() @ b.double(), rtol=1e-13, atol=1e-12)
+    torch.testing.assert_close(problem.answer(inputs), a.double() @ b.double(), rtol=1e-13, atol=1e-12)
     rows = torch.tensor([0, m - 1])
-    torch.testing.assert_close(reference(problem, inputs, rows=rows), (a.double() @ b.double())[..., rows, :])
+    torch.testing.assert_close(problem.answer(inputs, rows=rows), (a.double() @ b.double())[..., rows, :])
 
 
 @given(seq_q=edges, seq_kv=edges, head_dim=edges, causal=st.booleans(), kv_heads=st.sampled_from([1, 2, 4]))
@@ -93,21 +92,21 @@ def test_the_attention_reference_is_sdpa_in_float64(seq_q, seq_kv, head_dim, cau
     inputs = problem.inputs(seeded())
     wide = [t.double() for t in inputs.args]
     expected = problem.rival("sdpa:math")(*wide, **inputs.kwargs)
-    torch.testing.assert_close(reference(problem, inputs), expected, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(problem.answer(inputs), expected, rtol=1e-12, atol=1e-13)
     rows = torch.tensor([seq_q - 1, 0])
-    torch.testing.assert_close(reference(problem, inputs, rows=rows), expected[:, :, rows], rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(problem.answer(inputs, rows=rows), expected[:, :, rows], rtol=1e-12, atol=1e-13)
 
 
 def test_the_reference_does_not_depend_on_its_blocks(monkeypatch):
     problems = [Gemm(70, 30, 50, batch=2), Attention(2, 4, 70, 16, seq_kv=90, kv_heads=2, causal=True)]
-    whole = [reference(problem, problem.inputs(seeded())) for problem in problems]
+    whole = [problem.answer(problem.inputs(seeded())) for problem in problems]
     monkeypatch.setitem(BLOCK_BYTES, "cpu", 8 * 90 * 7)
     for problem, expected in zip(problems, whole, strict=True):
-        torch.testing.assert_close(reference(problem, problem.inputs(seeded())), expected, rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(problem.answer(problem.inputs(seeded())), expected, rtol=1e-12, atol=1e-13)
 
 
 def test_a_case_too_large_for_a_cpu_is_checked_in_rows_drawn_at_random(monkeypatch):
-    monkeypatch.setitem(reference.__globals__["MOST_FLOPS"], "cpu", 1e6)
+    monkeypatch.setitem(MOST_FLOPS, "cpu", 1e6)
     for problem, candidate in (
         (Gemm(512, 64, 64), sums_in_blocks),
         (Attention(1, 2, 512, 16, causal=True), online_attention),
@@ -134,7 +133,7 @@ def test_only_what_is_dear_is_examined_in_part(monkeypatch):
     assert {0, 8191} <= set(rows.tolist())
     assert [timed_calls_judged(one) for one in (small, large, long)] == [3, 1, 1]
     assert [on_adversarial_values(one, "cuda") for one in (small, large, long)] == [True, False, False]
-    monkeypatch.setitem(reference.__globals__["MOST_FLOPS"], "cuda", 1e6)
+    monkeypatch.setitem(MOST_FLOPS, "cuda", 1e6)
     assert 16 <= len(rows_to_check(Gemm(512, 64, 64), "cuda")) < 512
 
 

@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch", reason="inputs are tensors")
 
 from perfsuite import Attention  # noqa: E402
 from perfsuite.oracle.check import check  # noqa: E402
-from perfsuite.oracle.reference import reference  # noqa: E402
 
 CASES: dict[str, dict[str, Any]] = {
     "bottom right": {"causal": True, "bottom_right": True},
@@ -67,7 +66,7 @@ def test_reference(case: str, seq_q: int, seq_kv: int, some: bool) -> None:
     scores = (q @ k.repeat_interleave(2, 1).mT / 4.0).masked_fill(~seen, float("-inf"))
     right = torch.softmax(scores, -1).nan_to_num(0.0) @ v.repeat_interleave(2, 1)
     rows = torch.tensor([0, 5, seq_q - 1]) if some else None
-    got = reference(made, given, rows=rows)
+    got = made.answer(given, rows=rows)
     torch.testing.assert_close(got, right if rows is None else right[:, :, rows])
 
 
@@ -79,7 +78,7 @@ def test_rivals_on_the_cpu_are_right(case: str, distribution: str, rival: str) -
     given = made.inputs(torch.Generator().manual_seed(2), distribution=distribution)
     mask = {"is_causal": made.causal, "bottom_right": made.bottom_right, "window": made.window}
     assert given.kwargs == {name: value for name, value in mask.items() if value}
-    torch.testing.assert_close(given.call(made.rival(rival)).double(), reference(made, given), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(given.call(made.rival(rival)).double(), made.answer(given), atol=1e-5, rtol=1e-4)
 
 
 def test_a_candidate_that_ignores_the_window_is_wrong() -> None:

@@ -8,7 +8,6 @@ torch = pytest.importorskip("torch", reason="problems are drawn with torch")
 
 from perfsuite import Decode  # noqa: E402
 from perfsuite.oracle import examine  # noqa: E402
-from perfsuite.oracle.reference import reference  # noqa: E402
 from perfsuite.problems import Inputs  # noqa: E402
 
 PROBLEMS = [
@@ -53,7 +52,7 @@ def plain(inputs: Inputs, scale: float) -> torch.Tensor:
 @problems
 def test_the_reference_is_the_formula(problem: Decode) -> None:
     inputs = problem.inputs(generator())
-    torch.testing.assert_close(reference(problem, inputs), plain(inputs, problem.scaling), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(problem.answer(inputs), plain(inputs, problem.scaling), rtol=1e-12, atol=1e-12)
 
 
 @problems

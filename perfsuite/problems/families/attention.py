@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from perfsuite.problems.base import Inputs, Problem, Scalar
-from perfsuite.problems.checks import (
-    DTYPE_WORDS,
-    ITEM_BYTES,
-    dtype_name,
-    flag,
-    positive,
-    scale_factor,
-    torch_dtype,
-    window_sides,
-)
+from perfsuite.problems.checks import DTYPE_WORDS, ITEM_BYTES, flag, torch_dtype, window_sides
 from perfsuite.problems.distributions import dominate, draw
-from perfsuite.problems.exact import BLOCK_BYTES, MOST_ROWS, running, spread
+from perfsuite.problems.exact import BLOCK_BYTES, MOST_ROWS, attended, running, spread
+from perfsuite.problems.heads import Heads
 
 if TYPE_CHECKING:
     import argparse
@@ -28,12 +19,12 @@ if TYPE_CHECKING:
     import torch
 
 MASKED_BLOCKS, MASKED_ROWS = 16, 512
-"""Blocks of queries of a masked float64 answer, of at least that many rows: keys behind a block's last query are never
-formed, which is half of a causal case less half a block."""
+"""Most blocks of queries of a masked float64 answer, and least rows of a block. Keys behind a block's last query are
+not read: of a causal case, almost half."""
 
 
 @dataclass(frozen=True)
-class Attention(Problem):
+class Attention(Heads):
     """softmax(scale q k^T) v for q (batch, heads, seq_q, head_dim) and k, v (batch, kv_heads, seq_kv, head_dim).
 
     kv_heads: fewer than heads for grouped queries; query head h reads kv head h // (heads // kv_heads).
@@ -67,16 +58,10 @@ class Attention(Problem):
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "seq_kv", self.seq_q if self.seq_kv is None else self.seq_kv)
-        put(self, "kv_heads", self.heads if self.kv_heads is None else self.kv_heads)
-        for what in ("batch", "heads", "seq_q", "head_dim", "seq_kv", "kv_heads"):
-            put(self, what, positive(what, getattr(self, what)))
-        if self.heads % self.key_heads:
-            raise ValueError(f"kv_heads is {self.kv_heads}; it must divide heads, which is {self.heads}")
+        self.check_heads("batch", "seq_q", "seq_kv")
         flag("causal", self.causal)
         flag("bottom_right", self.bottom_right)
         put(self, "window", window_sides(self.window))
-        put(self, "scale", scale_factor(self.scale))
-        put(self, "dtype", dtype_name("dtype", self.dtype))
 
     @property
     def keys(self) -> int:
@@ -85,19 +70,8 @@ class Attention(Problem):
         return self.seq_kv
 
     @property
-    def key_heads(self) -> int:
-        """Heads of the keys and values."""
-        assert self.kv_heads is not None  # __post_init__ filled it in
-        return self.kv_heads
-
-    @property
-    def scaling(self) -> float:
-        """The factor on the logits, with the default filled in."""
-        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
-
-    @property
     def pairs(self) -> int:
-        """(query, key) pairs that one head forms: all of them, or those that the mask lets through."""
+        """(query, key) pairs that the mask lets through, in one head."""
         if self.banded:
             return _banded_pairs(self)
         if not self.causal:
@@ -107,70 +81,58 @@ class Attention(Problem):
 
     @property
     def banded(self) -> bool:
-        """Whether the mask is more than nothing and more than causal from the top left."""
+        """True for a mask other than plain causal, counted from the top left."""
         return self.bottom_right or self.window is not None
 
-    def span(self, query: int) -> tuple[int, int]:
-        """The keys that a query sees: the first, and the one behind the last; none where the second is no larger."""
-        diagonal = query + (self.keys - self.seq_q if self.bottom_right else 0)
+    @property
+    def _band(self) -> tuple[int, int, int]:
+        """(key on the diagonal of query 0, keys seen before the diagonal, keys seen behind it); -1 for no limit."""
         left, right = self.window or (-1, -1)
-        right = 0 if self.causal else right
-        first = 0 if left < 0 else diagonal - left
-        end = self.keys if right < 0 else diagonal + right + 1
+        return self.keys - self.seq_q if self.bottom_right else 0, left, 0 if self.causal else right
+
+    def span(self, query: int) -> tuple[int, int]:
+        """(first key that a query sees, end of the keys that it sees); it sees no key if the end is not larger."""
+        shift, left, right = self._band
+        first = 0 if left < 0 else query + shift - left
+        end = self.keys if right < 0 else query + shift + right + 1
         return max(0, first), min(self.keys, end)
 
     def visible(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """(queries, keys), bool: which of the keys each query sees, both given by their positions."""
-        behind = keys - (queries + (self.keys - self.seq_q if self.bottom_right else 0))[:, None]
-        left, right = self.window or (-1, -1)
-        right = 0 if self.causal else right
+        """(queries, keys), bool: True where the query sees the key. Both are given by their positions."""
+        shift, left, right = self._band
+        behind = keys - (queries + shift)[:, None]
         seen = behind <= (right if right >= 0 else self.keys + self.seq_q)
         return seen if left < 0 else seen & (behind >= -left)
 
     @property
     def name(self) -> str:
-        heads = str(self.heads) if self.heads == self.kv_heads else f"{self.heads}/{self.kv_heads}"
         length = str(self.seq_q) if self.seq_q == self.seq_kv else f"{self.seq_q}/{self.seq_kv}"
         mask = " causal" if self.causal else ""
         mask += " bottom-right" if self.bottom_right else ""
         mask += "" if self.window is None else f" window {self.window[0]},{self.window[1]}"
-        scale = "" if self.scale is None else f" scale {self.scale:g}"
-        return f"{self.batch}x{heads}x{length}x{self.head_dim} {self.dtype}{mask}{scale}"
+        return f"{self.batch}x{self.heads_word}x{length}x{self.head_dim} {self.dtype}{mask}{self.scale_word}"
 
     @property
     def params(self) -> dict[str, Scalar]:
-        # What a case does not use is left out, so that cases recorded before there was such a mask keep their names.
+        # Unused masks are left out: params stay equal to those of cases recorded before these masks existed.
         band: dict[str, Scalar] = {"bottom_right": True} if self.bottom_right else {}
         if self.window is not None:
             band |= {"window_left": self.window[0], "window_right": self.window[1]}
-        return band | {
-            "batch": self.batch,
-            "heads": self.heads,
-            "kv_heads": self.kv_heads,
-            "seq_q": self.seq_q,
-            "seq_kv": self.seq_kv,
-            "head_dim": self.head_dim,
-            "causal": self.causal,
-            "scale": self.scale,
-            "dtype": self.dtype,
-        }
+        shown = ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim", "causal", "scale", "dtype")
+        return band | {name: getattr(self, name) for name in shown}
 
     @property
     def flops(self) -> float:
-        """Two products of two operations a pair and channel, as FlashAttention's papers count; softmax is left out."""
+        """Two products, two operations a pair and channel in each; without softmax, as in FlashAttention's papers."""
         return 4.0 * self.batch * self.heads * self.pairs * self.head_dim
 
     @property
     def bytes(self) -> float:
         seen = min(self.seq_q, self.keys) if self.causal else self.keys
-        if self.banded:  # what any query sees lies between what the first and the last see
+        if self.banded:  # every query sees keys between those of the first and the last
             seen = max(0, self.span(self.seq_q - 1)[1] - self.span(0)[0])
         elements = 2 * self.heads * self.seq_q + 2 * self.key_heads * seen
         return float(self.batch * elements * self.head_dim * ITEM_BYTES[self.dtype])
-
-    @property
-    def default_rival(self) -> str:
-        return "sdpa"
 
     @property
     def row_count(self) -> int:
@@ -188,7 +150,7 @@ class Attention(Problem):
         return "head_dim"
 
     def variations(self) -> tuple[Problem, ...]:
-        """Half the length at two and four times the batch; a step of decoding with more heads, or more sequences."""
+        """Half the length at two and four times the batch; for decoding, more heads or more sequences."""
         if self.seq_q == self.keys and self.seq_q > 1:
             half = self.seq_q // 2
             return tuple(replace(self, seq_q=half, seq_kv=half, batch=factor * self.batch) for factor in (2, 4))
@@ -197,7 +159,7 @@ class Attention(Problem):
 
     @classmethod
     def parse(cls, shape: str, words: Sequence[str]) -> Self:
-        """Batch x heads x length x head_dim; heads and length may be "of q/of k and v", such as 8/2."""
+        """The shape is batch x heads x length x head_dim; heads and length may be those of q / of k and v: "8/2"."""
         parts = [part.split("/") for part in shape.split("x")]
         whole = all(size.isdecimal() for part in parts for size in part)
         if not (whole and len(parts) == 4 and max(map(len, parts)) <= 2 and len(parts[0]) == len(parts[3]) == 1):
@@ -241,16 +203,15 @@ class Attention(Problem):
         if distribution == "dominant":
             spans = [self.span(query) for query in range(self.seq_q)] if self.banded else None
             q = dominate(q, k, scale=self.scaling, causal=self.causal, generator=generator, spans=spans)
-        kwargs: dict[str, Any] = {}
-        if self.causal:
-            kwargs["is_causal"] = True
-        if self.scale is not None:
-            kwargs["scale"] = self.scale
-        if self.bottom_right:
-            kwargs["bottom_right"] = True
-        if self.window is not None:
-            kwargs["window"] = self.window
-        return Inputs((q, k, v), kwargs)
+        options = {
+            "is_causal": self.causal,
+            "scale": self.scale,
+            "bottom_right": self.bottom_right,
+            "window": self.window,
+        }
+        return Inputs(
+            (q, k, v), {name: value for name, value in options.items() if value is not None and value is not False}
+        )
 
     def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> torch.Tensor:
         import torch
@@ -284,12 +245,11 @@ class Attention(Problem):
                         first, last = int(rows[block].min()), int(rows[block].max())
                     spans = self.span(first), self.span(last)
                     seen = slice(spans[0][0], max(1, spans[1][1]))
-                    common = slice(spans[1][0], max(spans[1][0], spans[0][1]))  # what each of the queries sees
+                    common = slice(spans[1][0], max(spans[1][0], spans[0][1]))  # every query of the block sees these
                     if seen.start >= seen.stop:  # no query of the block sees a key
                         out[some, :, block] = 0.0
                         continue
-                # Scores are the largest thing in memory, and passes over them take the time. So queries are scaled, and
-                # softmax is one kernel.
+                # Passes over the scores take most of the time: queries are scaled instead, and softmax is one kernel.
                 scores = q64[:, :, block].flatten(1, 2) @ k64[..., seen]
                 logits = scores.unflatten(1, (group, -1))
                 edges = (seen.start, min(common.start, seen.stop)), (max(common.stop, seen.start), seen.stop)
@@ -315,12 +275,10 @@ class Attention(Problem):
         logits = running(queries, keys.mT) * self.scaling
         if self.causal or self.banded:
             logits.masked_fill_(~self.visible(some, torch.arange(self.keys, device=q.device)), float("-inf"))
-        weights = (logits - logits.amax(-1, keepdim=True)).exp_()
-        total = running(weights, torch.ones_like(values[:, :1]))
-        return running(weights, values) / total, right[-1, -1][chosen]
+        return attended(logits, values), right[-1, -1][chosen]
 
 
 @lru_cache(maxsize=256)
 def _banded_pairs(problem: Attention) -> int:
-    """Query by query: what takes milliseconds for long sequences, and is asked for several times a case."""
+    """The sum over all queries. It takes milliseconds for long sequences, and a case needs it several times."""
     return sum(max(0, end - first) for first, end in map(problem.span, range(problem.seq_q)))

@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Custom(Problem):
-    """`f(*args, **kwargs)` for arguments of the user's.
+    """`f(*args, **kwargs)` for the user's arguments.
 
-    args: a tuple, or a callable that takes a generator and returns one; the callable is asked anew for each set of
-    inputs, on the generator's device. From a tuple, fresh inputs of the same shapes, strides and dtypes are made:
-    floating-point and complex tensors are redrawn from the distribution, moved and stretched to the mean and standard
-    deviation of the tensor given; 8-bit integers (values, as a rule) are the given ones in random order; wider
-    integers and booleans (indices, lengths, masks) and constant tensors are copied as they are. Where that does not
-    suit, give a callable. Tensors go to the generator's device, except CPU scalars.
+    args: a tuple of arguments, or a callable that takes a torch.Generator and returns a new tuple on its device. From a
+    tuple, fresh tensors of the same shapes, strides and dtypes are made for each set of inputs. Floating-point and
+    complex ones are redrawn from the distribution, with the mean and standard deviation of the given ones. 8-bit
+    integers (values, as a rule) are put in random order. Wider integers and booleans (indices, lengths, masks) and
+    constant tensors are copied. If that does not suit, give a callable. CPU scalars stay on the CPU.
     flops, bytes: of one call, for the record and the roofline.
-    label: what tables call it.
-    against: the rival. reference: computes the right answer from the same arguments in float64; by default the rival,
-    on arguments widened to float64.
+    label: the name in tables.
+    against: the rival.
+    reference: computes the right answer from the same arguments in float64; by default the rival does.
     """
 
     family: ClassVar[str] = "custom"
@@ -95,13 +94,17 @@ class Custom(Problem):
         return str(getattr(self.against, "__name__", type(self.against).__name__))
 
     def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
-        """Fresh arguments. The distribution concerns redrawn tensors only, not those that a callable makes."""
+        """Fresh arguments. The distribution applies to redrawn tensors only, not to those that a callable makes."""
+
+        def fresh(nest: Any) -> Any:
+            return map_tensors(nest, lambda tensor: _redraw(tensor, generator, distribution))
+
         if callable(self.args):
             made = self.args(generator)
             args = tuple(made) if isinstance(made, tuple | list) else (made,)
         else:
-            args = tuple(_fresh(arg, generator, distribution) for arg in self.args)
-        return Inputs(args, {name: _fresh(arg, generator, distribution) for name, arg in self.kwargs.items()})
+            args = fresh(tuple(self.args))
+        return Inputs(args, fresh(self.kwargs))
 
     def rival(self, name: str) -> Callable[..., Any]:
         if self.against is None:
@@ -116,9 +119,9 @@ class Custom(Problem):
         raise ReferenceUnavailableError(f"{self.label} has nothing to be compared with: pass reference= or against=")
 
     def answer(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
+        """The reference, or the rival, on arguments widened to float64; ReferenceUnavailableError if that fails."""
         import torch
 
-        """The reference, or the rival, on arguments widened to float64; ReferenceUnavailableError if that fails."""
         function, what = (self.reference, "reference") if self.reference else (self.against, "rival")
         if function is None:
             raise ReferenceUnavailableError(
@@ -128,16 +131,14 @@ class Custom(Problem):
         wide = map_tensors(inputs, _widen)
         try:
             result = wide.call(function)
-        except Exception as error:  # whatever the user's function raises is the message's business, not ours
+        except Exception as error:  # the message passes on whatever the user's function raises
             raise ReferenceUnavailableError(
                 f"the {what} of {self.label} fails on arguments widened to float64 ({type(error).__name__}: {error}); "
                 "pass reference=, a callable that takes the same arguments in float64"
             ) from error
         for tensor in tensors_in(result):
-            if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in (
-                torch.float64,
-                torch.complex128,
-            ):
+            exact = tensor.dtype in (torch.float64, torch.complex128)
+            if (tensor.is_floating_point() or tensor.is_complex()) and not exact:
                 raise ReferenceUnavailableError(
                     f"the {what} of {self.label} returns {tensor.dtype} for float64 arguments; pass reference=, a "
                     "callable that computes in float64"
@@ -150,7 +151,7 @@ def _takes_one(function: Callable[..., Any]) -> bool:
         inspect.signature(function).bind(None)
     except TypeError:
         return False
-    except ValueError:  # a built-in that does not tell
+    except ValueError:  # a built-in without a signature
         return True
     return True
 
@@ -166,17 +167,6 @@ def _describe(value: Any) -> Scalar:
     return value if value is None or isinstance(value, int | float | str | bool) else type(value).__name__
 
 
-def _fresh(value: Any, generator: torch.Generator, distribution: str) -> Any:
-    """A fresh argument like `value`; tuples, lists and dictionaries are gone through."""
-    if _is_tensor(value):
-        return _redraw(value, generator, distribution)
-    if type(value) in (tuple, list):
-        return type(value)(_fresh(item, generator, distribution) for item in value)
-    if type(value) is dict:
-        return {name: _fresh(item, generator, distribution) for name, item in value.items()}
-    return value
-
-
 def _redraw(given: torch.Tensor, generator: torch.Generator, distribution: str) -> torch.Tensor:
     import torch
 
@@ -190,7 +180,7 @@ def _redraw(given: torch.Tensor, generator: torch.Generator, distribution: str) 
         deviation, mean = (wide.std(), wide.mean()) if wide.numel() > 1 else (wide.new_zeros(()), wide.new_zeros(()))
         if float(deviation.abs()) > 0 and math.isfinite(float(deviation.abs())):
             fresh = draw(distribution, tuple(given.shape), given.dtype, generator).to(wide.dtype)
-            # "tiny" and "non-finite" are about the values themselves: stretching would undo or spread them.
+            # Stretching would undo the values of "tiny" and spread those of "non-finite".
             stretch = distribution not in ("tiny", "non-finite")
             values = (fresh * deviation + mean if stretch else fresh).to(given.dtype)
     elif given.dtype in (torch.int8, torch.uint8) and given.numel() > 1:

@@ -1,15 +1,15 @@
-"""Attention of the newest tokens against a key-value cache: what a language model computes at every step."""
+"""Attention of the newest tokens against a key-value cache, as a language model computes it at every step."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from perfsuite.problems.base import Inputs, Problem, Scalar
-from perfsuite.problems.checks import ITEM_BYTES, dtype_name, positive, scale_factor, torch_dtype
+from perfsuite.problems.base import Inputs, Scalar
+from perfsuite.problems.checks import ITEM_BYTES, positive, torch_dtype
 from perfsuite.problems.distributions import dominate, draw
-from perfsuite.problems.exact import BLOCK_BYTES, running
+from perfsuite.problems.exact import BLOCK_BYTES, attended, running
+from perfsuite.problems.heads import Heads
 
 if TYPE_CHECKING:
     import torch
@@ -18,15 +18,15 @@ INDEX_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Decode(Problem):
+class Decode(Heads):
     """softmax(scale q k^T) v for the newest seq_q of `length` tokens, against the cache that holds them all.
 
     kv_heads: fewer than heads for grouped queries; query head h reads kv head h // (heads // kv_heads).
     seq_q: query i sees the keys j < length - (seq_q - 1 - i): causal, counted from the bottom right.
     page_size: None for caches (batch, kv_heads, length, head_dim), or the tokens of a page of caches (pages, page_size,
     kv_heads, head_dim), which a table (batch, pages of a sequence) puts in order; it must divide length.
-    Candidates are called `f(q, k_cache, v_cache, cache_lens)` with the table as the fifth argument where there is one,
-    and with `scale=...` where it differs from 1/sqrt(head_dim). Lengths and table are int32.
+    Candidates are called `f(q, k_cache, v_cache, cache_lens)` with the table of a paged cache as the fifth
+    argument, and with `scale=...` where it differs from 1/sqrt(head_dim). Lengths and table are int32.
 
     The pages of a sequence lie side by side but in random order. SDPA, which knows no pages, can therefore take the
     same memory as a cache (batch, length, kv_heads, head_dim): with one query the order of the keys does not matter.
@@ -48,64 +48,36 @@ class Decode(Problem):
     dtype: str = "float16"
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        put(self, "kv_heads", self.heads if self.kv_heads is None else self.kv_heads)
-        for what in ("batch", "heads", "length", "head_dim", "kv_heads", "seq_q"):
-            put(self, what, positive(what, getattr(self, what)))
-        if self.heads % self.key_heads:
-            raise ValueError(f"kv_heads is {self.kv_heads}; it must divide heads, which is {self.heads}")
+        self.check_heads("batch", "length", "seq_q")
         if self.seq_q > self.length:
             raise ValueError(f"seq_q is {self.seq_q}; it must be at most length, which is {self.length}")
         if self.page_size is not None:
-            put(self, "page_size", positive("page_size", self.page_size))
+            object.__setattr__(self, "page_size", positive("page_size", self.page_size))
             if self.length % self.page_size:
                 raise ValueError(f"page_size is {self.page_size}; it must divide length, which is {self.length}")
             if self.seq_q > 1:
                 raise ValueError(f"seq_q is {self.seq_q}; with a page_size it must be 1, for SDPA to be comparable")
-        put(self, "scale", scale_factor(self.scale))
-        put(self, "dtype", dtype_name("dtype", self.dtype))
-
-    @property
-    def key_heads(self) -> int:
-        """Heads of the keys and values."""
-        assert self.kv_heads is not None  # __post_init__ filled it in
-        return self.kv_heads
-
-    @property
-    def scaling(self) -> float:
-        """The factor on the logits, with the default filled in."""
-        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
 
     @property
     def pages(self) -> int:
-        """Pages of one sequence; 0 where the cache has none."""
+        """Pages of one sequence; 0 for a cache without pages."""
         return 0 if self.page_size is None else self.length // self.page_size
 
     @property
     def name(self) -> str:
-        heads = str(self.heads) if self.heads == self.kv_heads else f"{self.heads}/{self.kv_heads}"
         queries = "" if self.seq_q == 1 else f" {self.seq_q} queries"
         paged = "" if self.page_size is None else f" pages of {self.page_size}"
-        scale = "" if self.scale is None else f" scale {self.scale:g}"
-        return f"{self.batch}x{heads}x{self.length}x{self.head_dim} {self.dtype}{queries}{paged}{scale}"
+        size = f"{self.batch}x{self.heads_word}x{self.length}x{self.head_dim}"
+        return f"{size} {self.dtype}{queries}{paged}{self.scale_word}"
 
     @property
     def params(self) -> dict[str, Scalar]:
-        return {
-            "batch": self.batch,
-            "heads": self.heads,
-            "kv_heads": self.kv_heads,
-            "seq_q": self.seq_q,
-            "length": self.length,
-            "head_dim": self.head_dim,
-            "page_size": self.page_size,
-            "scale": self.scale,
-            "dtype": self.dtype,
-        }
+        shown = ("batch", "heads", "kv_heads", "seq_q", "length", "head_dim", "page_size", "scale", "dtype")
+        return {name: getattr(self, name) for name in shown}
 
     @property
     def flops(self) -> float:
-        """Two products of two operations a visible pair and channel; softmax is left out."""
+        """Two products, each of two operations a visible pair and channel; softmax is left out."""
         pairs = self.seq_q * self.length - self.seq_q * (self.seq_q - 1) // 2
         return 4.0 * self.batch * self.heads * pairs * self.head_dim
 
@@ -115,12 +87,8 @@ class Decode(Problem):
         elements = 2 * self.heads * self.seq_q + 2 * self.key_heads * self.length
         return float(self.batch * (elements * self.head_dim * ITEM_BYTES[self.dtype] + (1 + self.pages) * INDEX_BYTES))
 
-    @property
-    def default_rival(self) -> str:
-        return "sdpa"
-
     def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
-        """(q, k_cache, v_cache, cache_lens), and a block table where there are pages, on the generator's device."""
+        """(q, k_cache, v_cache, cache_lens), and the block table of a paged cache, on the generator's device."""
         import torch
 
         dtype, device = torch_dtype(self.dtype), generator.device
@@ -138,9 +106,9 @@ class Decode(Problem):
         k, v = cache("k", -1), cache("v", -2)
         if distribution == "dominant":
             keys = k if self.page_size is None else k.transpose(1, 2)
-            # Only the first tokens: each query, even the one that sees the least, sees those.
+            # Only the first tokens: every query sees those.
             seen = self.length - self.seq_q + 1
-            # A group of heads as more queries of its kv head: the keys need not be repeated for it.
+            # A group of heads is taken as more queries of its kv head, so that no key is repeated.
             rows = self.heads // self.key_heads * self.seq_q
             grouped = q.view(self.batch, self.key_heads, rows, self.head_dim)
             aimed = dominate(grouped, keys[:, :, :seen], scale=self.scaling, causal=False, generator=generator)
@@ -155,7 +123,7 @@ class Decode(Problem):
         return Inputs((q, k.view(pool), v.view(pool), lens, (first + order).to(torch.int32)), kwargs)
 
     def visible(self, device: torch.device) -> torch.Tensor:
-        """(seq_q, length): which keys each query sees."""
+        """(seq_q, length), bool: True where the query sees the key."""
         import torch
 
         last = torch.arange(self.length - self.seq_q, self.length, device=device)
@@ -168,7 +136,7 @@ class Decode(Problem):
         return cache.view(self.batch, self.length, self.key_heads, self.head_dim).transpose(1, 2)
 
     def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """As many sequences, or key heads of one sequence, at a time as there is room for; pages are gathered first."""
+        """Computed in blocks of sequences, or of key heads of one sequence; pages are gathered first."""
         import torch
 
         q, k_cache, v_cache, _, *table = inputs.args
@@ -202,8 +170,7 @@ class Decode(Problem):
         logits = running(q[-1, -1].float(), keys.mT) * self.scaling
         if self.seq_q > 1:
             logits.masked_fill_(~self.visible(q.device), float("-inf"))
-        weights = (logits - logits.amax(-1, keepdim=True)).exp_()
-        return running(weights, values) / running(weights, weights.new_ones((self.length, 1))), right[-1, -1]
+        return attended(logits, values), right[-1, -1]
 
 
 def keys_of(cache: torch.Tensor, block_table: torch.Tensor | None, sequences: slice, heads: slice) -> torch.Tensor:

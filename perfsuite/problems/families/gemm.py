@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Gemm(Problem):
     """a (m, k) times b (k, n), or a batch of them: a (batch, m, k), b (batch, k, n).
 
-    out_dtype: that of the operands unless given; "float32" is the one other choice for 16-bit operands.
-    trans_a, trans_b: the operand is stored transposed, and candidate and rival both get the transposed view of the
-    shape above. Candidates are called `f(a, b)`. Sums are float32 for every dtype.
+    out_dtype: by default that of the operands; for 16-bit operands it may be "float32".
+    trans_a, trans_b: the operand is stored transposed. Candidate and rival get a view of it in the shape above.
+    Candidates are called `f(a, b)`. Sums are float32 for every dtype.
     """
 
     family: ClassVar[str] = "gemm"
@@ -62,16 +62,7 @@ class Gemm(Problem):
 
     @property
     def params(self) -> dict[str, Scalar]:
-        return {
-            "m": self.m,
-            "n": self.n,
-            "k": self.k,
-            "dtype": self.dtype,
-            "out_dtype": self.out_dtype or self.dtype,
-            "trans_a": self.trans_a,
-            "trans_b": self.trans_b,
-            "batch": self.batch,
-        }
+        return super().params | {"out_dtype": self.out_dtype or self.dtype}
 
     @property
     def flops(self) -> float:
@@ -121,7 +112,7 @@ class Gemm(Problem):
 
         def operand(role: str, rows: int, columns: int, axis: int, transposed: bool) -> torch.Tensor:
             values = draw(distribution, (*lead, rows, columns), dtype, generator, role=role, axis=axis)
-            # The same values either way; only where they lie differs.
+            # The values are the same either way; only the layout differs.
             return values.mT.contiguous().mT if transposed else values
 
         a = operand("a", self.m, self.k, -1, self.trans_a)
