@@ -6,8 +6,9 @@ Source of the metrics' names: Nsight Compute's documentation, "Metrics Reference
 from __future__ import annotations
 
 import csv
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 SECTIONS = (
@@ -103,7 +104,8 @@ class Check:
 
 def read(lines: Iterable[str]) -> list[Kernel]:
     """The kernels in the output of `ncu --csv --page raw --print-units base`; CountersError if it has no kernel."""
-    table = csv.reader(line for line in _table(lines) if line.strip())
+    body = itertools.dropwhile(lambda line: not line.startswith('"ID"'), lines)
+    table = csv.reader(line for line in body if line.strip() and not line.startswith("=="))
     head, _units = next(table, []), next(table, [])
     found = [_kernel(dict(zip(head, row, strict=False))) for row in table]
     if not found:
@@ -111,31 +113,20 @@ def read(lines: Iterable[str]) -> list[Kernel]:
     return found
 
 
-def _table(lines: Iterable[str]) -> Iterator[str]:
-    begun = False
-    for line in lines:
-        begun = begun or line.startswith('"ID"')
-        if begun and not line.startswith("=="):
-            yield line
-
-
 def _kernel(row: Mapping[str, str]) -> Kernel:
-    def value(name: str) -> float | None:
-        return _number(row.get(name))
+    values = {name: number for name, text in row.items() if (number := _number(text)) is not None}
 
     def share(name: str) -> float | None:
-        found = value(name)
-        return None if found is None else found / 100.0
+        return values[name] / 100.0 if name in values else None
 
     def needed(name: str) -> float:
-        found = value(name)
-        if found is None:
+        if name not in values:
             raise CountersError(f"ncu gave no {name} for {row.get('Kernel Name', 'a kernel')}")
-        return found
+        return values[name]
 
-    tensor = [number for name, text in row.items() if _TENSOR.search(name) and (number := _number(text)) is not None]
-    registers = value("launch__registers_per_thread")
-    sectors = [value(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{way}.sum") or 0.0 for way in ("ld", "st")]
+    tensor = [number for name, number in values.items() if _TENSOR.search(name)]
+    registers = values.get("launch__registers_per_thread")
+    sectors = [values.get(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{way}.sum", 0.0) for way in ("ld", "st")]
     return Kernel(
         name=row["Kernel Name"],
         seconds=needed("gpu__time_duration.sum") / 1e9,
@@ -150,24 +141,21 @@ def _kernel(row: Mapping[str, str]) -> Kernel:
         l2_hit_rate=share("lts__t_sector_hit_rate.pct"),
         registers=None if registers is None else int(registers),
         local_bytes=SECTOR_BYTES * sum(sectors),
-        stalls=_stalls(row),
+        stalls=_stalls(values),
     )
 
 
-def _stalls(row: Mapping[str, str]) -> tuple[tuple[str, float], ...]:
-    found = []
-    for name, text in row.items():
-        match, number = _STALL.search(name), _number(text)
-        reason = (match[1] or match[2]) if match else None
-        if reason and number and reason != "selected":  # a selected warp issues: that is no stall
-            found.append((reason, number))
-    return tuple(sorted(found, key=lambda one: -one[1]))
+def _stalls(values: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    matches = ((_STALL.search(name), number) for name, number in values.items())
+    found = [(match[1] or match[2], number) for match, number in matches if match and number]
+    # A selected warp issues, which is no stall.
+    return tuple(sorted((one for one in found if one[0] != "selected"), key=lambda one: -one[1]))
 
 
-def _number(text: str | None) -> float | None:
-    """ncu groups thousands by commas."""
+def _number(text: str) -> float | None:
+    """The number in a cell, in which ncu groups thousands by commas; None for other text."""
     try:
-        return float((text or "").replace(",", ""))
+        return float(text.replace(",", ""))
     except ValueError:
         return None
 

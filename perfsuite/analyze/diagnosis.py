@@ -142,27 +142,18 @@ def _loading(seen: Observed) -> Finding | None:
 
 
 def _misaligned(seen: Observed) -> Finding | None:
-    found = [product for product in seen.products if product.misaligned]
-    if not found:
-        return None
-    return Finding(
-        "misaligned sizes",
-        f"{_of_flops(found, seen.products)} with sizes that are not multiples of 8 (16-bit) or 16 (8-bit)",
-        "pad to a multiple of 16 (cuda_llm_ops.pad_to_alignment does it): vocabulary, head_dim, hidden sizes",
-        _first(f"{_where(one)}{one.operator} {', '.join(one.misaligned)}, {one.dtype}" for one in found),
-    )
+    found = {one: ", ".join(one.misaligned) for one in seen.products if one.misaligned}
+    advice = "pad to a multiple of 16 (cuda_llm_ops.pad_to_alignment does it): vocabulary, head_dim, hidden sizes"
+    sizes = "with sizes that are not multiples of 8 (16-bit) or 16 (8-bit)"
+    return _of_products("misaligned sizes", seen, found, sizes, advice)
 
 
 def _tensor_cores(seen: Observed) -> Finding | None:
-    found = [one for one in seen.products if one.dtype == "float64" or (one.dtype == "float32" and not seen.tf32)]
-    if not found:
-        return None
-    return Finding(
-        "tensor cores not used",
-        f"{_of_flops(found, seen.products)} in {' and '.join(sorted({one.dtype for one in found}))}",
-        "torch.autocast with FP16 or BF16; or torch.set_float32_matmul_precision('high') for TF32",
-        _first(f"{_where(one)}{one.operator} {one.m}x{one.n}x{one.k}, {one.dtype}" for one in found),
-    )
+    wide = ("float64",) if seen.tf32 else ("float64", "float32")
+    found = {one: f"{one.m}x{one.n}x{one.k}" for one in seen.products if one.dtype in wide}
+    advice = "torch.autocast with FP16 or BF16; or torch.set_float32_matmul_precision('high') for TF32"
+    dtypes = f"in {' and '.join(sorted({one.dtype for one in found}))}"
+    return _of_products("tensor cores not used", seen, found, dtypes, advice)
 
 
 def _fragments(seen: Observed) -> Finding | None:
@@ -181,13 +172,15 @@ def _fragments(seen: Observed) -> Finding | None:
     )
 
 
-def _of_flops(found: Iterable[Product], every: Iterable[Product]) -> str:
-    part, whole = sum(one.flops for one in found), sum(one.flops for one in every)
-    return f"{part / whole:.0%} of the FLOPs of products ran" if whole else "products ran"
-
-
-def _where(product: Product) -> str:
-    return f"{product.place}: " if product.place else ""
+def _of_products(what: str, seen: Observed, found: Mapping[Product, str], how: str, advice: str) -> Finding | None:
+    """A finding on the products that ran in one way, each with the text of its sizes."""
+    part = sum(one.flops for one in seen.products if one in found)
+    whole = sum(one.flops for one in seen.products)
+    share = f"{part / whole:.0%} of the FLOPs of products ran" if whole else "products ran"
+    places = [
+        f"{f'{one.place}: ' if one.place else ''}{one.operator} {sizes}, {one.dtype}" for one, sizes in found.items()
+    ]
+    return Finding(what, f"{share} {how}", advice, _first(places)) if found else None
 
 
 def _first(texts: Iterable[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-JOIN_SECONDS = 120.0
+JOIN_TIMEOUT = timedelta(minutes=2)
 
 
 class RanksError(Exception):
@@ -45,13 +45,9 @@ def _rank(rank: int, world: int, folder: str, function: Callable[..., Any], argu
 
     os.environ.setdefault("LOCAL_RANK", str(rank))
     torch.cuda.set_device(rank)
+    card, meeting = torch.device("cuda", rank), f"file://{folder}/meeting"
     torch.distributed.init_process_group(
-        "nccl",
-        init_method=f"file://{folder}/meeting",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=JOIN_SECONDS),
-        device_id=torch.device("cuda", rank),
+        "nccl", init_method=meeting, rank=rank, world_size=world, timeout=JOIN_TIMEOUT, device_id=card
     )
     try:
         torch.save(function(rank, *arguments), Path(folder) / f"{rank}.pt")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from perfsuite.analyze.roofline import Ceiling
 from perfsuite.device.data_sheets import data_sheet_of
+from perfsuite.machine.ceilings import copy_bytes_a_second, product_flops_a_second
+from perfsuite.machine.links_measured import timed
 
 HOST_COPY_BYTES = 2**27
 HOST_PRODUCT_SIZE = 768
@@ -35,8 +35,6 @@ def from_data_sheet(gpu: str) -> Ceilings | None:
 def measured(device: str, dtypes: list[str]) -> Ceilings:
     """Measure a large copy, and a large product of torch's library for each dtype. `device` is "cuda" or "cpu"."""
     if device == "cuda":
-        from perfsuite.machine.ceilings import copy_bytes_a_second, product_flops_a_second
-
         bandwidth = copy_bytes_a_second(0)
         by_dtype = {dtype: Ceiling(product_flops_a_second(0, dtype), bandwidth) for dtype in dtypes}
         return Ceilings(by_dtype, "measured on this GPU: a large copy, a large torch.mm")
@@ -51,7 +49,7 @@ def _host_copy() -> float:
 
     source = torch.ones(HOST_COPY_BYTES, dtype=torch.uint8)
     target = torch.empty_like(source)
-    return 2.0 * HOST_COPY_BYTES / _best_seconds(lambda: target.copy_(source))
+    return 2.0 * HOST_COPY_BYTES / min(timed(lambda: target.copy_(source), lambda: None, HOST_REPEATS))
 
 
 def _host_product(dtype: str) -> float:
@@ -59,14 +57,4 @@ def _host_product(dtype: str) -> float:
 
     size, kind = HOST_PRODUCT_SIZE, getattr(torch, dtype)
     a, b = (torch.randn(size, size).to(kind) for _ in range(2))
-    return 2.0 * size**3 / _best_seconds(lambda: torch.mm(a, b))
-
-
-def _best_seconds(call: Callable[[], Any]) -> float:
-    call()
-    found = []
-    for _ in range(HOST_REPEATS):
-        begun = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - begun)
-    return min(found)
+    return 2.0 * size**3 / min(timed(lambda: torch.mm(a, b), lambda: None, HOST_REPEATS))

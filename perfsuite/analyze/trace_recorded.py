@@ -33,15 +33,8 @@ def record(
     handler = torch.profiler.tensorboard_trace_handler(str(folder)) if folder else None
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    with torch.profiler.profile(
-        activities=kinds,
-        schedule=schedule,
-        on_trace_ready=handler,
-        record_shapes=True,
-        profile_memory=True,
-        with_stack=stacks,
-        acc_events=True,
-    ) as profile:
+    options: dict[str, Any] = {"record_shapes": True, "profile_memory": True, "with_stack": stacks, "acc_events": True}
+    with torch.profiler.profile(activities=kinds, schedule=schedule, on_trace_ready=handler, **options) as profile:
         for turn in range(WAIT_CALLS + WARM_UP_CALLS + calls):
             with torch.profiler.record_function(RANGE):
                 call()

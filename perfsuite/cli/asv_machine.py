@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def this_machine(*, portable: bool, name: str | None) -> Machine:
-    """This machine, as asv knows it from now on; HistoryError where torch, which identifies it, is missing."""
+    """Register this machine with asv and return it; HistoryError without torch, which identifies it."""
     from perfsuite.history.asv_files import asv_itself
     from perfsuite.history.machines import machine_of, named
     from perfsuite.record.fingerprint import environment

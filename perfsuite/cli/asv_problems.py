@@ -1,4 +1,4 @@
-"""Lists the series of a suite, and of the problems that cases.json follows without a test of the suite."""
+"""Lists the series of a suite, and of the problems that cases.json follows without a test."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def collected(tests: Sequence[str], pairs: Sequence[Pair]) -> tuple[list[str], d
 
 
 def listed(tests: Sequence[str], pairs: Sequence[Pair]) -> Declared:
-    """The series of a suite's gated cases and of `pairs`: collected by pytest, not measured."""
+    """The series of a suite's gated cases and of `pairs`, which pytest collects without measuring."""
     from perfsuite.history.series import declared
 
     with tempfile.TemporaryDirectory(prefix="perfsuite-cases-") as folder:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perfsuite.analyze.resources import peak_bytes
+from perfsuite.case.run import compare
 from perfsuite.problems.base import Problem
 from perfsuite.record.case import Case, case_record
+from perfsuite.record.fingerprint import fingerprint
 from perfsuite.settings import Settings
 
 LEAST_SECONDS, MOST_SECONDS = 0.05, 600.0
@@ -19,7 +22,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """One case, before it is measured."""
+    """One case to measure."""
 
     problem: Problem
     candidate: Function
@@ -28,19 +31,16 @@ class Plan:
     warmup: int
     """Calls of each side before the measurement."""
     iterations: int | None
-    """Measure for the time of so many calls of each side; None: for the time in the settings."""
+    """Measure for the time of this number of calls of each side; None: for the time in the settings."""
     at_least: float | None
 
 
 def measure(plan: Plan, settings: Settings) -> Case:
     """Check and time the case: one line of the record."""
-    from perfsuite.case.run import compare
-    from perfsuite.record.fingerprint import fingerprint
-
     rival = plan.problem.rival(plan.against) if isinstance(plan.against, str) else plan.against
     try:
         a_round = warm_up(plan.problem, (plan.candidate, rival), settings, plan.warmup)
-    except Exception as error:  # of the user's function or the library: compare() makes a verdict of it
+    except Exception as error:  # from the user's function or the library: compare() turns it into a verdict
         first_line = str(error).partition("\n")[0]
         print(f"  warm-up ended with {type(error).__name__}: {first_line}", file=sys.stderr, flush=True)
         a_round = 0.0
@@ -48,13 +48,15 @@ def measure(plan: Plan, settings: Settings) -> Case:
         settings = replace(settings, seconds=min(MOST_SECONDS, max(LEAST_SECONDS, plan.iterations * a_round)))
     comparison = compare(plan.problem, plan.candidate, against=plan.against, at_least=plan.at_least, settings=settings)
     facts = fingerprint(Path.cwd(), device=settings.device)
-    with_memory = settings.device == "cuda" and comparison.speed
-    measured = _memory(plan.problem, plan.candidate, rival) if with_memory else None
+    measured = None
+    if settings.device == "cuda" and comparison.speed:
+        sides = {"peak_bytes": plan.candidate, "rival_peak_bytes": rival}
+        measured = {name: float(peak_bytes(plan.problem, side)) for name, side in sides.items()}
     return case_record(comparison, test=None, fingerprint=facts, measured=measured)
 
 
 def warm_up(problem: Problem, sides: Sequence[Function], settings: Settings, calls: int) -> float:
-    """Call each side `calls` times, and then once more: seconds of one last call of each, together."""
+    """Call each side `calls` times, then once more; return the seconds of these last calls together."""
     import torch
 
     inputs = problem.inputs(torch.Generator(device=settings.device).manual_seed(settings.seed))
@@ -68,13 +70,3 @@ def warm_up(problem: Problem, sides: Sequence[Function], settings: Settings, cal
         inputs.call(side)
     wait()
     return time.perf_counter() - begun
-
-
-def _memory(problem: Problem, candidate: Function, rival: Function) -> Mapping[str, float]:
-    """Output and scratch of both sides at their peak, by torch's allocator."""
-    from perfsuite.analyze.resources import peak_bytes
-
-    return {
-        "peak_bytes": float(peak_bytes(problem, candidate)),
-        "rival_peak_bytes": float(peak_bytes(problem, rival)),
-    }

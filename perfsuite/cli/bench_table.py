@@ -14,12 +14,12 @@ from perfsuite.report import figures
 from perfsuite.report.units import text_of
 
 MOST_DROP = 0.20
-"""Rise of the time per FLOP with the innermost size above which the table flags an alignment trap."""
+"""Rise of the time per FLOP between innermost sizes above which the table flags an alignment trap."""
 Row = tuple[Problem, Case]
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """Print the cases of one family in the order in which they ran, and a sentence for each that is not met."""
+    """Print the cases of one family in the order of their run, and a sentence for each that is not met."""
     first, case = rows[0]
     model = saved_by_fusion(first.family, case.params) is not None
     columns = _columns(rows)
@@ -37,10 +37,9 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def drops(rows: Sequence[Row]) -> list[str]:
-    """Changes of each side's time per FLOP, between rows that differ only in the innermost size.
+    """Changes of each side's time per FLOP, between rows that differ only in an innermost size that has a column.
 
-    Only sizes in a column count. A rise above MOST_DROP is flagged. The time is divided by the FLOPs, since a larger
-    head_dim may take longer in proportion.
+    The time is divided by the FLOPs, since a larger head_dim may take longer in proportion.
     """
     sentences = []
     for (problem, before), (other, after) in itertools.combinations(rows, 2):
@@ -64,31 +63,27 @@ def drops(rows: Sequence[Row]) -> list[str]:
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, str]:
-    """The family's first columns: the first of them always, the others where their values differ."""
-    head, *others = list(rows[0][0].bench_columns.items()) or [("", "")]
+    """The family's columns for sizes: always the first, and each other one if its values differ."""
     return {
         name: parameter
-        for name, parameter in ([head] if head[0] else []) + others
-        if (name, parameter) == head or len({case.params[parameter] for _, case in rows}) > 1
+        for place, (name, parameter) in enumerate(rows[0][0].bench_columns.items())
+        if place == 0 or len({case.params[parameter] for _, case in rows}) > 1
     }
 
 
 def _line(problem: Problem, case: Case, columns: dict[str, str], model: bool) -> list[str]:
     size = [str(case.params[name]) for name in columns.values()] or [problem.name.partition(" ")[0]]
-    times = [_time(case.rival_seconds), _time(case.candidate_seconds)]
+    sides = (case.rival_seconds, case.candidate_seconds)
+    times = ["-" if seconds is None else f"{seconds * 1e3:.4g}" for seconds in sides]
     speed = "-" if case.speed is None else f"{case.speed:.3g}x"
     last = _saved(case) if model else _rate(problem, case.candidate_seconds)
-    # Without a target the answer was checked, and no speed was asked for.
+    # Without a target the answer was checked, and no speed was required.
     verdict = "checked" if case.verdict is Verdict.MET and case.target is None else case.verdict
     return [*size, str(case.rival), *times, speed, figures.interval(case), last, verdict]
 
 
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.4g}"
-
-
 def _saved(case: Case) -> str:
-    """The rival's peak less the candidate's where both were measured; otherwise the model's share."""
+    """The rival's peak less the candidate's if both were measured; otherwise the model's share."""
     if case.measured:
         saved = case.measured["rival_peak_bytes"] - case.measured["peak_bytes"]
         return text_of(saved) if saved >= 0 else f"-{text_of(-saved)}"
@@ -96,6 +91,6 @@ def _saved(case: Case) -> str:
 
 
 def _rate(problem: Problem, seconds: float | None) -> str:
-    """TFLOPS of the candidate; GB/s for a problem that counts bytes alone."""
+    """TFLOPS of the candidate, or GB/s for a problem that counts only bytes."""
     work = problem.flops / 1e12 if problem.flops else problem.bytes / 1e9 if problem.bytes else 0.0
     return f"{work / seconds:.3g}" if work and seconds else "-"

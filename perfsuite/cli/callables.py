@@ -60,7 +60,7 @@ def _load_file(file: Path) -> ModuleType:
         raise ImportError(f"another module named {name} is imported already ({getattr(known, '__file__', 'built in')})")
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
-    assert spec.loader is not None  # there is one for every name that ends with .py
+    assert spec.loader is not None  # every name that ends with .py has one
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up there
     try:

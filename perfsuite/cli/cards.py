@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from perfsuite.device.cards import Device, usable_devices
+from perfsuite.device.locks import hold
 from perfsuite.outcome import UserError
 
 
 def cards(*, at_least: int = 1) -> tuple[Device, ...]:
-    """The cards that this process may use; UserError where there are fewer than `at_least`."""
+    """The cards that this process may use; UserError if they are fewer than `at_least`."""
     found = usable_devices(os.environ)
     if found.missing:
         raise UserError(f"a GPU is needed, and {found.missing}")
@@ -24,12 +25,10 @@ def cards(*, at_least: int = 1) -> tuple[Device, ...]:
 @contextmanager
 def held(devices: tuple[Device, ...]) -> Iterator[None]:
     """Keep other runs of the suite off these cards."""
-    from perfsuite.device.locks import hold
-
     with hold((device.uuid for device in devices), "run", tell=tell):
         yield
 
 
 def tell(words: str) -> None:
-    """Report progress, on stderr."""
+    """Report progress on stderr."""
     print(words, file=sys.stderr, flush=True)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-WARM_UP_CALLS = 1
-"""After the first one, which loads and plans."""
+from perfsuite.analyze.workload import WorkloadError, started
+from perfsuite.cli.workloads import workload
+from perfsuite.outcome import UserError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Call the workload `arguments[0]`, run by the kernel `arguments[1]` where there is one."""
+    """Call the workload `arguments[0]`, run by the kernel `arguments[1]` if one is given."""
     import torch
-
-    from perfsuite.analyze.workload import WorkloadError, started
-    from perfsuite.cli.workloads import workload
-    from perfsuite.outcome import UserError
 
     text, *candidate = arguments
     try:
@@ -23,8 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     except (UserError, WorkloadError) as error:
         print(f"perfsuite counters: {error}", file=sys.stderr)
         return 2
-    for _ in range(WARM_UP_CALLS):
-        call()
+    call()  # a warm-up; the call in started() has loaded the kernels
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStart()
     call()

@@ -1,10 +1,16 @@
-"""Tables of what the folders hold: commands, exporters, families, markers and rivals, each row from one file."""
+"""Tables of commands, exporters, families, markers and rivals for documents, each row from one file."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+
+from perfsuite.cli.main import commands
+from perfsuite.exporters.listing import exporters
+from perfsuite.problems.listing import families
+from perfsuite.problems.rivals import rivals_for
+from perfsuite.pytest_plugin.marks import help_lines
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -17,35 +23,24 @@ def _first_paragraph(documented: object) -> str:
 
 
 def _commands() -> str:
-    from perfsuite.cli.main import commands
-
     return _table(("command", "does"), ((f"`perfsuite {name}`", text) for name, text in commands().items()))
 
 
 def _exporters() -> str:
-    from perfsuite.exporters.listing import exporters
-
     return _table(("exporter", "output"), ((f"`{name}`", text) for name, text in exporters().items()))
 
 
 def _families() -> str:
-    from perfsuite.problems.listing import families
-
     rows = ((f"`{cls.__name__}`", f"`{name}`", _first_paragraph(cls)) for name, cls in families().items())
     return _table(("problem", "family", "computes"), rows)
 
 
 def _markers() -> str:
-    from perfsuite.pytest_plugin.marks import help_lines
-
     rows = (line.split("): ", 1) for line in help_lines())
     return _table(("marker", "requirement"), ((f"`{call})`".replace("()", ""), text) for call, text in rows))
 
 
 def _rivals() -> str:
-    from perfsuite.problems.listing import families
-    from perfsuite.problems.rivals import rivals_for
-
     served: dict[str, list[str]] = {}
     texts = {}
     for family in families():

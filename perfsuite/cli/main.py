@@ -30,13 +30,11 @@ EXTRAS = {"torch": "torch", "scipy": "calibrate"}
 
 
 def commands() -> dict[str, str]:
-    """Name and help of each subcommand."""
     return helps(Path(__file__).parent / "commands")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the command itself; it leaves a subcommand's own arguments alone."""
-    known = commands()
+    """The parser of the command itself; it does not parse a subcommand's own arguments."""
     top = argparse.ArgumentParser(
         prog="perfsuite",
         description="Judges GPU kernels. Gates run in pytest (`pytest --gpu`); this command works with their records.",
@@ -44,12 +42,12 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"perfsuite {__version__}")
-    add_choice(top, "command", known)
+    add_choice(top, "command", commands())
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the subcommand that `argv` names, and return its exit code; 2 where the input is bad."""
+    """Run the subcommand that `argv` names, and return its exit code, or 2 for bad input."""
     arguments = parser().parse_args(argv)
     module = import_module(f"perfsuite.cli.commands.{arguments.command.replace('-', '_')}")
     own = parser_of(f"perfsuite {arguments.command}", module)
@@ -59,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader (`| head`) has read enough. Python would complain again when it flushes stdout at exit.
+        # The reader (`| head`) stopped reading. Without this, Python would complain when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -68,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = str(error.name).partition(".")[0]
         if package not in EXTRAS:
             raise
-        needed = f"{package} is needed, and it is not installed"
-        sentence, code = f"{needed}: pip install 'perfsuite[{EXTRAS[package]}]'", EXIT_USAGE
+        remedy = f"pip install 'perfsuite[{EXTRAS[package]}]'"
+        sentence, code = f"{package} is needed, and it is not installed: {remedy}", EXIT_USAGE
     except (UserError, OSError) as error:
         # OSError: a file cannot be written, or a program is not installed.
         sentence, code = str(error), EXIT_USAGE

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from perfsuite.history import ab
+from perfsuite.history.runs import Runner
 from perfsuite.outcome import UserError
-from perfsuite.verdict.noise import Noise
+from perfsuite.verdict.noise import Noise, find_calibration, noise_for
 
 STORE = Path(".perfsuite/ab")
 SLOWER, SLOWER_PORTABLE = 0.01, 0.10
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """The arguments on how it is measured, which `bisect` shares."""
-    parser.add_argument("--tests", nargs="+", default=["tests/perf"], help="what pytest runs (default tests/perf)")
+    """The options that `ab` and `bisect` share."""
+    parser.add_argument("--tests", nargs="+", default=["tests/perf"], help="paths for pytest (default tests/perf)")
     parser.add_argument("--portable", action="store_true", help="the portable kernels, on the CPU")
     parser.add_argument("--slower", type=float, metavar="SHARE", help="share by which a case may get slower (default "
                         f"{SLOWER:g}; {SLOWER_PORTABLE:g} with --portable)")  # fmt: skip
@@ -41,7 +43,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 class NoiseOfCard:
-    """The noise to reckon with, by the length of a call: of the calibration that is named, or found for the card."""
+    """The noise of a call by its length, from the named calibration or from the one found for the card."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._device: Any = "cpu" if arguments.portable else "cuda"
@@ -53,14 +55,16 @@ class NoiseOfCard:
         self._gpu = next((case.gpu for case in cases if case.gpu), self._gpu)
 
     def __call__(self, seconds: float) -> Noise:
-        from perfsuite.verdict.noise import find_calibration, noise_for
-
         found = self._named or (find_calibration(Path.cwd(), self._gpu) if self._gpu else None)
         return noise_for(self._device, seconds, file=found, gpu=self._gpu)[0]
 
 
-def runner_of(arguments: argparse.Namespace) -> Any:
-    """The runner of the suite on a build."""
-    from perfsuite.history.runs import Runner
+def compared(measure: ab.Measure, arguments: argparse.Namespace, noise: NoiseOfCard, **more: Any) -> list[ab.Pair]:
+    """Compare two sides by the options of `add_measuring`; `more` as in ab.compare."""
+    slower, alpha, most = arguments.slower, arguments.alpha, arguments.pairs
+    return ab.compare(measure, slower=slower, alpha=alpha, most_pairs=most, noise_of=noise, **more)
 
+
+def runner_of(arguments: argparse.Namespace) -> Runner:
+    """The runner of the suite on a build."""
     return Runner(Path.cwd(), arguments.tests, arguments.portable, arguments.seconds)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 def parser_of(prog: str, module: ModuleType) -> argparse.ArgumentParser:
-    """A parser described by a module's docstring, and by its EXAMPLE where it has one."""
+    """A parser described by a module's docstring, and by its EXAMPLE if it has one."""
     return argparse.ArgumentParser(
         prog=prog,
         description=(module.__doc__ or module.HELP).strip(),
@@ -20,9 +20,9 @@ def parser_of(prog: str, module: ModuleType) -> argparse.ArgumentParser:
 def add_choice(
     parser: argparse.ArgumentParser, name: str, known: Mapping[str, str], *, metavar: str = "", what: str = ""
 ) -> None:
-    """Add the first word, and `rest`, all words after it. The end of the help lists `known`, each with its help.
+    """Add the first word, and `rest` for all words after it. The end of the help lists `known`, each with its help.
 
-    Without `what`, the help of an open choice, only `known` are allowed.
+    what: the help of a first word that need not be one of `known`; without it, only they are allowed.
     """
     plural = f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Files that a command reads or writes, checked before it begins: some commands measure for minutes."""
+"""Checks the files that a command reads or writes before it begins, since some commands measure for minutes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfsuite.record.store import latest_path
 
 
 def record_or_latest(given: Path | None) -> Path:
-    """The record that the user named, or the newest one under `.perfsuite/`; UserError if there is no record."""
+    """The record that the user named, or the newest one under `.perfsuite/`; UserError if none exists."""
     path = given or latest_path(Path.cwd())
     if path is None:
         raise UserError("there is no record under .perfsuite/runs here; name one, or run `pytest --gpu`")
@@ -18,9 +18,9 @@ def record_or_latest(given: Path | None) -> Path:
 
 
 def check_place(flag: str, path: Path | None, *, replaced: bool = True, makes_folder: bool = False) -> None:
-    """UserError where no file can be written to `path`; None is no place and passes.
+    """UserError if no file can be written to `path`; None passes.
 
-    replaced: as `refusal` takes it. makes_folder: the command makes the folder where it is missing.
+    replaced: as in `refusal`. makes_folder: the command makes a missing folder.
     """
     if path is None:
         return

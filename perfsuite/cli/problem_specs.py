@@ -17,6 +17,7 @@ from typing import TypeGuard
 from perfsuite.cli.callables import load_module
 from perfsuite.outcome import UserError
 from perfsuite.problems.base import Problem
+from perfsuite.problems.listing import families
 
 FORMS = "FAMILY:SHAPE[:WORD...], such as gemm:4096x4096x4096:bf16, or path.py:Class(...) or module:Class(...)"
 _SHAPE = re.compile(r"(?P<family>[a-z]\w*)[\s:]+(?P<shape>\d\S*?)(?:[\s:]+(?P<words>.+))?", re.DOTALL)
@@ -24,7 +25,7 @@ _CALL = re.compile(r"(?P<place>[^(:]+):(?P<call>[^\W\d]\w*\s*\(.*\))", re.DOTALL
 
 
 def problem_of(text: str) -> Problem:
-    """The problem that a text names; UserError where it names none."""
+    """The problem that a text names; UserError if the text names no problem."""
     found = problem_if_named(text)
     if found is None:
         raise UserError(f"{text!r} names no problem; write {FORMS}")
@@ -32,7 +33,7 @@ def problem_of(text: str) -> Problem:
 
 
 def problem_if_named(text: str) -> Problem | None:
-    """The problem that a text names; None where it has the form of neither a shape nor a call."""
+    """The problem that a text names; None if it has the form of neither a shape nor a call."""
     if shape := _SHAPE.fullmatch(text.strip()):
         return _of_family(text, shape["family"], shape["shape"], re.split(r"[\s:]+", shape["words"] or ""))
     if call := _CALL.fullmatch(text.strip()):
@@ -41,8 +42,6 @@ def problem_if_named(text: str) -> Problem | None:
 
 
 def _of_family(text: str, family: str, shape: str, words: list[str]) -> Problem:
-    from perfsuite.problems.listing import families
-
     known = families()
     if family not in known:
         raise UserError(f"{text!r}: there is no family {family}; known are {', '.join(known)}")
@@ -58,7 +57,7 @@ def _of_call(text: str, place: str, call: str) -> Problem:
     kind = getattr(module, name, None)
     if not _is_family(kind):
         there = ", ".join(key for key, value in vars(module).items() if _is_family(value))
-        what = "has no class" if kind is None else "has something else under the name"
+        what = "has no class" if kind is None else "has no subclass of Problem called"
         raise UserError(f"{text}: {place} {what} {name}; subclasses of perfsuite.Problem there: {there or '(none)'}")
     try:
         return kind(*args, **kwargs)

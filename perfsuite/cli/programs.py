@@ -10,14 +10,14 @@ from perfsuite.outcome import UserError
 
 
 def find_nvcc(given: str | None = None) -> str:
-    """The compiler's path; UserError where it is missing."""
+    """The path of nvcc; UserError if it is missing."""
     homes = (os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH"), "/usr/local/cuda")
     places = [str(Path(home) / "bin" / "nvcc") for home in homes if home]
     return _find("nvcc", given, places, "install the CUDA toolkit or pass --nvcc PATH")
 
 
 def find_ncu(given: str | None = None) -> str:
-    """The path of Nsight Compute; UserError where it is missing."""
+    """The path of Nsight Compute; UserError if it is missing."""
     return _find("ncu", given, ["/usr/local/cuda/bin/ncu"], "install Nsight Compute or pass --ncu PATH")
 
 

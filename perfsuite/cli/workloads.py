@@ -1,7 +1,6 @@
-"""The workload that an analysis looks at, as it is named on the command line: a problem, or a function of the user's.
+"""Reads the name of a workload on the command line: a problem, or a function of the user's.
 
-A problem is named as in `problem_specs`; `module:function` is a function without arguments, or one that returns such a
-function.
+A problem is named as in `problem_specs`. A function takes no arguments, or returns a function that takes none.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ FORMS = f"{problem_specs.FORMS}, or module:function"
 
 
 def add_workload(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Declare the arguments that name a workload."""
     parser.add_argument("workload", nargs="?" if optional else None, metavar="CASE", help=FORMS)
     parser.add_argument(
         "--candidate",
@@ -44,7 +42,7 @@ def workload(text: str, candidate: str | None) -> Workload:
 
 
 def candidate_of(problem: Problem, text: str | None) -> Callable[..., Any]:
-    """The function that --candidate names for a problem; without --candidate the family's own."""
+    """The function that --candidate names for a problem, or without --candidate the family's own."""
     if text is not None:
         return named_side(problem, text, "--candidate")
     if problem.candidate is None:
@@ -53,7 +51,7 @@ def candidate_of(problem: Problem, text: str | None) -> Callable[..., Any]:
 
 
 def named_side(problem: Problem, text: str, flag: str) -> Callable[..., Any]:
-    """The function that an option names for a problem: a library of the problem's, or a function of the user's."""
+    """The function that an option names for a problem: one of its libraries, or a function of the user's."""
     names = problem.rival_names()
     if text in names:
         return problem.rival(text)

@@ -1,1 +1,1 @@
-"""Exporters: what a record can be turned into, one file each."""
+"""Exporters, each of which turns a record into another format; one file each."""

@@ -1,7 +1,7 @@
 """Add a record's samples to asv's history: to the result file of its commit, card and Python.
 
-The names and versions of the series are those that benchmarks_asv/ declares, so that `asv
-publish`, `show` and `compare` see one series.
+The series have the names and versions that benchmarks_asv/ declares, so that `asv publish`,
+`show` and `compare` see one series.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from perfsuite.history.asv_export import export
 from perfsuite.record.case import Case
 
 HELP = "samples in asv's history of this repository"
@@ -17,7 +18,6 @@ RESULTS = Path("benchmarks_asv/results")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the exporter's own options."""
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
     parser.add_argument("--repo", type=Path, default=Path(), help="the repository of the record's commit (default .)")
     parser.add_argument("--machine", help="name of the machine (default: the card's model)")
@@ -26,13 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add(cases: Sequence[Case], arguments: argparse.Namespace) -> str:
-    """Add the samples; HistoryError where the record or the history does not allow it, with all files as they were."""
-    from perfsuite.history.asv_export import export
-
+    """Add the samples; HistoryError if the record or the history does not allow it, with all files unchanged."""
     if arguments.skip_dirty and any(case.dirty for case in cases):
         return "the record was made with uncommitted changes: not exported"
-    done = export(
-        cases, arguments.results, arguments.repo, machine=arguments.machine, allow_dirty=arguments.allow_dirty
-    )
+    options = {"machine": arguments.machine, "allow_dirty": arguments.allow_dirty}
+    done = export(cases, arguments.results, arguments.repo, **options)
     known = f"; {done.known} were there already or have no samples" if done.known else ""
     return f"{done.file}: samples of {done.added} cases added at {done.commit[:10]} on {done.machine}{known}"

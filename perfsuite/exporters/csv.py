@@ -17,7 +17,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def text(cases: Sequence[Case], *, title: str) -> str:
-    """The table; parameters of the problems stand behind the other columns, as `params.m`."""
+    """The table, with the problems' parameters in the last columns, as `params.m`."""
     params = list(dict.fromkeys(name for case in cases for name in case.params))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -29,5 +29,5 @@ def text(cases: Sequence[Case], *, title: str) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A spreadsheet runs text that begins with = + - or @ as a formula; an apostrophe keeps it text."""
+    """The value, with an apostrophe before text that a spreadsheet would run as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

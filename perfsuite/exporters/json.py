@@ -11,5 +11,4 @@ HELP = "a JSON list of the cases, without samples"
 
 
 def text(cases: Sequence[Case], *, title: str) -> str:
-    """The document."""
     return json.dumps([case.as_json(samples=False) for case in cases], indent=1) + "\n"

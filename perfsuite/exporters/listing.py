@@ -2,10 +2,10 @@
 
 An exporter is imported only when it is used.
 
-    HELP = "what it makes, in one line"
+    HELP = "its output, in one line"
     def text(cases: Sequence[Case], *, title: str) -> str: ...    # the content of one file
 
-An exporter that adds to files of its own has these two functions in place of `text`:
+An exporter that adds to existing files has these two functions in place of `text`:
 
     def add_arguments(parser: argparse.ArgumentParser) -> None: ...
     def add(cases: Sequence[Case], arguments: argparse.Namespace) -> str: ...    # a sentence for the user

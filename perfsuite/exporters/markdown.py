@@ -11,5 +11,4 @@ HELP = "a table and sentences in markdown, worst case first"
 
 
 def text(cases: Sequence[Case], *, title: str) -> str:
-    """The page."""
     return markdown.summary(cases, title=title, notes=[markdown.environment(cases[0])])

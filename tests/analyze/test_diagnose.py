@@ -163,7 +163,7 @@ def test_a_script_that_fails_is_named_with_its_line(text: str, why: str, tmp_pat
     ("command", "said"),
     [
         (["nowhere.py"], "there is no script nowhere.py"),
-        (["gemm:64x64x64", "--candidate", "cublas", "--args", "x"], "--args are a script's"),
+        (["gemm:64x64x64", "--candidate", "cublas", "--args", "x"], "--args are arguments of a script"),
         (["gemm:64x64", "--candidate", "cublas"], "it must be m x n x k"),
         ([__file__, "--candidate", "cublas"], "a script calls its own kernels"),
         ([__file__, "--args", "'open"], "No closing quotation"),

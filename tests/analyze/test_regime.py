@@ -167,7 +167,7 @@ def test_the_finding_is_printed_with_its_levers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(regime, "cards", lambda at_least=1: ())
-    monkeypatch.setattr(regime, "_measure", lambda workload: evidence(0.05, 0.98))
+    monkeypatch.setattr(regime, "measure", lambda workload, tell: evidence(0.05, 0.98))
     assert main(["regime", "gemm:8x4096x4096", "--candidate", "cublas"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(
@@ -177,7 +177,7 @@ def test_the_finding_is_printed_with_its_levers(
     assert main(["regime", "gemm:8x4096x4096", "--candidate", "cublas", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["regime"], told["bytes"], told["seconds"]) == ("memory", pytest.approx(0.98), 100e-6)
-    monkeypatch.setattr(regime, "_measure", lambda workload: evidence(0.5, 0.5))
+    monkeypatch.setattr(regime, "measure", lambda workload, tell: evidence(0.5, 0.5))
     assert main(["regime", "gemm:8x4096x4096", "--candidate", "cublas"]) == 20
 
 

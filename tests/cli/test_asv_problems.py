@@ -115,7 +115,7 @@ def test_it_is_measured_in_the_run_of_the_suite(suite: Path) -> None:
     [
         (["--problem", PAIR["problem"]], "1 --problem and 0 --candidate; each problem needs one candidate"),
         (["--problem", "no.py:Double(1)", "--candidate", PAIR["candidate"]], "there is no file no.py"),
-        (["--check"], "--check compares with a file: name it by --output"),
+        (["--check"], "--check compares with a file: name the file by --output"),
     ],
 )
 def test_bad_input_is_one_sentence(

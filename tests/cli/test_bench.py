@@ -67,7 +67,7 @@ def test_attention_gives_a_table_and_a_record(here: Path, capsys: pytest.Capture
         ["32", "sdpa"],
         ["32", "sdpa:math"],
     ]
-    assert "on the CPU, as asked" in told.err
+    assert "on the CPU, as requested" in told.err
     assert "[4/4] attention 1x2x32x16 float32 causal" in told.err
     cases = read_record(here / "results.json")
     assert [case.params["seq_q"] for case in cases] == [16, 16, 32, 32]
@@ -194,5 +194,5 @@ def test_what_is_no_record_is_not_overwritten(here: Path, capsys: pytest.Capture
     (here / "notes.txt").write_text("dear diary\n")
     command = ["bench", "gemm", "--candidate", "bench_kernels:product", "--output", "notes.txt"]
     assert main([*command, *QUICK]) == 2
-    assert "would overwrite what is not a record" in capsys.readouterr().err
+    assert "would overwrite a file that is not a record" in capsys.readouterr().err
     assert (here / "notes.txt").read_text() == "dear diary\n"

@@ -127,7 +127,7 @@ def test_a_file_is_imported_once_and_may_import_its_neighbours(here: Path) -> No
             "spec_kernels.py:Sacle(8)",
             "has no class Sacle; subclasses of perfsuite.Problem there: Scale",
         ),
-        ("spec_kernels.py:scale(8)", "has something else under the name scale"),
+        ("spec_kernels.py:scale(8)", "has no subclass of Problem called scale"),
         ("spec_kernels.py:Problem(8)", "subclasses of perfsuite.Problem there: Scale"),
         ("spec_kernels.py:Scale(0)", "length is 0; it must be at least 1"),
         ("spec_kernels.py:Scale(8, width=3)", "unexpected keyword argument 'width'"),

@@ -300,4 +300,4 @@ def test_an_end_before_anything_was_compared_is_no_success(
     monkeypatch.chdir(repository.path)
     code, out, _ = perfsuite("ab", "HEAD", "HEAD")
     assert code == 20
-    assert "ended early: what was not decided until then is undecided" in out
+    assert "ended early: cases that were not decided until then are undecided" in out

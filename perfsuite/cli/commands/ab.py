@@ -1,11 +1,10 @@
 """Build two commits, run the gates on both in alternating processes, and report which cases got
 slower.
 
-The suite that measures is the checkout's own; the kernels are those of the commits. Each
+The suite that measures is that of the checkout; the kernels are those of the commits. Each
 process yields one number a case: its speed against the library. The verdict rests on these
 numbers and on the noise in the card's calibration. If BASE cannot be built any more, a record
-may replace it. A folder with a project in it, such as an unpacked archive, may replace either
-commit.
+may replace it. A folder with a project in it may replace either commit.
 """
 
 from __future__ import annotations
@@ -20,8 +19,12 @@ from typing import Any
 
 from perfsuite.cli import measured_commits
 from perfsuite.cli.places import check_place
-from perfsuite.history.commits import HistoryError
+from perfsuite.history import ab
+from perfsuite.history.builds import build, source_of
+from perfsuite.history.commits import HistoryError, git
 from perfsuite.outcome import EXIT_MET, EXIT_UNDECIDED
+from perfsuite.record.store import read_record
+from perfsuite.report.difference import unlike
 
 HELP = "two commits side by side: what got slower; exit 1 on a regression"
 EXAMPLE = """example:
@@ -45,10 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare, and print a line for each case, worst first."""
     measured_commits.check(arguments)
     check_place("--markdown", arguments.markdown, replaced=False)
-    from perfsuite.history import ab
-    from perfsuite.history.builds import build_all, source_of
-    from perfsuite.record.store import read_record
-
     root = Path.cwd()
     record = Path(arguments.base)
     given = read_record(record) if record.is_file() else []
@@ -57,43 +56,39 @@ def run(arguments: argparse.Namespace) -> int:
     tell_of_changes(root, arguments.head)
     for side, source in sources.items():
         print(f"{side}: {names[side]} is {source.short}, building", flush=True)
-    builds = dict(zip(sources, build_all(list(sources.values()), root / measured_commits.STORE), strict=True))
+    builds = {side: build(source, root / measured_commits.STORE) for side, source in sources.items()}
     runner, noise = measured_commits.runner_of(arguments), measured_commits.NoiseOfCard(arguments)
 
     def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
         print(f"{side}: a process" + (f" for {len(tests)} undecided tests" if tests else ""), flush=True)
         cases = runner.run(builds[side], sources[side].commit, tests)
         noise.see(cases)
-        if given:
-            _same_card(given, cases)
+        if given and (apart := unlike(given, cases)):
+            raise HistoryError(f"the record cannot be the base: {'; '.join(apart)}")
         return cases
 
     early: list[str] = []
+
+    def interrupted() -> None:
+        early.append("ended early: cases that were not decided until then are undecided")
+
     with sigterm_as_interrupt():
-        pairs = ab.compare(
-            measure,
-            slower=arguments.slower,
-            alpha=arguments.alpha,
-            most_pairs=arguments.pairs,
-            noise_of=noise,
-            given=given,
-            interrupted=lambda: early.append("ended early: what was not decided until then is undecided"),
-        )
+        pairs = measured_commits.compared(measure, arguments, noise, given=given, interrupted=interrupted)
     print("\n".join(early), end="\n" if early else "")
     print("\n".join(ab.lines(pairs)))
     if arguments.markdown is not None:
         title = f"{arguments.head} against {arguments.base}"
         arguments.markdown.write_text(ab.markdown(pairs, title), encoding="utf-8")
     code = ab.exit_code(pairs)
-    # An end before anything was compared is no success.
+    # A run that ended before it compared anything did not succeed.
     return EXIT_UNDECIDED if early and code == EXIT_MET else code
 
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Make SIGTERM, which CI sends where the time is up, a KeyboardInterrupt, as Ctrl-C is.
+    """Turn SIGTERM, which CI sends at its time limit, into KeyboardInterrupt.
 
-    Left alone outside the main thread, where Python allows no handler.
+    Does nothing outside the main thread, where Python allows no handler.
     """
 
     def interrupt(number: int, frame: object) -> None:
@@ -111,14 +106,5 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 def tell_of_changes(root: Path, head: str) -> None:
     """Print a note if HEAD stands for the checkout and the checkout has uncommitted changes."""
-    from perfsuite.history.commits import git
-
     if head == "HEAD" and git(root, "status", "--porcelain", "--untracked-files=no"):
         print("uncommitted changes are not part of the comparison", flush=True)
-
-
-def _same_card(base: Sequence[Any], head: Sequence[Any]) -> None:
-    from perfsuite.report.difference import unlike
-
-    if apart := unlike(base, head):
-        raise HistoryError(f"the record cannot be the base: {'; '.join(apart)}")

@@ -12,10 +12,14 @@ import argparse
 import json
 from pathlib import Path
 
+from perfsuite.cli.asv_machine import this_machine
 from perfsuite.cli.asv_problems import listed, read_pairs
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.problem_specs import problem_of
 from perfsuite.exporters.asv import RESULTS
+from perfsuite.history.asv_files import check_results, read_declared
+from perfsuite.history.page import settle
+from perfsuite.history.series import declared, joined, of_kernels
 from perfsuite.outcome import UserError
 from perfsuite.record.store import read_record
 
@@ -31,7 +35,7 @@ PAGE_CACHE = Path(".perfsuite/asv/libraries")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="{cases,check,machine,page}")
     cases = kinds.add_parser("cases", help="list the gated cases of a suite, measuring nothing")
-    cases.add_argument("tests", nargs="*", default=["tests/perf"], help="what pytest collects (default tests/perf)")
+    cases.add_argument("tests", nargs="*", default=["tests/perf"], help="paths for pytest (default tests/perf)")
     cases.add_argument("--output", type=Path, help="where to write (default: standard output)")
     cases.add_argument(
         "--kernels", type=Path, metavar="RECORD",
@@ -54,17 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one of the four."""
     return {"cases": _cases, "check": _check, "machine": _machine, "page": _page}[arguments.kind](arguments)
 
 
 def _cases(arguments: argparse.Namespace) -> int:
-    from perfsuite.history.asv_files import read_declared
-    from perfsuite.history.series import declared, joined, of_kernels
-
     output = arguments.output
     if arguments.check and output is None:
-        raise UserError("--check compares with a file: name it by --output")
+        raise UserError("--check compares with a file: name the file by --output")
     if len(arguments.problem) != len(arguments.candidate):
         raise UserError(
             f"there are {len(arguments.problem)} --problem and {len(arguments.candidate)} --candidate; "
@@ -72,13 +72,13 @@ def _cases(arguments: argparse.Namespace) -> int:
         )
     named = zip(arguments.problem, arguments.candidate, strict=True)
     new = [{"problem": problem, "candidate": candidate} for problem, candidate in named]
-    for pair in new:  # a bad one is named here, before pytest fails on it
+    for pair in new:  # a bad name gets its error here, before pytest fails on it
         problem_of(pair["problem"])
         load_callable(pair["candidate"])
     before = read_pairs(output) if output is not None else []
     pairs = [*before, *(pair for pair in new if pair not in before)]
     groups = listed(arguments.tests, pairs)
-    # A listing does not know the compiled kernels: only a build for a card, on a card, reports them.
+    # A listing has no compiled kernels: only a build for a card reports them, on a card.
     if arguments.kernels is not None:
         kept = declared(read_record(arguments.kernels))
     else:
@@ -100,22 +100,16 @@ def _cases(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from perfsuite.history.asv_files import check_results
-
     print(f"{arguments.results}: {check_results(arguments.results)} results, all readable")
     return 0
 
 
 def _page(arguments: argparse.Namespace) -> int:
-    from perfsuite.history.page import settle
-
     count = settle(arguments.html, arguments.cache)
     print(f"{arguments.html}: {count} libraries beside the page")
     return 0
 
 
 def _machine(arguments: argparse.Namespace) -> int:
-    from perfsuite.cli.asv_machine import this_machine
-
     print(this_machine(portable=arguments.portable, name=arguments.name)["machine"])
     return 0

@@ -2,8 +2,8 @@
 
 Both sides are checked against a float64 reference and timed in turn, as a gated test times
 them. Without a GPU the portable kernels are measured against torch's CPU library by the host's
-clock, and the first line says so. The problems are described by a family's own options, or
-named one by one: FAMILY:SHAPE[:WORD...], path.py:Class(...) or module:Class(...).
+clock. A family's options describe the problems, or the command line names them one by one:
+FAMILY:SHAPE[:WORD...], path.py:Class(...) or module:Class(...).
 
 exit codes: 0 measured, and met if --at-least is given; 1 wrong or missed; 20 undecided;
 21 nothing measured
@@ -28,11 +28,13 @@ from perfsuite.cli.parsers import add_choice
 from perfsuite.cli.places import check_place
 from perfsuite.cli.problem_specs import FORMS, problem_of
 from perfsuite.cli.workloads import candidate_of, named_side
+from perfsuite.device import cards as devices
 from perfsuite.outcome import UserError
 from perfsuite.problems.base import Problem
 from perfsuite.problems.listing import families
 from perfsuite.record.case import Case
-from perfsuite.record.store import Journal
+from perfsuite.record.schema import RecordError
+from perfsuite.record.store import Journal, read_record
 from perfsuite.report import units
 from perfsuite.settings import DeviceKind, Settings
 
@@ -50,7 +52,7 @@ read the record."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments; a family's own options depend on the first word."""
+    """Declare the first word; a family's options depend on it."""
     known = {name: textwrap.shorten((kind.__doc__ or "").partition("\n")[0], 80) for name, kind in families().items()}
     add_choice(parser, "family", known, metavar="FAMILY|CASE", what=f"one of the families below, or {FORMS}")
 
@@ -80,9 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows: list[tuple[Problem, Case]] = []
     with ExitStack() as until_the_end:
         if device == "cuda":
-            from perfsuite.device.cards import usable_devices
-
-            until_the_end.enter_context(held(usable_devices(os.environ).cards[:1]))
+            until_the_end.enter_context(held(devices.usable_devices(os.environ).cards[:1]))
         journal = until_the_end.enter_context(Journal(given.output)) if given.output else None
         for number, plan in enumerate(plans, start=1):
             tell(f"[{number}/{len(plans)}] {plan.problem.family} {plan.problem.name}")
@@ -124,7 +124,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(given: argparse.Namespace) -> None:
-    """Refuse bad input before anything is measured."""
+    """UserError for bad input, before anything is measured."""
     if given.warmup < 0:
         raise UserError(f"--warmup is {given.warmup}; it must be 0 or more")
     if given.iterations is not None and given.iterations < 1:
@@ -133,18 +133,15 @@ def _check(given: argparse.Namespace) -> None:
         raise UserError(f"--at-least is {given.at_least:g}; it must be a positive number")
     output = given.output
     if output is not None and output.is_file() and output.stat().st_size:
-        from perfsuite.record.schema import RecordError
-        from perfsuite.record.store import read_record
-
         try:
             read_record(output)
         except RecordError as error:
-            raise UserError(f"--output would overwrite what is not a record: {error}") from None
+            raise UserError(f"--output would overwrite a file that is not a record: {error}") from None
     check_place("--output", output)
 
 
 def _plans(problems: Sequence[Problem], given: argparse.Namespace) -> Iterator[Plan]:
-    """Each problem with each rival; UserError where a candidate or a rival is missing."""
+    """Each problem with each rival; UserError if a candidate or a rival is missing."""
     for problem in problems:
         candidate = candidate_of(problem, given.candidate)
         for name in given.against or [problem.default_rival]:
@@ -155,12 +152,10 @@ def _plans(problems: Sequence[Problem], given: argparse.Namespace) -> Iterator[P
 
 
 def _device(asked: str) -> tuple[DeviceKind, str | None]:
-    """The device to measure on, and the sentence to print where it is no GPU."""
+    """The device to measure on, and for a CPU the sentence to print."""
     if asked == "cpu":
-        return "cpu", "on the CPU, as asked: torch's CPU library is the rival, the host's clock the timer"
-    from perfsuite.device.cards import usable_devices
-
-    missing = usable_devices(os.environ).missing
+        return "cpu", "on the CPU, as requested: torch's CPU library is the rival, the host's clock the timer"
+    missing = devices.usable_devices(os.environ).missing
     if missing is None:
         return "cuda", None
     if asked == "cuda":
@@ -169,11 +164,9 @@ def _device(asked: str) -> tuple[DeviceKind, str | None]:
 
 
 def _affordable(plans: Sequence[Plan], settings: Settings, asked: float | None) -> tuple[list[Plan], list[str]]:
-    """On the CPU, the cases that cost no more than the limit, and a sentence for each problem that is left out."""
+    """The cases within the limit that a CPU has, and a sentence for each problem that is left out."""
     most = settings.portable_max_flops if asked is None else asked
-    if settings.device == "cuda":
-        return list(plans), []
-    kept = [plan for plan in plans if (plan.problem.flops or 0.0) <= most]
+    kept = [plan for plan in plans if settings.device == "cuda" or (plan.problem.flops or 0.0) <= most]
     dear = dict.fromkeys(plan.problem for plan in plans if plan not in kept)
     return kept, [
         f"{problem.name} costs {problem.flops:.3g} FLOPs, over the {most:.3g} for a CPU (--max-flops)"

@@ -1,8 +1,7 @@
 """Find the commit in which a case got slower, between a commit known as good and one known as bad.
 
-Both ends are compared first. Then each commit that is tried is compared with GOOD, as
-`perfsuite ab` does it. Commits that do not build are skipped, and listed if the search cannot
-tell them from the first bad one.
+Both ends are compared first. Then the search compares commits with GOOD, as `perfsuite ab`
+does. Commits that do not build are skipped, and listed if one of them may be the first bad one.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.cli import measured_commits
+from perfsuite.history import ab, builds
 from perfsuite.history.bisect import search
 from perfsuite.history.commits import HistoryError, between, full_commit, git
 from perfsuite.outcome import EXIT_MISSED, EXIT_UNDECIDED, Verdict
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Search, and print each commit that is tried."""
+    """Search, and print each commit that is compared."""
     measured_commits.check(arguments)
     root = Path.cwd()
     good, bad = full_commit(root, arguments.good), full_commit(root, arguments.bad)
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(suspects) == 1:
         print(f"{suspects[0]} is the first commit in which {arguments.case} is slower")
         return 0
-    print(f"one of these {len(suspects)} commits: the others than the last do not build or stay undecided")
+    print(f"one of these {len(suspects)} commits: all but the last do not build or stay undecided")
     return EXIT_UNDECIDED
 
 
@@ -63,10 +63,8 @@ class _Judge:
     """Compares a commit with GOOD: True if the case is as fast, False if it is slower, None if that is undecided."""
 
     def __init__(self, arguments: argparse.Namespace, root: Path, good: str) -> None:
-        from perfsuite.history.builds import Source, build
-
         self.arguments, self.root, self.good = arguments, root, good
-        self.base = build(Source(root, good), root / measured_commits.STORE)
+        self.base = builds.build(builds.Source(root, good), root / measured_commits.STORE)
         self.known: dict[str, bool | None] = {}
         self.told = ""
 
@@ -78,12 +76,9 @@ class _Judge:
         return self.known[commit]
 
     def _judge(self, commit: str) -> bool | None:
-        from perfsuite.history import ab
-        from perfsuite.history.builds import BuildError, Source, build
-
         try:
-            head = build(Source(self.root, commit), self.root / measured_commits.STORE)
-        except BuildError as error:
+            head = builds.build(builds.Source(self.root, commit), self.root / measured_commits.STORE)
+        except builds.BuildError as error:
             self.told = str(error)
             return None
         runner, wanted = measured_commits.runner_of(self.arguments), self.arguments.case
@@ -99,13 +94,7 @@ class _Judge:
             tests[:] = sorted({str(case.test) for case in cases})
             return cases
 
-        pairs = ab.compare(
-            measure,
-            slower=self.arguments.slower,
-            alpha=self.arguments.alpha,
-            most_pairs=self.arguments.pairs,
-            noise_of=noise,
-        )
+        pairs = measured_commits.compared(measure, self.arguments, noise)
         self.told = pairs[0].sentence
         if any(pair.verdict in (Verdict.MISSED, Verdict.WRONG) for pair in pairs):
             return False

@@ -16,13 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from perfsuite.calibrate.cases import cases
+from perfsuite.calibrate.summary import noise_file, summarise, table
+from perfsuite.calibrate.worker import Plan
 from perfsuite.cli.places import check_place
-from perfsuite.outcome import UserError
+from perfsuite.outcome import EXIT_NOTHING_MEASURED, UserError
 from perfsuite.record.atomic_write import write_whole
+from perfsuite.record.fingerprint import fingerprint
 from perfsuite.record.store import make_folder
 
 HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
@@ -36,14 +40,13 @@ STARTING_SECONDS = 3.0
 NOISE_SECONDS = 20.0
 """Time after which a process that measures noise begins no further case."""
 GRACE_SECONDS = 10.0
-"""Time after its own limit at which a process is ended; the rows that it wrote count."""
+"""Extra time after which a process is ended; the rows that it wrote count."""
 PEERS_SECONDS = 45.0
 """Extra time for peers, which run in separate processes."""
 POLL_SECONDS = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `perfsuite calibrate`."""
     parser.add_argument("--output", type=Path, default=Path(".perfsuite/calibration.json"), help="where to write")
     parser.add_argument("--seconds", type=float, default=360.0, help="wall time for everything (default 360)")
     parser.add_argument("--processes", type=int, default=4, help="processes that gate (default 4)")
@@ -56,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate, print the table, write the file; 21 where there is no device."""
+    """Calibrate, print the table, write the file; 21 without a device."""
     for name in ("processes", "aa", "planted"):
         if getattr(arguments, name) < 1:
             raise UserError(f"--{name} is {getattr(arguments, name)}; it must be at least 1")
@@ -67,8 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0.0 <= arguments.peers_seconds < math.inf:
         raise UserError(f"--peers-seconds is {arguments.peers_seconds:g}; it must be 0 or more")
     check_place("--output", arguments.output, makes_folder=True)
-    from perfsuite.outcome import EXIT_NOTHING_MEASURED
-
     device = "cpu" if arguments.portable else "cuda"
     if device == "cuda":
         import torch
@@ -79,8 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
     make_folder(arguments.output.parent)
     with tempfile.TemporaryDirectory(prefix="perfsuite-calibrate-") as folder:
         summary = _Calibration(arguments, device, Path(folder)).run()
-    from perfsuite.calibrate.summary import table
-
     if not summary["aa"]["gates"]:
         print("no gate ended in the time given: nothing was calibrated", file=sys.stderr)
         return EXIT_NOTHING_MEASURED
@@ -90,13 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Calibration:
-    """One calibration: its processes one after another, and the file, which is brought up to date as they go."""
+    """One calibration: it runs processes one after another, and keeps the file up to date meanwhile."""
 
     def __init__(self, arguments: argparse.Namespace, device: Any, folder: Path) -> None:
-        from perfsuite.record.fingerprint import fingerprint
-
         self.arguments, self.device, self.folder = arguments, device, folder
-        # Peers are given replays of graphs, which a processor has not.
+        # Peers time replays of CUDA graphs, which a CPU does not have.
         self.peers_seconds = arguments.peers_seconds if device == "cuda" else 0.0
         self.started = time.monotonic()
         self.rows = folder / "rows.jsonl"
@@ -105,11 +102,7 @@ class _Calibration:
         self.next = self._prepared()
 
     def run(self) -> dict[str, Any]:
-        """Noise first, then gates; gives what the file holds in the end."""
-        from perfsuite.calibrate.cases import cases
-        from perfsuite.calibrate.summary import noise_file
-        from perfsuite.calibrate.worker import Plan
-
+        """Measure the noise, then the gates; return the content of the file."""
         arguments, names = self.arguments, [case.name for case in cases(self.device)]
         try:
             for process in range(NOISE_PROCESSES):
@@ -117,26 +110,17 @@ class _Calibration:
                 self._process(plan, last=False)
             noise = self.folder / "noise.json"
             noise.write_text(json.dumps(noise_file(read(self.rows), self.facts)))
-
-            def share(total: int) -> int:
-                return math.ceil(total / (len(names) * arguments.processes))
-
+            parts = len(names) * arguments.processes
             sizes = [(0.0, arguments.aa), (0.01, arguments.planted)]
             sizes += [(size, arguments.others) for size in OTHER_SLOWDOWNS]
-            gates = [(name, size, share(total)) for size, total in sizes if total > 0 for name in names]
+            gates = [(name, size, math.ceil(total / parts)) for size, total in sizes if total > 0 for name in names]
             for process in range(arguments.processes):
                 last = process == arguments.processes - 1
                 left = arguments.seconds - (time.monotonic() - self.started) - self.peers_seconds
-                plan = Plan(
-                    NOISE_PROCESSES + process,
-                    self.device,
-                    str(self.rows),
-                    max(1.0, left / (arguments.processes - process) - STARTING_SECONDS),
-                    gates,
-                    calibration=str(noise),
-                    case_count=len(names),
-                    peers_seconds=self.peers_seconds if last else 0.0,
-                )
+                seconds = max(1.0, left / (arguments.processes - process) - STARTING_SECONDS)
+                plan = Plan(NOISE_PROCESSES + process, self.device, str(self.rows), seconds, gates)
+                peers = self.peers_seconds if last else 0.0
+                plan = replace(plan, calibration=str(noise), case_count=len(names), peers_seconds=peers)
                 self._process(plan, last=last)
         finally:
             self.next.kill()
@@ -144,12 +128,12 @@ class _Calibration:
         return self._write(complete=True)
 
     def _prepared(self) -> subprocess.Popen[str]:
-        """A process that imports what it needs, and then waits for its plan: nothing of the card is used before."""
+        """A process that imports its modules, and then waits for its plan without using the card."""
         line = [sys.executable, "-m", "perfsuite.calibrate.worker"]
         return subprocess.Popen(line, stdin=subprocess.PIPE, text=True)
 
     def _process(self, plan: Any, *, last: bool) -> None:
-        """Run one worker, telling how far it has come. What it wrote counts, also where it fails or takes too long."""
+        """Run one worker and report its progress. Its rows count even if it fails or takes too long."""
         file = self.folder / f"plan-{plan.process}.json"
         file.write_text(json.dumps(asdict(plan)))
         worker = self.next
@@ -157,7 +141,7 @@ class _Calibration:
         with contextlib.suppress(BrokenPipeError):  # a dead worker is reported below, with its exit code
             worker.stdin.write(f"{file}\n")
             worker.stdin.close()
-        told = begun = time.monotonic()
+        reported = begun = time.monotonic()
         limit = plan.seconds + plan.peers_seconds + STARTING_SECONDS + GRACE_SECONDS
         limit += PEERS_SECONDS if plan.peers_seconds else 0.0
         while worker.poll() is None:
@@ -168,15 +152,14 @@ class _Calibration:
                 worker.wait()
             if worker is self.next and not last and self.device == "cuda":
                 self.next = self._prepared()  # beside a card's gates, not beside those of a CPU
-            if time.monotonic() - told > POLL_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - reported > POLL_SECONDS:
+                reported = time.monotonic()
                 self._tell(plan)
         if worker is self.next and not last:
             self.next = self._prepared()
         if worker.returncode != 0:
-            print(
-                f"process {plan.process} of the calibration ended with exit code {worker.returncode}", file=sys.stderr
-            )
+            ended = f"ended with exit code {worker.returncode}"
+            print(f"process {plan.process} of the calibration {ended}", file=sys.stderr)
         self._tell(plan)
 
     def _tell(self, plan: Any) -> None:
@@ -191,9 +174,7 @@ class _Calibration:
         )
 
     def _write(self, *, complete: bool) -> dict[str, Any]:
-        """Bring the file up to date; one that is not complete says so, should nothing come after it."""
-        from perfsuite.calibrate.summary import summarise
-
+        """Bring the file up to date. "complete" in it is false until the last process has ended."""
         summary = summarise(read(self.rows), self.facts | {"complete": complete})
         if summary["aa"]["gates"]:
             write_whole(self.arguments.output, json.dumps(summary, indent=1) + "\n")
@@ -201,6 +182,6 @@ class _Calibration:
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    """The rows written so far; a line that is still being written is left out."""
+    """The rows written so far, without a last line that is still incomplete."""
     text = file.read_text()
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

@@ -31,18 +31,13 @@ _STYLES |= {"gone": "yellow", "unlike": "yellow"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", type=Path, metavar="BEFORE", help="a record")
     parser.add_argument("after", type=Path, metavar="AFTER", help="another, of a later run")
-    parser.add_argument(
-        "--least",
-        type=float,
-        default=LEAST_CHANGE,
-        metavar="SHARE",
-        help=f"least change of the ratio that counts (default {LEAST_CHANGE:g})",
-    )
+    least = f"least change of the ratio that counts (default {LEAST_CHANGE:g})"
+    parser.add_argument("--least", type=float, default=LEAST_CHANGE, metavar="SHARE", help=least)
     parser.add_argument("--allow-unlike", action="store_true", help="compare although card, harness or clock differ")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the changes; 1 where one is a regression."""
+    """Print the changes; 1 if one of them is a regression."""
     if not 0.0 <= arguments.least < 1.0:
         raise UserError(f"--least is {arguments.least:g}; it must be at least 0 and less than 1")
     before, after = read_record(arguments.before), read_record(arguments.after)

@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,17 +41,16 @@ FORBIDDEN = "ERR_NVGPUCTRPERM"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload(parser)
-    parser.add_argument("--kernel", metavar="REGEX", help="only kernels whose name fits")
+    parser.add_argument("--kernel", metavar="REGEX", help="only kernels whose name matches")
     parser.add_argument("--most", type=int, default=20, metavar="N", help="kernels at most (default 20)")
     parser.add_argument("--bytes", type=float, metavar="N", help="bytes that a call of a function must move")
     parser.add_argument("--ncu", metavar="PATH", help="Nsight Compute (default: ncu on PATH, then /usr/local/cuda)")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="also keep what ncu wrote")
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="for ncu (default 600)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also keep ncu's output")
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="limit for ncu (default 600)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Count, print."""
     if arguments.most < 1:
         raise UserError(f"--most is {arguments.most}; at least 1 is needed")
     if arguments.bytes is not None and not 0 < arguments.bytes < float("inf"):
@@ -80,29 +78,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 def command(ncu: str, log: Path, arguments: argparse.Namespace) -> list[str]:
     """The command line of ncu for one call of the workload."""
-    asked = [word for section in counters.SECTIONS for word in ("--section", section)]
-    asked += ["--metrics", ",".join(counters.METRICS), "--launch-count", str(arguments.most)]
+    line = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)]
+    line += ["--profile-from-start", "off", "--clock-control", "none"]
+    line += [word for section in counters.SECTIONS for word in ("--section", section)]
+    line += ["--metrics", ",".join(counters.METRICS), "--launch-count", str(arguments.most)]
     if arguments.kernel:
-        asked += ["--kernel-name", f"regex:{arguments.kernel}"]
-    how = ["--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)]
-    how += ["--profile-from-start", "off", "--clock-control", "none"]
-    what = [sys.executable, "-m", "perfsuite.cli.counted", arguments.workload]
-    return [ncu, *how, *asked, *what, *([arguments.candidate] if arguments.candidate else [])]
+        line += ["--kernel-name", f"regex:{arguments.kernel}"]
+    line += [sys.executable, "-m", "perfsuite.cli.counted", arguments.workload]
+    return [*line, arguments.candidate] if arguments.candidate else line
 
 
 def _count(ncu: str, arguments: argparse.Namespace) -> list[Kernel]:
     with tempfile.TemporaryDirectory(prefix="perfsuite-ncu-") as folder:
         log = Path(folder) / "ncu.csv"
+        line, seconds = command(ncu, log, arguments), arguments.timeout
         try:
-            done = subprocess.run(
-                command(ncu, log, arguments),
-                capture_output=True,
-                text=True,
-                timeout=arguments.timeout,
-                check=False,
-            )
+            done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
-            raise UserError(f"ncu took longer than {arguments.timeout:g} s; choose --kernel or --most") from None
+            raise UserError(f"ncu took longer than {seconds:g} s; choose --kernel or --most") from None
         except OSError as error:
             raise UserError(f"ncu does not run: {error}") from None
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
@@ -115,9 +108,9 @@ def _count(ncu: str, arguments: argparse.Namespace) -> list[Kernel]:
         return kernels
 
 
-def read(log: str, said: str, code: int) -> list[Kernel]:
-    """The kernels in ncu's log; UserError with the reason where there are none."""
-    both = f"{log}\n{said}"
+def read(log: str, output: str, code: int) -> list[Kernel]:
+    """The kernels in ncu's log; UserError with the reason if it has none."""
+    both = f"{log}\n{output}"
     if FORBIDDEN in both:
         raise UserError(
             "the driver keeps performance counters for root: run as root, or load it with "
@@ -126,14 +119,14 @@ def read(log: str, said: str, code: int) -> list[Kernel]:
     try:
         return counters.read(log.splitlines(keepends=True))
     except counters.CountersError as error:
-        told = [line for line in both.splitlines() if "==ERROR==" in line or line.startswith("perfsuite counters: ")]
-        why = told[0].removeprefix("==ERROR==").removeprefix("perfsuite counters: ").strip() if told else str(error)
+        marks = ("==ERROR==", "perfsuite counters: ")
+        errors = [line for line in both.splitlines() if line.startswith(marks)] or [str(error)]
+        why = errors[0].removeprefix(marks[0]).removeprefix(marks[1]).strip()
         raise UserError(f"{why} (exit code {code})") from None
 
 
 def _print(kernel: Kernel) -> None:
-    name = kernel.name if len(kernel.name) <= LONGEST_NAME else kernel.name[: LONGEST_NAME - 3] + "..."
-    print(name)
+    print(kernel.name if len(kernel.name) <= LONGEST_NAME else kernel.name[: LONGEST_NAME - 3] + "...")
     print(f"  {counters.verdict(kernel)}")
     print(
         f"  {kernel.seconds * 1e6:.4g} us under ncu; {units.decimal_text(kernel.read_bytes)} read, "
@@ -141,12 +134,10 @@ def _print(kernel: Kernel) -> None:
         f"{_share(kernel.tensor_share)} tensor cores; {kernel.registers} registers a thread"
     )
     for one in counters.check(kernel):
-        print(f"  {one.what:<18}{_value(one):>8}  {_target(one):<14}{_said(one):<5} {one.words}".rstrip())
-    print("  waits, cycles an instruction: " + _waits(kernel.stalls))
-
-
-def _waits(stalls: Sequence[tuple[str, float]]) -> str:
-    return ", ".join(f"{reason} {cycles:.3g}" for reason, cycles in stalls[:5]) or "none"
+        judged = "" if one.ok is None else "ok" if one.ok else "LOW" if one.target else "SPILL"
+        print(f"  {one.what:<18}{_value(one):>8}  {_target(one):<14}{judged:<5} {one.words}".rstrip())
+    waits = ", ".join(f"{reason} {cycles:.3g}" for reason, cycles in kernel.stalls[:5])
+    print(f"  waits, cycles an instruction: {waits or 'none'}")
 
 
 def _share(value: float | None) -> str:
@@ -163,10 +154,6 @@ def _target(one: Check) -> str:
     if one.target is None:
         return "no target"
     return "none" if one.target == 0.0 else f"at least {one.target:.0%}"
-
-
-def _said(one: Check) -> str:
-    return "" if one.ok is None else "ok" if one.ok else "LOW" if one.target else "SPILL"
 
 
 def _plain(kernel: Kernel) -> dict[str, Any]:

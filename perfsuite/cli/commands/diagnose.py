@@ -16,6 +16,7 @@ import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from perfsuite.analyze import diagnosed
 from perfsuite.analyze.diagnosis import Finding, Observed, examine
 from perfsuite.cli.cards import cards, held, tell
 from perfsuite.cli.workloads import FORMS, workload
@@ -31,19 +32,18 @@ EXAMPLE = """example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="SCRIPT|CASE", help=f"a file (.py), {FORMS}")
     parser.add_argument("--args", default="", metavar="TEXT", help="arguments of the script, in one text")
-    parser.add_argument("--candidate", metavar="KERNEL", help="what runs a case (see `regime`)")
+    parser.add_argument("--candidate", metavar="KERNEL", help="the kernel for a case (see `regime --help`)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Observe, examine, print."""
     is_script = arguments.program.endswith(".py")
     if is_script and not Path(arguments.program).is_file():
         raise UserError(f"there is no script {arguments.program}")
     if is_script and arguments.candidate:
         raise UserError("--candidate runs a case; a script calls its own kernels")
     if arguments.args and not is_script:
-        raise UserError(f"--args are a script's, and {arguments.program} is none")
+        raise UserError(f"--args are arguments of a script, and {arguments.program} is not a script")
     seen = _observe(arguments, is_script)
     found = examine(seen)
     if arguments.json:
@@ -55,8 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _observe(arguments: argparse.Namespace, is_script: bool) -> Observed:
-    from perfsuite.analyze.diagnosed import of_script, of_workload
-
     named = None if is_script else workload(arguments.program, arguments.candidate)
     try:
         words = shlex.split(arguments.args)
@@ -64,14 +62,14 @@ def _observe(arguments: argparse.Namespace, is_script: bool) -> Observed:
         raise UserError(f"--args {arguments.args!r}: {error}") from None
     with held(cards()[:1]):
         tell(f"{arguments.program}: {'the script runs twice' if is_script else 'calls are timed, then watched'}")
-        return of_script(Path(arguments.program), words) if named is None else of_workload(named)
+        if named is not None:
+            return diagnosed.of_workload(named)
+        return diagnosed.of_script(Path(arguments.program), words)
 
 
 def _print(program: str, found: list[Finding], seen: Observed) -> None:
     busy = min(1.0, seen.busy_seconds / seen.seconds) if seen.seconds else 0.0
-    print(
-        f"{program}: {len(found) or 'nothing'} found; device busy {min(1.0, busy):.0%} of {seen.seconds * 1e3:.4g} ms"
-    )
+    print(f"{program}: {len(found) or 'nothing'} found; device busy {busy:.0%} of {seen.seconds * 1e3:.4g} ms")
     for finding in found:
         print(f"{finding.what}: {finding.evidence}")
         for place in finding.places:

@@ -19,8 +19,9 @@ from typing import Any
 from perfsuite.cli.programs import find_ncu, find_nvcc
 from perfsuite.device.cards import Devices, find_devices, usable_devices
 from perfsuite.device.data_sheets import ARCHITECTURES
+from perfsuite.device.telemetry import Watch
 from perfsuite.machine.doctor import Card, Check, Machine, examine
-from perfsuite.outcome import UserError
+from perfsuite.outcome import EXIT_NOTHING_MEASURED, UserError
 
 HELP = "is this machine fit for gates on a GPU: card, driver, torch, build, tools, rights"
 EXAMPLE = """example:
@@ -38,9 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine the machine and print what was found."""
-    from perfsuite.outcome import EXIT_NOTHING_MEASURED
-
+    """Examine the machine and print the facts."""
     if arguments.architectures:
         _architectures(arguments.json)
         return 0
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def gather(extension: str) -> Machine:
-    """The facts of this machine; every part that cannot be found is left out, with its reason where there is one."""
+    """The facts of this machine; a part that cannot be found is left out, with its reason if one is known."""
     seen = find_devices(os.environ)
     usable = usable_devices(os.environ) if seen.cards else seen
     torch, torch_cuda = _torch()
@@ -70,8 +69,8 @@ def gather(extension: str) -> Machine:
         driver_cuda=_driver_cuda() if seen.cards else None,
         torch=torch,
         torch_cuda=torch_cuda,
-        nvcc=_nvcc(),
-        ncu=_ncu(),
+        nvcc=_tool_version(find_nvcc, r"release ([\d.]+)"),
+        ncu=_tool_version(find_ncu, r"Version ([\d.]+)"),
         counters_for_root_only=_restricted(),
         root=os.geteuid() == 0,
         build=build,
@@ -88,51 +87,40 @@ def _torch() -> tuple[str | None, str | None]:
 
 
 def _cards(devices: Devices) -> tuple[Card, ...]:
-    from perfsuite.device.telemetry import Watch
-
     cards = []
     for device in devices.cards:
         watch = Watch(device.uuid)
         watch.sample()
         watch.sample_slow()
         unreadable = watch.telemetry(l2_persistence_reset=None, clock_settled=None).unknown
-        cards.append(
-            Card(
-                device.index,
-                device.name,
-                device.capability,
-                device.memory_bytes,
-                _processes(device.uuid),
-                unreadable,
-            )
-        )
+        facts = device.index, device.name, device.capability, device.memory_bytes
+        cards.append(Card(*facts, _processes(device.uuid), unreadable))
     return tuple(cards)
 
 
 def _processes(uuid: str) -> int | None:
-    """Processes with a compute context on the card; this one has none."""
+    """Processes with a compute context on the card; perfsuite itself has none here."""
+    return _nvml(lambda nvml: len(nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(uuid))))
+
+
+def _nvml(read: Callable[[Any], int]) -> int | None:
+    """The number that `read` gets from pynvml, or None if NVML refuses it."""
     import pynvml  # type: ignore[import-untyped]
 
     try:
         pynvml.nvmlInit()
-        return len(pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
+        return read(pynvml)
     except pynvml.NVMLError:
         return None
 
 
 def _driver_cuda() -> str | None:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        number = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-    except pynvml.NVMLError:
-        return None
-    return f"{number // 1000}.{number % 1000 // 10}"
+    number = _nvml(lambda nvml: int(nvml.nvmlSystemGetCudaDriverVersion_v2()))
+    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _build(extension: str) -> tuple[dict[str, str], str | None]:
-    """The build facts that `python -m MODULE` prints, in another process: perfsuite imports no kernels."""
+    """The build facts that `python -m MODULE` prints, in another process, since perfsuite imports no kernels."""
     command = [sys.executable, "-W", "ignore", "-m", extension]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
@@ -145,16 +133,8 @@ def _build(extension: str) -> tuple[dict[str, str], str | None]:
     return {name: value.strip() for name, _, value in pairs if name}, None
 
 
-def _nvcc() -> str | None:
-    return _tool_version(find_nvcc, r"release ([\d.]+)")
-
-
-def _ncu() -> str | None:
-    return _tool_version(find_ncu, r"Version ([\d.]+)")
-
-
 def _tool_version(find: Callable[[], str], pattern: str) -> str | None:
-    """ "13.0 (/usr/local/cuda/bin/nvcc)"; None for a tool that is not installed."""
+    """Version and path, as "13.0 (/usr/local/cuda/bin/nvcc)"; None for a tool that is not installed."""
     try:
         path = find()
     except UserError:
@@ -168,7 +148,7 @@ def _tool_version(find: Callable[[], str], pattern: str) -> str | None:
 
 
 def _restricted() -> bool | None:
-    """True if the driver keeps counters for root; None if that is unknown."""
+    """True if the driver lets only root read counters; None if that is unknown."""
     try:
         found = re.search(r"^RmProfilingAdminOnly:\s*(\d)", PARAMETERS.read_text(), re.MULTILINE)
     except OSError:
@@ -185,9 +165,8 @@ def _table(checks: list[Check]) -> None:
 
 
 def _architectures(as_json: bool) -> None:
-    rows: list[dict[str, Any]] = [asdict(row) for row in ARCHITECTURES]
     if as_json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps([asdict(row) for row in ARCHITECTURES], indent=1))
         return
     print(f"{'architecture':<13}{'SM':<6}{'shared':<9}{'cards':<27}{'tensor cores':<44}features")
     for row in ARCHITECTURES:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export, and print the text or a sentence that names what was written."""
+    """Export, and print the text or the name of the file."""
     exporter = load(arguments.exporter)
     parser = parser_of(f"perfsuite export {arguments.exporter}", exporter)
     parser.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = exporter.text(read_record(path), title=f"perfsuite: {path.name}")
     if given.output is None:
         sys.stdout.write(text)
-        return 0
-    write_whole(given.output, text)
-    print(given.output)
+    else:
+        write_whole(given.output, text)
+        print(given.output)
     return 0

@@ -1,9 +1,9 @@
 """Measure bandwidth and latency of shared memory, L2 and device memory on the card.
 
-Latency is that of one thread that loads the address of its next load. Bandwidth is that of the
-whole card reading wide vectors. The device code is perfsuite's own; NVRTC, which comes with
-torch built for CUDA, compiles it when the command runs. "in flight" is the number of bytes
-under way that keeps up the bandwidth at that latency.
+One thread measures latency: each load gives the address of the next. The whole card measures
+bandwidth by reading wide vectors. NVRTC, which comes with torch built for CUDA, compiles the
+device code when the command runs. "in flight" is the number of bytes that must be under way to
+keep up the bandwidth at that latency.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import json
 from dataclasses import asdict
 
 from perfsuite.cli.cards import cards, held, tell
-from perfsuite.machine import hierarchy
+from perfsuite.cli.tables import print_columns
+from perfsuite.machine import hierarchy, hierarchy_measured
 from perfsuite.machine.hierarchy import Level
 from perfsuite.report import units
 
@@ -28,12 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print."""
-    from perfsuite.machine.hierarchy_measured import measure
-
     devices = cards()
     with held(devices[:1]):
-        found = measure(tell)
+        found = hierarchy_measured.measure(tell)
     ratio = found.copy_bytes_a_second / found.library_copy_bytes_a_second
     if arguments.json:
         rows = [asdict(level) | {"bytes_in_flight": level.bytes_in_flight} for level in found.levels]
@@ -52,17 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_levels(levels: tuple[Level, ...]) -> None:
-    """One line a level."""
-    head = ("level", "bandwidth", "of its peak", "latency", "cycles", "in flight", "region")
-    print(f"{head[0]:<14}" + "".join(f"{word:>13}" for word in head[1:]))
+    """Print one line for each level."""
+    rows = [("level", "bandwidth", "of its peak", "latency", "cycles", "in flight", "region")]
     for level in levels:
+        rate = f"{units.decimal_text(level.bytes_a_second)}/s"
         share = "-" if level.share is None else f"{level.share:.1%}"
-        cells = [
-            f"{units.decimal_text(level.bytes_a_second)}/s",
-            share,
-            f"{level.latency_seconds * 1e9:.1f} ns",
-            f"{level.latency_cycles:.1f}",
-            units.decimal_text(level.bytes_in_flight),
-            units.decimal_text(level.bytes),
-        ]
-        print(f"{level.name:<14}" + "".join(f"{cell:>13}" for cell in cells))
+        latency, cycles = f"{level.latency_seconds * 1e9:.1f} ns", f"{level.latency_cycles:.1f}"
+        sizes = units.decimal_text(level.bytes_in_flight), units.decimal_text(level.bytes)
+        rows.append((level.name, rate, share, latency, cycles, *sizes))
+    print_columns(rows)

@@ -1,11 +1,10 @@
 """Build commits, run the gates on each, and keep a record of each.
 
-The records serve `perfsuite export asv`, or as the base of `perfsuite ab`. The suite that
-measures is the checkout's own, the same for all commits; the kernels are those of the commits.
-A record holds both: "commit" is that of the kernels, "suite" that of the checkout. Nothing is
-downloaded and no environment is created, so this also works without a network, where `asv run`
-cannot. With --asv it is asv that builds each commit, in an environment of its own, and enters
-it into the history; without commits, it takes the newest that asv does not know.
+`perfsuite export asv` reads the records, and `perfsuite ab` takes one as its base. The suite
+that measures is that of the checkout; the kernels are those of the commits. A record holds
+both: "commit" is that of the kernels, "suite" that of the checkout. The command needs no
+network, unlike `asv run`. With --asv, asv builds each commit in a separate environment and
+adds it to the history; without commits, asv takes the newest that it does not know.
 """
 
 from __future__ import annotations
@@ -15,6 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 from perfsuite.cli import measured_commits
+from perfsuite.cli.asv_machine import this_machine
+from perfsuite.history.asv_run import asv_run
+from perfsuite.history.builds import build, source_of
 from perfsuite.outcome import UserError
 
 HELP = "build commits, run the gates on each, keep a record of each"
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, default=ASV, help=f"with --asv: its configuration (default {ASV})")
     parser.add_argument("--bench", metavar="REGEX", help="with --asv: only series that match (default all)")
     parser.add_argument("--machine", help="with --asv: name of the machine (default: the card's model)")
-    parser.add_argument("--tests", nargs="+", default=["tests/perf"], help="what pytest runs (default tests/perf)")
+    parser.add_argument("--tests", nargs="+", default=["tests/perf"], help="paths for pytest (default tests/perf)")
     parser.add_argument("--portable", action="store_true", help="the portable kernels, on the CPU")
     parser.add_argument("--seconds", type=float, default=0.5, help="measuring time a case (default 0.5)")
     parser.add_argument("--runs", type=int, default=1, metavar="COUNT", help="processes a commit, in turn (default 1)")
@@ -42,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure."""
     if not 0.0 < arguments.seconds < 3600.0:
         raise UserError(f"--seconds is {arguments.seconds:g}; it must lie between 0 and 3600")
     if not 1 <= arguments.runs <= 50:
@@ -53,13 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from perfsuite.history.builds import build_all, source_of
-
     root = Path.cwd()
     sources = [source_of(root, name) for name in arguments.commits]
     for name, source in zip(arguments.commits, sources, strict=True):
         print(f"{name} is {source.short}, building", flush=True)
-    builds = build_all(sources, root / measured_commits.STORE)
+    builds = [build(source, root / measured_commits.STORE) for source in sources]
     runner = measured_commits.runner_of(arguments)
     arguments.output.mkdir(parents=True, exist_ok=True)
     for number in range(1, arguments.runs + 1):
@@ -72,12 +71,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _by_asv(arguments: argparse.Namespace) -> int:
-    from perfsuite.cli.asv_machine import this_machine
-    from perfsuite.history.asv_run import asv_run
-
     if not arguments.config.is_file():
         raise UserError(f"--config is {str(arguments.config)!r}; there is no such file")
-    options = ["--launch-method=forkserver"]  # a process a case would cost more than it reads; none of them uses a GPU
+    options = ["--launch-method=forkserver"]  # starting a process a case would take longer than its work
     options += ["--bench", arguments.bench] if arguments.bench else []
     environment = {"PERFSUITE_ASV_OPTIONS": f"--perf-seconds={arguments.seconds!r}"}
     if arguments.portable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -43,15 +44,14 @@ class Allowance:
     def covers(self, name: str, arch: str) -> bool:
         """True if this entry covers that kernel (or advisory code) on that architecture."""
         hit = fnmatchcase(name, self.kernel) and fnmatchcase(arch, self.arch)
-        self.used = self.used or hit
+        self.used |= hit
         return hit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a .cu file, or a folder of them")
-    parser.add_argument(
-        "--arch", action="append", metavar="NN", help="80, 90a, ...; repeat for several (default: 80 90a)"
-    )
+    archs = "80, 90a, ...; repeat for several (default: 80 90a)"
+    parser.add_argument("--arch", action="append", metavar="NN", help=archs)
     parser.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="include folder")
     parser.add_argument("--allow", type=Path, metavar="FILE", help="TOML list of kernels that may spill")
     parser.add_argument("--nvcc", metavar="PATH", help="the compiler (default: nvcc on PATH, then CUDA_HOME)")
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_allowed(path: Path | None) -> list[Allowance]:
-    """The allowances of a TOML file; UserError names what is wrong in it."""
+    """The allowances of a TOML file; UserError names the fault in it."""
     if path is None:
         return []
     try:
@@ -69,7 +69,7 @@ def read_allowed(path: Path | None) -> list[Allowance]:
         raise UserError(f"--allow {path}: {error}") from None
     allowed, entries = [], document.get("allowed", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UserError(f"--allow {path}: what may spill stands in tables headed [[allowed]], in double brackets")
+        raise UserError(f"--allow {path}: list kernels that may spill in tables [[allowed]], in double brackets")
     for entry in entries:
         unknown = set(entry) - {"kernel", "arch", "reason"}
         if unknown or not entry.get("kernel") or not entry.get("reason"):
@@ -79,22 +79,19 @@ def read_allowed(path: Path | None) -> list[Allowance]:
 
 
 def find_sources(paths: list[Path]) -> list[Path]:
-    """The .cu files named, or found below the folders named."""
+    """The named files, and all .cu files below the named folders."""
     sources: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            sources += sorted(path.rglob("*.cu"))
-        elif path.is_file():
-            sources.append(path)
-        else:
+        if not path.exists():
             raise UserError(f"{path}: no such file or folder")
+        sources += sorted(path.rglob("*.cu")) if path.is_dir() else [path]
     if not sources:
         raise UserError(f"no .cu file under {', '.join(map(str, paths))}")
     return sources
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile, print the table, and return 0 where all is clean, 1 where something spills or does not compile."""
+    """Compile and print the table; 1 if something spills or does not compile."""
     if arguments.jobs < 1:
         raise UserError(f"--jobs is {arguments.jobs}; at least 1 is needed")
     check_place("--json", arguments.json, replaced=False)
@@ -113,54 +110,49 @@ def run(arguments: argparse.Namespace) -> int:
     failures += _judge(kernels, advisories, allowed)
     for failure in failures:
         print(f"FAILED {failure}")
-    spilled = sum(kernel.spills for kernel in kernels)
+    spilled, targets = sum(kernel.spills for kernel in kernels), ", ".join(f"sm_{arch}" for arch in archs)
     print(
-        f"{len(kernels)} kernels from {len(sources)} sources for {', '.join('sm_' + arch for arch in archs)}: ", end=""
+        f"{len(kernels)} kernels from {len(sources)} sources for {targets}: {spilled} with spills or stack, "
+        f"{len(advisories)} advisories, {len(failures)} failures"
     )
-    print(f"{spilled} with spills or stack, {len(advisories)} advisories, {len(failures)} failures")
     return 1 if failures else 0
 
 
 def _compile_all(
     sources: list[Path], archs: list[str], *, nvcc: str, flags: list[str], jobs: int
 ) -> tuple[list[Compilation], list[str]]:
-    results, failures = [], []
-    tasks = [(source, arch) for source in sources for arch in archs]
+    results, failures, futures = [], [], {}
     with tempfile.TemporaryDirectory(prefix="perfsuite-kernels-") as folder, ThreadPoolExecutor(jobs) as pool:
-        futures = {
-            pool.submit(
-                compile_resources, source, arch, nvcc=nvcc, flags=flags, cubin=Path(folder) / f"{index}.cubin"
-            ): (source, arch)
-            for index, (source, arch) in enumerate(tasks)
-        }
+        for number, (source, arch) in enumerate(itertools.product(sources, archs)):
+            cubin = Path(folder) / f"{number}.cubin"
+            future = pool.submit(compile_resources, source, arch, nvcc=nvcc, flags=flags, cubin=cubin)
+            futures[future] = f"{source} sm_{arch}"
         for done, future in enumerate(as_completed(futures), start=1):
-            source, arch = futures[future]
             try:
-                result = future.result()
+                results.append(future.result())
+                outcome = f"{results[-1].seconds:.0f} s"
             except CompileError as error:
                 failures.append(str(error))
-                print(f"[{done}/{len(tasks)}] {source} sm_{arch} does not compile", file=sys.stderr)
-            else:
-                results.append(result)
-                print(f"[{done}/{len(tasks)}] {source} sm_{arch} {result.seconds:.0f} s", file=sys.stderr)
+                outcome = "does not compile"
+            print(f"[{done}/{len(futures)}] {futures[future]} {outcome}", file=sys.stderr)
     return results, failures
 
 
 def _judge(kernels: list[KernelResources], advisories: list[Advisory], allowed: list[Allowance]) -> list[str]:
-    failures = []
-    for kernel in kernels:
-        if kernel.spills and not any(a.covers(kernel.name, kernel.arch) for a in allowed):
-            failures.append(
-                f"{kernel.name} ({kernel.arch}, {kernel.source}): {kernel.stack} bytes of stack, "
-                f"{kernel.spill_stores} bytes spilled, {kernel.spill_loads} bytes reloaded a thread"
-            )
-    for advisory in advisories:
-        if not any(a.covers(advisory.code, advisory.arch) for a in allowed):
-            failures.append(f"{advisory.source} ({advisory.arch}): {advisory.code} {advisory.text}")
-    failures += [
-        f"--allow lists {a.kernel} ({a.arch}), which no longer spills: remove it" for a in allowed if not a.used
+    def may_spill(name: str, arch: str) -> bool:
+        return any(each.covers(name, arch) for each in allowed)
+
+    failures = [
+        f"{kernel.name} ({kernel.arch}, {kernel.source}): {kernel.stack} bytes of stack, "
+        f"{kernel.spill_stores} bytes spilled, {kernel.spill_loads} bytes reloaded a thread"
+        for kernel in kernels
+        if kernel.spills and not may_spill(kernel.name, kernel.arch)
     ]
-    return failures
+    failures += [
+        f"{one.source} ({one.arch}): {one.code} {one.text}" for one in advisories if not may_spill(one.code, one.arch)
+    ]
+    unused = [each for each in allowed if not each.used]
+    return failures + [f"--allow lists {a.kernel} ({a.arch}), which no longer spills: remove it" for a in unused]
 
 
 def _print_table(kernels: list[KernelResources]) -> None:

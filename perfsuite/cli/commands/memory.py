@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from perfsuite.cli import memory_measured
 from perfsuite.cli.tables import print_columns
 from perfsuite.memory import model, planning
+from perfsuite.memory.measured import WITHIN
 from perfsuite.outcome import UserError
 from perfsuite.report import units
 
@@ -44,10 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     attention.add_argument("--head-dim", type=int, default=64)
     attention.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
     attention.add_argument("--scores-dtype", choices=sorted(units.ITEM_BYTES), help="of the score matrix")
-    attention.add_argument("--measure", metavar="MODULE:FUNCTION", help="run it on the GPU and compare with its peak")
-    attention.add_argument(
-        "--algorithm", choices=("standard", "flash"), default="flash", help="the model that --measure is held against"
-    )
+    attention.add_argument("--measure", metavar="MODULE:FUNCTION", help="run this on the GPU and compare with its peak")
+    held = "the model that --measure checks"
+    attention.add_argument("--algorithm", choices=("standard", "flash"), default="flash", help=held)
     inference = kind("inference", "weights and KV cache", "--parameters 7B --limit 24GB")
     training = kind("training", "weights, gradients, AdamW's state, activations", "--parameters 7B --seq 2048")
     cache = kind("kv-cache", "keys and values of every layer", "--seq 4096 --batch 8")
@@ -56,9 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training.add_argument("--states", choices=sorted(model.STATES), default="adamw-mixed")
     training.add_argument("--hidden", type=int, default=4096)
     training.add_argument("--heads", type=int, default=32)
-    training.add_argument(
-        "--measure", action="store_true", help="train such layers on the GPU (without embeddings) and compare"
-    )
+    trained = "train such layers on the GPU (without embeddings) and compare"
+    training.add_argument("--measure", action="store_true", help=trained)
     inference.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), help="of the weights (default: all of them)")
     inference.add_argument("--kv-dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
     cache.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
@@ -70,12 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--seq", type=int, default=4096, help="tokens of a sequence (default 4096)")
         one.add_argument("--batch", type=int, default=1)
     for one in (attention, inference, training, cache):
-        one.add_argument("--limit", metavar="SIZE", help="also the largest power-of-two batch under it, 20%% spared")
+        one.add_argument("--limit", metavar="SIZE", help="also the largest power-of-two batch for 80%% of this memory")
         one.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the prediction; 1 where a measured peak is further from it than promised."""
+    """Print the prediction; 1 if a measured peak is further from it than promised."""
     try:
         if getattr(arguments, "measure", None):
             return _measure(arguments)
@@ -91,17 +91,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _attention(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
+    options = {name: getattr(arguments, name) for name in ("kv_heads", "dtype", "scores_dtype")}
     for seq in arguments.seq_lengths:
         memory, one = (
-            model.attention_bytes(
-                batch,
-                arguments.heads,
-                seq,
-                arguments.head_dim,
-                kv_heads=arguments.kv_heads,
-                dtype=arguments.dtype,
-                scores_dtype=arguments.scores_dtype,
-            )
+            model.attention_bytes(batch, arguments.heads, seq, arguments.head_dim, **options)
             for batch in (arguments.batch, 1)
         )
         row: dict[str, Any] = {"length": seq} | {f"{key} bytes": value for key, value in asdict(memory).items()}
@@ -113,17 +106,9 @@ def _attention(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _inference(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     parameters, rows = units.count(arguments.parameters), []
+    shape = {name: getattr(arguments, name) for name in ("layers", "kv_heads", "head_dim", "seq", "batch", "kv_dtype")}
     for dtype in [arguments.dtype] if arguments.dtype else ["fp32", "fp16", "int8", "int4"]:
-        parts = model.inference_bytes(
-            parameters,
-            layers=arguments.layers,
-            kv_heads=arguments.kv_heads,
-            head_dim=arguments.head_dim,
-            seq=arguments.seq,
-            batch=arguments.batch,
-            dtype=dtype,
-            kv_dtype=arguments.kv_dtype,
-        )
+        parts = model.inference_bytes(parameters, dtype=dtype, **shape)
         row: dict[str, Any] = {"weights in": dtype} | {f"{part} bytes": value for part, value in parts.items()}
         row |= {"total bytes": sum(parts.values())}
         rows.append(row | _batch(arguments, parts["KV cache"] / arguments.batch, fixed=parts["weights"]))
@@ -167,9 +152,6 @@ def _batch(arguments: argparse.Namespace, a_sample: float, *, fixed: float = 0.0
 
 
 def _measure(arguments: argparse.Namespace) -> int:
-    from perfsuite.cli import memory_measured
-    from perfsuite.memory.measured import WITHIN
-
     of_attention = arguments.kind == "attention"
     rows, hold = (memory_measured.attention if of_attention else memory_measured.training)(arguments)
     if arguments.json:
@@ -187,7 +169,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
-    """One line a figure, one column a row. Sizes are printed in decimal and binary units."""
+    """Print one line for each figure and one column for each row, with sizes in decimal and binary units."""
     heads = [key.removesuffix(" bytes").replace("_", " ") for key in rows[0]]
     columns = [[_cell(key, value) for key, value in row.items()] for row in rows]
     print_columns(list(zip(heads, *columns, strict=True)))

@@ -1,8 +1,8 @@
 """Measure what bounds a workload (arithmetic, memory, communication, overhead), and name remedies.
 
-The workload is varied: more arithmetic at the same bytes, and more bytes at the same
-arithmetic. Work that costs no time does not bound it. Problems are varied by their shape; a
-function of yours by its parameters `arithmetic` and `bytes`, factors that are 1 by default:
+The command varies the workload: more arithmetic at the same bytes, and more bytes at the same
+arithmetic. Work that costs no time does not bound it. A problem varies by its shape; a function
+of yours by its parameters `arithmetic` and `bytes`, factors that are 1 by default:
 
     def layer(arithmetic=1, bytes=1):       # creates the tensors, returns the call to measure
         ...
@@ -22,12 +22,15 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from perfsuite.analyze import ranks
 from perfsuite.analyze.regime import LEVERS, Evidence, Finding, judge
 from perfsuite.analyze.regime_cases import MADE, NEEDS_SEVERAL_GPUS
+from perfsuite.analyze.regime_measured import measure
 from perfsuite.analyze.roofline import Cost
+from perfsuite.analyze.roofline_ceilings import measured
 from perfsuite.cli.cards import cards, held, tell
 from perfsuite.cli.workloads import add_workload, workload
-from perfsuite.outcome import UserError
+from perfsuite.outcome import EXIT_MET, EXIT_UNDECIDED, UserError
 
 HELP = "what bounds a workload: compute, memory, communication or overhead; by measurement"
 EXAMPLE = """example:
@@ -36,7 +39,6 @@ EXAMPLE = """example:
   perfsuite regime my_model:layer
   perfsuite regime my_model:step --gpus 2
   perfsuite regime --self-test                                       # six workloads of known regime"""
-_MODULE = "perfsuite.analyze.regime_cases"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """A workload, what was measured of it, and what follows."""
+    """A workload, its measurements, and the conclusion."""
 
     name: str
     evidence: Evidence
@@ -58,9 +60,6 @@ class Row:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print, and say by the exit code whether there is an answer."""
-    from perfsuite.outcome import EXIT_MET, EXIT_UNDECIDED
-
     _check(arguments)
     if arguments.self_test:
         return _self_test(arguments.json)
@@ -78,7 +77,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.gpus < 1:
         raise UserError(f"--gpus is {arguments.gpus}; at least 1 is needed")
     if (arguments.flops is None) != (arguments.bytes is None):
-        raise UserError("--flops and --bytes belong together: their quotient is put against the ridge")
+        raise UserError("--flops and --bytes belong together: their quotient is compared with the ridge")
     for name in ("flops", "bytes"):
         value = getattr(arguments, name)
         if value is not None and not 0 < value < float("inf"):
@@ -93,25 +92,15 @@ def _one(arguments: argparse.Namespace) -> Row:
         if arguments.gpus > 1:
             evidence = _on_ranks(arguments.gpus, arguments.workload, arguments.candidate)
         else:
-            evidence = _measure(found)
+            evidence = measure(found, tell=tell)
         ceiling = None
         if cost is not None and not evidence.variations:
-            from perfsuite.analyze.roofline_ceilings import measured
-
             dtype = found.dtype or "float16"
             ceiling = measured("cuda", [dtype]).by_dtype[dtype]
         return Row(found.name, evidence, judge(evidence, cost=cost, ceiling=ceiling))
 
 
-def _measure(found: Any) -> Evidence:
-    from perfsuite.analyze.regime_measured import measure
-
-    return measure(found, tell=tell)
-
-
 def _on_ranks(gpus: int, text: str, candidate: str | None) -> Evidence:
-    from perfsuite.analyze import ranks
-
     tell(f"{gpus} ranks, one a GPU")
     try:
         evidence: Evidence = ranks.run(gpus, measure_on_rank, text, candidate)[0]
@@ -122,35 +111,31 @@ def _on_ranks(gpus: int, text: str, candidate: str | None) -> Evidence:
 
 def measure_on_rank(rank: int, text: str, candidate: str | None) -> Evidence:
     """Measure on one of several ranks, which agree on the number of calls."""
-    from perfsuite.analyze import ranks
-    from perfsuite.analyze.regime_measured import measure
-
     return measure(workload(text, candidate), agree=ranks.agree, tell=tell if rank == 0 else lambda _: None)
 
 
 def _self_test(as_json: bool) -> int:
     devices = cards()
-    rows, right = [], True
+    rows = []
     with held(devices):
         for name, expected in MADE.items():
-            text = f"{_MODULE}:{name}"
+            text = f"perfsuite.analyze.regime_cases:{name}"
             if name in NEEDS_SEVERAL_GPUS:
                 if len(devices) < 2:
                     tell(f"left out: {name} needs two GPUs, and there is one")
                     continue
                 evidence = _on_ranks(2, text, None)
             else:
-                evidence = _measure(workload(text, None))
-            row = Row(name, evidence, judge(evidence))
-            rows.append((row, expected))
-            right &= row.finding.regime == expected
+                evidence = measure(workload(text, None), tell=tell)
+            rows.append((Row(name, evidence, judge(evidence)), expected))
+    right = all(row.finding.regime == expected for row, expected in rows)
     if as_json:
         print(json.dumps([_plain(row) | {"expected": expected} for row, expected in rows], indent=1))
         return 0 if right else 1
     width = max(len(row.name) for row, _ in rows)
     for row, expected in rows:
-        said = "right" if row.finding.regime == expected else f"WRONG, it is {expected}"
-        print(f"{row.name:<{width}}  {row.finding.regime:<13}  {said:<6}  {row.finding.sentence}")
+        mark = "right" if row.finding.regime == expected else f"WRONG, it is {expected}"
+        print(f"{row.name:<{width}}  {row.finding.regime:<13}  {mark:<6}  {row.finding.sentence}")
     return 0 if right else 1
 
 
@@ -159,12 +144,12 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def _print(row: Row) -> None:
-    told = row.evidence
+    seen = row.evidence
     print(f"{row.name}: {row.finding.regime} bound" if row.finding.regime != "unknown" else f"{row.name}: unknown")
     print(f"  {row.finding.sentence}")
     print(
-        f"  a call: {told.seconds * 1e6:.4g} us in a loop, the host returns after {told.host_seconds * 1e6:.4g} us, "
-        f"the device is busy for {told.busy_seconds * 1e6:.4g} us"
+        f"  a call: {seen.seconds * 1e6:.4g} us in a loop, the host returns after {seen.host_seconds * 1e6:.4g} us, "
+        f"the device is busy for {seen.busy_seconds * 1e6:.4g} us"
     )
     for lever in LEVERS[row.finding.regime]:
         print(f"  lever: {lever}")

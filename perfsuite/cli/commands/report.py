@@ -36,13 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the record; 0 whatever its verdicts are."""
+    """Print the record; the exit code is 0 with any verdicts."""
     path = record_or_latest(arguments.record)
     cases, title = read_record(path), f"perfsuite: {path.name}"
     if arguments.html:
-        text = load("html").text(cases, title=title)
         try:
-            write_whole(arguments.html, text)
+            write_whole(arguments.html, load("html").text(cases, title=title))
         except OSError as error:
             raise UserError(f"--html {error}") from None
         print(arguments.html)

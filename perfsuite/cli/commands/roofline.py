@@ -3,9 +3,9 @@ bound.
 
 Problems may replace the record, as FAMILY:SHAPE[:WORD...], path.py:Class(...) or
 module:Class(...). Nothing is timed then, and the table shows the least time of a call. The
-ceilings are those of --flops and --bandwidth, or measured here by --measure, or those of the
-card's data sheet: the record's card; for problems, this machine's. Intensity counts the bytes
-that must cross memory at least.
+ceilings are those of --flops and --bandwidth, or measured here by --measure, or from the data
+sheet of the record's card (for problems, of this machine's card). Intensity counts only the
+bytes that must cross memory.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from perfsuite.analyze.roofline_plot import rate_text, svg
 from perfsuite.analyze.roofline_points import Point, points
 from perfsuite.cli.places import record_or_latest
 from perfsuite.cli.problem_specs import FORMS, problem_if_named
+from perfsuite.cli.tables import print_columns
 from perfsuite.device.cards import usable_devices
 from perfsuite.outcome import UserError
 from perfsuite.problems.base import Problem
@@ -40,31 +41,31 @@ EXAMPLE = """example:
   perfsuite roofline gemm:8x4096x4096 'kernels.py:RMSNorm(8192, 4096)' --measure
   perfsuite roofline --walk 4096x4096 --flops 989.5e12 --bandwidth 4.8e12"""
 _DTYPES = ("float16", "bfloat16", "float32")
+_LEAST_HEAD = ("FLOPs/B", "bound", "attainable", "least time of a call")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     record = f"a record (default: the newest run's), or problems: {FORMS}"
     parser.add_argument("record", nargs="*", metavar="RECORD|CASE", help=record)
-    parser.add_argument(
-        "--flops", action="append", default=[], metavar="[DTYPE=]NUMBER", help="FLOPs a second at most; repeat by dtype"
-    )
+    most = "FLOPs a second at most; repeat by dtype"
+    parser.add_argument("--flops", action="append", default=[], metavar="[DTYPE=]NUMBER", help=most)
     parser.add_argument("--bandwidth", type=float, metavar="NUMBER", help="bytes a second at most")
     parser.add_argument("--measure", action="store_true", help="measure the ceilings of this machine now")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the roofline")
     parser.add_argument("--walk", metavar="NxK", help="instead of a record: a linear layer at batches 1, 2, 4, ...")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table and draw; 0 whatever it shows."""
     given = _given(arguments)
     if arguments.walk:
         if arguments.record:
             raise UserError(f"--walk takes no record, and {arguments.record[0]} is given: draw one or the other")
         return _walk(arguments, given)
     problems = [problem_if_named(text) for text in arguments.record if not Path(text).is_file()]
-    if problems and len(problems) == len(arguments.record) and None not in problems:
-        return _problems(arguments, [problem for problem in problems if problem is not None], given)
+    named = [problem for problem in problems if problem is not None]
+    if named and len(named) == len(arguments.record):
+        return _problems(arguments, named, given)
     if len(arguments.record) > 1:
         raise UserError(f"give one record, or problems: {FORMS}")
     path = record_or_latest(Path(arguments.record[0]) if arguments.record else None)
@@ -73,9 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     found, left_out = points(cases, ceilings)
     if not found:
         raise UserError(f"{path}: none of {len(cases)} cases can be placed: {left_out[0]}")
-    title = f"{path.name}: {cases[0].gpu or 'CPU, portable backend'}"
     if arguments.svg:
-        _draw(arguments.svg, found, ceilings, title)
+        title = f"{path.name}: {cases[0].gpu or 'CPU, portable backend'}"
+        write_whole(arguments.svg, svg(found, ceilings, title=title))
     if arguments.json:
         rows = [asdict(point) | {"share": point.share} for point in found]
         print(json.dumps({**_plain(ceilings), "points": rows, "left_out": left_out}, indent=1))
@@ -113,13 +114,12 @@ def _given(arguments: argparse.Namespace) -> Ceilings | None:
 
 
 def _ceilings(arguments: argparse.Namespace, gpu: str | None, dtypes: set[str]) -> Ceilings:
-    """Measured here, or the data sheet of the card `gpu`; None stands for a CPU."""
+    """The ceilings measured here, or those in the data sheet of the card `gpu`; None stands for a CPU."""
     if not arguments.measure:
         known = from_data_sheet(gpu) if gpu else None
         if known is None:
-            raise UserError(
-                f"no ceilings are known for {gpu or 'a CPU'}: give --flops and --bandwidth, or --measure them here"
-            )
+            remedy = "give --flops and --bandwidth, or --measure them here"
+            raise UserError(f"no ceilings are known for {gpu or 'a CPU'}: {remedy}")
         return known
     if gpu:
         devices = usable_devices(os.environ)
@@ -131,7 +131,7 @@ def _ceilings(arguments: argparse.Namespace, gpu: str | None, dtypes: set[str]) 
 
 
 def _problems(arguments: argparse.Namespace, problems: Sequence[Problem], given: Ceilings | None) -> int:
-    """Print intensity, bound and least time of problems that nobody has timed."""
+    """Print intensity, bound and least time of problems without timing them."""
     if arguments.svg:
         raise UserError("--svg draws measured cases; `perfsuite bench --output FILE` makes a record of them")
     dtypes = [str(problem.params.get("dtype")) for problem in problems]
@@ -153,29 +153,17 @@ def _problems(arguments: argparse.Namespace, problems: Sequence[Problem], given:
         print(json.dumps({**_plain(ceilings), "rows": plain}, indent=1))
         return 0
     _print_ceilings(ceilings)
-    width = max(len(name) for name, *_ in rows)
-    print(f"{'case':<{width}}  {_LEAST_HEAD}")
-    for name, cost, roof in rows:
-        print(f"{name:<{width}}  {_least(cost, roof)}")
+    print_columns([("case", *_LEAST_HEAD), *((name, *_least(cost, roof)) for name, cost, roof in rows)])
     return 0
-
-
-def _draw(file: Path, found: Sequence[Point], ceilings: Ceilings, title: str) -> None:
-    try:
-        write_whole(file, svg(found, ceilings, title=title))
-    except OSError as error:
-        raise UserError(str(error)) from None
 
 
 def _table(found: Sequence[Point], ceilings: Ceilings) -> None:
     _print_ceilings(ceilings)
-    width = max(len(point.label) for point in found)
-    print(f"{'case':<{width}}  {'FLOPs/B':>8}  {'bound':<7}  {'achieved':>12}  {'attainable':>12}  share")
+    rows = [("case", "FLOPs/B", "bound", "achieved", "attainable", "share")]
     for point in found:
-        print(
-            f"{point.label:<{width}}  {point.intensity:>8.1f}  {point.bound:<7}  {rate_text(point.achieved):>12}  "
-            f"{rate_text(point.attainable):>12}  {point.share:>5.1%}"
-        )
+        rates = rate_text(point.achieved), rate_text(point.attainable)
+        rows.append((point.label, f"{point.intensity:.1f}", point.bound, *rates, f"{point.share:.1%}"))
+    print_columns(rows)
     if any(point.share > 1 for point in found):
         print("a share above 100 %: its bytes came from a cache, or the machine was busy when its ceiling was measured")
 
@@ -192,15 +180,10 @@ def _plain(ceilings: Ceilings) -> dict[str, Any]:
     return {"ceilings": roofs, "source": ceilings.source}
 
 
-_LEAST_HEAD = f"{'FLOPs/B':>8}  {'bound':<7}  {'attainable':>12}  least time of a call"
-
-
-def _least(cost: Cost, roof: Ceiling) -> str:
-    """A row under _LEAST_HEAD."""
-    attainable = rate_text(roof.attainable(cost.intensity))
-    return (
-        f"{cost.intensity:>8.2f}  {roof.bound(cost.intensity):<7}  {attainable:>12}  {roof.seconds(cost) * 1e6:.1f} us"
-    )
+def _least(cost: Cost, roof: Ceiling) -> tuple[str, str, str, str]:
+    """Cells of a row under _LEAST_HEAD."""
+    bound, attainable = roof.bound(cost.intensity), rate_text(roof.attainable(cost.intensity))
+    return f"{cost.intensity:.2f}", bound, attainable, f"{roof.seconds(cost) * 1e6:.1f} us"
 
 
 def _walk(arguments: argparse.Namespace, ceilings: Ceilings | None) -> int:
@@ -219,7 +202,6 @@ def _walk(arguments: argparse.Namespace, ceilings: Ceilings | None) -> int:
         print(json.dumps({"dtype": dtype, "ridge": roof.ridge, "rows": rows}, indent=1))
         return 0
     print(f"a layer of {sizes[0]} x {sizes[1]} weights in {dtype}, ridge at {roof.ridge:.1f} FLOPs a byte")
-    print(f"{'batch':>8}  {_LEAST_HEAD.replace('call', 'step')}")
-    for batch, cost in walk:
-        print(f"{batch:>8}  {_least(cost, roof)}")
+    head = ("batch", *_LEAST_HEAD[:-1], "least time of a step")
+    print_columns([head, *((str(batch), *_least(cost, roof)) for batch, cost in walk)], left=0)
     return 0

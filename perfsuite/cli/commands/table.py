@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Rewrite the documents, or compare them; 1 where a comparison finds a difference."""
+    """Rewrite the documents, or compare them; 1 if a comparison finds a difference."""
     outdated = 0
     for document in arguments.documents:
         made = refresh(document, LISTINGS)

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfsuite.analyze import trace
+from perfsuite.analyze import trace, trace_recorded
 from perfsuite.analyze.trace import Trace
 from perfsuite.analyze.workload import Workload
 from perfsuite.cli.cards import cards, held, tell
@@ -34,18 +34,16 @@ LONGEST_NAME = 68
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", metavar="CASE", help=FORMS)
-    parser.add_argument(
-        "--candidate", action="append", metavar="KERNEL", help="what runs a case (see `regime`); repeat for several"
-    )
+    kernel = "the kernel for a case (see `regime --help`); repeat it for several"
+    parser.add_argument("--candidate", action="append", metavar="KERNEL", help=kernel)
     parser.add_argument("--calls", type=int, default=5, metavar="N", help="calls that are traced (default 5)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="keep the trace (several: FILE-1, FILE-2, ...)")
-    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="keep it for TensorBoard instead")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="keep the trace for TensorBoard instead")
     parser.add_argument("--stacks", action="store_true", help="with the lines of Python that launched each operator")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trace, keep, print."""
     if arguments.calls < 1:
         raise UserError(f"--calls is {arguments.calls}; at least 1 is needed")
     if arguments.output and arguments.tensorboard:
@@ -54,25 +52,20 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}")
     names = arguments.candidate or [None]
     found = [workload(arguments.workload, name) for name in names]
-    devices = cards()
+    titles = [f"{one.name} by {name}" if name else one.name for one, name in zip(found, names, strict=True)]
     traces = []
-    with held(devices[:1]):
-        for number, one in enumerate(found, start=1):
-            tell(f"[{number}/{len(found)}] {_title(one, names[number - 1])}: {arguments.calls} calls")
-            traces.append(_trace(one, arguments, _file(arguments.output, number, len(found))))
-    titles = [_title(one, name) for one, name in zip(found, names, strict=True)]
+    with held(cards()[:1]):
+        for number, (title, one) in enumerate(zip(titles, found, strict=True), start=1):
+            tell(f"[{number}/{len(found)}] {title}: {arguments.calls} calls")
+            traces.append((title, _trace(one, arguments, _file(arguments.output, number, len(found)))))
     if arguments.json:
-        print(json.dumps([_plain(title, each) for title, each in zip(titles, traces, strict=True)], indent=1))
+        print(json.dumps([_plain(title, made) for title, made in traces], indent=1))
         return 0
-    for title, each in zip(titles, traces, strict=True):
-        _print(title, each)
+    for title, made in traces:
+        _print(title, made)
     if len(traces) > 1:
-        _compare(titles, traces)
+        _compare(traces)
     return 0
-
-
-def _title(one: Workload, candidate: str | None) -> str:
-    return f"{one.name} by {candidate}" if candidate else one.name
 
 
 def _file(output: Path | None, number: int, count: int) -> Path | None:
@@ -82,10 +75,10 @@ def _file(output: Path | None, number: int, count: int) -> Path | None:
 
 
 def _trace(one: Workload, arguments: argparse.Namespace, file: Path | None) -> Trace:
-    from perfsuite.analyze.trace_recorded import record
-
     try:
-        made = record(one, arguments.calls, file=file, folder=arguments.tensorboard, stacks=arguments.stacks)
+        made = trace_recorded.record(
+            one, arguments.calls, file=file, folder=arguments.tensorboard, stacks=arguments.stacks
+        )
     except OSError as error:
         raise UserError(f"the trace cannot be written: {error}") from None
     if file is not None:
@@ -109,9 +102,9 @@ def _print(title: str, made: Trace) -> None:
         print(f"{reading.what:<30} {reading.share:>6.1%}  {reading.words}".rstrip())
 
 
-def _compare(titles: Sequence[str], traces: Sequence[Trace]) -> None:
+def _compare(traces: Sequence[tuple[str, Trace]]) -> None:
     rows = [("", "device us", "kernels", "peak memory")]
-    for title, made in zip(titles, traces, strict=True):
+    for title, made in traces:
         peak = "?" if made.peak_bytes is None else units.decimal_text(made.peak_bytes)
         rows.append((title, f"{made.device_seconds * 1e6:.4g}", f"{made.kernels_a_call:g}", peak))
     print_columns(rows)

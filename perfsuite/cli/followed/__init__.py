@@ -1,1 +1,1 @@
-"""Tests that perfsuite itself adds to a suite; a folder of their own gives them the same names in every project."""
+"""Tests that perfsuite adds to a suite; their separate folder gives them the same names in every project."""

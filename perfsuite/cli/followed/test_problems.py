@@ -1,4 +1,4 @@
-"""Gates of the problems that cases.json follows without a test: collected beside the suite, in the same run."""
+"""Gates of the problems that cases.json follows without a test, collected in the same run as the suite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfsuite.cli.callables import load_callable
 from perfsuite.cli.problem_specs import problem_of
 
 LEAST_SPEED = 1e-6
-"""These gates only time: no kernel is too slow for them."""
+"""These gates only measure: every kernel is fast enough for them."""
 
 
 @pytest.mark.gpu
