@@ -1,7 +1,7 @@
 """Judges GPU kernels on every commit: right, fast enough, not slower than before.
 
-The names below are imported when they are first used: importing the package, which pytest does in every suite where it
-is installed, costs nothing. The class of every family in perfsuite.problems.families can be imported from here too.
+The names below are imported when they are first used, because pytest imports the package in every suite where it is
+installed. The class of every family in perfsuite.problems.families can be imported from here too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOMES = {
     "Verdict": "outcome",
     "compare": "case.run",
 }
-"""Public names that are no families -> where they are defined."""
+"""Public name, except of a family -> the module that defines it."""
 
 
 def __getattr__(name: str) -> Any:

@@ -29,7 +29,7 @@ def norms_apart(mine: Any, rivals: Any) -> torch.Tensor | None:
     from torch import Tensor
 
     if not (isinstance(mine, Tensor) and isinstance(rivals, Tensor)):
-        return None  # of several results the limits are not known one by one
+        return None  # the limits of several results are not known one by one
     if not rivals.is_floating_point() or mine.shape != rivals.shape:
         return None
     one, other = _with_arithmetic(mine, rivals)

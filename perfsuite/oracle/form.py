@@ -20,9 +20,13 @@ def check_kind(output: Any, inputs: Inputs) -> Judgement | None:
     This runs before anything else reads the output. A subclass of Tensor is a fault even if it behaves: it can put the
     work off until the checker looks. A result that lies in an input's memory is a fault too.
     """
-    given = _as_list(output)
-    if isinstance(given, Judgement):
-        return given
+    import torch
+
+    given = list(output) if type(output) in (tuple, list) else [output]
+    for item in given:
+        if not isinstance(item, torch.Tensor):
+            allowed = "allowed are a torch.Tensor, or a tuple or list of them"
+            return wrong(Reason.BAD_TYPE, f"the candidate returns {_type_name(item)}; {allowed}")
     input_memory = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(inputs) if tensor.numel()}
     for place, one in enumerate(given):
         if (fault := _kind(_what(place, given), one, input_memory)) is not None:
@@ -45,19 +49,6 @@ def check_form(output: Any, expected: Any, inputs: Inputs) -> Judgement | None:
 
 def _what(place: int, given: list[torch.Tensor]) -> str:
     return "the output" if len(given) == 1 else f"output {place}"
-
-
-def _as_list(output: Any) -> list[torch.Tensor] | Judgement:
-    import torch
-
-    items = list(output) if type(output) in (tuple, list) else [output]
-    for item in items:
-        if not isinstance(item, torch.Tensor):
-            return wrong(
-                Reason.BAD_TYPE,
-                f"the candidate returns {_type_name(item)}; allowed are a torch.Tensor, or a tuple or list of them",
-            )
-    return items
 
 
 def _kind(what: str, one: torch.Tensor, input_memory: set[int]) -> Judgement | None:

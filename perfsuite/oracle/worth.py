@@ -16,9 +16,9 @@ class WeakProblemError(ValueError):
 
 
 def check_inputs_vary(problem: Problem, inputs: Inputs) -> None:
-    """Raise WeakProblemError where every floating-point input is constant.
+    """Raise WeakProblemError if every floating-point input is constant.
 
-    A card draws less power on such data, and clocks higher, than on any that a kernel will meet.
+    A card draws less power on such data, and clocks higher, than on the data that kernels meet in use.
     """
     floating = [tensor for tensor in tensors_in(inputs) if tensor.is_floating_point() and tensor.numel() > 1]
     if floating and all(bool((tensor == tensor.flatten()[0]).all()) for tensor in floating):
@@ -29,7 +29,7 @@ def check_inputs_vary(problem: Problem, inputs: Inputs) -> None:
 
 
 def check_answer_depends(problem: Problem, right: Any, library: Any, other: Any) -> None:
-    """Raise WeakProblemError where the answer to other inputs would pass as the answer to these.
+    """Raise WeakProblemError if the answer to other inputs would pass as the answer to these.
 
     right: the float64 answer, library: the library's, other: the library's answer to other inputs.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.measures import Measures, grain, measure
@@ -29,6 +29,7 @@ LARGE_FLOPS = {"cuda": 1e11, "cpu": 1e9}
 error is one random number, not an average over the row."""
 FARTHEST_LIBRARY = 0.25
 """Relative error of the library from which on its answer is another one and measures nothing."""
+_ALL = "the largest of the library's in more draws and of float32 sums in order"
 SUBNORMAL = ("tiny",)
 """Distributions of subnormal numbers: a library that takes them for zero is not wrong."""
 
@@ -59,7 +60,7 @@ class Limits:
     frobenius: float
     row: float
     element: float
-    whose: str = "the library's"
+    whose: str
 
     def allow(self, found: Measures) -> bool:
         """True if all three errors are within the limits; a NaN is not."""
@@ -68,7 +69,7 @@ class Limits:
 
 def limits(found: Measures) -> Limits:
     """The limits that the library's error on the same inputs sets."""
-    return replace(_widest(found, [found]), whose="the library's")
+    return _widest(found, [found], "the library's")
 
 
 def second_look(
@@ -117,13 +118,13 @@ def _draws(
         yield drawn, exact, answer
 
 
-def _widest(found: Measures, seen: list[Measures]) -> Limits:
+def _widest(found: Measures, seen: list[Measures], whose: str = _ALL) -> Limits:
     """Limits from the largest errors that `seen` measured, of the library or in its place."""
     return Limits(
         TIMES_THE_LIBRARY * max(one.library_frobenius for one in seen) + found.frobenius_floor,
         TIMES_THE_LIBRARY * max(one.library_row for one in seen) + found.row_floor,
         TIMES_THE_LIBRARY * max(one.library_element for one in seen) + found.element_floor,
-        "the largest of the library's in more draws and of float32 sums in order",
+        whose,
     )
 
 
@@ -164,7 +165,7 @@ def _from_draws(
         rms_limit / own if own else math.inf,
         math.inf,  # a row has as many elements as a small result has, or nearly: it is judged by the other two
         found.element * (peak_limit / mine) if mine else math.inf,
-        "the largest of the library's in more draws and of float32 sums in order",
+        _ALL,
     )
 
 

@@ -1,10 +1,10 @@
-"""cuBLASLt by its C interface: the algorithms that it proposes for a matrix product, and a product by one of them.
+"""Calls cuBLASLt by its C interface: lists its algorithms for a matrix product, and runs one of them.
 
-torch takes the first algorithm that the library's heuristics name and offers no way to another: its TunableOp chooses
-among rocBLAS's and hipBLASLt's algorithms on AMD's cards, and built for CUDA it has its default alone to choose from.
-So the library, which torch has loaded, is called here as torch calls it, with the algorithm as an argument.
+torch takes the first algorithm of the library's heuristics and offers no other. Its TunableOp chooses among algorithms
+of rocBLAS and hipBLASLt; built for CUDA it has only the default. So this module calls the library that torch has
+loaded, with the algorithm as an argument.
 
-cuBLAS counts matrices by columns: a row-major c = a b is asked for as its transpose, c' = b' a', and no data moves.
+cuBLAS stores matrices by columns: a row-major c = a b is computed as its transpose, c' = b' a', and no data moves.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from perfsuite.problems.checks import plain_name
 
 if TYPE_CHECKING:
     import torch
@@ -35,11 +37,11 @@ _STATUSES |= {13: "execution failed", 14: "internal error", 15: "not supported"}
 
 
 class LtError(RuntimeError):
-    """The library is not there, or a call of it did not succeed."""
+    """The library is missing, or a call of it failed."""
 
 
 class Algorithm(ctypes.Structure):
-    """What the library says of one algorithm (cublasLtMatmulHeuristicResult_t); the first 64 bytes are its name."""
+    """A proposed algorithm (cublasLtMatmulHeuristicResult_t); the first 64 bytes identify it."""
 
     _fields_ = (
         ("algo", ctypes.c_uint64 * 8),
@@ -52,7 +54,7 @@ class Algorithm(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Operand:
-    """How a matrix (or a batch of them) lies in memory: by rows, or by columns, with what between two of them."""
+    """The layout of a matrix, or a batch of matrices, by rows or by columns; strides count elements."""
 
     by_columns: bool
     leading: int
@@ -60,7 +62,7 @@ class Operand:
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Operand | None:
-        """None where neither rows nor columns are contiguous."""
+        """The layout of a tensor; None if neither its rows nor its columns are contiguous."""
         rows, columns = tensor.shape[-2:]
         down, across = tensor.stride()[-2:]
         batch_stride = tensor.stride(0) if tensor.dim() == 3 else 0
@@ -72,7 +74,7 @@ class Operand:
 
 
 class Library:
-    """The functions of a cuBLASLt, and a handle on one device. Made under that device."""
+    """The functions of cuBLASLt, and a handle on the current device."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._functions = library
@@ -81,36 +83,34 @@ class Library:
         self.handle = handle
 
     def call(self, name: str, *arguments: Any) -> None:
-        """`cublasLt<name>(*arguments)`; LtError says how it ended if not well."""
-        status = getattr(self._functions, f"cublasLt{name}")(*arguments)
-        if status:
-            raise LtError(f"cublasLt{name}: {_STATUSES.get(status, f'status {status}')}")
+        """Call `cublasLt<name>(*arguments)`; LtError if it fails."""
+        _require(name, getattr(self._functions, f"cublasLt{name}")(*arguments))
 
     def function(self, name: str, *types: Any) -> Callable[..., int]:
-        """A function to be called often, with its arguments' types declared."""
+        """A function for frequent calls, with the types of its arguments declared."""
         found = getattr(self._functions, f"cublasLt{name}")
         found.argtypes, found.restype = types, ctypes.c_int
         return found
 
     def made(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """A new object of the library's; it is kept as long as the process."""
+        """A new object of the library; it lives as long as the process."""
         created = ctypes.c_void_p()
         self.call(f"{name}Create", ctypes.byref(created), *arguments)
         return created
 
     def put(self, name: str, target: ctypes.c_void_p, attribute: int, value: Any) -> None:
         """Set an attribute of an object to a ctypes value."""
-        self.call(
-            f"{name}SetAttribute",
-            target,
-            ctypes.c_int(attribute),
-            ctypes.byref(value),
-            ctypes.c_size_t(ctypes.sizeof(value)),
-        )
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self.call(f"{name}SetAttribute", target, ctypes.c_int(attribute), ctypes.byref(value), size)
+
+
+def _require(name: str, status: int) -> None:
+    if status:
+        raise LtError(f"cublasLt{name}: {_STATUSES.get(status, f'status {status}')}")
 
 
 def load(cuda: str | None) -> ctypes.CDLL:
-    """The library that belongs to torch's CUDA of that version, which torch has in the process."""
+    """The library of torch's CUDA version, which torch has loaded."""
     if cuda is None:
         raise LtError("this torch is not built for CUDA")
     name = f"libcublasLt.so.{cuda.partition('.')[0]}"
@@ -121,9 +121,9 @@ def load(cuda: str | None) -> ctypes.CDLL:
 
 
 class Product:
-    """One matrix product: its operands' shapes and places, not their values. Sums are float32.
+    """A matrix product of one shape and layout, with float32 sums.
 
-    a (m, k), b (k, n), or batches of them: tensors like those that it will be run on, whose layouts Operand knows.
+    a (m, k), b (k, n), or batches of them: tensors of the shapes, strides and alignments that `run` will get.
     """
 
     def __init__(self, library: Library, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> None:
@@ -132,26 +132,29 @@ class Product:
             raise LtError("an operand has neither its rows nor its columns contiguous")
         (m, k), n = a.shape[-2:], b.shape[-1]
         self._library, self._batch = library, a.shape[0] if a.dim() == 3 else 0
-        self._description = library.made(
-            "MatmulDesc", ctypes.c_int(_COMPUTE_FLOAT32), ctypes.c_int(_type(out_dtype, a))
-        )
+        for dtype in (plain_name(out_dtype), plain_name(a.dtype)):
+            if dtype not in _TYPES:
+                raise LtError(f"{dtype} is none of {', '.join(_TYPES)}")
+        # The factors on the product have the type of the sums.
+        factors = ctypes.c_int(_TYPES["float32"])
+        self._description = library.made("MatmulDesc", ctypes.c_int(_COMPUTE_FLOAT32), factors)
         for attribute, operand in ((_DESC_TRANS_A, right), (_DESC_TRANS_B, left)):
             if operand.by_columns:
                 library.put("MatmulDesc", self._description, attribute, ctypes.c_int32(_TRANSPOSED))
         self._a = self._layout(a.dtype, (m, k), left)
         self._b = self._layout(a.dtype, (k, n), right)
         self._c = self._layout(out_dtype, (m, n), Operand(False, n, m * n))
-        self._exact = _name(out_dtype) == "float32"
+        self._exact = plain_name(out_dtype) == "float32"
         self._alignments = alignment(a), alignment(b)
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
         pointer = ctypes.c_void_p
         self._matmul = library.function("Matmul", *[pointer] * 14, ctypes.c_size_t, pointer)
 
     def _layout(self, dtype: torch.dtype, shape: tuple[int, int], operand: Operand) -> ctypes.c_void_p:
-        """By the library's count: columns of what is stored by rows are its rows."""
+        """A layout as the library counts: the columns of a matrix stored by rows are its rows."""
         rows, columns = shape if operand.by_columns else shape[::-1]
         sizes = ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(operand.leading)
-        layout = self._library.made("MatrixLayout", ctypes.c_int(_TYPES[_name(dtype)]), *sizes)
+        layout = self._library.made("MatrixLayout", ctypes.c_int(_TYPES[plain_name(dtype)]), *sizes)
         if self._batch:
             put = self._library.put
             put("MatrixLayout", layout, _LAYOUT_BATCH_COUNT, ctypes.c_int32(self._batch))
@@ -159,11 +162,11 @@ class Product:
         return layout
 
     def algorithms(self, most: int) -> list[Algorithm]:
-        """Those that the library proposes, its first choice first.
+        """The library's proposals, its first choice first.
 
-        A question has few answers (cuBLAS 13.1 gives eight, if asked for more), so three are asked, of at most so many
-        answers each: with all the workspace, with none, and with no sum in parts. None adds partial sums in less than
-        float32: those would be no rival at equal precision.
+        One query has few answers (eight from cuBLAS 13.1, if asked for more). So there are three, each for `most`
+        answers: with all the workspace, with no workspace, and with sums in one part. Algorithms that add partial sums
+        in less than float32 are left out: they would not be a rival at equal precision.
         """
         allowed = _REDUCED_IN_ANY if self._exact else _REDUCED_IN_FLOAT32
         questions = (WORKSPACE_BYTES, allowed), (0, allowed), (WORKSPACE_BYTES, _IN_ONE_PART)
@@ -190,15 +193,15 @@ class Product:
                 *(self._library.handle, self._description, self._b, self._a, self._c, self._c, preference),
                 *(ctypes.c_int(most), found, ctypes.byref(count)),
             )
-        except LtError:  # it has none for this product
+        except LtError:  # it has no algorithm for this product
             return []
         finally:
             self._library.call("MatmulPreferenceDestroy", preference)
         return list(found[: count.value])
 
     def config(self, algorithm: Algorithm) -> dict[str, int]:
-        """What the library tells of an algorithm: its number, tile, stages, parts of the sum and how they are added."""
-        told = {}
+        """An algorithm's number, tile, parts of the sum, way of adding them, and stages."""
+        found = {}
         for name, attribute in _CONFIG.items():
             value, written = ctypes.c_int32(), ctypes.c_size_t()
             self._library.call(
@@ -206,8 +209,8 @@ class Product:
                 *(ctypes.byref(algorithm), ctypes.c_int(attribute)),
                 *(ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)), ctypes.byref(written)),
             )
-            told[name] = value.value
-        return told
+            found[name] = value.value
+        return found
 
     def run(
         self,
@@ -225,23 +228,10 @@ class Product:
             *(self._library.handle, self._description, one, b.data_ptr(), self._b, a.data_ptr(), self._a),
             *(zero, c, self._c, c, self._c, algo, workspace.data_ptr(), WORKSPACE_BYTES, stream),
         )
-        if status:
-            raise LtError(f"cublasLtMatmul: {_STATUSES.get(status, f'status {status}')}")
+        _require("Matmul", status)
 
 
 def alignment(tensor: torch.Tensor) -> int:
     """The largest power of two, up to FULL_ALIGNMENT, that divides the address."""
     address = tensor.data_ptr() | FULL_ALIGNMENT
     return address & -address
-
-
-def _type(out_dtype: torch.dtype, a: torch.Tensor) -> int:
-    """The type of the factors on product and addend: float32 as the sums. Refuses types that are not known here."""
-    for dtype in (out_dtype, a.dtype):
-        if _name(dtype) not in _TYPES:
-            raise LtError(f"{_name(dtype)} is none of {', '.join(_TYPES)}")
-    return _TYPES["float32"]
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

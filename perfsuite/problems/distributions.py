@@ -36,15 +36,13 @@ def draw(
 
     axis: the axis that the kernel sums over.
     """
-    try:
-        function = _DRAWS[distribution]
-    except KeyError:
-        raise ValueError(f"distribution is {distribution!r}; it must be one of {', '.join(DISTRIBUTIONS)}") from None
+    if distribution not in _DRAWS:
+        raise ValueError(f"distribution is {distribution!r}; it must be one of {', '.join(DISTRIBUTIONS)}")
     if 0 in shape:
         import torch
 
         return torch.empty(shape, dtype=dtype, device=generator.device)
-    return function(shape, dtype, generator, role, axis)
+    return _DRAWS[distribution](shape, dtype, generator, role, axis)
 
 
 def dominate(
@@ -52,27 +50,21 @@ def dominate(
     k: torch.Tensor,
     *,
     scale: float,
-    causal: bool,
     generator: torch.Generator,
     spans: list[tuple[int, int]] | None = None,
 ) -> torch.Tensor:
     """Queries that each point at one key they see, so that one logit a row is far above the rest.
 
     q: (batch, heads, seq_q, head_dim); k: (batch, kv_heads, seq_kv, head_dim).
-    spans: (first, end) of the keys that each query sees, for masks other than plain causal.
+    spans: (first, end) of the keys that each query sees; None if every query sees every key.
     """
     import torch
 
-    batch, heads, seq_q, head_dim = q.shape
+    heads, head_dim = q.shape[1], q.shape[3]
     kv_heads, seq_kv = k.shape[1], k.shape[2]
-    share = torch.rand((batch, heads, seq_q), generator=generator, device=q.device)
-    seen = torch.full((seq_q,), seq_kv, device=q.device)
-    if causal:
-        seen = torch.arange(1, seq_q + 1, device=q.device).clamp(max=seq_kv)
-    first = torch.zeros_like(seen)
-    if spans is not None:
-        first, end = torch.tensor(spans, device=q.device).unbind(-1)
-        seen = (end - first).clamp(min=0)
+    share = torch.rand(q.shape[:3], generator=generator, device=q.device)
+    first, end = torch.tensor(spans or [(0, seq_kv)], device=q.device).unbind(-1)
+    seen = (end - first).clamp(min=0)
     target = (first + share * seen).long().clamp(min=0, max=seq_kv - 1)
     keys = k.repeat_interleave(heads // kv_heads, dim=1) if heads != kv_heads else k
     aimed = torch.gather(keys, 2, target.unsqueeze(-1).expand(-1, -1, -1, head_dim)).float()

@@ -1,4 +1,4 @@
-"""The families in their folder; a file is all that it takes to add one."""
+"""Finds the families in their folder; adding one takes only a file."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""SDPA for masks that it has no option for: a diagonal counted from the bottom right, a sliding window.
+"""SDPA for masks without an option in torch: a diagonal counted from the bottom right, a sliding window.
 
     sdpa         for a lower-right causal mask, SDPA with torch's own bias (FlashAttention-2 on a GPU); for a window,
                  SDPA with the mask as a tensor, made before the clock runs
     sdpa:flash   torch's FlashAttention-2, which has windows, called directly; on a CPU the same as sdpa
-    others       that backend with the mask as a tensor
+    others       that backend, with the mask as a tensor
 
 The mask tensor is added to the scores. It has the inputs' dtype, so that no backend converts it at every call.
 """
@@ -65,13 +65,7 @@ def _flash(problem: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     try:
         out: torch.Tensor = torch.ops.aten._flash_attention_forward(
             *(tensor.transpose(1, 2) for tensor in (q, k, v)),
-            None,
-            None,
-            problem.seq_q,
-            problem.keys,
-            0.0,
-            problem.causal,
-            False,
+            *(None, None, problem.seq_q, problem.keys, 0.0, problem.causal, False),
             scale=problem.scaling if scale is None else scale,
             window_size_left=left if left >= 0 else None,
             window_size_right=0 if problem.causal else right if right >= 0 else None,

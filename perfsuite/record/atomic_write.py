@@ -7,10 +7,9 @@ from pathlib import Path
 
 
 def refusal(path: Path, *, replaced: bool = True) -> str | None:
-    """The reason why `path` cannot be written, or None. replaced: by a file that is moved there.
+    """The reason why `path` cannot be written, or None. replaced: a file is moved there, instead of written in place.
 
-    Commands call it before they measure for an hour. A device or a pipe must not be replaced: as root, /dev/null would
-    become a file.
+    A device or a pipe must not be replaced: as root, /dev/null would become a file.
     """
     if os.path.isdir(path):
         return "it is a folder"
@@ -18,17 +17,15 @@ def refusal(path: Path, *, replaced: bool = True) -> str | None:
         return None if os.access(path, os.W_OK) else "it may not be written to"
     if os.path.exists(path) and not os.path.isfile(path):
         return "it is a device or a pipe, not a file"
-    # Folders that do not exist yet are made below the nearest one that does.
+    # Missing folders are made below the nearest one that exists.
     above = next(parent for parent in path.resolve().parents if os.path.exists(parent))
     if not os.path.isdir(above):
         return f"{above} is no folder"
-    if not os.access(above, os.W_OK):
-        return f"{above} cannot be written to"
-    return None
+    return None if os.access(above, os.W_OK) else f"{above} cannot be written to"
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write beside `path` and move it there in one step. Raises OSError, and then the old file is as it was."""
+    """Write beside `path` and move it there in one step. After an OSError the old file is unchanged."""
     if refused := refusal(path):
         raise OSError(f"{path} cannot be written: {refused}")
     target = path.resolve()  # a link stays one

@@ -1,4 +1,4 @@
-"""One case of a record: a typed view of one JSON line, which it keeps as it is."""
+"""One case of a record: a typed view of one JSON line, which it keeps unchanged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from perfsuite.case.comparison import Comparison
 
 SCHEMA = 1
-"""Raised when a field changes its meaning; readers refuse versions above their own."""
+"""Increased when a field changes its meaning; readers refuse versions above their own."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Rounds as columns, which take a third of the space of a list of objects. `clock.rounds.Round` describes them.
+    """Rounds as columns, which take a third of the space of a list of objects; `clock.rounds.Round` describes them.
 
-    A column without any value is left out of the record.
+    The record omits a column without any value.
     """
 
     candidate_seconds: tuple[Positive, ...] = ()
@@ -35,7 +35,7 @@ class Samples:
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in vars(self).items()}
-        always = {lengths[name] for name in ("candidate_seconds", "rival_seconds", "first")}
+        always = {len(column) for column in (self.candidate_seconds, self.rival_seconds, self.first)}
         if len(always | set(lengths.values()) - {0}) > 1:
             raise Misfit(lengths, "columns of one length")
 
@@ -132,7 +132,7 @@ class Case(Environment):
         return made
 
     def as_json(self, *, samples: bool = True) -> dict[str, Any]:
-        """The line as it was read or as it is to be written; without the samples where they are not wanted."""
+        """The JSON line; without the rounds if not `samples`."""
         return {name: value for name, value in self.line.items() if samples or not name.endswith("samples")}
 
     def changed(self, **fields: Any) -> Case:
@@ -151,13 +151,9 @@ def case_record(
 ) -> Case:
     """The case of a comparison. aspect: the limited quantity other than time, of which `measured` has the values."""
     values = comparison.as_dict()
-    name = case_name(comparison.candidate, comparison.family, comparison.name, comparison.rival, aspect)
+    name = f"{comparison.candidate} {comparison.family} {comparison.name}"
+    name += (f" vs {comparison.rival}" if comparison.rival else "") + (f": {aspect}" if aspect else "")
     samples, discarded = (Samples.columns_of(values.pop(rounds)) for rounds in ("rounds", "discarded"))
     head = {"schema": SCHEMA, "case": name, "test": test, "aspect": aspect, "measured": measured}
     tail = {"workers": workers, "samples": samples, "discarded_samples": discarded}
     return Case.of_json(plain({**head, **values, **fingerprint, **tail}), name)
-
-
-def case_name(candidate: str, family: str, name: str, rival: str | None, aspect: str | None = None) -> str:
-    """A case's name in records: candidate, problem, and rival or aspect. It is the same in every run."""
-    return f"{candidate} {family} {name}" + (f" vs {rival}" if rival else "") + (f": {aspect}" if aspect else "")

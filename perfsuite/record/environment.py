@@ -1,4 +1,4 @@
-"""The environment of a measurement, as a record describes it. `record.fingerprint` finds the values."""
+"""The environment of a measurement in a record; `record.fingerprint` finds the values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Clocks in hertz, power in watts. None stands for what could not be found, or does not apply to a CPU."""
+    """Clocks in hertz, power in watts. None stands for a value that is unknown, or does not apply to a CPU."""
 
     harness: str
     """Times of two harnesses may differ for that reason alone."""

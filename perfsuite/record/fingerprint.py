@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -56,16 +57,10 @@ def commit_of(root: Path) -> tuple[str | None, bool | None]:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(root), *arguments]
+    environ = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}  # a commit that runs at the same time needs the lock
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=GIT_SECONDS,
-            # A commit that runs at the same time needs the lock.
-            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
-            check=True,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, env=environ, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
@@ -73,30 +68,25 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 def _torch_facts(device: str) -> dict[str, Any]:
     # A measurement with torch has imported it. Other measurements do not wait for the import.
+    facts: dict[str, Any] = dict.fromkeys(("gpu", "torch", "cuda", "cublas", "cudnn"))
     if "torch" not in sys.modules:
-        return {"gpu": None, "torch": None, "cuda": None, "cublas": None, "cudnn": None}
+        return facts
     import torch
 
+    facts |= {"torch": torch.__version__, "cuda": torch.version.cuda}
     if device != "cuda" or not torch.cuda.is_available():
-        return {"gpu": None, "torch": torch.__version__, "cuda": torch.version.cuda, "cublas": None, "cudnn": None}
+        return facts
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {
+    facts |= {
         "gpu": properties.name,
         "capability": f"{properties.major}.{properties.minor}",
         "multiprocessors": properties.multi_processor_count,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
         "cublas": _cublas_version(),
         "cudnn": _cudnn_version(torch.backends.cudnn.version()),
-    } | _flash_attn_version()
-
-
-def _flash_attn_version() -> dict[str, str]:
-    """The version of the package that the rival flash-attn calls, if it is installed."""
-    try:
-        return {"flash_attn": version("flash-attn-4")}
-    except PackageNotFoundError:
-        return {}
+    }
+    with suppress(PackageNotFoundError):
+        facts["flash_attn"] = version("flash-attn-4")
+    return facts
 
 
 def _cudnn_version(number: int | None) -> str | None:
@@ -110,13 +100,9 @@ def _cudnn_version(number: int | None) -> str | None:
 def _cublas_version() -> str | None:
     """The version of the libcublas that this process has loaded, by cublasGetProperty; None without one."""
     try:
-        maps = Path("/proc/self/maps").read_text()
-    except OSError:
-        return None
-    found = re.search(r"(/\S*/libcublas\.so\S*)", maps)
-    if found is None:
-        return None
-    try:
+        found = re.search(r"(/\S*/libcublas\.so\S*)", Path("/proc/self/maps").read_text())
+        if found is None:
+            return None
         ask = ctypes.CDLL(found[1]).cublasGetProperty
     except (OSError, AttributeError):
         return None
@@ -130,16 +116,16 @@ def _cublas_version() -> str | None:
 
 
 def _card_facts() -> dict[str, Any]:
-    """Driver, highest clocks and power limit of the card in use; empty where NVML does not answer."""
+    """Driver, highest clocks, power limit and modes of the card in use; empty if NVML does not answer."""
     if "torch" not in sys.modules:
         return {}
     import torch
 
+    if not torch.cuda.is_available():
+        return {}
     try:
         import pynvml  # type: ignore[import-untyped]
     except ImportError:
-        return {}
-    if not torch.cuda.is_available():
         return {}
     uuid = str(getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", ""))
     try:

@@ -1,8 +1,7 @@
 """Checks JSON values against the annotations of a dataclass, and turns Python values into JSON values.
 
-The dataclass is the only description of the format. msgspec, pydantic and cattrs do the same, but each would be one
-more dependency in place of these lines. Errors of msgspec and cattrs do not show the value that they found; pydantic
-takes longest to import.
+The dataclass is the only description of the format. msgspec, pydantic and cattrs would each be one more dependency.
+Errors of msgspec and cattrs do not show the value that they found; pydantic takes longest to import.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Misfit(ValueError):
         self.value, self.allowed, self.path = value, allowed, path
 
     def within(self, step: str) -> Misfit:
-        """The same, seen from the object or list that holds the value."""
+        """The same error, with its path from the object or list that holds the value."""
         return Misfit(self.value, self.allowed, step + self.path)
 
 
@@ -65,7 +64,7 @@ def fields_of(kind: Any) -> dict[str, tuple[Reader, bool]]:
 
 
 def lacking(kind: Any, value: Mapping[str, Any]) -> list[str]:
-    """The fields that every object of the dataclass must have and `value` has not."""
+    """The mandatory fields of the dataclass that `value` lacks."""
     return [name for name, (_, needed) in fields_of(kind).items() if needed and name not in value]
 
 
@@ -144,8 +143,8 @@ def _inside(step: str, read: Reader, value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """The same as JSON values: tuples become lists, NaN and infinity become null, keys become text."""
-    if value is None or isinstance(value, bool | str):
-        return str(value) if isinstance(value, str) else value
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Reads and writes records: files of JSON lines, read as a whole or refused, never left half-written."""
+"""Reads and writes records: files of JSON lines, which are whole or refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN_FOLDER = ".perfsuite"
 
 
 def read_record(path: Path) -> list[Case]:
-    """Every case of a record. Raises RecordError for a file that is missing, empty, cut off, or no record."""
+    """Every case of a record. Raises RecordError for a file that is missing, empty, cut off or not a record."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -38,7 +38,7 @@ def read_record(path: Path) -> list[Case]:
 
 
 def write_record(path: Path, cases: Iterable[Case]) -> None:
-    """Write a record beside `path` and move it there in one step: a reader finds the old one or the new one, whole."""
+    """Write a record beside `path` and move it there in one step."""
     with Journal(path) as journal:
         for case in cases:
             journal.add(case)
@@ -53,7 +53,7 @@ def default_path(root: Path) -> Path:
 def make_folder(folder: Path) -> Path:
     """Make `folder` and return it. A `.gitignore` hides `.perfsuite/` from git.
 
-    Otherwise our own files would count as uncommitted changes, and no history takes records of a changed tree.
+    Otherwise these files would count as uncommitted changes, and histories refuse records of a changed tree.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for own in (folder, *folder.parents):
@@ -82,10 +82,7 @@ class Journal:
         self._descriptor: int | None = None
 
     def add(self, case: Case) -> None:
-        """Write one case. Raises OSError where the disk does not take it.
-
-        The partial file then holds whole lines only.
-        """
+        """Write one case. After an OSError the partial file still holds whole lines only."""
         line = json.dumps(case.as_json(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
         if self._descriptor is None:
             make_folder(self._target.parent)

@@ -1,4 +1,4 @@
-"""Renders a row for each candidate, rival and kind of inputs: the candidate's error as a share of the rival's."""
+"""Renders a row for each candidate, rival and distribution: the candidate's error as a share of the rival's."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ def table(cases: Sequence[Case]) -> str:
         if own is not None and theirs:
             key = (figures.candidate(case), figures.rival(case), str(case.distribution))
             groups.setdefault(key, []).append((own / theirs, case))
-    rows = [_row(key, members) for key, members in groups.items()]
-    return markdown.grid([_HEAD, _RULE, *rows])
+    return markdown.grid([_HEAD, _RULE, *(_row(*key, members) for key, members in groups.items())])
 
 
-def _row(key: tuple[str, str, str], members: Sequence[tuple[float, Case]]) -> tuple[str, ...]:
-    what, rival, inputs = key
+def _row(what: str, rival: str, inputs: str, members: Sequence[tuple[float, Case]]) -> tuple[str, ...]:
     most, worst = max(members, key=lambda member: member[0])
     mean = statistics.geometric_mean(share for share, _ in members) if all(share for share, _ in members) else 0.0
     label = figures.label(worst).removeprefix(f"{what} ").removesuffix(f" {inputs}")

@@ -4,8 +4,8 @@
     ...
     <!-- /perfsuite:gates -->
 
-The path is relative to the document, as a link's is. `field=pattern` keeps the cases whose field, or parameter of that
-name, matches the pattern. `<!-- perfsuite:listing NAME -->` holds a table that the caller can make.
+The path is relative to the document, as in a link. `field=pattern` keeps the cases whose field or parameter of that
+name matches the pattern. `<!-- perfsuite:listing NAME -->` holds one of the caller's tables.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class BlockError(UserError):
 def refresh(document: Path, listings: Listings = MappingProxyType({})) -> str:
     """The document's text with every block generated anew. Blocks in fenced code stay as they are.
 
-    listings: what makes the table of each `listing` block, by its name.
-    Raises BlockError or RecordError where a block cannot be generated.
+    listings: the function that makes the table of a `listing` block, by the block's name.
+    Raises BlockError or RecordError if a block cannot be generated.
     """
     try:
         text = document.read_text(encoding="utf-8")
@@ -96,10 +96,9 @@ def errors(path: Path, filters: Filters) -> str:
 
 
 def shown(path: Path, filters: Filters) -> str:
-    """The terminal's table at the end of the recorded run, shortened to `rows=N` rows.
+    """The terminal's table at the end of the recorded run, with `rows=N` rows spread evenly over it, worst first.
 
-    The rows are spread evenly over the whole table, worst first. The sentence is the worst case's; the counts are those
-    of the whole record.
+    The sentence is the worst case's. The counts are those of the whole record.
     """
     wanted = filters.get("rows", "8")
     if not wanted.isdigit() or int(wanted) < 2:

@@ -1,4 +1,4 @@
-"""Renders tables of a calibration.json: error rates of our gate, and of other timers and rules."""
+"""Renders tables of a calibration.json: error rates of perfsuite's gate, and of other timers and rules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.record.schema import RecordError
+from perfsuite.report import markdown
 from perfsuite.verdict.sentence import time_text
 
 _NEEDED = ("gpu", "harness", "commit", "processes", "aa", "planted", "cases", "gpu_seconds_per_gate_median", "peers")
@@ -26,66 +27,50 @@ def read_calibration(path: Path) -> dict[str, Any]:
 
 
 def gates_table(path: Path, filters: Mapping[str, str]) -> str:
-    """Our gate's false alarms and the planted slow-downs that it found, by case and in all."""
+    """The gate's false alarms and the planted slow-downs that it found, by case and in total."""
     values = read_calibration(path)
     sizes = [one["slowdown"] for one in values["planted"]]
-    lines = [
-        _row("case", "a call", "false alarms", *(f"{size:.1%} found" for size in sizes), "device time a gate"),
-        _row(*["---"] * (len(sizes) + 4)),
+    rows = [
+        ("case", "a call", "false alarms", *(f"{size:.1%} found" for size in sizes), "device time a gate"),
+        ["---"] * (len(sizes) + 4),
     ]
     for one in [*values["cases"], {"case": "**all**", **values}]:
-        lines.append(
-            _row(
-                one["case"],
-                time_text(one["seconds"]) if "seconds" in one else "",
-                _alarms(one),
-                *(_caught(one, size) for size in sizes),
-                time_text(one["gpu_seconds_per_gate_median"]),
-            )
-        )
+        a_call = time_text(one["seconds"]) if "seconds" in one else ""
+        found = [_alarms(one), *(_caught(one, size) for size in sizes)]
+        rows.append((one["case"], a_call, *found, time_text(one["gpu_seconds_per_gate_median"])))
     aa = values["aa"]
-    lines += [
-        "",
+    sentence = (
         f"{aa['gates']} gates of identical code, {aa['false_alarms']} false alarms: at most {aa['upper95']:.2%} at 95 %"
         f" ({aa['undecided']} stayed undecided).{_planted(values)} "
         f"Measured on one {values['gpu']} in {values['processes']} process{'es' if values['processes'] != 1 else ''}, "
         f"harness {values['harness']}, commit {str(values['commit'])[:12]}"
         + (" with changes." if values.get("dirty") else ".")
-        + ("" if values.get("complete", True) else " The run was cut short: it holds fewer gates than were asked for."),
-    ]
-    return "\n".join(lines)
+        + ("" if values.get("complete", True) else " The run was cut short: it holds fewer gates than were asked for.")
+    )
+    return f"{markdown.grid(rows)}\n\n{sentence}"
 
 
 def peers_table(path: Path, filters: Mapping[str, str]) -> str:
-    """Our gate, and below it other timers and rules in the same experiment."""
+    """perfsuite's gate, and other timers and rules in the same experiment."""
     values = read_calibration(path)
     wall = values.get("wall_seconds_per_gate_median")
     sizes = sorted({one["slowdown"] for peer in values["peers"] for one in peer["planted"]})
-    lines = [
-        _row("timer and rule", "false alarms", *(f"{size:.1%} found" for size in sizes), "time a gate (median)"),
-        _row(*["---"] * (len(sizes) + 3)),
-        _row(
-            "perfsuite",
-            _alarms(values),
-            *(_caught(values, size) for size in sizes),
-            f"{time_text(values['gpu_seconds_per_gate_median'])} (device)"
-            + (f", {time_text(wall)} (wall)" if wall else ""),
-        ),
+    own = f"{time_text(values['gpu_seconds_per_gate_median'])} (device)"
+    timers = [("perfsuite", values, own + (f", {time_text(wall)} (wall)" if wall else ""))]
+    timers += [(one["peer"], one, f"{time_text(one['seconds_per_gate_median'])} (wall)") for one in values["peers"]]
+    rows = [
+        ("timer and rule", "false alarms", *(f"{size:.1%} found" for size in sizes), "time a gate (median)"),
+        ["---"] * (len(sizes) + 3),
+        *((name, _alarms(one), *(_caught(one, size) for size in sizes), spent) for name, one, spent in timers),
     ]
-    for peer in values["peers"]:
-        spent = f"{time_text(peer['seconds_per_gate_median'])} (wall)"
-        lines.append(_row(peer["peer"], _alarms(peer), *(_caught(peer, size) for size in sizes), spent))
-    return "\n".join([*lines, "", f"Measured on one {values['gpu']}, in one run; 95 % bounds in brackets are exact."])
+    note = f"Measured on one {values['gpu']}, in one run; 95 % bounds in brackets are exact."
+    return f"{markdown.grid(rows)}\n\n{note}"
 
 
 def _planted(values: Mapping[str, Any]) -> str:
-    """The planted slow-downs as the gates measured them on average; "" where that is not known."""
+    """The planted slow-downs as the gates measured them on average; "" if that is unknown."""
     sizes = [f"{one['slowdown']:.1%} as {one['measured']:.2%}" for one in values["planted"] if one.get("measured")]
     return f" The gates measured what was planted, on average: {', '.join(sizes)}." if sizes else ""
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _alarms(one: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Draws a record's charts: rows of marks on a ratio axis, and lines over two axes. All axes are logarithmic."""
+"""Draws charts with logarithmic axes: rows of marks on a ratio axis, and lines over two axes."""
 
 from __future__ import annotations
 

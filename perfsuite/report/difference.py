@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +10,8 @@ from perfsuite.record.case import Case
 from perfsuite.report import figures
 
 LEAST_CHANGE = 0.03
-"""Changes of the ratio below this share are not reported, whatever the intervals say: each record is one process, and
-between processes of one and the same build a ratio was seen to move by 2.8 % on an H200."""
-
+"""Smaller changes of the ratio are not reported, whatever the intervals are. Each record is one process, and between
+processes of one build a ratio moved by 2.8 % on an H200."""
 _MUST_AGREE: dict[str, Callable[[Case], object]] = {
     "card": lambda case: case.gpu or f"CPU {case.cpu}",
     "harness": lambda case: case.harness,
@@ -33,16 +33,14 @@ class Change:
 
     @property
     def regression(self) -> bool:
-        """True where the case got slower, or its verdict worse."""
+        """True if the case got slower or its verdict worse."""
         return self.kind in ("slower", "worse verdict")
 
     @property
     def factor(self) -> float | None:
-        """Speed after over speed before: below 1 it got slower; None where either was not timed."""
-        if self.before is None or self.after is None:
-            return None
-        one, two = self.before.speed, self.after.speed
-        return None if not one or not two else two / one
+        """Speed after over speed before, below 1 for a slower case; None unless both were timed."""
+        one, two = (case.speed if case else None for case in (self.before, self.after))
+        return two / one if one and two else None
 
 
 def unlike(before: Sequence[Case], after: Sequence[Case]) -> list[str]:
@@ -86,34 +84,29 @@ def lines(changes: Sequence[Change]) -> list[tuple[str, str]]:
 
 
 def _mode(mode: Mapping[str, bool | None] | None) -> str | None:
-    """The modes that are on, in words; None where the record has none."""
+    """The modes that are on, in words; None if the record has no modes."""
     if not mode:
         return None
     return " and ".join(name for name, value in mode.items() if value) or "nothing special"
 
 
 def _by_key(cases: Sequence[Case]) -> dict[tuple[str, ...], Case]:
-    """Cases by name and cache mode; where several tests have the same case, by the test as well."""
-    keyed: dict[tuple[str, ...], list[Case]] = {}
-    for case in cases:
-        keyed.setdefault((case.case, str(case.cache)), []).append(case)
-    found: dict[tuple[str, ...], Case] = {}
-    for key, same in keyed.items():
-        for case in same:
-            found[key if len(same) == 1 else (*key, str(case.test))] = case
-    return found
+    """Cases by name and cache mode; if several tests have the same case, by the test as well."""
+    keys = [(case.case, str(case.cache)) for case in cases]
+    counts = Counter(keys)
+    return {key if counts[key] == 1 else (*key, str(case.test)): case for key, case in zip(keys, cases, strict=True)}
 
 
 def _change(key: tuple[str, ...], before: Case | None, after: Case | None, least: float) -> Change:
     name = key[0] + (f" ({key[2]})" if len(key) > 2 else "")
-    if before is None or after is None:
-        return Change(name, before, after, "new" if before is None else "gone")
     return Change(name, before, after, _kind(before, after, least))
 
 
-def _kind(before: Case, after: Case, least: float) -> str:
+def _kind(before: Case | None, after: Case | None, least: float) -> str:
+    if before is None or after is None:
+        return "new" if before is None else "gone"
     step = _BETTER[after.verdict] - _BETTER[before.verdict]
-    # UNDECIDED on either side is no news about the code.
+    # UNDECIDED on either side shows nothing about the code.
     if step < 0 and after.verdict != "UNDECIDED" and before.verdict != "UNDECIDED":
         return "worse verdict"
     if before.verdict == "UNDECIDED" and after.verdict == "WRONG":

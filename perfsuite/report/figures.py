@@ -1,4 +1,4 @@
-"""Formats ratios, seconds and intervals, and orders and counts cases. Units appear here only."""
+"""Formats ratios, seconds and intervals, and orders and counts cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ratio(value: float | None) -> str:
 
 
 def speed(case: Case) -> float | None:
-    """The speed as a fraction of the rival's, or the share of the roofline that was reached; else None."""
+    """The speed as a fraction of the rival's, or of the roofline's; None if the case has neither."""
     return (case.measured or {}).get("share") if case.aspect == "roofline" else case.speed
 
 
@@ -45,7 +45,7 @@ def target(case: Case) -> str:
 
 
 def rival(case: Case) -> str:
-    """The rival, a function without its module; without a rival the aspect that is limited, in brackets."""
+    """The rival, a function without its module; for a case without a rival, the limited aspect in brackets."""
     return (case.rival or (f"({case.aspect})" if case.aspect else "-")).rpartition(".")[2]
 
 
@@ -55,8 +55,23 @@ def candidate(case: Case) -> str:
 
 
 def label(case: Case) -> str:
-    """The case's name in a table: the function and the problem, types by their usual short names."""
+    """The case's name in a table: the function and the problem, with short names of types."""
     return f"{candidate(case)} {short_types(case.name)}"
+
+
+def cells(case: Case) -> tuple[str, ...]:
+    """The first cells of a case's row: its label, rival, speed, interval and target."""
+    return label(case), rival(case), ratio(speed(case)), interval(case), target(case)
+
+
+def seconds_cells(case: Case) -> tuple[str, str]:
+    """The cells with the times of candidate and rival."""
+    return seconds(case.candidate_seconds), seconds(case.rival_seconds)
+
+
+def pair(case: Case) -> str:
+    """ "gemm 64x64x64 fp16 / cublas": the label and the rival."""
+    return f"{label(case)} / {rival(case)}"
 
 
 def short_types(name: str) -> str:
@@ -67,7 +82,7 @@ def short_types(name: str) -> str:
 
 
 def worst_first(cases: Sequence[Case]) -> list[Case]:
-    """WRONG, MISSED, UNDECIDED, MET; within each, the furthest below its target first."""
+    """Sorted by verdict as in WORST_FIRST; within a verdict, the case furthest below its target first."""
 
     def key(case: Case) -> tuple[int, float]:
         margin = float("inf") if case.speed is None else case.speed / (case.target or 1.0)
@@ -77,23 +92,15 @@ def worst_first(cases: Sequence[Case]) -> list[Case]:
 
 
 def counts(cases: Sequence[Case]) -> str:
-    """ "12 met, 1 missed": cases by verdict, the worst verdict last so that the eye ends on it."""
+    """ "12 met, 1 missed": the number of cases by verdict, the worst verdict last."""
     found = [(name, sum(case.verdict == name for case in cases)) for name in reversed(WORST_FIRST)]
     return ", ".join(f"{count} {name.lower()}" for name, count in found if count)
 
 
 def checking(cases: Sequence[Case]) -> str:
-    """ "; checks took 4.1 s, 16% on top of 26 s": the cost of checking the answers; "" where no case has it."""
+    """ "; checks took 4.1 s, 16% on top of 26 s": the cost of checking the answers; "" if no case has it."""
     checks = sum(case.check_seconds or 0.0 for case in cases)
     rest = sum(case.wall_seconds or 0.0 for case in cases) - checks
     if checks <= 0 or rest <= 0:
         return ""
     return f"; checks took {seconds(checks)}, {checks / rest:.0%} on top of {seconds(rest)}"
-
-
-def short(text: str, width: int) -> str:
-    """The text, its middle left out where it is longer than `width`."""
-    if len(text) <= width:
-        return text
-    head = (width - 2) // 2
-    return f"{text[:head]}..{text[len(text) - (width - 2 - head) :]}"

@@ -1,4 +1,4 @@
-"""Renders cases as markdown: a CI step summary, and the tables in README and docs."""
+"""Renders cases as markdown, for a CI step summary and for documents."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from perfsuite.report import figures
 MOST_ROWS = 300
 MOST_SENTENCES = 60
 _HEAD = ("case", "rival", "speed", "interval", "target", "candidate", "rival time", "verdict")
+_VERSIONS = ("driver", "CUDA", "torch", "cuBLAS", "cuDNN", "flash-attn", "harness")
 
 
 def table(cases: Sequence[Case], *, worst_first: bool = True) -> str:
     """One row a case; speed is the rival's time over the candidate's."""
-    rows = [_row(case) for case in (figures.worst_first(cases) if worst_first else cases)]
-    return grid([_HEAD, ("---", "---", *["---:"] * 5, "---"), *([_escaped(cell) for cell in row] for row in rows)])
+    rows = [
+        [_escaped(cell) for cell in (*figures.cells(case), *figures.seconds_cells(case), case.verdict)]
+        for case in (figures.worst_first(cases) if worst_first else cases)
+    ]
+    return grid([_HEAD, ("---", "---", *["---:"] * 5, "---"), *rows])
 
 
 def grid(rows: Iterable[Sequence[str]]) -> str:
-    """A markdown table; the second row is the rule under the heads."""
+    """A markdown table; the second row is the rule below the head."""
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def summary(cases: Sequence[Case], *, title: str, notes: Sequence[str] = ()) -> str:
     """A page: the count of verdicts, the table, and a sentence for each case that is not met.
 
-    Its size is bounded, since GitHub takes a step summary of one mebibyte at most.
+    Its size is bounded: GitHub takes a step summary of at most one mebibyte.
     """
     ordered = figures.worst_first(cases)
     parts = [f"## {title}", figures.counts(cases) or "nothing was measured", *notes]
@@ -45,35 +49,14 @@ def _more(left_out: int, before: str) -> str:
 
 
 def environment(where: Environment) -> str:
-    """One line on the machine, the versions and the commit that the figures are of."""
-    versions = {
-        "driver": where.driver,
-        "CUDA": where.cuda,
-        "torch": where.torch,
-        "cuBLAS": where.cublas,
-        "cuDNN": where.cudnn,
-        "flash-attn": where.flash_attn,
-        "harness": where.harness,
-    }
+    """One line with the machine, the versions and the commit of the figures."""
+    versions = {name: getattr(where, name.lower().replace("-", "_")) for name in _VERSIONS}
     known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     commit = (where.commit or "unknown")[:12] + (" with changes" if where.dirty else "")
     machine = where.gpu or f"CPU ({where.cpu or 'unknown'}), portable backend, not a GPU"
     return f"{machine}; {known}; commit {commit}"
 
 
-def _row(case: Case) -> tuple[str, ...]:
-    return (
-        figures.label(case),
-        figures.rival(case),
-        figures.ratio(figures.speed(case)),
-        figures.interval(case),
-        figures.target(case),
-        figures.seconds(case.candidate_seconds),
-        figures.seconds(case.rival_seconds),
-        case.verdict,
-    )
-
-
 def _escaped(cell: str) -> str:
-    # A browser shows nothing of a tag that it does not know, such as <lambda>.
+    # Browsers hide unknown tags, such as <lambda>.
     return cell.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

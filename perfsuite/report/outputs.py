@@ -1,4 +1,4 @@
-"""Shows a command's output in a document: the recorded file in a fence, and a line that names the machine.
+"""Shows a command's output in a document: a recorded file in a fence, and a line that names the machine.
 
     <!-- perfsuite:output ../records/h200/mission/hierarchy.txt -->
     <!-- /perfsuite:output -->

@@ -61,18 +61,7 @@ def page(cases: Sequence[Case], *, title: str, roofline: str | None = None) -> s
 
 def _verdicts(cases: Sequence[Case]) -> Section:
     rows = tuple(
-        (
-            figures.label(case),
-            figures.rival(case),
-            figures.ratio(figures.speed(case)),
-            figures.interval(case),
-            figures.target(case),
-            figures.seconds(case.candidate_seconds),
-            figures.seconds(case.rival_seconds),
-            case.verdict,
-            case.reason,
-            case.sentence,
-        )
+        (*figures.cells(case), *figures.seconds_cells(case), case.verdict, case.reason, case.sentence)
         for case in figures.worst_first(cases)
     )
     head = ("case", "rival", "speed", "interval", "target", "candidate", "rival's", "verdict", "reason", "sentence")
@@ -82,16 +71,8 @@ def _verdicts(cases: Sequence[Case]) -> Section:
 def _ratios(cases: Sequence[Case]) -> Section:
     lines = tuple(
         Row(
-            f"{figures.label(case)} / {figures.rival(case)}",
-            (
-                Mark(
-                    case.speed,
-                    VERDICT_COLOURS[case.verdict],
-                    case.sentence,
-                    case.speed_low,
-                    case.speed_high,
-                ),
-            ),
+            figures.pair(case),
+            (Mark(case.speed, VERDICT_COLOURS[case.verdict], case.sentence, case.speed_low, case.speed_high),),
             case.target,
         )
         for case in figures.worst_first(cases)
@@ -133,7 +114,7 @@ class _Point(NamedTuple):
 
 
 def _point(case: Case, name: str | None, dashed: bool, value: float | None, *, longer: int = 1) -> list[_Point]:
-    """The point of a value; none without a value or a side, and for problems without attention's parameters."""
+    """The point of a value; no point without a value or a side, or without attention's parameters."""
     params = case.params
     try:
         batch, heads, groups, length = (int(params[field]) for field in ("batch", "heads", "kv_heads", "seq_kv"))
@@ -148,7 +129,7 @@ def _point(case: Case, name: str | None, dashed: bool, value: float | None, *, l
 
 
 def _series(points: Sequence[_Point]) -> list[Series]:
-    """Points of one kernel and shape, joined where the batch is one, or where batch times length is."""
+    """Points of one kernel and shape, joined if batch times length is equal, or else if the batch is."""
     by_tokens, by_batch = defaultdict(list), defaultdict(list)
     for point in points:
         by_tokens[point.heads, point.name, point.dashed, point.batch * point.length].append(point)
@@ -160,14 +141,11 @@ def _series(points: Sequence[_Point]) -> list[Series]:
             for point in group:
                 by_batch[(*key[:3], f"batch {point.batch}")].append(point)
     joined |= {key: group for key, group in by_batch.items() if len({point.length for point in group}) > 1}
-    return [
-        Series(
-            f"{name} {shape}, {kept}",
-            tuple(sorted({float(point.length): point.value for point in group}.items())),
-            dashed,
-        )
-        for (shape, name, dashed, kept), group in sorted(joined.items())
-    ]
+    found = []
+    for (shape, name, dashed, kept), group in sorted(joined.items()):
+        values = sorted({float(point.length): point.value for point in group}.items())
+        found.append(Series(f"{name} {shape}, {kept}", tuple(values), dashed))
+    return found
 
 
 def _drawn(points: Sequence[_Point], axis: str, text: Callable[[float], str]) -> tuple[str, ...]:
@@ -189,7 +167,7 @@ def _accuracy(cases: Sequence[Case]) -> Section:
         if theirs:
             marks.append(Mark(theirs / limit, "#555", f"rival: {theirs:.3g}", ring=True))
         lines.append(Row(figures.label(case), tuple(marks)))
-    note = "Error against the float64 reference as a share of what is allowed: candidate filled, rival's own a ring."
+    note = "Error against the float64 reference as a share of the tolerance. Filled: candidates; rings: rivals."
     unique = list({line.label: line for line in lines}.values())
     picture = (charts.rows(unique, axis="error, as a share of the tolerance"),) if unique else ()
     return Section("Accuracy", "accuracy", note, picture)
@@ -202,17 +180,13 @@ def _telemetry(cases: Sequence[Case]) -> Section:
         if read is None or not read.sm_clock_hz:
             continue
         clocks = (read.sm_clock_low_hz, read.sm_clock_hz, read.sm_clock_high_hz)
-        rows.append(
-            (
-                f"{figures.label(case)} / {figures.rival(case)}",
-                "-".join(dict.fromkeys(f"{clock / 1e9:.2f}" for clock in clocks if clock)),
-                _plain(read.power_watts),
-                _plain(read.temperature_celsius),
-                ", ".join(read.reasons) or "none",
-                str(len(case.samples.candidate_seconds)),
-                "; ".join(case.warnings) or "-",
-            )
+        spread = "-".join(dict.fromkeys(f"{clock / 1e9:.2f}" for clock in clocks if clock))
+        power, heat = (
+            "-" if value is None else f"{value:.0f}" for value in (read.power_watts, read.temperature_celsius)
         )
+        reasons, warnings = ", ".join(read.reasons) or "none", "; ".join(case.warnings) or "-"
+        rounds = str(len(case.samples.candidate_seconds))
+        rows.append((figures.pair(case), spread, power, heat, reasons, rounds, warnings))
     head = ("case", "SM clock, GHz", "power, W", "temperature, C", "throttled", "rounds", "warnings")
     return Section("Telemetry", "telemetry", head=head, rows=tuple(rows), numbers=(1, 2, 3, 5))
 
@@ -227,11 +201,5 @@ def _environment(cases: Sequence[Case]) -> Section:
 
 
 def _bytes(value: float) -> str:
-    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.3g} B"
-
-
-def _plain(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}"
+    size, unit = next((step for step in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if value >= step[0]), (1, "B"))
+    return f"{value / size:.3g} {unit}"

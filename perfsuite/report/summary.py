@@ -15,17 +15,14 @@ _RULE = ("---", "---", "---:", "---:", "---:", "---:", "---")
 def table(cases: Sequence[Case]) -> str:
     """One row a candidate and rival, in the record's order; cases without a measured ratio are left out.
 
-    A roofline is a rival too: the speed is the share of it that was reached.
-
-    The mean of ratios is the geometric one: a kernel twice as fast in one case and half as fast in another comes out
-    at 1.
+    A roofline is a rival too: the speed is the share of it that was reached. The mean is geometric: a kernel twice as
+    fast in one case and half as fast in another has a mean of 1.
     """
     groups: dict[tuple[str, str], list[tuple[float, Case]]] = {}
     for case in cases:
         if (speed := figures.speed(case)) is not None:
             groups.setdefault((figures.candidate(case), figures.rival(case)), []).append((speed, case))
-    rows = [_row(what, rival, members) for (what, rival), members in groups.items()]
-    return markdown.grid([_HEAD, _RULE, *rows])
+    return markdown.grid([_HEAD, _RULE, *(_row(*key, members) for key, members in groups.items())])
 
 
 def _row(what: str, rival: str, members: Sequence[tuple[float, Case]]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Builds SVG: logarithmic axes, grids, lines, text, and marks that show their figures when the pointer is over them."""
+"""Builds SVG: logarithmic axes, grids, lines, text and marks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from xml.sax.saxutils import escape
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000")
 """Okabe and Ito's palette, which colour-blind readers can distinguish."""
 WIDTH = 960
-STEPS = (1, 2, 5)
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,9 @@ class Axis:
         return self.start + math.log(value / self.low) / math.log(self.high / self.low) * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """1, 2, 5, 10, ... between the ends; only decades where there would be more than a dozen."""
+        """1, 2, 5, 10, ... between the ends; decades only, if there were more than a dozen."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        shown = [step * 10.0**power for power in powers for step in STEPS]
+        shown = [step * 10.0**power for power in powers for step in (1, 2, 5)]
         shown = [value for value in shown if self.low <= value <= self.high]
         return shown if len(shown) <= 12 else [value for value in shown if math.log10(value) % 1 < 1e-9]
 

@@ -19,10 +19,10 @@ _CODES = {"bold": "1", "red": "31", "bold red": "1;31", "green": "32", "yellow":
 
 
 def table(cases: Sequence[Case], width: int = WIDTH) -> list[tuple[str, str]]:
-    """(verdict, line) of each row, worst first, the head with an empty verdict; no line longer than `width`."""
-    rows = [_row(case) for case in figures.worst_first(cases)]
+    """(verdict, line) of the head, with an empty verdict, and of each case, worst first. `width` bounds all lines."""
+    rows = [(*figures.cells(case), case.verdict, case.reason) for case in figures.worst_first(cases)]
     widths = [max(len(row[column]) for row in [_HEAD, *rows]) for column in range(len(_HEAD))]
-    # The case gives way first, then the rival: figures and verdicts stay whole.
+    # The case is shortened first, then the rival; figures and verdicts stay whole.
     for column, least in ((0, _LEAST_CASE), (1, 8)):
         excess = sum(widths) + 2 * (len(widths) - 1) - width
         widths[column] = max(min(least, widths[column]), widths[column] - max(excess, 0))
@@ -47,31 +47,21 @@ def print_lines(lines: Iterable[tuple[str, str]], styles: Mapping[str, str]) -> 
         print(f"\033[{code}m{line}\033[0m" if code else line)
 
 
-def _row(case: Case) -> tuple[str, ...]:
-    return (
-        figures.label(case),
-        figures.rival(case),
-        figures.ratio(figures.speed(case)),
-        figures.interval(case),
-        figures.target(case),
-        case.verdict,
-        case.reason,
-    )
-
-
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [_short(cell, width) for cell, width in zip(row, widths, strict=True)]
     padded = [
-        cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-        for name, cell, width in zip(_HEAD, cells, widths, strict=True)
+        f"{_short(cell, width):{'>' if name in _RIGHT else '<'}{width}}"
+        for name, cell, width in zip(_HEAD, row, widths, strict=True)
     ]
     return "  ".join(padded).rstrip()
 
 
 def _short(cell: str, width: int) -> str:
-    """The cell in `width` characters: of a case, the function's name gives way before the problem does."""
+    """The cell in `width` characters. Of a case, the function's name is shortened first, else the middle."""
+    if len(cell) <= width:
+        return cell
     function, _, problem = cell.partition(" ")
     room = width - len(problem) - 3
-    if len(cell) > width and problem and room >= _LEAST_FUNCTION:
+    if problem and room >= _LEAST_FUNCTION:
         return f"{function[:room]}.. {problem}"
-    return figures.short(cell, width)
+    head = (width - 2) // 2
+    return f"{cell[:head]}..{cell[len(cell) - (width - 2 - head) :]}"

@@ -1,16 +1,15 @@
-"""Sizes as people write and read them: "7B" parameters, "80GB", "fp16"; and bytes back as text."""
+"""Reads sizes as people write them, such as "7B" parameters, "80GB" and "fp16", and writes bytes as text."""
 
 from __future__ import annotations
 
 import math
-import operator
 import re
 from typing import Any
 
+from perfsuite.problems.checks import LONG_NAMES, plain_name, positive
+
 ITEM_BYTES = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 """Bytes of an element by its short name."""
-LONG_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-"""Short name -> torch's name."""
 _SHORT_NAMES = {long: short for short, long in LONG_NAMES.items()}
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _BYTES = {"b": 1.0} | {
@@ -22,22 +21,18 @@ _BYTES = {"b": 1.0} | {
 
 def item_bytes(dtype: str) -> float:
     """Bytes of one element; ValueError lists the known dtypes."""
-    name = str(dtype).removeprefix("torch.")
-    name = _SHORT_NAMES.get(name, name)
+    name = _SHORT_NAMES.get(plain_name(dtype), plain_name(dtype))
     if name not in ITEM_BYTES:
         raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(ITEM_BYTES)}")
     return ITEM_BYTES[name]
 
 
 def whole(what: str, value: Any) -> int:
-    """`value` as an int of at least 1."""
+    """`value` as an int of at least 1; ValueError, for the command line, even if it is no number."""
     try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{what} is {value!r}; it must be a whole number of at least 1") from None
-    if isinstance(value, bool) or number < 1:
-        raise ValueError(f"{what} is {value!r}; it must be a whole number of at least 1")
-    return number
+        return positive(what, value)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def count(text: str) -> float:

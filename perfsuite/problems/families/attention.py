@@ -201,8 +201,8 @@ class Attention(Heads):
         k = operand("k", self.key_heads, self.keys, -1)
         v = operand("v", self.key_heads, self.keys, -2)
         if distribution == "dominant":
-            spans = [self.span(query) for query in range(self.seq_q)] if self.banded else None
-            q = dominate(q, k, scale=self.scaling, causal=self.causal, generator=generator, spans=spans)
+            spans = [self.span(query) for query in range(self.seq_q)] if self.causal or self.banded else None
+            q = dominate(q, k, scale=self.scaling, generator=generator, spans=spans)
         options = {
             "is_causal": self.causal,
             "scale": self.scale,

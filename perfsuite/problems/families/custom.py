@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -148,11 +149,10 @@ class Custom(Problem):
 
 def _takes_one(function: Callable[..., Any]) -> bool:
     try:
-        inspect.signature(function).bind(None)
+        with suppress(ValueError):  # a built-in without a signature
+            inspect.signature(function).bind(None)
     except TypeError:
         return False
-    except ValueError:  # a built-in without a signature
-        return True
     return True
 
 

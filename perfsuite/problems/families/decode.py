@@ -111,7 +111,7 @@ class Decode(Heads):
             # A group of heads is taken as more queries of its kv head, so that no key is repeated.
             rows = self.heads // self.key_heads * self.seq_q
             grouped = q.view(self.batch, self.key_heads, rows, self.head_dim)
-            aimed = dominate(grouped, keys[:, :, :seen], scale=self.scaling, causal=False, generator=generator)
+            aimed = dominate(grouped, keys[:, :, :seen], scale=self.scaling, generator=generator)
             q = aimed.view(q_shape)
         kwargs: dict[str, Any] = {} if self.scale is None else {"scale": self.scale}
         lens = torch.full((self.batch,), self.length, dtype=torch.int32, device=device)

@@ -1,7 +1,7 @@
 """The libraries that candidates are measured against, one file each: cuBLAS, SDPA, FlashAttention.
 
 Every rival may be called inside CUDA graph capture. Settings for a fair comparison (no reduced precision in the sums)
-are made around the call and undone after it, and only if they differ: this costs the host a few microseconds at most.
+are changed around the call only, and only if they differ. This costs the host a few microseconds at most.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def rival(problem: Gemm, name: str) -> Callable[..., Any]:
 
 @contextmanager
 def equal_precision(dtype: torch.dtype) -> Iterator[None]:
-    """cuBLAS with sums in full float32, as the candidate's are: no TF32, no reduced-precision reduction of split-K.
+    """Make cuBLAS add in full float32, as candidates do: no TF32, no reduced-precision reduction of split-K.
 
     By default torch allows the latter for 16-bit types. A comparison at unequal precision would not be fair.
     """
@@ -37,8 +37,7 @@ def equal_precision(dtype: torch.dtype) -> Iterator[None]:
         torch.bfloat16: ("allow_bf16_reduced_precision_reduction",),
         torch.float32: ("allow_tf32",),
     }.get(dtype, ())
-    before = {name: getattr(matmul, name) for name in names}
-    before = {name: value for name, value in before.items() if value}
+    before = {name: value for name in names if (value := getattr(matmul, name))}
     for name in before:
         setattr(matmul, name, False)
     try:
@@ -51,8 +50,8 @@ def equal_precision(dtype: torch.dtype) -> Iterator[None]:
 def cublas(*, batched: bool, out_dtype: torch.dtype | None) -> Callable[..., Any]:
     """`torch.mm` or `torch.bmm` at equal precision.
 
-    out_dtype: None for a result of the operands' dtype. On a GPU, cuBLAS itself gives a float32 result of 16-bit
-    operands. torch has no such product on a CPU, so the operands are widened first there.
+    out_dtype: None for that of the operands. On a GPU, cuBLAS gives a float32 result of 16-bit operands. torch has no
+    such product on a CPU, so there the operands are widened first.
     """
     import torch
 

@@ -37,7 +37,7 @@ Call = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 SERVES = ("gemm",)
 NAMES = ("cublas:tuned",)
 MOST_ALGORITHMS = 32
-"""Proposals that cuBLASLt is asked for."""
+"""Proposals that each query asks cuBLASLt for."""
 FINALISTS = 4
 ROUNDS = 8
 """Measurements of each finalist, in turn, by two captures. Their median decides."""
@@ -72,7 +72,7 @@ _CHOICES: dict[tuple[Any, ...], Choice] = {}
 def rival(problem: Gemm, name: str) -> Callable[..., Any]:
     """A product that chooses its algorithm at the first call with operands of a kind.
 
-    The function raises RivalUnavailableError for operands on a CPU, and on machines without cuBLASLt.
+    It raises RivalUnavailableError for operands on a CPU, and on machines without cuBLASLt.
     """
     out_dtype = torch_dtype(problem.out_dtype) if problem.out_dtype else None
     own = cublas(batched=problem.batch is not None, out_dtype=out_dtype)
@@ -84,12 +84,11 @@ def rival(problem: Gemm, name: str) -> Callable[..., Any]:
 
 
 def chosen(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Choice:
-    """The choice for operands like these, made now if there is no earlier one. own: torch's call, a contender."""
+    """The choice for operands like these; the first call makes it. own: torch's call, a contender."""
     key = (a.device, a.shape, a.stride(), b.shape, b.stride(), a.dtype, out_dtype, alignment(a), alignment(b))
-    found = _CHOICES.get(key)
-    if found is None:
-        found = _CHOICES[key] = _choose(own, a, b, out_dtype)
-    return found
+    if key not in _CHOICES:
+        _CHOICES[key] = _choose(own, a, b, out_dtype)
+    return _CHOICES[key]
 
 
 def _choose(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Choice:
@@ -109,7 +108,8 @@ def _choose(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype)
         except LtError as error:
             raise RivalUnavailableError(f"cublas:tuned cannot run this problem: {error}") from error
         calls = [own, *(_by(product, one, out_dtype, workspace) for one in algorithms)]
-        names = ["torch", *(_described(product.config(one)) for one in algorithms)]
+        configs = [product.config(one) for one in algorithms]
+        names = ["torch", *(" ".join(f"{name} {value}" for name, value in one.items()) for one in configs)]
         sets = _operands(a, b)
         right = own(*sets[0])
         same = [place for place, call in enumerate(calls) if place == 0 or _agrees(call, sets[0], right)]
@@ -119,7 +119,7 @@ def _choose(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype)
 
 
 def _library(device: torch.device) -> tuple[Library, torch.Tensor]:
-    """The library with a handle on a device, and the memory that its algorithms may use there."""
+    """(the library with a handle on a device, the workspace of its algorithms there)."""
     import torch
 
     index = torch.cuda.current_device()
@@ -140,12 +140,8 @@ def _by(product: Product, algorithm: Algorithm, out_dtype: torch.dtype, workspac
     return call
 
 
-def _described(config: dict[str, int]) -> str:
-    return " ".join(f"{name} {value}" for name, value in config.items())
-
-
 def _operands(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Random operands laid out as these are, in enough pairs to push each out of the cache before its next turn."""
+    """Random operands of the same layout, in enough pairs to push each out of the cache before its next turn."""
     import torch
 
     generator = torch.Generator(device=a.device).manual_seed(0)
@@ -163,7 +159,7 @@ def _operands(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torc
 
 
 def _agrees(call: Call, operands: tuple[torch.Tensor, torch.Tensor], right: torch.Tensor) -> bool:
-    """True if a call gives the product; False if not, or if the library refuses the algorithm that it proposed."""
+    """True if a call gives the product; False also if the library refuses the algorithm that it proposed."""
     try:
         found = call(*operands)
     except LtError:
@@ -172,9 +168,9 @@ def _agrees(call: Call, operands: tuple[torch.Tensor, torch.Tensor], right: torc
 
 
 def _race(calls: list[Call], sets: list[tuple[torch.Tensor, torch.Tensor]]) -> list[float]:
-    """Seconds of each call's pass over the sets: one measurement each, then many in turn for the fastest and the first.
+    """Seconds of each call's pass over the sets; infinite for a call that is not a finalist.
 
-    A call that is not a finalist has an infinite time.
+    Each is measured once, then the fastest and the first many times in turn.
     """
     import torch
 
@@ -196,7 +192,7 @@ def _race(calls: list[Call], sets: list[tuple[torch.Tensor, torch.Tensor]]) -> l
         return graph
 
     def seconds(graph: Any, passes: int) -> float:
-        torch.cuda._sleep(LAUNCH_CYCLES)  # so that the replays are there before the first begins
+        torch.cuda._sleep(LAUNCH_CYCLES)  # so that all replays are launched before the first begins
         before.record()
         for _ in range(passes):
             graph.replay()
@@ -216,7 +212,5 @@ def _race(calls: list[Call], sets: list[tuple[torch.Tensor, torch.Tensor]]) -> l
         stream.synchronize()
     for graph in (*graphs, *again):
         graph.reset()
-    decided = {
-        place: statistics.median(found) for place, found in zip(finalists, zip(*rounds, strict=True), strict=True)
-    }
+    decided = dict(zip(finalists, map(statistics.median, zip(*rounds, strict=True)), strict=True))
     return [decided.get(place, math.inf) for place in range(len(calls))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.base import RivalUnavailableError
@@ -25,10 +26,9 @@ NAMES = ("flash-attn",)
 
 def missing() -> str | None:
     """The reason why this machine lacks the rival, or None if it has it."""
-    try:
+    found = None
+    with suppress(ImportError):
         found = importlib.util.find_spec(PACKAGE)
-    except ImportError:
-        found = None
     return None if found else f"there is no {PACKAGE} here (pip install flash-attn-4)"
 
 
@@ -54,7 +54,7 @@ def rival(problem: Attention, name: str) -> Callable[..., Any]:
 
 
 def _mask(problem: Attention) -> dict[str, Any]:
-    """The package's options for the problem's mask. It takes a causal window as one that ends at the diagonal."""
+    """The package's options for the problem's mask; a causal window is one that ends at the diagonal."""
     if problem.window is None:
         return {"causal": problem.causal}
     left, right = (None if side < 0 else side for side in problem.window)

@@ -1,4 +1,4 @@
-"""torch's scaled_dot_product_attention, by its own choice of backend or through one that is named."""
+"""torch's scaled_dot_product_attention, through its own choice of backend or a given one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from perfsuite.problems.families.attention import Attention
     from perfsuite.problems.families.decode import Decode
 
-BACKENDS = {
-    "flash": "FLASH_ATTENTION",
-    "cudnn": "CUDNN_ATTENTION",
-    "efficient": "EFFICIENT_ATTENTION",
-    "math": "MATH",
-}
+BACKENDS = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
+_HEADLINES = {"flash": "Flash attention", "cudnn": "cuDNN attention", "efficient": "Memory efficient", "math": "Math"}
 SERVES = ("attention", "decode")
 NAMES = ("sdpa", *(f"sdpa:{backend}" for backend in BACKENDS))
 
@@ -34,7 +30,7 @@ def rival(problem: Attention | Decode, name: str) -> Callable[..., Any]:
 def _attention(problem: Attention, backend: str | None, grouped: bool) -> Callable[..., Any]:
     if not problem.banded:
         return sdpa(backend, grouped=grouped)
-    # FlashAttention-2 has windows of its own, so through "flash" only a CPU needs the mask as a tensor.
+    # FlashAttention-2 itself has windows, so through "flash" only a CPU needs the mask as a tensor.
     return masked_attention(problem, backend, sdpa(None if backend == "flash" else backend, grouped=grouped))
 
 
@@ -101,7 +97,7 @@ def why_not(backend: str, device: str, given: list[str]) -> str:
         if backend in ("cudnn", "efficient"):
             return f"the {backend} backend runs on a GPU only, and the arguments are on the CPU"
         return "torch's CPU library refuses these arguments"
-    # Torch goes through all its kernels, each under a headline, whichever backend was asked for.
+    # torch warns about all its kernels, each under a headline, whichever backend was chosen.
     reasons, ours = [], False
     for words in given:
         if " not used because" in words:
@@ -109,9 +105,6 @@ def why_not(backend: str, device: str, given: list[str]) -> str:
         elif ours:
             reasons.append(words.split(" (Triggered internally", 1)[0].strip())
     return "; ".join(reasons) or "torch gives no reason"
-
-
-_HEADLINES = {"flash": "Flash attention", "cudnn": "cuDNN attention", "efficient": "Memory efficient", "math": "Math"}
 
 
 def _refused(error: RuntimeError) -> bool:
