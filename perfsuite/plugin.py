@@ -1,8 +1,8 @@
-"""The pytest hooks of perfsuite, and nothing else.
+"""The pytest hooks of perfsuite.
 
-Loading this module imports neither torch nor numpy. Hooks that run for every test of every suite first ask whether the
-test `concerns` perfsuite, and only then import the module that does the work. They import functions, not modules:
-pytester forgets modules between runs in one process, and `from package import module` would find the forgotten one.
+Loading this module imports neither torch nor numpy. A hook for every test of every suite imports the module that does
+the work only if the test `concerns` perfsuite. Hooks import functions, not modules: pytester forgets modules between
+runs in one process, and `from package import module` would find the forgotten one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from perfsuite.pytest_plugin import hookspec, options
 from perfsuite.pytest_plugin.collection import concerns, marker_names
 from perfsuite.pytest_plugin.fixtures import gpu, gpu_memory, gpu_rng, gpus, perf
-from perfsuite.pytest_plugin.run import RUN, Run, start
+from perfsuite.pytest_plugin.run import RUN, start
 
 if TYPE_CHECKING:
     from perfsuite.case.ask import Ask
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     lines: Iterable[str] = marker_names()
-    if config.getoption("markers"):  # the help stands in the markers' files, which no other run imports
+    if config.getoption("markers"):  # only then import every marker's file, for its help
         from perfsuite.pytest_plugin.marks import help_lines
 
         lines = help_lines()
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     run = start(config)
     if run.options.gating or run.targets is not None:
-        config.pluginmanager.register(Results(run), "perfsuite.results")
+        config.pluginmanager.register(run, "perfsuite.run")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -270,17 +270,3 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
     close(run, crashed=exitstatus == pytest.ExitCode.INTERNAL_ERROR)
     session.exitstatus = exit_code(run, int(exitstatus))
-
-
-class Results:
-    """Counts the reports of a run; an object, since these hooks do not receive the config."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.run.take(report)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.run.failures += report.failed

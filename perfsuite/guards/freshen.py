@@ -1,8 +1,8 @@
-"""Inputs that are new in every round and cost next to nothing to make, and a fingerprint that survives it.
+"""Makes the inputs new in every round at little cost, and takes a fingerprint that survives it.
 
-A result kept for inputs that were seen before is worth nothing if no inputs are seen twice. Drawing whole sets anew in
-every round would take longer than the round; it is enough that a few values have changed places somewhere in each set,
-where only the harness knows. A kept result is then missed, or found by a part of the inputs and wrong in some rows.
+A candidate that keeps results for inputs it has seen must not gain by it. New sets in every round would take longer
+than the round, so a few values in each set change places, where only the harness knows. A kept result is then not
+found, or it is found by a part of the inputs and wrong in some rows.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import torch
 
 CHUNK = 256
-"""Neighbouring elements of a set that change places."""
+"""Neighbouring elements that change places in each set."""
 STACKED_BYTES = 1 << 25
-"""Of small tensors that are copied side by side to be summed at once."""
+"""Bytes of small tensors that one stack holds, to be summed at once."""
 
 
 class Freshener:
     """Shuffles one stretch of values in each of `sets`, in place; the stretches are chosen once, at random.
 
-    Floating-point and 8-bit integer tensors only: wider integers may be indices. Sets without any stay as they are.
+    Only floating-point and 8-bit integer tensors change: wider integers may be indices.
     """
 
     def __init__(self, sets: Sequence[Inputs]) -> None:
@@ -43,14 +43,13 @@ class Freshener:
         self._groups = [_Group(group) for group in stretches.values()]
 
     def freshen(self) -> None:
-        """Change the values; on a GPU, enqueued on the current stream: a few small kernels for all sets together."""
+        """Change the values; a GPU gets a few small kernels on the current stream for all sets together."""
         for group in self._groups:
             group.shuffle()
 
 
 class _Group:
-    """Stretches of one dtype and length, with their values side by side: there are up to a thousand, and a round is
-    short."""
+    """Stretches of one dtype and length, shuffled at once: there are up to a thousand, and a round is short."""
 
     def __init__(self, stretches: list[torch.Tensor]) -> None:
         import torch
@@ -58,7 +57,7 @@ class _Group:
         self._stretches = stretches
         self._values = torch.stack(stretches)
         self._rows = list(self._values.unbind())
-        # Not the device's own: a capture that failed leaves that one unusable outside of captures.
+        # Not the device's default generator: a failed capture leaves that one unusable outside of captures.
         self._generator = torch.Generator(device=self._values.device)
         self._generator.seed()
 
@@ -71,17 +70,17 @@ class _Group:
 
 
 def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
-    """Two sums over the bits of each tensor, as integers on its device; nothing is waited for.
+    """Two int64 sums over the bits of each tensor, on its device; does not wait for the device.
 
-    They do not change when values change places, and do when one is overwritten by another, or, but for a chance in
-    millions, when several are. The second sum is that of v (1 + 2 v) in the integers of the element's width, which maps
-    these one to one (R. L. Rivest, "Permutation polynomials modulo 2^w", 2001).
+    They stay the same when values change places. They differ when another value overwrites one, and, but for a chance
+    in millions, when several are overwritten. The second sum is that of v (1 + 2 v) in the integers of the element's
+    width, which maps these one to one (R. L. Rivest, "Permutation polynomials modulo 2^w", 2001).
     """
     import torch
 
     sums = []
     for values in _side_by_side(bits(tensor) for tensor in tensors_in(list(sets)) if 0 not in tensor.stride()):
-        if values.element_size() == 1:  # too few for two sums to tell several values from several others
+        if values.element_size() == 1:  # bytes have too few values: other bytes could give the same two sums
             values = values.to(torch.int16)
         mixed = torch.addcmul(values, values, values, value=2)
         places = tuple(range(1, values.dim()))
@@ -90,8 +89,7 @@ def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
 
 
 def _side_by_side(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """The tensors with one more axis in front: small ones of one kind stacked, in place of a kernel for each of up to a
-    thousand; large ones by themselves and where they are."""
+    """The tensors with one more axis in front: small ones of one kind stacked, to save kernels, large ones as views."""
     import torch
 
     alike: dict[tuple[object, ...], list[torch.Tensor]] = {}
@@ -111,7 +109,7 @@ def _side_by_side(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def same_fingerprint(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    """Whether two fingerprints of the same sets agree; waits for the device."""
+    """True if two fingerprints of the same sets agree; waits for the device."""
     import torch
 
     if len(one) != len(other):
@@ -120,7 +118,7 @@ def same_fingerprint(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor])
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The tensor's elements as a vector in the order in which they lie in memory; None where they must not be moved."""
+    """The tensor's elements as a vector, in the order of memory; None if they must not change places."""
     import torch
 
     movable = tensor.is_floating_point() or tensor.dtype in (torch.int8, torch.uint8)

@@ -1,6 +1,6 @@
-"""Which kernels a call launches, by name, without a profiler: captured into a CUDA graph and read from its nodes.
+"""Names the kernels of a call, without a profiler: the call is captured into a CUDA graph, whose nodes are read.
 
-A profiler takes seconds to start, and what is timed after it runs slower.
+A profiler takes seconds to start, and calls that are timed after it run slower.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _KernelNode(ctypes.Structure):
 
 
 def captured(function: Callable[..., Any], inputs: Inputs) -> Any:
-    """A torch.cuda.CUDAGraph of one call, its nodes kept; RuntimeError where the call cannot be captured."""
+    """A torch.cuda.CUDAGraph of one call, its nodes kept; RuntimeError if the call cannot be captured."""
     import torch
 
     stream = torch.cuda.Stream()
@@ -48,21 +48,17 @@ def captured(function: Callable[..., Any], inputs: Inputs) -> Any:
 
 
 def kernels(function: Callable[..., Any], inputs: Inputs) -> list[str]:
-    """The kernels of one call on a GPU, one entry a launch, by the names that the compiler gave them (C++ is mangled).
+    """The names of one call's kernels, one for each launch, mangled for C++; empty if the driver has no name.
 
-    A kernel that the driver has no name for is an empty one.
-
-    Raises RuntimeError where the call cannot be captured or the driver does not answer, OSError or AttributeError where
-    there is no driver or one too old to ask.
+    RuntimeError: the call cannot be captured, or the driver does not answer. OSError, AttributeError: the driver is
+    missing or too old.
     """
-    graph = captured(function, inputs)
-    found = kernels_in(graph)
-    del graph  # the nodes go with it: it has to live until they were asked
-    return found
+    graph = captured(function, inputs)  # must live until its nodes are read
+    return kernels_in(graph)
 
 
 def kernels_in(captured: Any) -> list[str]:
-    """The kernels in a torch.cuda.CUDAGraph that was made with keep_graph=True; see `kernels`."""
+    """The kernels in a torch.cuda.CUDAGraph with keep_graph=True, as `kernels` names them."""
     graph = captured.raw_cuda_graph()
     driver = ctypes.CDLL("libcuda.so.1")
     count = ctypes.c_size_t()

@@ -1,6 +1,6 @@
-"""Whether a candidate is the library under another name: which operators, and on a GPU which kernels, both sides run.
+"""Finds out if a candidate is the library under another name, by the operators and GPU kernels that both sides run.
 
-That is no fault by itself, and nobody is called wrong for it; but a speed of 1.00 reads differently for who knows it.
+That is no fault, so it makes no verdict. But it explains a speed of 1.00.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 from perfsuite.problems.base import Inputs
 
-# Operators that move or name memory and compute nothing, by the name before the overload.
+# Operators that move or name memory and compute nothing.
 _NAMES = """_reshape_alias _to_copy _unsafe_view alias as_strided clone contiguous copy_ detach empty empty_like
     empty_strided expand fill_ new_empty permute reshape resize_ select slice split squeeze t transpose unbind unsqueeze
     view zero_ zeros zeros_like"""
 _PLUMBING = frozenset(f"aten::{name}" for name in _NAMES.split())
-# Kernels that every program on torch runs, by the beginning of their mangled names: fills, elementwise arithmetic.
+# The start of the mangled names of kernels that every program on torch runs: fills, elementwise arithmetic.
 _COMMON_KERNELS = ("_ZN2at6native",)
-# Whose a kernel is, by the beginning of its name as libraries ship it. A library chooses among hundreds by shape,
-# layout and workspace, so that two ways into it need not come to the same one.
+# The start of a kernel's name -> its library. A library chooses among hundreds of kernels by shape, layout and
+# workspace, so two ways of calling it may run different ones.
 _MAKERS = {
     "nvjet_": "cuBLAS",
     "_ZN8cublasLt": "cuBLAS",
@@ -34,16 +34,14 @@ _MAKERS = {
 
 
 def shared_operators(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
-    """Operators of torch, other than plumbing, that both sides call on `inputs`; sorted."""
+    """Operators of torch that compute and that both sides call on `inputs`, sorted."""
     return sorted((_operators(candidate, inputs) & _operators(rival, inputs)) - _PLUMBING)
 
 
 def shared_kernels(mine: set[str], rivals: set[str]) -> list[str]:
-    """Kernels on the GPU, by their full names, that the candidate shares with the rival; sorted.
+    """Kernels that the candidate shares with the rival, sorted; mine, rivals: the full names of each side's kernels.
 
-    mine, rivals: what either launches, also by way of a library that is called from C++. Shared are those that both
-    launch; where there are none, the candidate's from a library that the rival takes kernels from too, each with the
-    library's name behind it.
+    If both launch no common kernel, the candidate's kernels from a library that the rival uses too, with its name.
     """
     both = sorted(name for name in mine & rivals if not name.startswith(_COMMON_KERNELS))
     if both:
@@ -65,7 +63,7 @@ def _operators(function: Callable[..., Any], inputs: Inputs) -> set[str]:
     class Listener(TorchDispatchMode):
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # Without this, the first call imports torch's compiler: three seconds a process.
+            # Without this, the first call imports torch's compiler, which takes three seconds.
             return False
 
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,6 +1,6 @@
-"""Filling memory with a recognisable NaN, so that what a kernel never wrote is seen as such.
+"""Fills memory with a recognisable NaN, which shows the values that a kernel did not write.
 
-`torch.empty` hands out what was freed last, and that may be the library's own answer.
+`torch.empty` returns the memory that was freed last, and that may hold the library's answer.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from perfsuite.problems.tensors import tensors_in
 if TYPE_CHECKING:
     import torch
 
-# One 16-bit pattern that is a quiet NaN with an unusual payload as float16 and as bfloat16, and, twice, as float32.
+# A 16-bit pattern that is a quiet NaN with an unusual payload: as float16, as bfloat16 and, repeated, as float32.
 POISON_HALF = 0x7FE5
-# Bytes of free memory that are poisoned at most: enough for the blocks that the allocator would hand out next.
+# Most bytes of free memory to poison: enough for the blocks that the allocator would hand out next.
 MOST_BYTES = 1 << 30
-# Cycles of a GPU that inputs come late: longer than a launch on another stream takes.
+# The delay of late inputs, in GPU cycles: longer than a launch on another stream takes.
 LATE_CYCLES = 400_000
 
 
@@ -28,21 +28,16 @@ def poison(value: Any) -> None:
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         size = tensor.element_size()
-        if size == 1:
-            tensor.view(torch.uint8).fill_(POISON_HALF & 0xFF)
-        elif size == 2:
-            tensor.view(torch.int16).fill_(POISON_HALF)
-        elif size == 4:
-            tensor.view(torch.int32).fill_(POISON_HALF << 16 | POISON_HALF)
-        else:
-            tensor.view(torch.int64).fill_(POISON_HALF << 48 | POISON_HALF << 32 | POISON_HALF << 16 | POISON_HALF)
+        integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
+        pattern = POISON_HALF.to_bytes(2, "little") * 4
+        tensor.view(integers).fill_(int.from_bytes(pattern[:size], "little"))
 
 
 def poison_free_memory(like: Any, *, copies: int = 4) -> None:
     """Poison memory that the allocator will hand out for tensors such as those in `like`.
 
-    On a GPU the caching allocator gives a freed block of the same size back first. On a CPU it is the best that can be
-    done: large blocks come from the system, zeroed.
+    A GPU's caching allocator first returns a freed block of the same size. On a CPU large blocks come zeroed from the
+    system, so this covers only small ones.
     """
     import torch
 
@@ -69,8 +64,7 @@ def arrive_late(inputs: Any, values: Any) -> None:
     if not pairs:
         return
     late = [(one, other) for one, other in pairs if one.is_floating_point() and 0 not in one.stride()]
-    for one, _ in late:
-        poison(one)
+    poison([one for one, _ in late])
     torch.cuda.synchronize(pairs[0][0].device)
     torch.cuda._sleep(LATE_CYCLES)
     for one, other in late:

@@ -1,8 +1,8 @@
-"""The state of the process that both sides share, and the functions that the judgement rests on.
+"""Guards the state of the process that both sides share, and the functions that the judgement rests on.
 
-A candidate need not be fast if the rival can be made slow: one thread, no cuDNN, a slower matrix product. Nor need it
-be right if the function that compares can be replaced. What is here sees the plain ways of doing so. It runs in the
-same process, so a determined attacker can undo it: against that, candidates are run in a process of their own.
+A slow candidate can make the rival slower: one thread, no cuDNN, a slower matrix product. A wrong one can replace the
+function that compares. This module sees the plain ways of doing so. It runs in the same process, so a determined
+attacker can undo it; `--perf-isolate` is the answer to that.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One global setting of torch: how it is read and put back, and the value in a fresh process (None: any)."""
+    """One global setting of torch: its reader, its writer, and its value in a fresh process (None: any)."""
 
     name: str
     read: Callable[[], Any]
@@ -34,23 +35,23 @@ class Surroundings:
 
     @staticmethod
     def now() -> Surroundings:
-        """Read them."""
+        """The present values."""
         return Surroundings({setting.name: setting.read() for setting in _settings()})
 
     def changes(self) -> list[str]:
-        """What differs now, as "name from x to y"."""
+        """The settings that have another value now, as "name from x to y"."""
         now = Surroundings.now().values
         return [f"{name} from {old} to {now[name]}" for name, old in self.values.items() if now[name] != old]
 
     def restore(self) -> None:
-        """Put back what differs now."""
+        """Put back the settings that have another value now."""
         for setting in _settings():
             if setting.read() != self.values[setting.name]:
                 setting.write(self.values[setting.name])
 
 
 def handicaps() -> list[str]:
-    """Settings that are not those of a fresh process and slow a rival, or make it less exact; for a warning."""
+    """A sentence for each setting that is not that of a fresh process: it slows a rival or makes it less exact."""
     return [
         f"{setting.name} is {setting.read()}, not {setting.default}"
         for setting in _settings()
@@ -59,21 +60,28 @@ def handicaps() -> list[str]:
 
 
 def replaced() -> list[str]:
-    """Functions that clocks, oracle and rivals rest on and that something has replaced, by their full names."""
-    gone = [name for name, value, homes in _of_others() if not _comes_from(_plain(value), homes)]
-    homes = tuple(str(Path(file).parent) for file in (_PACKAGE, os.__file__))
+    """The full names of replaced functions, among those that clocks, oracle and rivals rest on."""
+    import torch
+
+    package = str(Path(__file__).parents[1])
+    python, torch_home = (str(Path(file).parent) for file in (os.__file__, torch.__file__))
+    gone = [name for name in _BUILT_INS if not _comes_from(resolve_name(name), ())]
+    for name in _IN_PYTHON:
+        home = torch_home if name.startswith("torch") else python
+        if not _comes_from(resolve_name(name), (home,)):
+            gone.append(name)
+    gone = [name.replace(":", ".") for name in gone]
     for name, module in list(sys.modules.items()):
         if name.startswith(_OURS):
-            gone += [
-                place.name for place in _places(name, module) if not (place.as_it_was() or place.comes_from(homes))
-            ]
+            places = [place for place in _places(name, module) if not place.as_it_was()]
+            gone += [place.name for place in places if not place.comes_from((package, python))]
     return gone
 
 
 class _Place:
-    """Where a function of ours stands, and what was found there when it was last found right.
+    """The name under which a function of perfsuite stands, and the function when it was last found right.
 
-    There are some six hundred, and three looks a case at each.
+    This is fast: there are some six hundred such places, and each case looks at them three times.
     """
 
     __slots__ = ("_code", "_function", "_key", "_there", "_value", "name")
@@ -85,18 +93,17 @@ class _Place:
         self._code: types.CodeType | None = None
 
     def as_it_was(self) -> bool:
-        """Whether the same stands there, and does the same: code can be exchanged without exchanging the function."""
+        """True if the same function with the same code stands there: code can be replaced within a function."""
         value = self._value
         return value is not None and self._there.get(self._key) is value and self._function.__code__ is self._code
 
     def comes_from(self, homes: tuple[str, ...]) -> bool:
-        """Whether what stands there now was written in one of the folders; it is then what should. Built-in is none."""
+        """True if a function from a file in one of the folders stands there now; it is then the right one."""
         value = self._there.get(self._key)
         function = _plain(value)
-        code = _code(function)
-        if code is None or not _comes_from(function, homes):
+        if isinstance(function, _BUILT_IN) or not _comes_from(function, homes):
             return False
-        self._value, self._function, self._code = value, function, code
+        self._value, self._function, self._code = value, function, function.__code__
         return True
 
 
@@ -126,46 +133,30 @@ def _settings() -> list[Setting]:
     ]
 
 
-def _of_others() -> list[tuple[str, Any, tuple[str, ...]]]:
-    """(full name, what stands there now, the folders that it may come from if it is written in Python)."""
-    import random
-    import statistics
-    import time
-
-    import torch
-
-    python, torch_home = (str(Path(file).parent) for file in (os.__file__, torch.__file__))
-    found: list[tuple[str, Any, tuple[str, ...]]] = [
-        (f"time.{name}", getattr(time, name), ()) for name in ("perf_counter", "perf_counter_ns", "monotonic")
-    ]
-    found.append(("statistics.median", statistics.median, (python,)))
-    found.append(("random.SystemRandom.random", random.SystemRandom.random, (python,)))
-    found += [(f"torch.{name}", getattr(torch, name), ()) for name in ("mm", "bmm", "equal", "stack", "cat")]
-    attention = torch.nn.functional.scaled_dot_product_attention
-    found.append(("torch.nn.functional.scaled_dot_product_attention", attention, ()))
-    for owner, names in (
-        (torch.cuda.Event, ("record", "elapsed_time", "synchronize")),
-        (torch.cuda.CUDAGraph, ("replay", "capture_begin", "capture_end")),
-        (torch.cuda, ("synchronize",)),
-    ):
-        home = "" if owner is torch.cuda else f"{owner.__name__}."
-        found += [(f"torch.cuda.{home}{name}", getattr(owner, name), (torch_home,)) for name in names]
-    return found
-
-
+# Functions of Python and torch that the judgement rests on, as module:name.
+_BUILT_INS = (
+    *("time:perf_counter", "time:perf_counter_ns", "time:monotonic"),
+    *("torch:mm", "torch:bmm", "torch:equal", "torch:stack", "torch:cat"),
+    "torch.nn.functional:scaled_dot_product_attention",
+)
+_IN_PYTHON = (
+    *("statistics:median", "random:SystemRandom.random", "torch.cuda:synchronize"),
+    *("torch.cuda:Event.record", "torch.cuda:Event.elapsed_time", "torch.cuda:Event.synchronize"),
+    *("torch.cuda:CUDAGraph.replay", "torch.cuda:CUDAGraph.capture_begin", "torch.cuda:CUDAGraph.capture_end"),
+)
 # Modules whose functions and methods measure, judge and decide.
 _OURS = tuple(
     f"perfsuite.{name}" for name in ("oracle.", "guards.", "clock.", "verdict.", "problems.", "case.", "outcome")
 )
-# Name -> the module of that name, and where it had functions at first sight. What is added later, as torch.compile does
-# to modules that it traces through, replaces none.
+# Name -> the module of that name, and the places of its functions at first sight. A function that is added later
+# replaces none: torch.compile adds some to the modules that it traces.
 _PLACES: dict[str, tuple[types.ModuleType, list[_Place]]] = {}
 
 
 def _places(name: str, module: types.ModuleType) -> list[_Place]:
-    """Where functions of a module, and methods of classes defined there, stood at first sight.
+    """The places of a module's functions, and of the methods of its classes, at first sight.
 
-    Methods named __so__ are left out: dataclasses write theirs themselves.
+    Methods with names like __this__ are left out: dataclasses generate theirs.
     """
     known, places = _PLACES.get(name, (None, []))
     if known is not module:
@@ -179,31 +170,22 @@ def _places(name: str, module: types.ModuleType) -> list[_Place]:
 
 
 def _plain(value: Any) -> Any:
-    """The function under a property, a class method or a static one."""
+    """The function under a property, a class method or a static method."""
     if isinstance(value, property):
         return value.fget
     return value.__func__ if isinstance(value, classmethod | staticmethod) else value
-
-
-def _code(function: Any) -> types.CodeType | None:
-    """What a function written in Python does; it can be exchanged without exchanging the function."""
-    return getattr(function, "__code__", None)
 
 
 def _is_function(value: Any) -> bool:
     return isinstance(_plain(value), types.FunctionType)
 
 
-# The folder that holds the package.
-_PACKAGE = Path(__file__).parent
-
-
 def _comes_from(value: Any, homes: tuple[str, ...]) -> bool:
-    """Whether a function is built in, or written in one of the folders; a replacement from Python is neither."""
-    code = _code(value)
+    """True if a function is built in, or its code is from a file in one of the folders."""
+    code = getattr(value, "__code__", None)
     if code is None:
         return isinstance(value, _BUILT_IN)
-    return str(code.co_filename).startswith(homes) if homes else False
+    return str(code.co_filename).startswith(homes)
 
 
 _BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)

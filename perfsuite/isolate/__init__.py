@@ -1,4 +1,4 @@
-"""Runs a candidate in a process of its own: the worker gets inputs and returns outputs, the parent checks and times."""
+"""Runs a candidate in a separate process: the worker gets inputs and returns outputs, the parent checks and times."""
 
 from .compare import compare_isolated
 from .remote import IsolationError

@@ -1,4 +1,4 @@
-"""Judges a case whose candidate runs in a process of its own."""
+"""Judges a case whose candidate runs in a separate process."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> Non
         os.chdir(request["folder"])
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
         faulthandler.enable()
-        worker.serve(channel)
+        worker.Worker(channel).serve()
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

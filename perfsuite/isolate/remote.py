@@ -51,7 +51,7 @@ class IsolationError(TypeError):
 
 
 class Remote:
-    """A candidate in a process of its own, called like the candidate itself. A dead process is replaced."""
+    """A candidate in a separate process, called like the candidate itself. A dead process is replaced."""
 
     def __init__(self, candidate: Callable[..., Any], *, device: str, seconds: float, room: int) -> None:
         """seconds: longest time of one request. room: bytes of host memory that the candidate may use."""
@@ -115,7 +115,7 @@ class Remote:
 
     @contextlib.contextmanager
     def _failures(self, late: str) -> Iterator[None]:
-        """Turn the failures of a request into a CandidateError, which says `late` after a time-out."""
+        """Turn the failures of a request into a CandidateError; `late` is its message after a time-out."""
         try:
             yield
         except TimeoutError:
@@ -132,7 +132,9 @@ class Remote:
         if self._channel is not None:
             self._channel.socket.close()
         if self._worker is not None:
-            self._end(self._worker)
+            with contextlib.suppress(ProcessLookupError, NurseryError):
+                os.kill(self._worker, signal.SIGKILL)
+                self._nursery.ended(self._worker, END_SECONDS)  # then its memory is free again
         if self._log is not None:
             self._log.close()
         self._worker, self._channel, self._log = None, None, None
@@ -160,12 +162,6 @@ class Remote:
             self.ask({"do": "load", **request, "room": self._room, "threads": threads, "device": self.device})
         finally:
             self._seconds = limit
-
-    def _end(self, worker: int) -> None:
-        """Kill the worker, and wait until its memory is free again."""
-        with contextlib.suppress(ProcessLookupError, NurseryError):
-            os.kill(worker, signal.SIGKILL)
-            self._nursery.ended(worker, END_SECONDS)
 
     def _empty(self, one: dict[str, Any]) -> torch.Tensor:
         import torch

@@ -30,8 +30,9 @@ SHARE_OF_MEMORY = 0.5
 class Worker:
     """Carries out the parent's orders, one after another."""
 
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
+    def __init__(self, descriptor: int) -> None:
+        """descriptor: of the socket from which the orders come."""
+        self.channel = Channel(socket.socket(fileno=descriptor))
         self.candidate: Callable[..., Any] | None = None
         self.sets: list[Inputs] = []
         self.buffers: list[list[Any]] = []
@@ -170,8 +171,3 @@ def _synchronise() -> None:
 
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-def serve(descriptor: int) -> None:
-    """Carry out the orders from a socket until the parent closes it."""
-    Worker(Channel(socket.socket(fileno=descriptor))).serve()

@@ -27,11 +27,11 @@ def exit_code(run: Run, given: int) -> int:
     return given
 
 
-def why_nothing(run: Run) -> tuple[str, str]:
-    """(reason code, sentence) of a gated run without a case."""
-    if run.unmeasured:
-        return run.unmeasured[0]
+def why_nothing(run: Run) -> str:
+    """The sentence, with its reason code, for a gated run without a case."""
     flag = "--gpu" if run.options.gpu else "--perf-portable"
     skipped = f"all gated tests ({run.skipped}) were skipped"
     found = skipped if run.skipped else "no test that calls perf() was run"
-    return Reason.NOTHING_COLLECTED.value, f"{flag} asks for gates, but {found}"
+    nothing = (Reason.NOTHING_COLLECTED.value, f"{flag} asks for gates, but {found}")
+    code, sentence = run.unmeasured[0] if run.unmeasured else nothing
+    return f"nothing was measured ({code}): {sentence}"

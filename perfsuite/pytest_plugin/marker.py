@@ -23,7 +23,7 @@ class MarkerError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one limit. It becomes a case of its own in the record."""
+    """The result of one limit. It becomes a separate case in the record."""
 
     aspect: str
     """Its name in the record: "memory", "growth", "launches", "roofline", ..."""

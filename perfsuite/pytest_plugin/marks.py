@@ -1,10 +1,11 @@
-"""Loads the markers' classes when a test uses them, and makes their values from the marks of the test."""
+"""Loads the class of a marker when a test uses it, and makes its values from the marks of the test."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -109,12 +110,9 @@ def check_markers(item: pytest.Item) -> None:
 def planned_cases(items: list[pytest.Item]) -> int:
     """The number of timed cases that the tests' markers announce."""
     count = 0
-    for item in items:
-        if concerns(item):
-            try:
-                count += len(values_of(item, "perf_target"))
-            except MarkerError:
-                continue  # the test's setup reports it
+    for item in filter(concerns, items):
+        with suppress(MarkerError):  # the test's setup reports it
+            count += len(values_of(item, "perf_target"))
     return count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,6 @@ from perfsuite.analyze.takes import takes
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import run_case
-from perfsuite.clock.rounds import Round
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import Problem
 from perfsuite.pytest_plugin import marks
@@ -73,6 +73,8 @@ class Gate:
 
     def _one(self, problem: Problem, candidate: Candidate, against: Rival, at_least: float | None) -> Comparison:
         named = marks.values_of(self.item, "correctness")
+        # A fresh process judges no limits, so it counts comparisons alone.
+        number = sum(case.aspect is None for case in self.item.stash[CASES])
         ask = Ask(
             problem,
             candidate,
@@ -80,7 +82,7 @@ class Gate:
             correctness=(named[0].against if named else None) or True,
             at_least=at_least,
             settings=self.run.settings(),
-            remeasure=None if at_least is None or self.run.fresh else self._measure_afresh,
+            remeasure=None if at_least is None or self.run.fresh else partial(measure_afresh, self.item, number),
         )
         comparison: Comparison = self.run.config.hook.pytest_perfsuite_compare(config=self.run.config, ask=ask)
         self.keep(comparison, measured=self._costs(ask, comparison))
@@ -92,11 +94,6 @@ class Gate:
         if comparison.clock != "graph" or wrong or self.run.fresh or self.run.options.isolate:
             return None
         return takes(ask.problem, ask.candidate, seed=ask.settings.seed)
-
-    def _measure_afresh(self) -> list[Round]:
-        """Rounds of the case that is being measured, from a fresh process."""
-        # A fresh process judges no limits, so it counts comparisons alone.
-        return measure_afresh(self.item, sum(case.aspect is None for case in self.item.stash[CASES]))
 
     def _judge(self, problem: Problem, candidate: Candidate, made: list[Comparison]) -> None:
         """Check the markers' limits besides speed. Each finding becomes a case."""
@@ -125,16 +122,11 @@ class Gate:
     def _subject(self, problem: Problem, candidate: Candidate, comparison: Comparison, case: Case) -> Subject:
         config, settings = self.run.config, self.run.settings()
         given = {"config": config, "candidate": candidate, "settings": settings}
-
-        def measure(resource: str, at: Problem) -> float:
-            value: float = config.hook.pytest_perfsuite_resource(resource=resource, problem=at, **given)
-            return value
-
-        def side_by_side(one: Problem, other: Problem) -> tuple[float, float]:
-            times: tuple[float, float] = config.hook.pytest_perfsuite_side_by_side(problems=(one, other), **given)
-            return times
-
-        return Subject(problem, comparison, case, settings, config.rootpath, measure, side_by_side)
+        return Subject(
+            *(problem, comparison, case, settings, config.rootpath),
+            measure=lambda name, at: config.hook.pytest_perfsuite_resource(resource=name, problem=at, **given),
+            side_by_side=lambda *both: config.hook.pytest_perfsuite_side_by_side(problems=both, **given),
+        )
 
     def keep(
         self, comparison: Comparison, *, aspect: str | None = None, measured: dict[str, float] | None = None

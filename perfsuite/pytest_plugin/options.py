@@ -16,38 +16,30 @@ PORTABLE = "portable"
 SWITCHES = (
     ("--perf-portable", "gate the portable kernels on the CPU with a host clock (where there is no GPU)"),
     ("--perf-allow-shared", "measure although other processes use the card"),
-    ("--perf-isolate", "run every candidate in a process of its own (it must be importable)"),
+    ("--perf-isolate", "run every candidate in a separate process (it must be importable)"),
 )
 VALUES = (
     ("--perf-seconds", "SECONDS", "time budget a case (default 1)"),
     ("--perf-cache", "cold|hot", "state of the L2 cache at each launch (default cold)"),
-    (
-        "--perf-seed",
-        "N",
-        "seed of the inputs and of the order of the rounds (default: a new one in every run; the record holds it)",
-    ),
-    (
-        "--perf-distribution",
-        "NAME",
-        "distribution of the inputs, such as cancellation (default normal); cases carry the name",
-    ),
+    ("--perf-seed", "N", "seed of the inputs and of the rounds' order (default: new in every run, and recorded)"),
+    ("--perf-distribution", "NAME", "the inputs' distribution (default normal; cancellation, ...), named in the case"),
     ("--perf-isolate-seconds", "SECONDS", "longest time of one request to an isolated candidate (default 30)"),
     ("--perf-targets", "FILE", f"targets per GPU model (default {TARGETS}, if present)"),
     ("--perf-calibration", "FILE", "calibration.json (default: this card's in .perfsuite/ or records/)"),
 )
-"""Options that say how to measure. The process that measures a suspect again gets them too."""
+"""Options of the measurement. The process that measures a suspect again gets them too."""
 WRITTEN = (
     ("--perf-record", "FILE", "the record's file (default: a new file in .perfsuite/)"),
     ("--perf-markdown", "FILE", "also write the summary as markdown, for a CI step summary"),
 )
-"""Options that name a file to write. The process that measures a suspect again gets none of them."""
+"""Options that name a file to write. The process that measures a suspect again does not get them."""
 
 
 class Options(NamedTuple):
-    """What the user asked of the plugin; paths are absolute, and None leaves the choice to `Settings` or to the run.
+    """The options of a run; paths are absolute, and None leaves the choice to `Settings` or to the run.
 
-    A named tuple, since every suite loads this module: making a frozen dataclass takes seven times as long. (The
-    annotations of a named tuple are evaluated; `from __future__ import annotations` would make that slower.)
+    A named tuple, since every suite loads this module: making a frozen dataclass takes seven times as long.
+    `from __future__ import annotations` would make a named tuple slower.
     """
 
     gpu: bool
@@ -87,9 +79,7 @@ class Options(NamedTuple):
 def add_options(parser: pytest.Parser) -> None:
     """Declare every flag and its ini option (`--perf-seconds` and `perf_seconds`); the flag wins."""
     group = parser.getgroup("perfsuite", "GPU kernels: right and fast enough (perfsuite)")
-    group.addoption(
-        "--gpu", action="store_true", help="use the GPU: run the tests that need one; fail if there is none"
-    )
+    group.addoption("--gpu", action="store_true", help="run the tests that need a GPU; they fail without one")
     for flag, text in SWITCHES:
         group.addoption(flag, action="store_true", default=None, help=text)
         parser.addini(_key(flag), text, type="bool", default=False)
@@ -145,7 +135,7 @@ def _name(config: pytest.Config, key: str) -> str:
 
 
 def _checked(config: pytest.Config, key: str, field: str, value: Any) -> Any:
-    """A value that Settings allows in that field; Settings is loaded only to check a value that was given."""
+    """The value if Settings allows it in that field; UsageError if not."""
     if value is None:
         return None
     from perfsuite.settings import Settings
@@ -169,7 +159,7 @@ def _seconds(config: pytest.Config, key: str) -> float | None:
 def _seed(config: pytest.Config) -> int:
     text = _text(config, "perf_seed")
     if text is None:
-        # A new seed in every run, so that nobody can prepare for its inputs. All workers of the run get the same.
+        # A new seed in every run, so that nobody can prepare for its inputs. All workers of the run share it.
         config.option.perf_seed = str(int.from_bytes(os.urandom(4), "little"))
         return int(config.option.perf_seed)
     if not text.isdecimal() or int(text) >= 2**63:

@@ -65,7 +65,7 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
         reporter.write_line("no gate was run; the tests that ran on the GPU have none")
         return
     if not run.cases:
-        reporter.write_line(_nothing(run), red=True)
+        reporter.write_line(why_nothing(run), red=True)
         return
     for verdict, line in terminal.table(run.cases) + terminal.sentences(run.cases):
         reporter.write_line(line, **_MARKUP[verdict])
@@ -80,11 +80,6 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
     reporter.write_line(f"{figures.counts(run.cases)}{figures.checking(run.cases)}{together}{where}")
 
 
-def _nothing(run: Run) -> str:
-    code, sentence = why_nothing(run)
-    return f"nothing was measured ({code}): {sentence}"
-
-
 def _warnings(run: Run) -> list[str]:
     """The warnings of all cases, each once."""
     return list(dict.fromkeys(warning for case in run.cases for warning in case.warnings))
@@ -92,7 +87,7 @@ def _warnings(run: Run) -> list[str]:
 
 def write_markdown(run: Run, path: Path) -> None:
     """Append the summary of a gated run to a file; OSError if the file cannot be written."""
-    notes = [_nothing(run)]
+    notes = [why_nothing(run)]
     if run.cases:
         notes = [markdown.environment(run.cases[0]), *(f"Warning: {warning}." for warning in _warnings(run))]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,18 +24,26 @@ FRESH_VARIABLE = "PERFSUITE_FRESH"
 
 
 class Run:
-    """The state of a run in one process: a worker's, the controller's, or the only one."""
+    """The state of a run in one process: a worker's, the controller's, or the only one.
+
+    It is a plugin too: the hooks for reports do not receive the config, in which it is stashed.
+    """
 
     def __init__(self, config: pytest.Config, options: Options, targets: Targets | None) -> None:
         self.config, self.options = config, options
         self.targets = targets
-        """The overrides of perf_targets.toml, if there is one."""
+        """The overrides of perf_targets.toml, if that file exists."""
+        self.worker = hasattr(config, "workerinput")
+        """True in an xdist worker."""
+        self.fresh = FRESH_VARIABLE in os.environ
+        """True in the process that measures one suspect again; its parent waits and holds the card's locks."""
+        self.collects_only = bool(config.getoption("collectonly"))
         self.planned = 0
         """Timed cases of the whole run, over which the error of the verdicts is divided."""
         self.cases: list[Case] = []
         """The measured cases; in the controller, those of all workers."""
         self.verdicts: set[str] = set()
-        """Verdicts for which tests failed, except those that pytest was told to expect (xfail)."""
+        """Verdicts for which tests failed; xfail tests do not count."""
         self.on_device = False
         """True if any test ran on the GPU."""
         self.failures = 0
@@ -49,21 +57,6 @@ class Run:
         self.held = ExitStack()
         """The locks of the cards."""
         self.journal: Journal | None = None
-
-    @property
-    def worker(self) -> bool:
-        """True in an xdist worker."""
-        return hasattr(self.config, "workerinput")
-
-    @property
-    def fresh(self) -> bool:
-        """True in the process that measures one suspect again; its parent waits and holds the card's locks."""
-        return FRESH_VARIABLE in os.environ
-
-    @property
-    def collects_only(self) -> bool:
-        """True under --collect-only."""
-        return bool(self.config.getoption("collectonly"))
 
     @cached_property
     def devices(self) -> Devices:
@@ -91,9 +84,11 @@ class Run:
         """The instrument's settings."""
         from dataclasses import replace
 
-        settings = self.options.settings(cases=self.planned)
-        if self.takes_turns and not settings.allow_shared:
-            # The other processes on the card are workers of this run, and the case's lock keeps them idle.
+        from perfsuite.pytest_plugin.xdist import selectors, workers_in
+
+        settings, cards = self.options.settings(cases=self.planned), selectors(self.config)
+        if cards is not None and workers_in(self.config) > len(cards):
+            # Workers share a card: the case's lock keeps the others idle.
             settings = replace(settings, allow_shared=True)
         if settings.calibration is None and self.options.gpu and not self.devices.missing:
             from perfsuite.verdict.noise import find_calibration
@@ -108,23 +103,13 @@ class Run:
         model = PORTABLE if self.options.portable else self.card.name
         return self.targets.apply(marker, value, nodeid=nodeid, model=model)
 
-    @property
-    def takes_turns(self) -> bool:
-        """True if workers of this run share a card: the run has more workers than the host has cards."""
-        from perfsuite.pytest_plugin.xdist import selectors, workers_in
-
-        cards = selectors(self.config)
-        return cards is not None and workers_in(self.config) > len(cards)
-
     def too_long(self, problem: Problem) -> str | None:
         """A sentence why the portable backend leaves this problem out, or None."""
         if not self.options.portable or problem.flops is None:
             return None
         most = self.settings().portable_max_flops
-        if problem.flops <= most:
-            return None
         cost = f"{problem.family} {problem.name} costs {problem.flops:.3g} FLOPs"
-        return f"{cost}; the portable backend stops at {most:.3g}"
+        return f"{cost}; the portable backend stops at {most:.3g}" if problem.flops > most else None
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -136,8 +121,12 @@ class Run:
         self.config.hook.pytest_perfsuite_fingerprint(config=self.config, fingerprint=facts)
         return facts
 
-    def take(self, report: pytest.TestReport) -> None:
-        """Count a finished report, and put its cases on record."""
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.failures += report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a report, and put its cases on record."""
         for line in getattr(report, "perfsuite_cases", ()):
             from perfsuite.record.case import Case
 
@@ -157,7 +146,7 @@ class Run:
                 self.verdicts.add(verdict)
 
     def _record(self, case: Case) -> None:
-        """Put a case on record. If the disk does not take it, the run goes on without one and ends with a fault."""
+        """Put a case on record. If that fails, the run goes on without a record and ends with a fault."""
         if self.journal is None:
             return
         try:
@@ -173,7 +162,7 @@ RUN = pytest.StashKey[Run]()
 
 
 def start(config: pytest.Config) -> Run:
-    """Make the run's state from the options; UsageError if an option or perf_targets.toml is wrong."""
+    """Make the run from the options; UsageError if an option or perf_targets.toml is wrong."""
     options = build_options(config)
     path = options.targets or config.rootpath / TARGETS
     targets = None
@@ -181,8 +170,7 @@ def start(config: pytest.Config) -> Run:
         from perfsuite.pytest_plugin.targets import load_targets
 
         targets = load_targets(path)
-    run = Run(config, options, targets)
-    config.stash[RUN] = run
+    run = config.stash[RUN] = Run(config, options, targets)
     if options.gpu:
         from perfsuite.pytest_plugin.xdist import choose_card
 

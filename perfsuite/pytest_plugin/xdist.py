@@ -72,9 +72,7 @@ def brief_worker(run: Run, workerinput: dict[str, Any]) -> None:
 
 def send_complaints(run: Run) -> None:
     """Hand a worker's complaints to the controller's `pytest_testnodedown`."""
-    output = getattr(run.config, "workeroutput", None)
-    if output is not None:
-        output["perfsuite_complaints"] = run.complaints
+    run.config.workeroutput["perfsuite_complaints"] = run.complaints  # type: ignore[attr-defined]
 
 
 def debrief_worker(run: Run, output: dict[str, Any] | None) -> None:
