@@ -14,7 +14,7 @@ HALF_DTYPES = ("float16", "bfloat16")
 LONG_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """Short name of a dtype -> torch's name."""
 DTYPE_WORDS = LONG_NAMES | {name: name for name in ITEM_BYTES}
-"""How a command line may write a dtype."""
+"""Spellings of a dtype on the command line -> torch's name."""
 
 
 def positive(what: str, value: Any) -> int:
