@@ -1,4 +1,4 @@
-"""The four verdicts, and every reason for one: a closed list, each with the advice that goes with it."""
+"""The four verdicts, the closed list of their reasons, and the exit codes of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class UserError(Exception):
 
 
 class Verdict(StrEnum):
-    """What a gated case came to."""
+    """The result of a gated case."""
 
     MET = "MET"
     MISSED = "MISSED"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why; the value is the code that stands in records."""
+    """The reason of a verdict. The value is its code in records."""
 
     # MET
     FAST_ENOUGH = "fast-enough"

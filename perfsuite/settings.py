@@ -1,14 +1,14 @@
-"""What a run may spend and how it measures: one frozen value, made once from the options and handed down."""
+"""The settings of a run: one frozen value, made once from the options and handed down."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 HARNESS = "2"
-"""Version of how the suite measures and decides. It changes whenever a number measured before and after the change
-could differ for that reason alone; records and calibrations carry it."""
+"""Version of the measuring and deciding code. It changes with every change that can affect a measured number. Records
+and calibrations carry it."""
 
 DeviceKind = Literal["cuda", "cpu"]
 CacheMode = Literal["cold", "hot"]
@@ -17,10 +17,7 @@ ClockChoice = Literal["auto", "graph", "events", "host"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How the cases of one run are measured and decided.
-
-    Raises ValueError, naming the field, where a value is outside what is allowed.
-    """
+    """The settings by which the cases of one run are measured and decided. Raises ValueError for other values."""
 
     device: DeviceKind = "cuda"
     """Kind of device that is gated: "cuda", or "cpu" for the portable kernels and the host clock."""
@@ -31,35 +28,34 @@ class Settings:
     seed: int = 0
     """Seeds the inputs and the random order of the rounds."""
     distribution: str = "normal"
-    """What the inputs are drawn from: a name that the problem's `inputs` knows. Never all zeros."""
+    """The distribution of the inputs: a name that the problem's `inputs` knows. Never all zeros."""
     alpha: float = 0.05
-    """Probability, over the whole run, that any case gets a MET or a MISSED that its true ratio does not deserve."""
+    """Probability, over the whole run, that any case gets a wrong MET or MISSED."""
     cases: int = 1
     """Timed cases in this run, over which `alpha` is divided (Bonferroni)."""
     clock: ClockChoice = "auto"
-    """"auto" takes the graph clock on a GPU (events where a side cannot be captured) and the host clock on a CPU."""
+    """"auto" takes the graph clock on a GPU (events if a side cannot be captured) and the host clock on a CPU."""
     remeasure: int = 2
     """Times that a suspect (about to be MISSED) is set up and measured afresh before it fails."""
     allow_shared: bool = False
-    """Whether another process on the card is tolerated; otherwise it makes the case UNDECIDED (shared-device)."""
+    """True tolerates other processes on the card. Otherwise they make the case UNDECIDED (shared-device)."""
     calibration: Path | None = None
     """calibration.json of this card, whose noise between set-ups widens the intervals; None: built-in figures."""
     portable_max_flops: float = 1.5e9
-    """On the CPU, cases that cost more than this many FLOPs a call are left out by the plugin."""
+    """The plugin skips cases on the CPU that cost more FLOPs a call."""
 
     def __post_init__(self) -> None:
-        if self.device not in ("cuda", "cpu"):
-            raise ValueError(f"device is {self.device!r}; allowed are 'cuda' and 'cpu'")
+        for name, kinds in {"device": DeviceKind, "cache": CacheMode, "clock": ClockChoice}.items():
+            value, allowed = getattr(self, name), get_args(kinds)
+            if value not in allowed:
+                *others, last = map(repr, allowed)
+                raise ValueError(f"{name} is {value!r}; allowed are {', '.join(others)} and {last}")
         if not 0.0 < self.seconds <= 3600.0:
             raise ValueError(f"seconds is {self.seconds!r}; it must be a number of seconds over 0 and at most 3600")
-        if self.cache not in ("cold", "hot"):
-            raise ValueError(f"cache is {self.cache!r}; allowed are 'cold' and 'hot'")
         if not 0.0 < self.alpha < 0.5:
             raise ValueError(f"alpha is {self.alpha!r}; it must lie between 0 and 0.5, both excluded")
         if self.cases < 1:
             raise ValueError(f"cases is {self.cases!r}; it must be at least 1")
-        if self.clock not in ("auto", "graph", "events", "host"):
-            raise ValueError(f"clock is {self.clock!r}; allowed are 'auto', 'graph', 'events' and 'host'")
         if self.remeasure < 0:
             raise ValueError(f"remeasure is {self.remeasure!r}; it must be 0 or more")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from perfsuite.calibrate.cases import CalibrationCase, cases
-from perfsuite.calibrate.plan import PLANTED, SIDE_SECONDS, Plan, open_clock
+from perfsuite.calibrate.plan import PLANTED, SIDE_SECONDS, Plan, open_clock, write_row
 
 RULES = {
     "cuda-bench, compare-legacy": "cuda.bench.scripts.nvbench_compare",
@@ -70,9 +70,7 @@ def run_cuda_bench(plan: Plan, output: TextIO, seconds: float) -> None:
         for peer, module in RULES.items():
             for number, status in compare(module, Path(folder)).items():
                 case, slowdown = gate_of(plan, number)
-                row = plan.peer_row(case.name, slowdown, peer, alarm=status == "SLOW", seconds=each)
-                output.write(json.dumps(row) + "\n")
-        output.flush()
+                write_row(output, plan.peer_row(case.name, slowdown, peer, alarm=status == "SLOW", seconds=each))
 
 
 def _run(name: str, module: list[str], seconds: float) -> subprocess.CompletedProcess[str] | None:

@@ -1,7 +1,6 @@
 """The same experiment with other people's timers and rules, if they are installed.
 
-Every timer gets replays of the graphs that our gate times, one sample a call, with and without the planted work. No
-timer is therefore judged by its launch overhead. Each gate has its own set-up.
+Every timer gets replays of our gate's graphs, one sample a call, so no timer is judged by its launch overhead.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
-import json
 import random
 import statistics
 import time
@@ -18,7 +16,7 @@ from typing import TextIO
 
 from perfsuite.calibrate import cuda_bench
 from perfsuite.calibrate.cases import cases
-from perfsuite.calibrate.plan import PLANTED, SIDE_SECONDS, Plan, open_clock
+from perfsuite.calibrate.plan import PLANTED, SIDE_SECONDS, Plan, open_clock, write_row
 from perfsuite.verdict.policy import REGRESSION_MARGIN
 
 Replay = Callable[[], None]
@@ -53,9 +51,7 @@ def _in_this_process(plan: Plan, output: TextIO, limit: float) -> None:
                 found = rule(*clock.replays())
                 seconds = time.perf_counter() - begun
                 for peer, alarm in found.items():
-                    row = plan.peer_row(case.name, slowdown, peer, alarm=alarm, seconds=seconds)
-                    output.write(json.dumps(row) + "\n")
-            output.flush()
+                    write_row(output, plan.peer_row(case.name, slowdown, peer, alarm=alarm, seconds=seconds))
             clock.close()
 
 

@@ -7,7 +7,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from perfsuite.calibrate.cases import CalibrationCase
 from perfsuite.clock.base import Sides
@@ -49,6 +49,12 @@ class Plan:
         """The row of one gate of a peer."""
         row = {"kind": "peer", "process": self.process, "case": case, "slowdown": slowdown}
         return row | {"peer": peer, "alarm": alarm, "seconds": seconds}
+
+
+def write_row(output: TextIO, row: dict[str, Any]) -> None:
+    """Append a row at once, since the command reads the file while the process runs."""
+    output.write(json.dumps(row) + "\n")
+    output.flush()
 
 
 def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float = 0.0) -> Any:

@@ -69,7 +69,6 @@ def noise_file(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _noise(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """The noise by case, from set-ups before the gates."""
     found = {name: components([row for row in rows if row["case"] == name]) for name in _cases_in(rows)}
     between = process_noise(found.values())
     noises = {}
@@ -80,7 +79,6 @@ def _noise(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 
 def _seconds(rows: Sequence[Row], case: str) -> float:
-    """Seconds of a call of a case."""
     return statistics.median(row["seconds"] for row in rows if row["case"] == case)
 
 

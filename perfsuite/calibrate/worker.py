@@ -1,12 +1,10 @@
 """One process of a calibration: gates of a kernel against itself, with and without planted work, in random order.
 
-`python -m perfsuite.calibrate.worker` reads the path of a `Plan` in JSON, as one line, from its standard input. It
-appends its rows to the file that the plan names, one JSON object a line.
+The process reads the path of a `Plan` in JSON from its standard input, and appends JSON lines to the plan's file.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
@@ -18,7 +16,7 @@ from typing import Any, TextIO
 
 from perfsuite.calibrate.cases import CalibrationCase, cases
 from perfsuite.calibrate.peers import run_peers
-from perfsuite.calibrate.plan import Plan, open_clock
+from perfsuite.calibrate.plan import Plan, open_clock, write_row
 from perfsuite.clock.rounds import Round
 from perfsuite.outcome import Verdict
 from perfsuite.settings import Settings
@@ -71,7 +69,7 @@ def _measure_noise(plan: Plan, output: TextIO) -> None:
             each = (clock.seconds_spent - before) / FEWEST_ROUNDS
             rounds += clock.rounds(max(0, min(FIRST_ROUNDS, int(FIRST_SECONDS / each)) - FEWEST_ROUNDS))
         clock.close()
-        _write(output, _row(plan, case, 0.0, rounds) | {"kind": "noise"})
+        write_row(output, _row(plan, case, 0.0, rounds) | {"kind": "noise"})
 
 
 def _gates(plan: Plan, output: TextIO) -> None:
@@ -82,7 +80,7 @@ def _gates(plan: Plan, output: TextIO) -> None:
     for number, (name, slowdown) in enumerate(planned):
         if time.monotonic() - started > plan.seconds:
             break
-        _write(output, gate(plan, known[name], slowdown, seed=plan.process * 100_000 + number))
+        write_row(output, gate(plan, known[name], slowdown, seed=plan.process * 100_000 + number))
 
 
 def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> dict[str, Any]:
@@ -132,11 +130,6 @@ def _by_setup(rounds: list[Round]) -> Iterator[tuple[float, float, int]]:
         logs = [math.log(one.speed) for one in rounds if one.setup == setup]
         if len(logs) > 1:
             yield statistics.median(logs), statistics.stdev(logs), len(logs)
-
-
-def _write(output: TextIO, row: dict[str, Any]) -> None:
-    output.write(json.dumps(row) + "\n")
-    output.flush()
 
 
 if __name__ == "__main__":

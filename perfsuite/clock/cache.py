@@ -19,13 +19,12 @@ def l2_bytes(device: int) -> int:
 
 def cpu_cache_bytes() -> int:
     """Size of the largest cache of the first CPU, in bytes."""
-    sizes = []
+    units, sizes = {"K": 2**10, "M": 2**20}, []
     for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = file.read_text().strip()
-        if text.endswith("K") and text[:-1].isdigit():
-            sizes.append(int(text[:-1]) * 2**10)
-        elif text.endswith("M") and text[:-1].isdigit():
-            sizes.append(int(text[:-1]) * 2**20)
+        number, unit = text[:-1], text[-1:]
+        if number.isdigit() and unit in units:
+            sizes.append(int(number) * units[unit])
     return max(sizes, default=CPU_CACHE_BYTES_UNKNOWN)
 
 

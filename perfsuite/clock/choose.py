@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfsuite.clock.base import CaptureError, Clock, Sides
+from perfsuite.clock.base import CallingClock, CaptureError, Clock, Sides
 from perfsuite.settings import Settings
 
 
@@ -12,23 +12,26 @@ def open_clock(sides: Sides, settings: Settings) -> Clock:
         from perfsuite.clock.host import HostClock
 
         note = None if settings.device == "cpu" else "asked for: times include launch and wait"
-        return _set_up(HostClock(sides, cache=settings.cache, seed=settings.seed, note=note))
+        return _set_up(HostClock, sides, settings, note)
 
     from perfsuite.clock.events import EventsClock
     from perfsuite.clock.graph import GraphClock
 
     if settings.clock == "events":
-        return _set_up(EventsClock(sides, cache=settings.cache, seed=settings.seed, note="asked for"))
-    graph = GraphClock(sides, cache=settings.cache, seed=settings.seed)
+        return _set_up(EventsClock, sides, settings, "asked for")
     try:
-        return _set_up(graph)
+        return _set_up(GraphClock, sides, settings)
     except CaptureError as error:
-        graph.close()
         if settings.clock == "graph":
             raise
-        return _set_up(EventsClock(sides, cache=settings.cache, seed=settings.seed, note=str(error)))
+        return _set_up(EventsClock, sides, settings, str(error))
 
 
-def _set_up(clock: Clock) -> Clock:
-    clock.setup()
+def _set_up(kind: type[CallingClock], sides: Sides, settings: Settings, note: str | None = None) -> Clock:
+    clock = kind(sides, cache=settings.cache, seed=settings.seed, note=note)
+    try:
+        clock.setup()
+    except CaptureError:
+        clock.close()
+        raise
     return clock

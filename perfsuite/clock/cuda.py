@@ -74,7 +74,7 @@ class CudaClock(CallingClock):
         self._sample_seconds(self.samples_a_side)
 
     def _release(self) -> None:
-        """Drop graphs and outputs."""
+        """Free graphs and outputs."""
 
     def _inputs_changed(self) -> bool:
         """True if the values of an input have changed, in sets drawn in secret."""
@@ -109,8 +109,7 @@ class CudaClock(CallingClock):
     def rounds(self, count: int) -> list[Round]:
         """See `Clock`. A round has two halves, A B and B A.
 
-        The first sample of a half takes longer, by up to 8 microseconds on an H200. Each side is first once, so this
-        cost affects both sides equally, and so does a steady drift of the clock.
+        The first sample of a half takes up to 8 us longer on an H200, and the clock may drift. Each side is first once.
         """
         import torch
 

@@ -115,7 +115,6 @@ class HostClock(CallingClock):
         return seconds
 
     def _cache_bytes(self) -> int:
-        """Bytes of the cache; the rotation must be larger."""
         return cpu_cache_bytes()
 
     def _made(self, sets: list[Inputs]) -> list[Inputs]:

@@ -14,9 +14,8 @@ class Round:
     """Both sides timed once, one right after the other."""
 
     candidate_seconds: float
-    """Seconds a call of the candidate, averaged over the launches of one replay."""
+    """Seconds a call, averaged over the launches of one replay."""
     rival_seconds: float
-    """The same for the rival."""
     first: Side
     """The side that ran first, drawn at random."""
     setup: int = 0

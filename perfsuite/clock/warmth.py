@@ -56,10 +56,9 @@ class Probe:
 def warm_up(
     run: Callable[[int], float], read: Callable[[], float | None], full_hz: float | None, limited: float
 ) -> bool:
-    """Keep the card busy until its SM clock has settled; True if it has.
+    """Keep the card busy until its SM clock has settled; True if it has. `run`: samples a side -> device seconds.
 
-    `run` runs the given number of samples of each side and returns the device seconds. A card is ready after READINGS
-    readings in a row at its full clock. Below it, or if it is unknown, the card is kept busy for `limited` seconds.
+    A card is ready after READINGS readings in a row at its full clock. Otherwise it is kept busy for `limited` seconds.
     """
     start, busy, samples = time.perf_counter(), 0.0, 1
     clocks: list[float] = []

@@ -41,7 +41,7 @@ def find_devices(environ: Mapping[str, str]) -> Devices:
     except pynvml.NVMLError as error:
         return Devices(missing=f"no NVIDIA driver answers (NVML: {error})")
     try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        driver = pynvml.nvmlSystemGetDriverVersion()
         every = [_read(index) for index in range(pynvml.nvmlDeviceGetCount())]
         visible = environ.get("CUDA_VISIBLE_DEVICES")
         chosen = every if visible is None else select(every, visible)
@@ -101,13 +101,9 @@ def _read(index: int) -> Device:
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     return Device(
         index=index,
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        name=pynvml.nvmlDeviceGetName(handle),
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
         capability=(int(major), int(minor)),
         memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
         selector=str(index),
     )
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

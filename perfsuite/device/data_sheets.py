@@ -1,7 +1,6 @@
 """Facts of NVIDIA's architectures since the first tensor cores, and peak rates of some cards.
 
-Sources: CUDA C++ Programming Guide, appendix "Compute Capabilities"; the architectures' white papers (A100, GA102, Ada,
-H100, Blackwell); the cards' data sheets.
+Sources: CUDA C++ Programming Guide, "Compute Capabilities"; white papers from A100 to Blackwell; data sheets.
 """
 
 from __future__ import annotations

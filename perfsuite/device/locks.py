@@ -29,9 +29,8 @@ def hold(
 ) -> Iterator[None]:
     """Hold the locks of all these cards. A fixed order keeps two runs from blocking each other.
 
-    The operating system frees a lock when its holder dies. Raises CardBusy, which names the holder, after
-    `wait_seconds` (default MOST_WAIT_SECONDS), or if a lock cannot be opened. `tell` receives one sentence when a wait
-    begins.
+    The operating system frees a lock when its holder dies. `tell` receives one sentence when a wait begins. Raises
+    CardBusy, which names the holder, after `wait_seconds` (default MOST_WAIT_SECONDS), or if a lock cannot be opened.
     """
     longest = MOST_WAIT_SECONDS if wait_seconds is None else wait_seconds
     with ExitStack() as held:
@@ -68,7 +67,6 @@ def _hold_one(uuid: str, scope: str, wait_seconds: float, tell: Callable[[str], 
 
 
 def _holder(path: Path) -> str:
-    """The process that wrote its number into the lock file."""
     try:
         return path.read_text(errors="replace").strip()[:32] or "unknown"
     except OSError:

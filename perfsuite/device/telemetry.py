@@ -172,8 +172,7 @@ def _event_reasons(nvml: Any, card: Any) -> int:
 def _others(nvml: Any, card: Any) -> int:
     """Other processes with a compute context on the card.
 
-    In a container NVML gives the host's process numbers, so this process is not found by its number. It holds a
-    context, so one of them is this process.
+    In a container NVML gives the host's process numbers. One of them is this process, since it holds a context.
     """
     pids = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(card)}
     return len(pids - {os.getpid()}) if os.getpid() in pids else max(0, len(pids) - 1)

@@ -69,15 +69,26 @@ def compare(
     """Measure pairs of processes until each case is decided, or `most_pairs` are spent; worst first.
 
     slower: the share by which a case may get slower. alpha: probability that any verdict of the run is wrong.
-    given: cases of the base from a record, in place of a build.
-    interrupted: called when a KeyboardInterrupt ends the measuring. Verdicts so far stand, and the other cases are
-    undecided. Without it the interrupt is raised.
+    given: cases of the base from a record, in place of a build. interrupted: called after a KeyboardInterrupt, which
+    leaves the other cases undecided; without it the interrupt is raised.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     given = list(given)
     _take(pairs, BASE, given)
+    sides = (HEAD,) if given else (BASE, HEAD)
     try:
-        _measure_until_decided(pairs, measure, (HEAD,) if given else (BASE, HEAD), slower, alpha, most_pairs, noise_of)
+        for number in range(most_pairs):
+            open_tests = sorted({pair.test for pair in pairs.values() if _is_open(pair)})
+            for side in sides if number % 2 == 0 else reversed(sides):
+                _take(pairs, side, measure(side, open_tests if number >= FIRST_PAIRS else ()))
+            look = number + 2 - min(FIRST_PAIRS, most_pairs)
+            if look < 1:
+                continue
+            for pair in pairs.values():
+                if pair.verdict is None:
+                    _decide(pair, slower, spent_at(look, alpha / len(pairs)), noise_of)
+            if not any(_is_open(pair) for pair in pairs.values()):
+                break
     except KeyboardInterrupt:
         if interrupted is None:
             raise
@@ -87,29 +98,6 @@ def compare(
     worst = (Verdict.WRONG, Verdict.MISSED, Verdict.UNDECIDED, Verdict.MET)
     speed = {pair.name: pair.estimate.speed if pair.estimate else 1.0 for pair in pairs.values()}
     return sorted(pairs.values(), key=lambda pair: (worst.index(pair.verdict or Verdict.MET), speed[pair.name]))
-
-
-def _measure_until_decided(
-    pairs: dict[tuple[str, str], Pair],
-    measure: Measure,
-    sides: Sequence[str],
-    slower: float,
-    alpha: float,
-    most_pairs: int,
-    noise_of: Callable[[float], Noise],
-) -> None:
-    for number in range(most_pairs):
-        open_tests = sorted({pair.test for pair in pairs.values() if pair.verdict is None and _concerns_both(pair)})
-        for side in sides if number % 2 == 0 else reversed(sides):
-            _take(pairs, side, measure(side, open_tests if number >= FIRST_PAIRS else ()))
-        look = number + 2 - min(FIRST_PAIRS, most_pairs)
-        if look < 1:
-            continue
-        for pair in pairs.values():
-            if pair.verdict is None:
-                _decide(pair, slower, spent_at(look, alpha / len(pairs)), noise_of)
-        if not any(pair.verdict is None and _concerns_both(pair) for pair in pairs.values()):
-            break
 
 
 def exit_code(pairs: Sequence[Pair]) -> int:
@@ -139,8 +127,12 @@ def _comparable(pair: Pair) -> bool:
 
 
 def _concerns_both(pair: Pair) -> bool:
-    """True if both sides ran the case, even if others used the card."""
+    """True if both sides ran the case, even if other processes used the card."""
     return _comparable(pair) or pair.shared > 0
+
+
+def _is_open(pair: Pair) -> bool:
+    return pair.verdict is None and _concerns_both(pair)
 
 
 def _take(pairs: dict[tuple[str, str], Pair], side: str, cases: Iterable[Case]) -> None:

@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfsuite.history import series
-from perfsuite.history.asv_files import (
-    DECLARED_FILE,
-    asv_itself,
-    asv_value,
-    check_machine,
-    load_results,
-    read_benchmarks,
-    read_declared,
-)
+from perfsuite.history import asv_files, series
 from perfsuite.history.commits import HistoryError, commit_seconds, full_commit
 from perfsuite.history.machines import ENVIRONMENT, HARNESS_KEY, machine_of, named, python_of
 from perfsuite.record.case import Case
@@ -40,31 +31,27 @@ class Exported:
 
 
 def export(
-    cases: Sequence[Case],
-    results: Path,
-    repository: Path,
-    *,
-    machine: str | None = None,
-    allow_dirty: bool = False,
+    cases: Sequence[Case], results: Path, repository: Path, *, machine: str | None = None, allow_dirty: bool = False
 ) -> Exported:
     """Add a record to the result file of its commit, machine and Python version.
 
-    A second run of a commit adds its samples; the same record again changes nothing. Raises HistoryError, with all
-    files as they were, unless the record is of one clean commit of `repository` and the files there are valid.
+    The same record again changes nothing. Raises HistoryError, with all files as they were, unless the record is of one
+    clean commit of `repository` and the files there are valid.
     """
     commit, facts = _commit_of(cases, repository, allow_dirty), cases[0]
     key = named(machine_of(facts), machine)
-    listed = read_declared(results.parent / DECLARED_FILE)
-    asv = asv_itself()
+    listed = asv_files.read_declared(results.parent / asv_files.DECLARED_FILE)
+    asv = asv_files.asv_itself()
     benchmarks = _benchmarks(results, series.joined(listed, series.declared(cases)))
     python = python_of(facts)
     params, seconds = key | {"python": python}, commit_seconds(repository, commit)
     environment = ENVIRONMENT.format(python=python)
-    if _harness_in(results / key["machine"] / f"{commit[:8]}-{environment}.json") not in (None, key[HARNESS_KEY]):
+    there = results / key["machine"] / f"{commit[:8]}-{environment}.json"
+    if there.exists() and asv_files.load_results(there).params.get(HARNESS_KEY) not in (None, key[HARNESS_KEY]):
         environment += f"-harness-{key[HARNESS_KEY]}"  # another harness has measured the commit
     made = asv.results.Results(params, {}, commit, seconds * 1000, python, environment, {})
     _load_old(made, results)
-    check_machine(results, key)
+    asv_files.check_machine(results, key)
     added, known = _add(made, benchmarks, series.values(cases))
     _skip(made, benchmarks, listed)
     results.mkdir(parents=True, exist_ok=True)
@@ -97,7 +84,7 @@ def _commit_of(cases: Sequence[Case], repository: Path, allow_dirty: bool) -> st
 
 def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str, Any]]:
     """Every series, stored or declared, as asv describes a benchmark."""
-    found = read_benchmarks(results)
+    found = asv_files.read_benchmarks(results)
     for group, measures in declared.items():
         for name, cases in measures.items():
             measure = series.BY_NAME.get(name)
@@ -124,29 +111,20 @@ def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str,
 
 
 def _load_old(made: Any, results: Path) -> None:
-    path, key = results / made._filename, dict(made.params)
+    path = results / made._filename
     if not path.exists():
         return
-    old = load_results(path)
-    if old.commit_hash != made.commit_hash or old.params != key:
-        raise HistoryError(f"{path} holds results of another machine or commit: {_apart(old, made)}")
+    old, new = ({"commit": one.commit_hash, **one.params} for one in (asv_files.load_results(path), made))
+    names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    if names:
+        apart = "; ".join(f"{name} {old.get(name)!r}, not {new.get(name)!r}" for name in names)
+        raise HistoryError(f"{path} holds results of another machine or commit: {apart}")
     made.load_data(str(results))
-
-
-def _harness_in(path: Path) -> str | None:
-    """The harness of a file's results; None without a file, or if the file names no harness."""
-    return load_results(path).params.get(HARNESS_KEY) if path.exists() else None
-
-
-def _apart(old: Any, made: Any) -> str:
-    pairs = {"commit": (old.commit_hash, made.commit_hash)}
-    pairs |= {name: (old.params.get(name), made.params.get(name)) for name in {*old.params, *made.params}}
-    return "; ".join(f"{name} {one!r}, not {two!r}" for name, (one, two) in sorted(pairs.items()) if one != two)
 
 
 def _add(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], values: series.Values) -> tuple[int, int]:
     """Add the values; (cases added, cases that were there already)."""
-    asv = asv_itself()
+    asv = asv_files.asv_itself()
     seen: dict[tuple[str, str], bool] = {}
     for group, measures in values.items():
         for name, of_cases in measures.items():
@@ -167,15 +145,8 @@ def _add(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], values: series.
                     chosen.add(index)
             if not chosen:
                 continue
-            rows = [asv_value(value) for value in new]
-            result = asv.runner.BenchmarkResult(
-                result=[row[0] for row in rows],
-                samples=[row[1] for row in rows],
-                number=[row[2] for row in rows],
-                errcode=0,
-                stderr="",
-                profile=None,
-            )
+            rows = [asv_files.asv_value(value) for value in new]
+            result = asv.runner.BenchmarkResult(*map(list, zip(*rows, strict=True)), 0, "", None)
             made.add_result(
                 benchmark, result, record_samples=True, append_samples=True, selected_idx=chosen if has else None
             )
@@ -185,7 +156,7 @@ def _add(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], values: series.
 
 def _skip(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], listed: series.Declared) -> None:
     """Enter declared series without any value as skipped. They are then empty on the page, not missing."""
-    asv = asv_itself()
+    asv = asv_files.asv_itself()
     for group, measures in listed.items():
         for name in measures:
             benchmark = benchmarks[series.benchmark_name(group, series.BY_NAME[name])]
@@ -197,6 +168,5 @@ def _skip(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], listed: series
 
 def _holds(old: list[float] | None, new: list[float]) -> bool:
     """True if the new samples are a contiguous part of the old ones."""
-    if not old:
-        return False
+    old = old or []
     return any(old[start : start + len(new)] == new for start in range(len(old) - len(new) + 1))

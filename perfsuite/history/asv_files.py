@@ -58,8 +58,7 @@ def load_results(path: Path) -> Any:
 def check_results(results: Path) -> int:
     """Read every file of a results folder; return the number of results.
 
-    Raises HistoryError for the first file that does not belong to its folder. asv itself leaves such a file out of its
-    page with a warning, and the page looks complete.
+    Raises HistoryError for the first file that does not belong to its folder. asv's page leaves such files out.
     """
     benchmarks = results / "benchmarks.json"
     if not benchmarks.exists():
@@ -70,11 +69,12 @@ def check_results(results: Path) -> int:
         files = sorted(path for path in folder.glob("*.json") if path.name != "machine.json")
         if not files:
             continue
-        machine = {name: value for name, value in _load_json(folder / "machine.json", 1).items() if name != "version"}
+        machine = _load_json(folder / "machine.json", 1)
+        machine.pop("version", None)
         for path in files:
-            loaded = load_results(path)
-            apart = [f"{name} {loaded.params.get(name)!r}, not {value!r}" for name, value in machine.items()
-                     if loaded.params.get(name) != value and name != HARNESS_KEY]  # fmt: skip
+            apart = [
+                f"{name} {other!r}, not {value!r}" for name, value, other in _apart(machine, load_results(path).params)
+            ]
             if apart or machine.get("machine") != folder.name:
                 where = "; ".join(apart) or f"machine {machine.get('machine')!r} in the folder {folder.name!r}"
                 raise HistoryError(f"{path} is of another card than its folder: {where}")
@@ -87,14 +87,15 @@ def check_machine(results: Path, key: Machine) -> None:
     path = results / key["machine"] / "machine.json"
     if not path.exists():
         return
-    there = _load_json(path, 1)
-    unlike = [
-        f"{name} {there.get(name)!r} there, {value!r} here"
-        for name, value in key.items()
-        if there.get(name) != value and name != HARNESS_KEY
-    ]
+    unlike = [f"{name} {there!r} there, {here!r} here" for name, here, there in _apart(key, _load_json(path, 1))]
     if unlike:
         raise HistoryError(f"{path} is of another card: {'; '.join(unlike)} (--machine gives this one another name)")
+
+
+def _apart(key: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(name, value in `key`, value in `other`) if they differ. Each harness has its own lines on a machine."""
+    pairs = [(name, value, other.get(name)) for name, value in key.items() if name != HARNESS_KEY]
+    return [pair for pair in pairs if pair[1] != pair[2]]
 
 
 def keep_series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,29 +1,24 @@
 """Runs `asv run`. A failure is one sentence, and the history stays as it was.
 
-asv alone prints a traceback for an unknown commit. It enters a commit that does not build as failed in every series,
-and it forgets series that it has not measured itself.
+asv alone enters a commit that does not build as failed in every series, and forgets series that it has not measured.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfsuite.history.asv_files import check_machine, check_results, keep_series, load_results, read_benchmarks
+from perfsuite.history.builds import lines_and_errors
 from perfsuite.history.commits import HistoryError, full_commit
 from perfsuite.history.machines import Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SUCCEEDED = (0, 2)
 """asv's exit codes of a valid run: 0; 2 if some benchmark failed, such as that of a wrong case."""
@@ -43,7 +38,7 @@ def asv_run(
     """Let asv build and measure commits, or without any up to `new` new ones, and check its results.
 
     machine: from `machine_of`; asv must know it (`perfsuite asv machine`). Raises HistoryError, with the results as
-    they were, if a commit is unknown or does not build, if the history cannot be read, or if it is of another card.
+    they were, if a commit is unknown or does not build, or if the history is unreadable or of another card.
     """
     hashes = [full_commit(root, name) for name in commits]
     results, known = config.parent / "results", {}
@@ -60,7 +55,8 @@ def asv_run(
         if code == 1 and not hashes and "No commit hashes selected" in said:
             return
         if code not in SUCCEEDED:
-            raise HistoryError(f"asv could not measure {_named(commits)}: {_telling(said)}")
+            names = ", ".join(commits) or "the new commits"
+            raise HistoryError(f"asv could not measure {names}: {_telling(said)}")
         for name, commit in zip(commits, hashes, strict=True):
             _check_measured(results / machine["machine"], name, commit, said)
         keep_series(results, known)
@@ -113,12 +109,7 @@ def _unless_it_fails(results: Path) -> Iterator[None]:
             raise
 
 
-def _named(commits: Sequence[str]) -> str:
-    return ", ".join(commits) if commits else "the new commits"
-
-
 def _telling(said: str) -> str:
     """The most useful line of asv's output: a compiler's or Python's error, else the last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if re.search(r"\berror:|Error:|failed to compile", line)]
+    lines, errors = lines_and_errors(said)
     return (errors or lines or ["it printed nothing"])[-1][:300]

@@ -17,10 +17,9 @@ class Found:
 
 
 def search(commits: Sequence[str], is_good: Judge) -> Found:
-    """Halve until the commit before the first bad one is good.
+    """Halve `commits`, oldest first: the commit before them is good, and the last of them is bad.
 
-    commits: oldest first. The commit before them is good, and the last of them is bad. `is_good` returns None for a
-    commit that cannot be judged; its neighbours are then tried, nearest to the middle first.
+    If `is_good` returns None, its neighbours are tried, nearest to the middle first.
     """
     low, high, judged = -1, len(commits) - 1, 0
     unknown: set[int] = set()

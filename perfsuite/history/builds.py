@@ -1,7 +1,6 @@
 """Builds the wheel of a commit or a folder and unpacks it, to be imported in place of the installed packages.
 
-All builds run in one folder and keep their objects there. A build by ninja or make then compiles only what differs from
-the build before.
+All builds run in one folder and keep their objects, so ninja or make compiles only changed files.
 """
 
 from __future__ import annotations
@@ -15,18 +14,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfsuite.history.commits import HistoryError, full_commit, git
 from perfsuite.record.fingerprint import COMMIT_VARIABLE
 from perfsuite.record.store import make_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HARNESS_PACKAGE = "perfsuite"
 """Removed from every build: the same suite measures all commits."""
@@ -63,10 +58,7 @@ class Source:
 
 
 def source_of(root: Path, name: str) -> Source:
-    """The source that a user names: a commit in any form that git knows, else a folder with a project that pip builds.
-
-    HistoryError where it is neither.
-    """
+    """The source that a user names: a commit in any form that git knows, else a project's folder; else HistoryError."""
     try:
         return Source(root, full_commit(root, name))
     except HistoryError:
@@ -78,13 +70,8 @@ def source_of(root: Path, name: str) -> Source:
     return Source(root, folder.resolve().name, folder.resolve())
 
 
-def build_all(sources: Sequence[Source], store: Path) -> list[Path]:
-    """The folders with the packages of all sources. BuildError names the first that does not build."""
-    return [build(source, store) for source in sources]
-
-
 def build(source: Source, store: Path) -> Path:
-    """The folder with the packages of `source`. pip makes it once, from a temporary tree."""
+    """The folder with the packages of `source`. pip makes it once, from a temporary tree. BuildError if it fails."""
     target = source.target(store)
     if target.is_dir():
         return target
@@ -110,8 +97,8 @@ def build(source: Source, store: Path) -> Path:
 def kept_objects(tree: Path, kept: Path) -> Iterator[None]:
     """Move the build folder of the last build into `tree`, and take it back afterwards.
 
-    Unchanged files get their old times. A checkout gives all files new times, and a build would compile them all. The
-    folders lib and bdist of setuptools are not kept, since they may hold files that the commit no longer has.
+    A checkout gives all files new times, so unchanged files get their old times back. The folders lib and bdist of
+    setuptools are not kept, since they may hold files of other commits.
     """
     times = kept / "times.json"
     before = json.loads(times.read_text()) if times.is_file() else {}
@@ -191,7 +178,12 @@ def _pip(source: Source, *arguments: str) -> None:
 
 def _essence(text: str) -> str:
     """The most useful line: the compiler's first error, else the last line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"(?:\berror:|Error:|failed to compile)", line)]
-    compiler = [line for line in telling if re.search(r":\d+(?::\d+)?: .*error:|\(\d+\): error", line)]
-    return next(iter(compiler or telling), lines[-1] if lines else "pip printed nothing")[:300]
+    lines, errors = lines_and_errors(text)
+    compiler = [line for line in errors if re.search(r":\d+(?::\d+)?: .*error:|\(\d+\): error", line)]
+    return next(iter(compiler or errors), lines[-1] if lines else "pip printed nothing")[:300]
+
+
+def lines_and_errors(printed: str) -> tuple[list[str], list[str]]:
+    """The lines of a build's output that are not empty, and those that name an error."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    return lines, [line for line in lines if re.search(r"\berror:|Error:|failed to compile", line)]

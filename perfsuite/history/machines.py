@@ -17,10 +17,9 @@ ENVIRONMENT = "virtualenv-py{python}"
 
 
 def machine_of(where: Environment) -> Machine:
-    """asv's machine of an environment.
+    """asv's machine of an environment: the GPU whatever its host, or the processor for portable kernels.
 
-    A GPU is a machine of its own whatever host it is in: {"machine": "nvidia-h200", "gpu": "NVIDIA H200", "cuda": "13",
-    "flavour": "cuda", "harness": "2"}. The processor is the key of portable kernels.
+    For instance {"machine": "nvidia-h200", "gpu": "NVIDIA H200", "cuda": "13", "flavour": "cuda", "harness": "2"}.
     """
     if where.gpu:
         cuda = (where.cuda or "").split(".")[0]

@@ -1,10 +1,8 @@
 """The pytest plugin of a process that measures a build for a comparison: `pytest -p perfsuite.history.measure_build`.
 
-It puts the build before everything else that could be imported, and measures by `perfsuite.history.sampling`.
-
-PYTHONPATH would not do: pytest puts the folders of tests before it, and there lies the checkout's own package where a
-project keeps it at the root. Two builds would then be one. What is measured goes on record with two commits: that of
-the kernels, and under "suite" that of the checkout whose suite measured them.
+It finds modules in the build before all other places. PYTHONPATH would not do: pytest puts the folders of tests before
+it, and a project may keep its package there, so two builds would be one. The record has two commits: that of the
+kernels, and under "suite" that of the checkout whose suite measured them.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 VARIABLE = "PERFSUITE_FRONT"
 """The folder of the build."""
 SUITE_VARIABLE = "PERFSUITE_SUITE"
-"""The commit of the suite, with "-dirty" at its end where the checkout has changes."""
+"""The commit of the suite, with "-dirty" at its end if the checkout has changes."""
 
 
 class Front:
@@ -46,7 +44,7 @@ if VARIABLE in os.environ:
 
 
 def pytest_perfsuite_fingerprint(fingerprint: dict[str, Any]) -> None:
-    """Tell the suite's own commit beside that of the kernels."""
+    """Add the commit of the suite."""
     fingerprint["suite"] = os.environ.get(SUITE_VARIABLE) or None
 
 

@@ -31,10 +31,9 @@ _ELSEWHERE = re.compile(r'<(script|link)\b[^>]*?(src|href)="(https?://[^"]+)"[^>
 
 
 def settle(html: Path, cache: Path) -> int:
-    """Put the libraries of the page in `html` beside it and change its addresses; return their number.
+    """Put the page's libraries beside it, by npm and `cache`, and change its addresses; return their number.
 
-    They come from npm once, into `cache`. Raises HistoryError, and leaves the page as it was, if the folder holds no
-    page of asv, or if a library is unknown or npm cannot fetch it.
+    Raises HistoryError, and changes nothing, if there is no page of asv, or a library is unknown or cannot be fetched.
     """
     index = html / "index.html"
     try:

@@ -1,7 +1,6 @@
 """Compares two builds by processes: each process gives one number for a case, and the process is the unit of inference.
 
-Rounds of one process share its addresses, its heap and its clocks. More rounds therefore tell nothing about other
-processes.
+Rounds of one process share its addresses, heap and clocks, so more rounds say nothing about other processes.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def difference(base: Sequence[Process], head: Sequence[Process], alpha: float, n
 
     The variance of a process is the mean of the calibration's and of that between these processes, weighted by their
     degrees of freedom (moderated t statistics: G. K. Smyth, Statistical Applications in Genetics and Molecular Biology
-    3, 2004). Three processes a side are too few to know their spread, and a calibration may be of quieter days.
+    3, 2004). A few processes do not show their spread, and the card may have been quieter during the calibration.
     """
     sides = (base, head)
     expected = statistics.fmean(process.variance(noise) for side in sides for process in side)

@@ -61,14 +61,10 @@ class Runner:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
         paths = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
         paths.append(str(Path(__file__).parents[2]))  # the folder of this perfsuite
+        suite, dirty = commit_of(self.root)
         return kept | {
             "PYTHONPATH": os.pathsep.join(paths),
             measure_build.VARIABLE: str(build),
-            measure_build.SUITE_VARIABLE: self._suite(),
+            measure_build.SUITE_VARIABLE: f"{suite or ''}{'-dirty' if dirty else ''}",
             COMMIT_VARIABLE: commit,
         }
-
-    def _suite(self) -> str:
-        """The commit of the checkout whose suite measures, for the record; "" if it is unknown."""
-        commit, dirty = commit_of(self.root)
-        return f"{commit or ''}{'-dirty' if dirty else ''}"

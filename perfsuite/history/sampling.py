@@ -1,8 +1,7 @@
 """Measures a case for a comparison of builds: the same rounds over the same number of set-ups for every build.
 
-A gate stops as soon as it is sure, so its work depends on the distance to the target: one set-up, or sixty, or one more
-process for a suspect. A comparison of two builds needs equal work. Here nothing depends on the target. Many set-ups of
-few rounds each are better than the reverse, since set-ups differ by more than rounds do.
+A gate stops as soon as it is sure, so its work depends on the target. A comparison of two builds needs equal work. Many
+set-ups of few rounds each are better than the reverse, since set-ups differ by more than rounds do.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 SHORT_SECONDS = 20e-6
 ROUNDS_A_SETUP = (2, 5)
-"""Rounds before the next set-up, of a call that takes less than SHORT_SECONDS and of a longer one: short kernels move
-most with where their buffers lie."""
+"""Rounds before the next set-up, of a call shorter than SHORT_SECONDS and of a longer one. The addresses of buffers
+affect short kernels most."""
 ROUNDS_A_SETUP_HOST = 10
-"""The same on a CPU, where a set-up takes as long as many rounds and a regression is a matter of ten per cent."""
+"""The same on a CPU. A set-up takes as long as many rounds there, and regressions are about ten per cent."""
 
 
 class ManySetups:
@@ -38,7 +37,6 @@ class ManySetups:
         return getattr(self._clock, name)
 
     def rounds(self, count: int) -> list[Round]:
-        """See `Clock`."""
         found: list[Round] = []
         while len(found) < count:
             if self._since == self._each:
@@ -53,7 +51,7 @@ class ManySetups:
 
 
 def measure(ask: Ask, open_clock: Callable[[Sides, Settings], Clock] | None = None) -> Comparison:
-    """Check and time a case by a plan that does not depend on the numbers; compare with the target afterwards.
+    """Check and time a case by a plan that does not depend on the results. Compare with the target afterwards.
 
     `open_clock` replaces `perfsuite.clock.choose.open_clock` in tests.
     """
@@ -61,8 +59,7 @@ def measure(ask: Ask, open_clock: Callable[[Sides, Settings], Clock] | None = No
     from perfsuite.clock import choose
     from perfsuite.outcome import Reason, Verdict
 
-    opened = open_clock or choose.open_clock
-    at_least = ask.at_least
+    opened, at_least = open_clock or choose.open_clock, ask.at_least
     made = run_case(
         replace(ask, against=ask.rival, at_least=None, remeasure=None),
         open_clock=lambda sides, given: cast("Clock", ManySetups(opened(sides, given))),

@@ -1,8 +1,7 @@
 """A record's cases as asv's series: their names, units, parameters and versions.
 
 asv reads every number as lower-is-better, so every series is a cost: seconds, bytes, counts, and ratios of candidate
-to rival. A case with a wrong answer has failed (None), whatever its speed. A case that was not measured is skipped
-(NaN).
+to rival. A case with a wrong answer has failed (None). A case that was not measured is skipped (NaN).
 """
 
 from __future__ import annotations
@@ -76,10 +75,7 @@ def _timed_or_limited(*aspects: str) -> Callable[[Case], bool]:
 
 
 def _measured(name: str) -> Callable[[Case], Value]:
-    def read(case: Case) -> Value:
-        return (case.measured or {}).get(name, math.nan)
-
-    return read
+    return lambda case: (case.measured or {}).get(name, math.nan)
 
 
 KERNEL_UNITS = {"registers": "registers", "spilled_bytes": "bytes"}
@@ -97,11 +93,6 @@ MEASURES = (
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
 
-def value_of(measure: Measure, case: Case) -> Value:
-    """The value of a case in a series; None if its answer is wrong."""
-    return None if case.verdict == "WRONG" else measure.read(case)
-
-
 def group_of(case: Case) -> str:
     """The class of a case's benchmark in asv: the name of its test file without "test_"."""
     file = (case.test or "").split("::")[0]
@@ -117,14 +108,10 @@ def benchmark_name(group: str, measure: Measure) -> str:
 
 def declared(cases: Iterable[Case]) -> Declared:
     """The series of these cases, measured or not."""
-    found: Declared = {}
-    for case in _single(cases):
-        for measure in MEASURES:
-            if measure.applies(case):
-                names = found.setdefault(group_of(case), {}).setdefault(measure.name, [])
-                if case.case not in names:
-                    names.append(case.case)
-    return found
+    return {
+        group: {measure: list(of_cases) for measure, of_cases in measures.items()}
+        for group, measures in values(cases).items()
+    }
 
 
 def of_kernels(series: Declared) -> Declared:
@@ -144,7 +131,7 @@ def values(cases: Iterable[Case]) -> Values:
             if not measure.applies(case):
                 continue
             series = found.setdefault(group_of(case), {}).setdefault(measure.name, {})
-            new = value_of(measure, case)
+            new = None if case.verdict == "WRONG" else measure.read(case)
             series[case.case] = _pooled(series.get(case.case, math.nan), new)
     return found
 

@@ -1,9 +1,8 @@
 """Finds regressions along the commits: single steps, and drift from an anchor.
 
-A point is the cost of a case at one commit: its time over the rival's, so lower is better. Each point is compared with
-the level of the recent commits, which finds a step at once. It is also compared with the anchor, the best level that
-was ever confirmed or accepted. That finds drift, such as twenty steps of 0.5 %, each too small to be seen alone. Anchor
-and level follow from the points and the acceptances alone; nothing is stored.
+A point is the cost of a case at one commit: its time over the rival's, so lower is better. A comparison with the level
+of the recent commits finds a step. A comparison with the anchor, the best level ever confirmed or accepted, finds
+drift, such as twenty steps of 0.5 %. Anchor and level follow from points and acceptances alone; nothing is stored.
 """
 
 from __future__ import annotations
@@ -75,10 +74,9 @@ class Finding:
 def look_back(
     points: Sequence[Point], accepted: dict[str, str] | None = None, rule: Rule | None = None
 ) -> list[Finding]:
-    """Walk along the points, oldest first; return one finding for each.
+    """One finding for each point, oldest first. Raises ValueError if two points are of one commit.
 
-    accepted: commit -> reason, where a slow-down was declared as expected.
-    Raises ValueError where two points are of one commit.
+    accepted: commit -> reason, for slow-downs that were declared as expected.
     """
     accepted, rule = accepted or {}, rule or Rule()
     if len({point.commit for point in points}) != len(points):
@@ -92,12 +90,8 @@ def look_back(
             anchor, level = [point], [point]
         elif finding.kind is Kind.IMPROVED:
             # One lucky commit must not become the anchor: CONFIRM commits in a row must be better.
-            better = points[index + 1 - CONFIRM : index + 1]
-            anchor, level = list(better), list(better)
-        elif finding.kind in (Kind.STEP, Kind.DRIFTED):
-            # The level stays: a regression alarms at every commit until it is fixed or accepted.
-            pass
-        else:
+            anchor = level = list(points[index + 1 - CONFIRM : index + 1])
+        elif not finding.bad:  # after a regression the level stays: it alarms until it is fixed or accepted
             level = [*level, point][-RECENT:]
             if len(anchor) < RECENT and len(level) == len(anchor) + 1 and finding.anchor == anchor[0].commit:
                 anchor = [*anchor, point]
@@ -114,41 +108,35 @@ def unused(points: Sequence[Point], accepted: dict[str, str], findings: Sequence
 def _one(point: Point, anchor: list[Point], level: list[Point], reason: str | None, rule: Rule) -> Finding:
     if not anchor:
         return Finding(point.commit, Kind.FIRST, 0.0, 0.0, "the first commit is the anchor", point.commit)
-    here = point.commit[:10]
+    here, start = point.commit[:10], anchor[0].commit
+    step = math.log1p(rule.step)
     from_level, sure_level = _above([point], level, rule.alpha)
     from_anchor, sure_anchor = _above([point], anchor, rule.alpha)
-    recent = [*level, point][-RECENT // 2 :]
-    drift, sure_drift = _above(recent, anchor, rule.alpha)
-    stepped = sure_level > math.log1p(rule.step) or (sure_anchor > math.log1p(rule.step) and from_level > 0)
+    drift, sure_drift = _above([*level, point][-RECENT // 2 :], anchor, rule.alpha)
+    stepped = sure_level > step or (sure_anchor > step and from_level > 0)
     drifted = sure_drift > math.log1p(rule.drift)
-    if stepped or drifted:
-        far, sure = (from_level, sure_level) if stepped and not drifted else (drift, sure_drift)
-        if reason is not None:
-            said = f"{here} costs {_percent(from_anchor)} more than the anchor, accepted: {reason}"
-            return Finding(
-                point.commit, Kind.ACCEPTED, math.expm1(from_anchor), math.expm1(sure_anchor), said, point.commit
-            )
-        if stepped and not drifted:
-            than = "the recent commits"
-            if sure_level <= math.log1p(rule.step):  # seen from the anchor only
-                far, sure, than = from_anchor, sure_anchor, f"the anchor {anchor[0].commit[:10]}"
-            said = f"{here} costs {_percent(far)} more than {than} (at least {_percent(sure)})"
-            return Finding(point.commit, Kind.STEP, math.expm1(far), math.expm1(sure), said, anchor[0].commit)
-        said = f"the commits up to {here} cost {_percent(far)} more than the anchor {anchor[0].commit[:10]}"
-        return Finding(point.commit, Kind.DRIFTED, math.expm1(far), math.expm1(sure), said, anchor[0].commit)
+
+    def found(kind: Kind, far: float, sure: float, said: str, anchored: str = start) -> Finding:
+        return Finding(point.commit, kind, math.expm1(far), math.expm1(sure), said, anchored)
+
+    if (stepped or drifted) and reason is not None:
+        said = f"{here} costs {_percent(from_anchor)} more than the anchor, accepted: {reason}"
+        return found(Kind.ACCEPTED, from_anchor, sure_anchor, said, point.commit)
+    if drifted:
+        said = f"the commits up to {here} cost {_percent(drift)} more than the anchor {start[:10]}"
+        return found(Kind.DRIFTED, drift, sure_drift, said)
+    if stepped:
+        far, sure, than = from_level, sure_level, "the recent commits"
+        if sure_level <= step:  # seen from the anchor only
+            far, sure, than = from_anchor, sure_anchor, f"the anchor {start[:10]}"
+        return found(Kind.STEP, far, sure, f"{here} costs {_percent(far)} more than {than} (at least {_percent(sure)})")
     last = [*level, point][-CONFIRM:]
     gain, sure_gain = _above(anchor, last, rule.alpha)
-    if (
-        len(level) >= CONFIRM - 1
-        and len(last) == CONFIRM
-        and sure_gain > math.log1p(rule.step)
-        and _all_below(last, anchor)
-    ):
-        said = f"the anchor moves to {last[0].commit[:10]}: it costs {_percent(gain)} less than {anchor[0].commit[:10]}"
+    all_below = max(one.log_cost for one in last) < min(one.log_cost for one in anchor)
+    if len(last) == CONFIRM and sure_gain > step and all_below:
+        said = f"the anchor moves to {last[0].commit[:10]}: it costs {_percent(gain)} less than {start[:10]}"
         return Finding(point.commit, Kind.IMPROVED, -math.expm1(gain), -math.expm1(sure_gain), said, last[0].commit)
-    return Finding(
-        point.commit, Kind.SAME, math.expm1(from_level), math.expm1(sure_level), "no change", anchor[0].commit
-    )
+    return found(Kind.SAME, from_level, sure_level, "no change")
 
 
 def _above(some: Sequence[Point], others: Sequence[Point], alpha: float) -> tuple[float, float]:
@@ -164,10 +152,6 @@ def _above(some: Sequence[Point], others: Sequence[Point], alpha: float) -> tupl
     far = statistics.fmean(point.log_cost for point in some) - middle
     half = t_quantile(alpha, degrees) * math.sqrt(variance * (1.0 / len(some) + 1.0 / len(others)))
     return far, far - half
-
-
-def _all_below(some: Sequence[Point], others: Sequence[Point]) -> bool:
-    return max(point.log_cost for point in some) < min(point.log_cost for point in others)
 
 
 def _percent(log_share: float) -> str:

@@ -92,9 +92,8 @@ def findings_of(
     return findings, idle
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # read once for all cases of a run
 def _loaded(path: Path, changed_ns: int) -> Any:
-    """A result file, read once for all cases of a run."""
     return load_results(path)
 
 

@@ -1,7 +1,7 @@
 """Device code that measures the memory hierarchy: chases for latency, streams for bandwidth.
 
-In a chase one thread loads the address of its next load. Nothing overlaps, so a step takes the latency. In a stream the
-whole card reads wide vectors. Their combined value is stored, so that the compiler can leave out no load.
+In a chase one thread loads the address of its next load, so a step takes the latency. In a stream the whole card reads
+wide vectors. Their combined value is stored, so that the compiler can leave out no load.
 """
 
 from __future__ import annotations

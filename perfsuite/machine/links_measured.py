@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfsuite.machine.links import COLLECTIVES, NVLINK_VERSIONS, Collective, Link, nvlink_peak, pcie_peak
 
@@ -14,27 +14,22 @@ COLLECTIVE_BYTES = 2**30
 SMALL_BYTES = 8
 REPEATS, SMALL_REPEATS = 5, 100
 MOST_NVLINKS = 18
-
-
-class Named(NamedTuple):
-    """A link's name and its peak, in bytes a second."""
-
-    kind: str
-    peak: float | None
+Named = tuple[str, float | None]
+"""A link's name and its peak, in bytes a second."""
 
 
 def host_links(device: int, uuid: str) -> list[Link]:
     """The links to and from pinned and pageable memory of the host."""
     import torch
 
-    known = pcie_of(uuid)
+    name, peak = pcie_of(uuid)
     there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=torch.device("cuda", device))
     found = []
     for pinned in (True, False):
         here = torch.ones(COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
-        kind = known.kind if pinned else f"pageable, {known.kind}"
-        found.append(Link("host", f"gpu {device}", kind, *_copy(here, there, (device,)), known.peak))
-        found.append(Link(f"gpu {device}", "host", kind, *_copy(there, here, (device,)), known.peak))
+        kind = name if pinned else f"pageable, {name}"
+        found.append(Link("host", f"gpu {device}", kind, *_copy(here, there, (device,)), peak))
+        found.append(Link(f"gpu {device}", "host", kind, *_copy(there, here, (device,)), peak))
     return found
 
 
@@ -43,12 +38,12 @@ def device_links(first: int, second: int, uuids: Sequence[str]) -> list[Link]:
     import torch
 
     tensors = {one: torch.ones(COPY_BYTES, dtype=torch.uint8, device=f"cuda:{one}") for one in (first, second)}
-    known = between(uuids[first], uuids[second])
+    name, peak = between(uuids[first], uuids[second])
     found = []
     for source, target in ((first, second), (second, first)):
-        kind = known.kind if torch.cuda.can_device_access_peer(target, source) else f"through the host, {known.kind}"
+        kind = name if torch.cuda.can_device_access_peer(target, source) else f"through the host, {name}"
         measured = _copy(tensors[source], tensors[target], (source, target))
-        found.append(Link(f"gpu {source}", f"gpu {target}", kind, *measured, known.peak))
+        found.append(Link(f"gpu {source}", f"gpu {target}", kind, *measured, peak))
     return found
 
 
@@ -110,8 +105,8 @@ def pcie_of(uuid: str) -> Named:
         generation = int(pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
         width = int(pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
     except pynvml.NVMLError:
-        return Named("PCIe", None)
-    return Named(f"PCIe {generation}.0 x{width}", pcie_peak(generation, width))
+        return "PCIe", None
+    return f"PCIe {generation}.0 x{width}", pcie_peak(generation, width)
 
 
 def between(first: str, second: str) -> Named:
@@ -125,9 +120,9 @@ def between(first: str, second: str) -> Named:
         if status != pynvml.NVML_P2P_STATUS_OK:
             return pcie_of(first)
     except pynvml.NVMLError:
-        return Named("unknown link", None)
+        return "unknown link", None
     version, links = _nvlinks(handles[0])
-    return Named(f"NVLink {version} x{links}" if links else "NVLink", nvlink_peak(version, links))
+    return f"NVLink {version} x{links}" if links else "NVLink", nvlink_peak(version, links)
 
 
 def _nvlinks(handle: Any) -> tuple[str, int]:

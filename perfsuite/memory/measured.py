@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.memory.model import attention_bytes
+from perfsuite.memory.model import attention_problem_bytes
 from perfsuite.problems import Attention
 
 WITHIN = 0.05
@@ -40,14 +40,5 @@ def hold_against(
 
     algorithm: "standard" or "flash", the model that is to fit the candidate.
     """
-    memory = attention_bytes(
-        problem.batch,
-        problem.heads,
-        problem.seq_q,
-        problem.head_dim,
-        kv_heads=problem.key_heads,
-        seq_kv=problem.keys,
-        dtype=problem.dtype,
-        scores_dtype=scores_dtype,
-    )
+    memory = attention_problem_bytes(problem.params, scores_dtype)
     return Prediction(memory.peak(algorithm), memory.inputs + peak(problem, candidate))

@@ -63,9 +63,8 @@ def activation_bytes(layers: int, hidden: int, heads: int, seq: int, batch: int)
     """Activations at 16 bits of a layer stack with dropout, by Korthikanti et al. (2022), "Reducing Activation
     Recomputation in Large Transformer Models", equation 1: s b h (34 + 5 a s / h) bytes a layer.
 
-    s: sequence length, b: batch, h: hidden size, a: heads; no parallelism. 5 a s / h is the softmax's output, its
-    dropout mask and the dropped result. Flash attention does not keep these. Checkpointing keeps each layer's input
-    (2 s b h bytes) and recomputes one layer at a time.
+    s: sequence length, b: batch, h: hidden size, a: heads. 5 a s / h is the softmax's output, its dropout mask and the
+    dropped result, which flash attention does not keep. Checkpointing keeps 2 s b h bytes a layer, its input.
     """
     layers, hidden, heads = whole("layers", layers), whole("hidden", hidden), whole("heads", heads)
     seq, batch = whole("seq", seq), whole("batch", batch)
@@ -178,9 +177,15 @@ def saved_by_fusion(family: str, params: Mapping[str, Any]) -> float | None:
     """The share of a call's memory that a fused kernel saves; None for families other than attention."""
     if family != "attention":
         return None
-    sizes = [params[name] for name in ("batch", "heads", "seq_q", "head_dim")]
-    memory = attention_bytes(*sizes, **{name: params[name] for name in ("kv_heads", "seq_kv", "dtype")})
+    memory = attention_problem_bytes(params)
     return 1.0 - memory.flash / memory.standard
+
+
+def attention_problem_bytes(params: Mapping[str, Any], scores_dtype: str | None = None) -> AttentionMemory:
+    """`attention_bytes` of a problem of the family attention, given its `params`."""
+    sizes = [params[name] for name in ("batch", "heads", "seq_q", "head_dim")]
+    options = {name: params[name] for name in ("kv_heads", "seq_kv", "dtype")}
+    return attention_bytes(*sizes, scores_dtype=scores_dtype, **options)
 
 
 def _positive(what: str, value: float) -> float:

@@ -41,9 +41,8 @@ def ceilings_of(device: int) -> Ceilings:
         for dtype, kind in _KIND.items()
         if kind in per_clock and hertz
     }
-    memory = (
-        2.0 * float(getattr(facts, "memory_clock_rate", 0)) * 1e3 * float(getattr(facts, "memory_bus_width", 0)) / 8
-    )
+    memory_hertz = float(getattr(facts, "memory_clock_rate", 0)) * 1e3
+    memory = 2.0 * memory_hertz * float(getattr(facts, "memory_bus_width", 0)) / 8
     return Ceilings(facts.name, flops, memory or None)
 
 
@@ -60,8 +59,7 @@ def floor_of(
 ) -> Floor | None:
     """The floor of a computation: its FLOPs at the card's peak or its bytes at the memory's, whichever is longer.
 
-    `bytes_moved` counts only if the inputs come `cold` from device memory. None without a known limit. An unknown dtype
-    counts as the fastest one.
+    `bytes_moved` counts only for inputs that are `cold`. An unknown dtype counts as the fastest. None without a limit.
     """
     floors = []
     peak = ceilings.flops_a_second.get(dtype or "", max(ceilings.flops_a_second.values(), default=0.0))

@@ -61,13 +61,12 @@ class Calibration:
             raise ValueError(f"{file} is not a calibration of this suite: {type(error).__name__}: {error}") from error
 
 
-# The time of short kernels depends most on their buffers' addresses. The figures are rounded up from one NVIDIA H200,
-# 8 processes of 4 repeats. A calibration of the card replaces them.
+# (time of a call, noise between set-ups and between processes of shorter calls), rounded up from one NVIDIA H200, 8
+# processes of 4 repeats. Buffers' addresses affect short kernels most.
 _BUILT_IN_CUDA = ((20e-6, 0.0040, 0.0020), (math.inf, 0.0015, 0.0010))
 _BUILT_IN_CPU = (0.01, 0.01)
-# Two kernels respond differently to their buffers' addresses, which a kernel against itself does not show. This is the
-# least noise between set-ups of unlike kernels: cuDNN against FlashAttention-2, and cuBLAS's plain against its
-# accumulating product, on one NVIDIA H200, 3 processes of 10 to 12 set-ups.
+# The least noise between set-ups of unlike kernels, which respond differently to addresses. From cuDNN against
+# FlashAttention-2 and cuBLAS's plain against its accumulating product: one NVIDIA H200, 3 processes, 10 to 12 set-ups.
 _LEAST_UNLIKE_CUDA = ((20e-6, 0.007), (math.inf, 0.003))
 
 
@@ -85,11 +84,7 @@ def calibrated_noise(calibration: Calibration, seconds: float) -> Noise:
     shorter = [one for one in ordered if one.seconds <= seconds][-1:]
     longer = [one for one in ordered if one.seconds > seconds][:1]
     near = shorter + longer
-    return Noise(
-        setup=max(one.setup_noise for one in near),
-        process=max(one.process_noise for one in near),
-        source="calibration",
-    )
+    return Noise(max(one.setup_noise for one in near), max(one.process_noise for one in near), "calibration")
 
 
 def find_calibration(root: Path, gpu: str) -> Path | None:

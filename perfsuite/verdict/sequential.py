@@ -25,8 +25,8 @@ class Estimate:
 def spent_at(look: int, alpha: float) -> float:
     """The part of `alpha` that look number k (from 1) spends: alpha / (k (k + 1)). The sum over all k is alpha.
 
-    It is a spending function in the sense of K. K. G. Lan and D. L. DeMets (Biometrika 70, 1983). It needs no fixed
-    number of looks. The errors of the looks are added, which assumes no independence.
+    It is a spending function (K. K. G. Lan and D. L. DeMets, Biometrika 70, 1983), so the number of looks is open. The
+    errors of the looks are added, which assumes no independence.
     """
     return alpha / (look * (look + 1))
 
@@ -34,9 +34,8 @@ def spent_at(look: int, alpha: float) -> float:
 def estimate(rounds: Sequence[Round], alpha: float, noise: Noise, processes: int = 1) -> Estimate:
     """Median ratio and an interval each of whose ends is wrong with probability at most about `alpha`.
 
-    Within a set-up the interval comes from order statistics and assumes no distribution. Set-ups and processes add
-    normal noise with the standard deviations of `noise`. Both half-widths are at level `alpha` and are added in
-    quadrature.
+    Order statistics give the half-width within a set-up, without assuming a distribution. The normal noise between
+    set-ups and processes gives another. Both are at level `alpha` and are added in quadrature.
     """
     logs = [math.log(one.speed) for one in rounds]
     centre = statistics.median(logs)
@@ -53,8 +52,8 @@ def estimate(rounds: Sequence[Round], alpha: float, noise: Noise, processes: int
 class SequentialTest:
     """Decides at every look: the speed is at least `target` (MET), below it (MISSED), or not known yet (None).
 
-    `alpha` bounds the probability of a wrong verdict over all looks together. MET and MISSED may each spend all of it,
-    since only one of the two can be wrong.
+    `alpha` bounds the probability of a wrong verdict over all looks. MET and MISSED may each spend it all, since only
+    one of the two can be wrong.
     """
 
     target: float

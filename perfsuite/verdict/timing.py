@@ -51,8 +51,7 @@ class Timed:
 class Timing:
     """Runs one case on a clock that has been set up once.
 
-    noise_of: seconds a call -> noise. remeasure: measures a suspect in a fresh process and returns its rounds. Without
-    it a suspect is only set up anew in this process.
+    noise_of: seconds a call -> noise. remeasure: measures a suspect in a fresh process and returns its rounds.
     """
 
     def __init__(
@@ -81,9 +80,7 @@ class Timing:
             return self._finish_early()
         wanted = max(needed, min(FIRST_ROUNDS, self._rounds_in(min(FIRST_SECONDS, self._left()))))
         self._collect(wanted - self._rounds)
-        while timed.discarded and self._round_seconds() * (wanted - len(timed.kept)) < self._left():
-            if len(timed.kept) >= wanted:
-                break
+        while len(timed.kept) < wanted and self._round_seconds() * (wanted - len(timed.kept)) < self._left():
             self._collect(wanted - len(timed.kept))
         if len(timed.kept) < needed:
             return self._finish_early()
@@ -113,7 +110,7 @@ class Timing:
                 return None
             verdict = self._look(test)
         if verdict is Verdict.MISSED and self.remeasure is not None and self.processes == 1:
-            verdict = self._elsewhere(test, target, self.remeasure)
+            return self._elsewhere(test, target, self.remeasure)
         return verdict
 
     def _elsewhere(
@@ -155,7 +152,6 @@ class Timing:
         return True
 
     def _collect(self, count: int) -> None:
-        """Time `count` rounds in batches."""
         while count > 0:
             batch = BATCH_ROUNDS
             if self._seconds_of_rounds > 0.0:
@@ -169,10 +165,7 @@ class Timing:
             count -= batch
 
     def _finish_early(self) -> Timed:
-        """Decide only obvious cases: the rounds are too few for an interval at the level of the settings.
-
-        The interval then has the lower confidence that these rounds allow.
-        """
+        """Decide only obvious cases. Too few rounds allow only an interval of lower confidence than the settings'."""
         kept = self.timed.kept
         if kept:
             self.timed.estimate = Estimate(statistics.median(one.speed for one in kept), 0.0, math.inf)
@@ -192,11 +185,9 @@ class Timing:
         return self.timed
 
     def _round_seconds(self) -> float:
-        """Device seconds of a round, from the rounds so far."""
         return self._seconds_of_rounds / self._rounds if self._rounds else 0.0
 
     def _rounds_in(self, seconds: float) -> int:
-        """The number of rounds in `seconds`."""
         return int(seconds / self._round_seconds()) if self._seconds_of_rounds > 0.0 else FIRST_ROUNDS
 
     def _call_seconds(self) -> float:
@@ -212,10 +203,9 @@ def next_look(setups: int) -> int:
 
 
 def cycles_speed(rounds: Sequence[Round]) -> float | None:
-    """The median ratio in SM cycles; None if the clock is unknown.
+    """The median ratio in SM cycles, over rounds with a known clock; None without one.
 
-    Both sides of a round run within a millisecond or two, at one clock. The ratio of their cycles is therefore that of
-    their seconds. Rounds with an unknown clock are left out.
+    Both sides of a round run within a millisecond or two, at one clock: the ratio of cycles is that of seconds.
     """
     known = [one.speed for one in rounds if one.sm_clock_hz is not None]
     return statistics.median(known) if known else None

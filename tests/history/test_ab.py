@@ -270,10 +270,10 @@ def test_a_suite_that_measures_nothing_is_told_by_its_reason(
 def test_another_cards_record_is_no_base(
     repository: Repository, perfsuite: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perfsuite.history import builds, runs
+    from perfsuite.history import runs
 
     head = [case(commit=repository.commits[-1])]
-    monkeypatch.setattr(builds, "build", lambda *_: Path("nowhere"))
+    monkeypatch.setattr("perfsuite.cli.commands.ab.build", lambda *_: Path("nowhere"))
     monkeypatch.setattr(runs.Runner, "run", lambda *_: head)
     monkeypatch.chdir(repository.path)
     write(Path("other.jsonl"), [case(commit=repository.commits[0], gpu="NVIDIA A100")])
@@ -289,13 +289,13 @@ def test_another_cards_record_is_no_base(
 def test_an_end_before_anything_was_compared_is_no_success(
     repository: Repository, perfsuite: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perfsuite.history import builds, runs
+    from perfsuite.history import runs
 
     def run(*_: object) -> list[dict[str, Any]]:
         signal.raise_signal(signal.SIGTERM)
         raise AssertionError("the signal was lost")
 
-    monkeypatch.setattr(builds, "build", lambda *_: Path("nowhere"))
+    monkeypatch.setattr("perfsuite.cli.commands.ab.build", lambda *_: Path("nowhere"))
     monkeypatch.setattr(runs.Runner, "run", run)
     monkeypatch.chdir(repository.path)
     code, out, _ = perfsuite("ab", "HEAD", "HEAD")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from perfsuite.history import builds
 from perfsuite.history.builds import Source, kept_objects, source_of
 from perfsuite.history.commits import HistoryError
 from perfsuite.record.case import Case
@@ -94,7 +93,7 @@ def test_a_record_of_each_commit(repository: Repository, perfsuite: Command, mon
         write(keep, cases)
         return cases
 
-    monkeypatch.setattr(builds, "build", lambda source, store: Path(source.commit))
+    monkeypatch.setattr("perfsuite.cli.commands.history.build", lambda source, store: Path(source.commit))
     monkeypatch.setattr(runs.Runner, "run", run)
     monkeypatch.chdir(repository.path)
     code, out, _ = perfsuite("history", "HEAD~1", "HEAD", "--runs", 2, "--output", "records")
