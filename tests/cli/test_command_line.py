@@ -20,9 +20,9 @@ GATES = Path(__file__).resolve().parents[2] / "records" / "h200" / "gates.jsonl"
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["report", GATES, "--html", "folder"], "report: --html folder cannot be written: it is a folder"),
-        (["report", GATES, "--html", "pipe"], "report: --html pipe cannot be written: it is a device or a pipe"),
-        (["report", GATES, "--html", "no/x.html"], "report: --html no/x.html cannot be written: No such file"),
+        (["report", GATES, "--html", "folder"], "report: --html is 'folder', which cannot be written: it is a folder"),
+        (["report", GATES, "--html", "pipe"], "--html is 'pipe', which cannot be written: it is a device or a pipe"),
+        (["report", GATES, "--html", "no/x.html"], "--html is 'no/x.html', which cannot be written: there is no fold"),
         (["roofline", GATES, "--svg", "folder"], "folder cannot be written: it is a folder"),
         (["calibrate", "--output", "folder"], "calibrate: --output is 'folder', which cannot be written: it is a fold"),
         (["bench", "gemm", "--output", "pipe"], "bench: --output is 'pipe', which cannot be written: it is a device"),
@@ -59,11 +59,7 @@ def test_a_place_that_does_not_fit_is_named_and_nothing_is_left(
     ids=["Ctrl-C", "no torch", "no git"],
 )
 def test_what_ends_a_command_from_outside_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    raised: BaseException,
-    code: int,
-    sentence: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, sentence: str
 ) -> None:
     def run(arguments: object) -> int:
         raise raised

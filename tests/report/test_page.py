@@ -117,7 +117,7 @@ def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert 'id="roofline"' in made.read_text(), "the card's data sheet is known"
     assert [file.name for file in tmp_path.iterdir() if file.suffix not in (".jsonl", ".html")] == []
     assert main(["report", str(record), "--html", str(tmp_path / "no" / "run.html")]) == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "there is no folder" in capsys.readouterr().err
     assert main(["report", str(record), "--json"]) == 0
     assert [case["case"] for case in json.loads(capsys.readouterr().out)] == ["c512", "c1024"]
 

@@ -105,8 +105,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _page(arguments: argparse.Namespace) -> int:
-    count = settle(arguments.html, arguments.cache)
-    print(f"{arguments.html}: {count} libraries beside the page")
+    print(f"{arguments.html}: {settle(arguments.html, arguments.cache)} libraries beside the page")
     return 0
 
 

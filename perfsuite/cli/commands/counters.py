@@ -25,6 +25,7 @@ from typing import Any
 from perfsuite.analyze import counters
 from perfsuite.analyze.counters import Check, Kernel
 from perfsuite.cli.cards import cards, held, tell
+from perfsuite.cli.places import check_place
 from perfsuite.cli.programs import find_ncu
 from perfsuite.cli.workloads import add_workload, workload
 from perfsuite.outcome import UserError
@@ -55,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--most is {arguments.most}; at least 1 is needed")
     if arguments.bytes is not None and not 0 < arguments.bytes < float("inf"):
         raise UserError(f"--bytes is {arguments.bytes}; it must be a positive number")
+    check_place("--csv", arguments.csv, replaced=False)
     found = workload(arguments.workload, arguments.candidate)
     expected = arguments.bytes or (found.cost.bytes if found.cost else None)
     ncu = find_ncu(arguments.ncu)
@@ -101,10 +103,7 @@ def _count(ncu: str, arguments: argparse.Namespace) -> list[Kernel]:
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         kernels = read(text, done.stdout + done.stderr, done.returncode)
         if arguments.csv:
-            try:
-                shutil.copyfile(log, arguments.csv)
-            except OSError as error:
-                raise UserError(f"--csv {arguments.csv}: {error}") from None
+            shutil.copyfile(log, arguments.csv)
         return kernels
 
 

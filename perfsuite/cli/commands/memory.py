@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--seq", type=int, default=4096, help="tokens of a sequence (default 4096)")
         one.add_argument("--batch", type=int, default=1)
     for one in (attention, inference, training, cache):
-        one.add_argument("--limit", metavar="SIZE", help="also the largest power-of-two batch for 80%% of this memory")
+        one.add_argument("--limit", metavar="SIZE", help="the largest power-of-two batch that fits with 20%% overhead")
         one.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
 
 

@@ -11,9 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from perfsuite.cli.places import record_or_latest
+from perfsuite.cli.places import check_place, record_or_latest
 from perfsuite.exporters.listing import load
-from perfsuite.outcome import UserError
 from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.store import read_record
 from perfsuite.report import figures, markdown, terminal
@@ -37,13 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the record; the exit code is 0 with any verdicts."""
+    check_place("--html", arguments.html)
     path = record_or_latest(arguments.record)
     cases, title = read_record(path), f"perfsuite: {path.name}"
     if arguments.html:
-        try:
-            write_whole(arguments.html, load("html").text(cases, title=title))
-        except OSError as error:
-            raise UserError(f"--html {error}") from None
+        write_whole(arguments.html, load("html").text(cases, title=title))
         print(arguments.html)
         return 0
     if arguments.json or arguments.markdown:
