@@ -1,4 +1,4 @@
-"""The operators as Python functions: forward only, on the current stream of the inputs' device."""
+"""The operators as Python functions, on the current stream of the inputs' device; flash_attention has a backward."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .backward import flash_attention_training as _flash_attention_training
 from .errors import translated
 from .window import Options, Window, sides
 
@@ -116,6 +117,11 @@ def flash_attention(
     Any strides are taken as they are, except that a tensor whose last dimension is not dense is copied. Under
     torch.autocast the three are cast to its dtype first.
 
+    Where an input requires grad, the result has a backward: on the CPU for every input above, on a GPU of compute
+    capability 9.0 for float16 and bfloat16 with head_dim 64 or 128. It takes no bottom_right and no window, the
+    logarithms have no gradient, and there are no second derivatives. Under torch.use_deterministic_algorithms(True) the
+    GPU gives the same bits at every launch, at some cost in time.
+
     Returns:
         (batch, heads, seq_q, head_dim), contiguous, of q's dtype; with return_lse a pair of that and
         log(sum over the keys that a query sees of exp(scale q·k)), the natural logarithm, (batch, heads, seq_q),
@@ -124,12 +130,22 @@ def flash_attention(
     Raises:
         TypeError: an argument is no tensor, or of a dtype that is not supported, or dtypes differ.
         ValueError: rank, sizes, devices, scale or window do not fit, or an offset passes 2**31 elements.
-        NotImplementedError: an input requires grad, head_dim is over 256, a tensor is not strided, or its device has
-            no kernel in this build; or a sequence is over 2**28 with one of the last three arguments.
+        NotImplementedError: an input requires grad where there is no backward, head_dim is over 256, a tensor is not
+            strided, or its device has no kernel in this build; or a sequence is over 2**28 with one of the last three
+            arguments.
         torch.OutOfMemoryError: the output or the workspace cannot be allocated.
     """
     try:
-        _refuse_gradients("flash_attention", q=q, k=k, v=v)
+        if torch.is_grad_enabled() and _any_requires_grad(q, k, v):
+            if window is not None or bottom_right is not False:
+                raise NotImplementedError(
+                    "flash_attention: an input requires grad, which bottom_right and window do not support; call it "
+                    "under torch.no_grad() or pass detached tensors"
+                )
+            _refuse_tangents("flash_attention", q=q, k=k, v=v)
+            pair = _flash_attention_training(q, k, v, is_causal, scale)
+            return pair if return_lse else pair[0]
+        _refuse_tangents("flash_attention", q=q, k=k, v=v)
         if window is None and bottom_right is False and return_lse is False:
             return _flash_attention(q, k, v, is_causal, scale)
         left, right = sides("flash_attention", window)
@@ -267,6 +283,14 @@ def _refuse_gradients(op: str, **tensors: Tensor | None) -> None:
                     f"{op}: {name} requires grad, and the operator is forward only; call it under torch.no_grad() or "
                     f"pass {name}.detach()"
                 )
+    _refuse_tangents(op, **tensors)
+
+
+def _any_requires_grad(*tensors: Tensor | None) -> bool:
+    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def _refuse_tangents(op: str, **tensors: Tensor | None) -> None:
     if forward_ad._current_level >= 0:
         for name, tensor in tensors.items():
             if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:

@@ -131,7 +131,7 @@ def varlen_calls(draw: st.DrawFn, device: str) -> Call:
 
 
 @st.composite
-def attention_calls(draw: st.DrawFn, device: str, options: bool = False) -> Call:
+def attention_calls(draw: st.DrawFn, device: str, options: bool = False, backward: bool = False) -> Call:
     dtype = draw(st.sampled_from(DTYPES))
     batch, kv_heads, group = draw(st.sampled_from((0, 1, 1, 2, 3))), draw(st.integers(1, 3)), draw(st.integers(1, 4))
     seq_q, seq_kv = draw(st.sampled_from(SEQUENCES)), draw(st.sampled_from(SEQUENCES))
@@ -154,6 +154,8 @@ def attention_calls(draw: st.DrawFn, device: str, options: bool = False) -> Call
         if head_dim == 0:  # a row without columns has no logarithm to return
             arguments.pop("return_lse", None)
     spoils = [*ATTENTION_SPOILS, *OPTION_SPOILS] if options else ATTENTION_SPOILS
+    if backward:  # then a tensor that requires grad is no error
+        spoils = [spoil for spoil in spoils if spoil[0] != "grad"]
     return draw(_spoiled(Call(arguments), ("q", "k", "v"), spoils))
 
 

@@ -1,0 +1,53 @@
+// What backward_ops.cpp asks of the kernels of attention's backward (cpu/, cuda/backward/): plain structs and functions, as
+// in kernels.h.
+#pragma once
+
+#include "kernels.h"
+
+namespace cuda_llm_ops {
+
+enum class GradientType : int32_t { float16, bfloat16, float32, float64 };
+
+// The gradients of out = softmax(scale * q k^T [masked]) v with regard to q, k and v, given d_out, the one with regard to
+// out. causal: query i sees keys j <= i. Every size is at least 1.
+//
+//   p = exp(scale * q k^T - lse)   ds = p * (d_out v^T - rowsum(d_out * out))
+//   dv = p^T d_out                 dk = scale * ds^T q                          dq = scale * ds k
+//
+// dk and dv are sums over the query heads that share a key head. dq, dk and dv are dense, (batch, heads, sequence,
+// head_dim). head_dim's stride is 1 in all inputs.
+struct BackwardArguments {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* out = nullptr;
+  const void* d_out = nullptr;
+  const float* lse = nullptr;  // natural, (batch, heads, seq_q), dense; the portable kernels ignore it
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  int32_t batch = 0, heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0, head_dim = 0;
+  HeadStrides q_stride, k_stride, v_stride, out_stride, d_out_stride;
+  double scale = 1.0;
+  bool causal = false;
+  bool deterministic = false;  // the same bits at every launch; the portable kernels always are
+  GradientType type = GradientType::float32;
+  void* workspace = nullptr;  // on CUDA: backward_workspace_bytes(), 256-byte aligned
+};
+
+namespace cpu {
+// The definition, in float64 where the type is float64 and in float32 otherwise.
+void flash_attention_backward(const BackwardArguments& arguments, const ParallelFor& parallel);
+}  // namespace cpu
+
+namespace cuda {
+// A static string that says why there is no kernel for these arguments on the current device, or nullptr.
+const char* backward_refusal(const BackwardArguments& arguments);
+// Whether TMA can read a tensor of these strides at this address.
+bool backward_reads(const void* pointer, const HeadStrides& strides);
+size_t backward_workspace_bytes(const BackwardArguments& arguments);
+const char* flash_attention_backward(const BackwardArguments& arguments, void* stream);
+void backward_attributes(std::vector<KernelAttributes>& into);
+}  // namespace cuda
+
+}  // namespace cuda_llm_ops

@@ -1,0 +1,114 @@
+// The two small kernels around the backward's main one.
+//
+//   prepare   d_sum = rowsum(d_out * out), lse in base 2, both padded; zeros for dQ's sums, or for the turns
+//   finish    dQ's float32 sums, scaled and rounded, in their places
+#pragma once
+
+#include <cstdint>
+
+#include "../numeric.cuh"
+#include "../ptx/griddepcontrol.cuh"
+#include "sm90_backward.h"
+
+namespace cuda_llm_ops::cuda::backward {
+
+struct PrepareParameters {
+  const void* out;
+  const void* d_out;
+  const float* lse;  // natural, (batch * heads, seq_q)
+  float* lse_2;
+  float* d_sum;
+  float* dq_sums;   // set to 0, unless there are turns
+  uint32_t* turns;  // set to 0, or nullptr
+  HeadStrides out_stride, d_out_stride;
+  int32_t heads, seq_q, padded_q;
+};
+
+struct FinishParameters {
+  const float* dq_sums;
+  void* dq;
+  int32_t seq_q, padded_q;
+  float scale;
+};
+
+constexpr int small_threads = 256;
+
+// A block has 64 queries of a head: blockIdx.x of them, blockIdx.y of batch * heads.
+template <typename T, int HeadDim>
+__global__ void __launch_bounds__(small_threads) prepare(const PrepareParameters p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  ptx::griddepcontrol_launch_dependents();
+  constexpr int lanes = HeadDim / 8;  // of a row, 16 bytes each
+  const int first = blockIdx.x * sum_rows, batch = blockIdx.y / p.heads, head = blockIdx.y % p.heads;
+  const T* const out = static_cast<const T*>(p.out) + batch * p.out_stride.batch + head * p.out_stride.head;
+  const T* const d_out = static_cast<const T*>(p.d_out) + batch * p.d_out_stride.batch + head * p.d_out_stride.head;
+  const int lane = threadIdx.x % lanes;
+  const int64_t padded = static_cast<int64_t>(blockIdx.y) * p.padded_q;
+#pragma unroll
+  for (int r = threadIdx.x / lanes; r < sum_rows; r += small_threads / lanes) {
+    const int row = first + r;
+    float sum = 0.0f;
+    if (row < p.seq_q) {
+      const uint4 a = *reinterpret_cast<const uint4*>(out + row * p.out_stride.seq + lane * 8);
+      const uint4 b = *reinterpret_cast<const uint4*>(d_out + row * p.d_out_stride.seq + lane * 8);
+      const uint32_t left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 x = unpack_pair<T>(left[i]), y = unpack_pair<T>(right[i]);
+        sum += x.x * y.x + x.y * y.y;
+      }
+    }
+#pragma unroll
+    for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane == 0) {
+      // A row without a finite score has no weights: +inf makes them 0.
+      const float lse = row < p.seq_q ? p.lse[static_cast<int64_t>(blockIdx.y) * p.seq_q + row] : -INFINITY;
+      p.lse_2[padded + row] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+      p.d_sum[padded + row] = sum;
+    }
+  }
+  const int64_t block = padded / sum_rows + blockIdx.x;
+  if (p.turns != nullptr) {
+    if (threadIdx.x < HeadDim / 64) p.turns[block * (HeadDim / 64) + threadIdx.x] = 0;
+  } else {
+    float4* const to = reinterpret_cast<float4*>(p.dq_sums + block * (sum_rows * HeadDim));
+#pragma unroll
+    for (int i = 0; i < sum_rows * HeadDim / 4 / small_threads; ++i) {
+      to[i * small_threads + threadIdx.x] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+  }
+#endif
+}
+
+// A block has 64 queries of a head, as above; 128 threads have 64 columns.
+template <typename T, int HeadDim>
+__global__ void __launch_bounds__(HeadDim * 2) finish(const FinishParameters p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr int panels = HeadDim / 64, pitch = HeadDim + 8;
+  __shared__ __align__(16) T tile[sum_rows * pitch];
+  ptx::griddepcontrol_wait();
+  const int panel = threadIdx.x / 128, t = threadIdx.x % 128;
+  const int64_t block = (static_cast<int64_t>(blockIdx.y) * (p.padded_q / sum_rows) + blockIdx.x) * panels + panel;
+  const float4* const from = reinterpret_cast<const float4*>(p.dq_sums + block * sum_floats) + t;
+  const int row = t / 32 * 16 + t % 32 / 4, column = panel * 64 + t % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float4 x = from[j * 128];
+    T* const to = tile + row * pitch + column + j * 8;
+    *reinterpret_cast<uint32_t*>(to) = pack_pair<T>(x.x * p.scale, x.y * p.scale);
+    *reinterpret_cast<uint32_t*>(to + 8 * pitch) = pack_pair<T>(x.z * p.scale, x.w * p.scale);
+  }
+  __syncthreads();
+  constexpr int chunks = HeadDim / 8;
+  const int first = blockIdx.x * sum_rows;
+  T* const dq = static_cast<T*>(p.dq) + (static_cast<int64_t>(blockIdx.y) * p.seq_q + first) * HeadDim;
+  for (int i = threadIdx.x; i < sum_rows * chunks; i += HeadDim * 2) {
+    const int r = i / chunks, chunk = i % chunks;
+    if (first + r < p.seq_q) {
+      *reinterpret_cast<uint4*>(dq + r * HeadDim + chunk * 8) = *reinterpret_cast<const uint4*>(tile + r * pitch + chunk * 8);
+    }
+  }
+#endif
+}
+
+}  // namespace cuda_llm_ops::cuda::backward
