@@ -17,7 +17,9 @@ GradientType gradient_type(const Tensor& tensor) {
     case Dtype::BFloat16: return GradientType::bfloat16;
     case Dtype::Double: return GradientType::float64;
     case Dtype::Float: return GradientType::float32;
-    default: fail("TypeError", op, "q is ", dtype_text(tensor.scalar_type()), "; it must be float64, float32, float16 or bfloat16");
+    default:
+      fail("TypeError", op, "q is ", dtype_text(tensor.scalar_type()),
+           "; it must be float64, float32, float16 or bfloat16");
   }
 }
 
@@ -30,12 +32,14 @@ void check_shape(const char* name, const Tensor& tensor, Sizes expected) {
   }
 }
 
-void check(const Tensor& d_out, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out, const Tensor& lse) {
+void check(const Tensor& d_out, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+           const Tensor& lse) {
   const Tensor* tensors[] = {&q, &k, &v, &out, &d_out, &lse};
   const char* names[] = {"q", "k", "v", "out", "d_out", "lse"};
   for (int i = 0; i < 6; ++i) {
     check_defined(op, names[i], *tensors[i]);
-    check_rank(op, names[i], *tensors[i], i == 5 ? 3 : 4, i == 5 ? "(batch, heads, sequence)" : "(batch, heads, sequence, head_dim)");
+    check_rank(op, names[i], *tensors[i], i == 5 ? 3 : 4,
+               i == 5 ? "(batch, heads, sequence)" : "(batch, heads, sequence, head_dim)");
     check_same_device(op, names[i], *tensors[i], "q", q);
     if (i < 5) {
       check_same_dtype(op, names[i], *tensors[i], "q", q);
@@ -55,7 +59,8 @@ void check(const Tensor& d_out, const Tensor& q, const Tensor& k, const Tensor& 
     fail("NotImplementedError", op, "q has head_dim ", q.size(3), "; it must be at most ", kMaxHeadDim);
   }
   if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
-    fail("ValueError", op, "q has ", heads, " heads and k has ", kv_heads, "; the heads of q must be a multiple of the heads of k and v");
+    fail("ValueError", op, "q has ", heads, " heads and k has ", kv_heads,
+         "; the heads of q must be a multiple of the heads of k and v");
   }
 }
 
@@ -98,7 +103,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor d_out, Tensor q, Tensor k, Te
   arguments.causal = is_causal;
   arguments.deterministic = deterministic;
   const auto like = [&](const char* name, const Tensor& tensor) {
-    return allocate(op, name, tensor, tensor.scalar_type(), {tensor.size(0), tensor.size(1), tensor.size(2), tensor.size(3)});
+    return allocate(op, name, tensor, tensor.scalar_type(),
+                    {tensor.size(0), tensor.size(1), tensor.size(2), tensor.size(3)});
   };
   Tensor dq = like("gradient of q", q), dk = like("gradient of k", k), dv = like("gradient of v", v);
   if (q.numel() == 0 || k.numel() == 0) {

@@ -58,7 +58,8 @@ struct SmallKernels {
 
 template <typename T>
 SmallKernels small_of(int head_dim) {
-  if (head_dim == 64) return {reinterpret_cast<const void*>(&prepare<T, 64>), reinterpret_cast<const void*>(&finish<T, 64>)};
+  if (head_dim == 64)
+    return {reinterpret_cast<const void*>(&prepare<T, 64>), reinterpret_cast<const void*>(&finish<T, 64>)};
   return {reinterpret_cast<const void*>(&prepare<T, 128>), reinterpret_cast<const void*>(&finish<T, 128>)};
 }
 
@@ -72,8 +73,8 @@ const char* encode(CUtensorMap* map, const BackwardArguments& a, const void* poi
   arguments.pointer = pointer;
   arguments.type = a.type == GradientType::float16 ? TensorMapType::float16 : TensorMapType::bfloat16;
   arguments.rank = 4;
-  const uint64_t sizes[] = {static_cast<uint64_t>(a.head_dim), static_cast<uint64_t>(rows), static_cast<uint64_t>(heads),
-                            static_cast<uint64_t>(a.batch)};
+  const uint64_t sizes[] = {static_cast<uint64_t>(a.head_dim), static_cast<uint64_t>(rows),
+                            static_cast<uint64_t>(heads), static_cast<uint64_t>(a.batch)};
   // A dimension of size 1 has stride 0 here; TMA wants one that it could step by.
   const auto bytes = [&](int64_t stride) { return static_cast<uint64_t>(stride == 0 ? a.head_dim : stride) * 2; };
   const uint64_t stride_bytes[] = {0, bytes(strides.seq), bytes(strides.head), bytes(strides.batch)};
@@ -103,7 +104,8 @@ const char* launched(cudaError_t error) { return error == cudaSuccess ? nullptr 
 
 const char* backward_refusal(const BackwardArguments& a) {
   using namespace backward;
-  if (a.type != GradientType::float16 && a.type != GradientType::bfloat16) return "its dtype must be float16 or bfloat16";
+  if (a.type != GradientType::float16 && a.type != GradientType::bfloat16)
+    return "its dtype must be float16 or bfloat16";
   if (current_device_or_none().capability != 90) return "the device's compute capability must be 9.0";
   if (find(a) == nullptr) return "its head_dim must be 64 or 128";
   if (int64_t{a.batch} * a.heads > 65535) return "batch times heads must be at most 65535";
@@ -112,7 +114,8 @@ const char* backward_refusal(const BackwardArguments& a) {
 
 bool backward_reads(const void* pointer, const HeadStrides& strides) {
   const auto fits = [](int64_t stride) { return stride >= 0 && stride % 8 == 0 && stride < int64_t{1} << 38; };
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && fits(strides.batch) && fits(strides.head) && fits(strides.seq);
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && fits(strides.batch) && fits(strides.head) &&
+         fits(strides.seq);
 }
 
 size_t backward_workspace_bytes(const BackwardArguments& arguments) { return backward::Workspace(arguments).bytes; }
@@ -150,9 +153,18 @@ const char* flash_attention_backward(const BackwardArguments& a, void* stream_po
   p.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
   p.causal = a.causal;
 
-  PrepareParameters before{a.out, a.d_out, a.lse, const_cast<float*>(p.lse), const_cast<float*>(p.d_sum),
-                           a.deterministic ? nullptr : p.dq_sums, a.deterministic ? p.turns : nullptr, a.out_stride,
-                           a.d_out_stride, a.heads, a.seq_q, p.padded_q};
+  PrepareParameters before{a.out,
+                           a.d_out,
+                           a.lse,
+                           const_cast<float*>(p.lse),
+                           const_cast<float*>(p.d_sum),
+                           a.deterministic ? nullptr : p.dq_sums,
+                           a.deterministic ? p.turns : nullptr,
+                           a.out_stride,
+                           a.d_out_stride,
+                           a.heads,
+                           a.seq_q,
+                           p.padded_q};
   FinishParameters after{p.dq_sums, a.dq, a.seq_q, p.padded_q, p.scale};
   const SmallKernels small = small_kernels(a);
   const dim3 rows(static_cast<unsigned>(p.padded_q / sum_rows), static_cast<unsigned>(a.batch * a.heads));
@@ -165,7 +177,9 @@ const char* flash_attention_backward(const BackwardArguments& a, void* stream_po
   }
   if (error == cudaSuccess) {
     const dim3 blocks(static_cast<unsigned>(p.n_tiles * p.batch_heads));
-    error = LaunchConfig(blocks, instance->threads, instance->shared_bytes, stream).early().launch(instance->kernel, arguments);
+    error = LaunchConfig(blocks, instance->threads, instance->shared_bytes, stream)
+                .early()
+                .launch(instance->kernel, arguments);
   }
   if (error == cudaSuccess) {
     const dim3 blocks(static_cast<unsigned>((a.seq_q + sum_rows - 1) / sum_rows), rows.y);
@@ -186,7 +200,8 @@ void backward_attributes(std::vector<KernelAttributes>& into) {
         continue;
       }
       into.push_back({"flash_attention_backward", instance.name, attributes.numRegs, attributes.sharedSizeBytes,
-                      static_cast<size_t>(instance.shared_bytes), attributes.localSizeBytes, attributes.maxThreadsPerBlock});
+                      static_cast<size_t>(instance.shared_bytes), attributes.localSizeBytes,
+                      attributes.maxThreadsPerBlock});
     }
   }
 }

@@ -28,6 +28,7 @@
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/red.cuh"
 #include "../ptx/setmaxnreg.cuh"
+#include "../ptx/shared_pair.cuh"
 #include "../ptx/special_registers.cuh"
 #include "../ptx/stmatrix.cuh"
 #include "../ptx/tma.cuh"
@@ -46,7 +47,8 @@ struct Config {
   static constexpr int kv_bytes = block_n * HeadDim * 2, q_bytes = BlockM * HeadDim * 2;
   static constexpr int ds_bytes = block_n * BlockM * 2, row_bytes = BlockM * 4;
   static constexpr int barriers = 2 + 4 * stages + 2;
-  static constexpr int shared_bytes = 1024 + 2 * kv_bytes + 2 * stages * (q_bytes + row_bytes) + 2 * ds_bytes + barriers * 8;
+  static constexpr int shared_bytes =
+      1024 + 2 * kv_bytes + 2 * stages * (q_bytes + row_bytes) + 2 * ds_bytes + barriers * 8;
   static_assert(panels * query_panels == 2, "each warpgroup computes one 64 x 64 block of dQ");
   static_assert(shared_bytes <= 232448, "more shared memory than a block can have");
 };
@@ -80,9 +82,13 @@ struct Layout {
 
 // The buffer of the block's tile i, and the parity of its barriers.
 template <typename C>
-__device__ __forceinline__ uint32_t stage_of(uint32_t i) { return i % C::stages; }
+__device__ __forceinline__ uint32_t stage_of(uint32_t i) {
+  return i % C::stages;
+}
 template <typename C>
-__device__ __forceinline__ uint32_t parity_of(uint32_t i) { return i / C::stages & 1; }
+__device__ __forceinline__ uint32_t parity_of(uint32_t i) {
+  return i / C::stages & 1;
+}
 
 // What a block has to do.
 struct Work {
@@ -146,7 +152,8 @@ __device__ __forceinline__ int64_t sum_block(const Parameters& p, int batch_head
 // One thread's work for one warpgroup: it waits until the key tiles before this one are added, lets the warpgroup add, and
 // passes the turn on when the additions are made.
 template <typename C>
-__device__ __forceinline__ void pass_turns(const Parameters& p, const Layout<C>& shared, const Work& work, int warpgroup) {
+__device__ __forceinline__ void pass_turns(const Parameters& p, const Layout<C>& shared, const Work& work,
+                                           int warpgroup) {
   const bool leads = threadIdx.x % 32 == 0;
   ptx::griddepcontrol_wait();
   for (int g = 0; g < p.group; ++g) {
@@ -180,7 +187,9 @@ struct Consumer {
   float dk[d / 2], dv[d / 2];
 
   __device__ __forceinline__ Consumer(const Parameters& parameters, const Layout<C>& layout, const Work& its_work)
-      : p(parameters), shared(layout), work(its_work),
+      : p(parameters),
+        shared(layout),
+        work(its_work),
         warpgroup(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128 - 1, 0)) {}
 
   // Computed where they are needed: accumulators leave few registers.
@@ -195,7 +204,8 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < d / 16; ++i) {
       const int panel = i / 4, within = i % 4 * 2;
-      ptx::Wgmma<m>::template ss<T, 0, 0>(scores, a + panel * (block_n * 8) + within, b + panel * (m * 8) + within, i != 0);
+      ptx::Wgmma<m>::template ss<T, 0, 0>(scores, a + panel * (block_n * 8) + within, b + panel * (m * 8) + within,
+                                          i != 0);
     }
     ptx::wgmma_commit_group();
   }
@@ -227,12 +237,6 @@ struct Consumer {
   // Every thread for itself: each has read rows of lse and d_sum there by ordinary loads.
   static __device__ __forceinline__ void release(uint32_t barrier) { ptx::mbarrier_arrive(barrier); }
 
-  static __device__ __forceinline__ float2 pair_at(uint32_t address) {
-    float2 pair;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address));
-    return pair;
-  }
-
   // The first of the keys whose scores are in this thread's registers; the second is 8 further.
   __device__ __forceinline__ int first_key() const {
     const int t = thread();
@@ -244,9 +248,10 @@ struct Consumer {
     const uint32_t row = lse + lane() % 4 * 8;
 #pragma unroll
     for (int j = 0; j < m / 8; ++j) {
-      const float2 base = pair_at(row + j * 32);
+      const float2 base = ptx::load_shared_pair(row + j * 32);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
+      for (int e = 0; e < 4; ++e)
+        s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
     }
     const int last_key = work.n * block_n + warpgroup * 64 + 63;
     if (last_key >= p.seq_kv || (p.causal && last_key > first_query)) {
@@ -286,7 +291,7 @@ struct Consumer {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int j = 2 * i + half;
-        const float2 mean = pair_at(row + j * 32);
+        const float2 mean = ptx::load_shared_pair(row + j * 32);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           dp[4 * j + e] = weights[4 * j + e] * (dp[4 * j + e] - (e % 2 == 0 ? mean.x : mean.y));
@@ -383,7 +388,8 @@ struct Consumer {
     for (int i = 0; i < d / 2; ++i) dk[i] = dv[i] = 0.0f;
     Place at{};
     at.m = work.first_m + work.tiles - 1;
-    at.sums = p.dq_sums + sum_block<C>(p, (work.batch * p.kv_heads + work.kv_head) * p.group, at.m, warpgroup) * sum_floats;
+    at.sums =
+        p.dq_sums + sum_block<C>(p, (work.batch * p.kv_heads + work.kv_head) * p.group, at.m, warpgroup) * sum_floats;
     ptx::mbarrier_wait(shared.k_full(), 0);
     ptx::mbarrier_wait(shared.v_full(), 0);
     const int count = work.tiles * p.group;
@@ -449,7 +455,7 @@ __global__ void __launch_bounds__(C::threads, 1) kernel(const __grid_constant__ 
 
 template <typename C>
 Instance instance(GradientType type, const char* name) {
-  return {type,        C::head_dim,     C::block_m, C::deterministic, reinterpret_cast<const void*>(&kernel<C>),
+  return {type,       C::head_dim,     C::block_m, C::deterministic, reinterpret_cast<const void*>(&kernel<C>),
           C::threads, C::shared_bytes, name};
 }
 

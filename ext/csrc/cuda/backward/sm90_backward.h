@@ -27,11 +27,11 @@ struct Parameters {
   void* dk;
   void* dv;
   int32_t seq_q, seq_kv, padded_q;
-  int32_t kv_heads, group;      // query heads of one key head
-  int32_t m_tiles, n_tiles;     // of a head
-  int32_t batch_heads;          // batch * kv_heads
-  int32_t section;              // key heads that are worked on together
-  float scale, scale_log2;      // scale * log2(e)
+  int32_t kv_heads, group;   // query heads of one key head
+  int32_t m_tiles, n_tiles;  // of a head
+  int32_t batch_heads;       // batch * kv_heads
+  int32_t section;           // key heads that are worked on together
+  float scale, scale_log2;   // scale * log2(e)
   bool causal;
 };
 

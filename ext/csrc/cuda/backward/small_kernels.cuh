@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(HeadDim * 2) finish(const FinishParameters p) 
   for (int i = threadIdx.x; i < sum_rows * chunks; i += HeadDim * 2) {
     const int r = i / chunks, chunk = i % chunks;
     if (first + r < p.seq_q) {
-      *reinterpret_cast<uint4*>(dq + r * HeadDim + chunk * 8) = *reinterpret_cast<const uint4*>(tile + r * pitch + chunk * 8);
+      *reinterpret_cast<uint4*>(dq + r * HeadDim + chunk * 8) =
+          *reinterpret_cast<const uint4*>(tile + r * pitch + chunk * 8);
     }
   }
 #endif
