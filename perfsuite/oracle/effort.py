@@ -65,14 +65,14 @@ class Examined:
     """Candidates that were found right before they were timed, by problem: once in a process is enough.
 
     Functions count by identity and are not kept alive. A function without weak references is examined every time. So is
-    a problem that equals only itself, as custom ones do, because it would keep the user's functions alive.
+    a problem without a hash, and one that equals only itself, as custom ones do: it would keep the user's functions.
     """
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[weakref.ref[Callable[..., Any]], set[object]]] = {}
 
     def note(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> None:
-        if type(problem).__eq__ is object.__eq__:
+        if not _recognisable(problem):
             return
         if not self._of(candidate):
             try:
@@ -82,8 +82,17 @@ class Examined:
         self._found[id(candidate)][1].add((problem, distribution))
 
     def has(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> bool:
-        return (problem, distribution) in self._of(candidate)
+        return _recognisable(problem) and (problem, distribution) in self._of(candidate)
 
     def _of(self, candidate: Callable[..., Any]) -> set[object]:
         reference, found = self._found.get(id(candidate), (None, set()))
         return found if reference is not None and reference() is candidate else set()
+
+
+def _recognisable(problem: Problem) -> bool:
+    """True if the problem has a hash and equals others of the same parameters."""
+    try:
+        hash(problem)
+    except TypeError:  # a field is a list or a dictionary
+        return False
+    return type(problem).__eq__ is not object.__eq__

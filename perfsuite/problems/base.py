@@ -71,11 +71,24 @@ class Problem(abc.ABC):
         raise NotImplementedError
 
     def answer(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
-        """The right answer, as the oracle asks for it; by default `reference`.
+        """The right answer, as the oracle asks for it: that of `reference`, once its dtype and its rows are checked.
 
-        A family that cannot always give one overrides this and raises ReferenceUnavailableError.
+        ReferenceUnavailableError if they are wrong. A family that cannot always give an answer overrides this.
         """
-        return self.reference(inputs, rows=rows)
+        import torch
+
+        found = self.reference(inputs, rows=rows)
+        for one in found if isinstance(found, tuple | list) else (found,):
+            if (one.is_floating_point() or one.is_complex()) and torch.finfo(one.dtype).bits < 64:
+                raise ReferenceUnavailableError(
+                    f"the reference of {self.family} {self.name} returns {one.dtype}; it must compute in float64"
+                )
+            if rows is not None and self.row_count is not None and one.shape[-2:-1] != (len(rows),):
+                raise ReferenceUnavailableError(
+                    f"the reference of {self.family} {self.name} returns shape {tuple(one.shape)} for {len(rows)} "
+                    "rows; it must compute the given rows alone, or row_count must be None"
+                )
+        return found
 
     @property
     def row_count(self) -> int | None:
