@@ -281,7 +281,7 @@ def test_the_same_bits_under_checkpointing(device: str) -> None:
 hopper = pytest.mark.gpu(min_capability=(9, 0))
 HOPPER_SHAPES = [
     (1, 2, 2, 128, 128), (2, 4, 2, 640, 640), (1, 4, 1, 333, 333), (1, 2, 1, 200, 520), (1, 2, 2, 500, 130),
-    (1, 1, 1, 1, 1), (1, 8, 8, 65, 2049), (3, 6, 2, 1000, 1000),
+    (1, 1, 1, 1, 2), (1, 8, 8, 65, 2049), (3, 6, 2, 1000, 1000),
 ]  # fmt: skip
 
 
@@ -302,6 +302,18 @@ def test_hopper_gradients(shape: tuple[int, ...], is_causal: bool, head_dim: int
                 assert_as_good_as_the_library(*made, is_causal, None)
         finally:
             torch.use_deterministic_algorithms(False)
+
+
+def test_with_one_key_only_v_has_a_gradient(device: str) -> None:
+    """The weight is 1 whatever q and k are. What is left of their gradients is two float32 sums' difference."""
+    q, k, v, d_out = inputs((2, 4, 2, 70, 1, 64), torch.float16, device)
+    dq, dk, dv = gradients(flash, q, k, v, d_out, False, None)
+    torch.testing.assert_close(
+        dv.double(), d_out.double().view(2, 2, 2, 70, 64).sum((2, 3))[:, :, None], rtol=2e-3, atol=2e-3
+    )
+    rest = 64 * 2.0**-23 * (d_out.double().abs() @ v.double().abs().repeat_interleave(2, 1).mT).max() * 64**-0.5
+    assert dq.double().abs().max() <= rest * k.double().abs().max()
+    assert dk.double().abs().max() <= 140 * rest * q.double().abs().max()
 
 
 @hopper

@@ -97,7 +97,11 @@ int32_t section_of(const BackwardArguments& a) {
   return static_cast<int32_t>(std::clamp<int64_t>(cache / head, 1, all));
 }
 
-const char* launched(cudaError_t error) { return error == cudaSuccess ? nullptr : cudaGetErrorString(error); }
+const char* launched(cudaError_t error) {
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // reported here, so not to be found by whoever looks next
+  return cudaGetErrorString(error);
+}
 
 }  // namespace
 }  // namespace backward

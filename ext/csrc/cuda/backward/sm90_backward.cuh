@@ -7,7 +7,8 @@
 //   S^T  = K Q^T      dP^T = V dO^T      dV += P^T dO      dQ = dS K      dK += dS^T Q
 //
 // Order of a warpgroup's products: S dP dV dQ dK. The exponentials run under dP; dS is computed and stored under dV; dQ is
-// added to memory under dK. At head_dim 64 a tile has 128 queries, and registers are short: dV waits for half of dS.
+// added to memory under dK. At head_dim 64 a tile has 128 queries: half of them go as far as dS, and their dV and dK are
+// begun, before the exponentials of the other half, which are too many for dP to hide.
 //
 // dQ goes from registers to float32 sums in memory (sm90_backward.h). Deterministic: thread blocks add to a tile of dQ in the
 // order of their keys. They start in that order and all walk downwards, so that each comes to a tile after the one before;
@@ -42,6 +43,7 @@ struct Config {
   using T = T_;
   static constexpr int head_dim = HeadDim, block_m = BlockM, stages = 2;
   static constexpr bool deterministic = Deterministic;
+  static constexpr bool halves = BlockM == 128;  // of a tile's queries, one after the other
   static constexpr int panels = HeadDim / 64, query_panels = BlockM / 64;
   static constexpr int threads = 384;
   static constexpr int kv_bytes = block_n * HeadDim * 2, q_bytes = BlockM * HeadDim * 2;
@@ -243,32 +245,34 @@ struct Consumer {
     return work.n * block_n + warpgroup * 64 + t / 32 * 16 + t % 32 / 4;
   }
 
-  // Scores become weights; hidden keys, and keys past the sequence, get 0.
+  // Here and below Begin and End count steps of 16 queries.
+  //
+  // Scores become weights. Hidden keys get 0, and so do keys and queries past the sequence: these were read as zeros,
+  // which an infinity of the other side would make NaN.
+  template <int Begin, int End>
   __device__ __forceinline__ void weigh(float (&s)[m / 2], uint32_t lse, int first_query) const {
     const uint32_t row = lse + lane() % 4 * 8;
 #pragma unroll
-    for (int j = 0; j < m / 8; ++j) {
+    for (int j = 2 * Begin; j < 2 * End; ++j) {
       const float2 base = ptx::load_shared_pair(row + j * 32);
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
     }
     const int last_key = work.n * block_n + warpgroup * 64 + 63;
-    if (last_key >= p.seq_kv || (p.causal && last_key > first_query)) {
-      const int key = first_key();
-      const int query = p.causal ? first_query + lane() % 4 * 2 : 1 << 30;
+    if (last_key >= p.seq_kv || first_query + m > p.seq_q || (p.causal && last_key > first_query)) {
+      const int key = first_key(), query = first_query + lane() % 4 * 2;
 #pragma unroll
-      for (int j = 0; j < m / 8; ++j) {
+      for (int j = 2 * Begin; j < 2 * End; ++j) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int its_key = key + e / 2 * 8;
-          if (its_key > query + j * 8 + e % 2 || its_key >= p.seq_kv) s[4 * j + e] = 0.0f;
+          const int its_key = key + e / 2 * 8, its_query = query + j * 8 + e % 2;
+          if (its_key >= p.seq_kv || its_query >= p.seq_q || (p.causal && its_key > its_query)) s[4 * j + e] = 0.0f;
         }
       }
     }
   }
 
-  // Of 16 queries each: Begin to End - 1.
   template <int Begin, int End>
   static __device__ __forceinline__ void pack(Fragments& fragments, const float (&s)[m / 2]) {
 #pragma unroll
@@ -333,7 +337,10 @@ struct Consumer {
     const uint32_t stage = stage_of<C>(at.i), parity = parity_of<C>(at.i);
     const uint32_t q = shared.q + stage * C::q_bytes, d_out = shared.d_out + stage * C::q_bytes;
     const uint32_t ds_at = shared.ds + stage * C::ds_bytes;
+    const uint32_t lse = shared.lse + stage * C::row_bytes, d_sum = shared.d_sum + stage * C::row_bytes;
+    constexpr int half = steps / 2;
     Fragments weights, ds;
+    float dq[32];
     {
       float s[m / 2], dp[m / 2];
       ptx::mbarrier_wait(shared.q_full(stage), parity);
@@ -342,33 +349,39 @@ struct Consumer {
       issue_scores(dp, shared.v, d_out);
       ptx::wgmma_wait_group<1>();
       ptx::wgmma_fence_operand(s);
-      weigh(s, shared.lse + stage * C::row_bytes, at.m * m);
-      const uint32_t d_sum = shared.d_sum + stage * C::row_bytes;
-      if constexpr (C::query_panels == 1) {
+      if constexpr (!C::halves) {
+        weigh<0, steps>(s, lse, at.m * m);
         pack<0, steps>(weights, s);
         ptx::wgmma_wait_group<0>();
         ptx::wgmma_fence_operand(dp);
         issue_gradient<0, steps>(dv, weights, d_out);
         differentiate<0, steps>(s, dp, ds, d_sum, ds_at);
-      } else {  // registers are short: half of the queries after the other
+      } else {
+        weigh<0, half>(s, lse, at.m * m);
         ptx::wgmma_wait_group<0>();
         ptx::wgmma_fence_operand(dp);
-        pack<0, steps / 2>(weights, s);
-        differentiate<0, steps / 2>(s, dp, ds, d_sum, ds_at);
-        issue_gradient<0, steps / 2>(dv, weights, d_out);
-        pack<steps / 2, steps>(weights, s);
-        differentiate<steps / 2, steps>(s, dp, ds, d_sum, ds_at);
-        issue_gradient<steps / 2, steps>(dv, weights, d_out);
+        pack<0, half>(weights, s);
+        differentiate<0, half>(s, dp, ds, d_sum, ds_at);
+        issue_gradient<0, half>(dv, weights, d_out);
+        issue_gradient<0, half>(dk, ds, q);
+        weigh<half, steps>(s, lse, at.m * m);
+        pack<half, steps>(weights, s);
+        differentiate<half, steps>(s, dp, ds, d_sum, ds_at);
       }
     }
     ptx::fence_proxy_async_shared();
     ptx::bar_sync(ds_barrier, 256);
-    float dq[32];
     issue_dq(dq, ds_at);
-    issue_gradient<0, steps>(dk, ds, q);
-    ptx::wgmma_wait_group<1>();
+    if constexpr (!C::halves) {
+      issue_gradient<0, steps>(dk, ds, q);
+      ptx::wgmma_wait_group<1>();
+      release(shared.o_empty(stage));
+    } else {
+      issue_gradient<half, steps>(dv, weights, d_out);
+      issue_gradient<half, steps>(dk, ds, q);
+      ptx::wgmma_wait_group<2>();
+    }
     ptx::wgmma_fence_operand(dq);
-    release(shared.o_empty(stage));
     add_dq(dq, at.sums, stage);
     ++at.i;
     constexpr int step = C::query_panels * C::panels * sum_floats;
@@ -380,6 +393,7 @@ struct Consumer {
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(dk);
     ptx::wgmma_fence_operand(dv);
+    if constexpr (C::halves) release(shared.o_empty(stage));
     release(shared.q_empty(stage));
   }
 
