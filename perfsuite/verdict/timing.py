@@ -80,7 +80,10 @@ class Timing:
             return self._finish_early()
         wanted = max(needed, min(FIRST_ROUNDS, self._rounds_in(min(FIRST_SECONDS, self._left()))))
         self._collect(wanted - self._rounds)
-        while len(timed.kept) < wanted and self._round_seconds() * (wanted - len(timed.kept)) < self._left():
+        # Discarded rounds are measured again. A clock that gives no rounds at all is not asked again.
+        while timed.discarded and len(timed.kept) < wanted:
+            if self._round_seconds() * (wanted - len(timed.kept)) >= self._left():
+                break
             self._collect(wanted - len(timed.kept))
         if len(timed.kept) < needed:
             return self._finish_early()
