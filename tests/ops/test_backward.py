@@ -281,7 +281,7 @@ def test_the_same_bits_under_checkpointing(device: str) -> None:
 hopper = pytest.mark.gpu(min_capability=(9, 0))
 HOPPER_SHAPES = [
     (1, 2, 2, 128, 128), (2, 4, 2, 640, 640), (1, 4, 1, 333, 333), (1, 2, 1, 200, 520), (1, 2, 2, 500, 130),
-    (1, 1, 1, 1, 2), (1, 8, 8, 65, 2049), (3, 6, 2, 1000, 1000),
+    (1, 1, 1, 2, 2), (1, 8, 8, 65, 2049), (3, 6, 2, 1000, 1000),
 ]  # fmt: skip
 
 
