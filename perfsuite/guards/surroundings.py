@@ -13,7 +13,6 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 
@@ -61,14 +60,18 @@ def handicaps() -> list[str]:
 
 def replaced() -> list[str]:
     """The full names of replaced functions, among those that clocks, oracle and rivals rest on."""
+    import random  # noqa: F401  (loaded for _present)
+    import statistics  # noqa: F401
+    import time  # noqa: F401
+
     import torch
 
     package = str(Path(__file__).parents[1])
     python, torch_home = (str(Path(file).parent) for file in (os.__file__, torch.__file__))
-    gone = [name for name in _BUILT_INS if not _comes_from(resolve_name(name), ())]
+    gone = [name for name in _BUILT_INS if not _comes_from(_present(name), ())]
     for name in _IN_PYTHON:
         home = torch_home if name.startswith("torch") else python
-        if not _comes_from(resolve_name(name), (home,)):
+        if not _comes_from(_present(name), (home,)):
             gone.append(name)
     gone = [name.replace(":", ".") for name in gone]
     for name, module in list(sys.modules.items()):
@@ -178,6 +181,18 @@ def _plain(value: Any) -> Any:
 
 def _is_function(value: Any) -> bool:
     return isinstance(_plain(value), types.FunctionType)
+
+
+def _present(name: str) -> Any:
+    """The function that stands under a name of _BUILT_INS or _IN_PYTHON now.
+
+    pkgutil.resolve_name does the same, but a candidate could replace its code unseen; this module is itself guarded.
+    """
+    module, _, path = name.partition(":")
+    value: Any = sys.modules[module]
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
 
 
 def _comes_from(value: Any, homes: tuple[str, ...]) -> bool:
