@@ -1,7 +1,8 @@
 """The operators under torch.autocast: tensors are cast to its dtype first, as it does for torch's own products.
 
 A kernel for the dispatcher's autocast keys, so that the rule holds for a caller of torch.ops as well and is seen by
-torch.compile. As torch does, it casts floating-point tensors of autocast's device and leaves float64 alone.
+torch.compile. As torch does, it casts floating-point tensors of autocast's device and leaves float64 alone. Of a call
+with 8-bit caches it casts the queries alone: the numbers of a cache and their scales stay as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ OPERATORS = (
     "gemm",
     "tensor_core_gemm",
 )
+QUERIES_ALONE = ("flash_decode_quantised",)
 DEVICES = {"cpu": torch._C.DispatchKey.AutocastCPU, "cuda": torch._C.DispatchKey.AutocastCUDA}
 
 _library = torch.library.Library("cuda_llm_ops", "IMPL")  # kept: its registrations end with it
@@ -38,12 +40,15 @@ def _rule(name: str, device: str) -> Callable[..., Any]:
 
     def under_autocast(*arguments: Any) -> Any:
         dtype = torch.get_autocast_dtype(device)
+        first, *others = arguments
+        if name not in QUERIES_ALONE:
+            others = [_cast(argument, device, dtype) for argument in others]
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return operator(*(_cast(argument, device, dtype) for argument in arguments))
+            return operator(_cast(first, device, dtype), *others)
 
     return under_autocast
 
 
-for _name in OPERATORS:
+for _name in (*OPERATORS, *QUERIES_ALONE):
     for _device, _key in DEVICES.items():
         _library.impl(_name, _rule(_name, _device), _key.name)

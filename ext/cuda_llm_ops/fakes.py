@@ -92,22 +92,15 @@ def _(a: Tensor, b: Tensor) -> Tensor:
     return _gemm("tensor_core_gemm", a, b, False, False).to(torch.float32)
 
 
-@torch.library.register_fake("cuda_llm_ops::flash_decode")
-def _(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    cache_lens: Tensor,
-    block_table: Tensor | None = None,
-    scale: float | None = None,
-) -> Tensor:
+def _decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, cache_lens: Tensor, block_table: Tensor | None) -> Tensor:
+    """Of flash_decode, but for the dtypes of its caches."""
     op = "flash_decode"
     _require(q.dim() == 4, ValueError, f"{op}: q has {q.dim()} dimensions; it must have 4")
     _require(q.dtype in _DTYPES, TypeError, f"{op}: q is {q.dtype}; it must be one of {_DTYPES}")
     _require(q.shape[3] <= 256, NotImplementedError, f"{op}: q has head_dim {q.shape[3]}; it must be at most 256")
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         _require(cache.dim() == 4, ValueError, f"{op}: {name} has {cache.dim()} dimensions; it must have 4")
-        _check_pair(op, name, cache, "q", q)
+        _require(cache.device == q.device, ValueError, f"{op}: {name} on {cache.device}, q on {q.device}")
         _require(cache.shape[3] == q.shape[3], ValueError, f"{op}: {name} {cache.shape} against q {q.shape}")
     _require(
         v_cache.shape == k_cache.shape,
@@ -126,3 +119,46 @@ def _(
     divisible = q.shape[1] == 0 if kv_heads == 0 else q.shape[1] % kv_heads == 0
     _require(divisible, ValueError, f"{op}: heads of q {q.shape} are no multiple of those of k_cache {k_cache.shape}")
     return q.new_empty(q.shape)
+
+
+@torch.library.register_fake("cuda_llm_ops::flash_decode")
+def _(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    cache_lens: Tensor,
+    block_table: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        _check_pair("flash_decode", name, cache, "q", q)
+    return _decode(q, k_cache, v_cache, cache_lens, block_table)
+
+
+@torch.library.register_fake("cuda_llm_ops::flash_decode_quantised")
+def _(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    cache_lens: Tensor,
+    block_table: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    op = "flash_decode"
+    out = _decode(q, k_cache, v_cache, cache_lens, block_table)
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        right = cache.dtype in (torch.float8_e4m3fn, torch.int8)
+        _require(right, TypeError, f"{op}: {name} is {cache.dtype}; with scales it must be float8_e4m3fn or int8")
+        _require(cache.dtype == k_cache.dtype, TypeError, f"{op}: {name} is {cache.dtype}, k_cache {k_cache.dtype}")
+    _require((k_scale is None) == (v_scale is None), ValueError, f"{op}: give both scales or neither")
+    kv_heads = k_cache.shape[1 if block_table is None else 2]
+    for name, scales in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if scales is None:
+            continue
+        _require(scales.dtype == torch.float32, TypeError, f"{op}: {name} is {scales.dtype}; it must be float32")
+        _require(scales.device == q.device, ValueError, f"{op}: {name} on {scales.device}, q on {q.device}")
+        fits = tuple(scales.shape) in ((), (kv_heads,), tuple(k_cache.shape[:3]))
+        _require(fits, ValueError, f"{op}: {name} {scales.shape} against k_cache {k_cache.shape}")
+    return out

@@ -18,6 +18,8 @@ _tiled_attention = torch.ops.cuda_llm_ops.tiled_attention.default
 _flash_attention = torch.ops.cuda_llm_ops.flash_attention.default
 _flash_attention_general = torch.ops.cuda_llm_ops.flash_attention_general.default
 _flash_decode = torch.ops.cuda_llm_ops.flash_decode.default
+_flash_decode_quantised = torch.ops.cuda_llm_ops.flash_decode_quantised.default
+_8BIT = (torch.float8_e4m3fn, torch.int8)
 _gemm = torch.ops.cuda_llm_ops.gemm.default
 _tensor_core_gemm = torch.ops.cuda_llm_ops.tensor_core_gemm.default
 
@@ -164,6 +166,8 @@ def flash_decode(
     block_table: Tensor | None = None,
     *,
     scale: float | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
 ) -> Tensor:
     """Attention of the last tokens of each sequence, one or a few, against the cache that holds the whole sequence.
 
@@ -176,14 +180,21 @@ def flash_decode(
         k_cache: (batch, kv_heads, capacity, head_dim), or (pages, page_size, kv_heads, head_dim) with a block_table,
             as FlashAttention and vLLM lay out their pages. Any strides, but 1 along head_dim: a cache stored as
             (batch, capacity, kv_heads, head_dim) goes in as `cache.transpose(1, 2)`. heads is a multiple of kv_heads,
-            and query head h reads kv head h // (heads // kv_heads).
-        v_cache: the shape of k_cache.
+            and query head h reads kv head h // (heads // kv_heads). Of q's dtype, or float8_e4m3fn or int8.
+        v_cache: the shape and dtype of k_cache.
         cache_lens: (batch,), int32, on q's device: how many tokens of each sequence are in the cache, those of q
             included. Query i sees the keys j < cache_lens - (seq_q - 1 - i): causal, aligned at the bottom right. A
             query that sees no key gives zeros. What lies behind a length in the cache is never used.
         block_table: (batch, pages of a sequence), int32: where the pages of each sequence lie in the pool, in order.
             Entries behind a length are never read.
         scale: factor of the scores, finite and not negative; 1 / sqrt(head_dim) by default.
+        k_scale: float32, of an 8-bit cache alone: a key is its scale times the numbers in the cache. A tensor without
+            dimensions is the scale of the whole cache, (kv_heads,) are those of its heads, and the shape of k_cache
+            without head_dim are those of its tokens. Any strides, so that `expand` may share scales. None means 1.
+        v_scale: likewise, of the values; None exactly if k_scale is None.
+
+    The numbers of an 8-bit cache are read as they are; nothing is dequantised to memory. The error is that of the
+    products and of the softmax: the reference is the same attention on the dequantised keys and values.
 
     On a GPU lengths and page numbers are not checked, since the host would have to wait for them: a length outside 0
     to the capacity is taken as the nearest of the two, and a page outside the pool reads as zeros.
@@ -201,9 +212,14 @@ def flash_decode(
     """
     try:
         _refuse_gradients("flash_decode", q=q, k_cache=k_cache, v_cache=v_cache)
+        if k_scale is not None or v_scale is not None or k_cache.dtype in _8BIT:
+            return _flash_decode_quantised(
+                q, k_cache, v_cache, cache_lens, block_table, k_scale=k_scale, v_scale=v_scale, scale=scale
+            )
         return _flash_decode(q, k_cache, v_cache, cache_lens, block_table, scale)
     except (RuntimeError, AttributeError) as error:
         tensors = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "cache_lens": cache_lens, "block_table": block_table}
+        tensors |= {"k_scale": k_scale, "v_scale": v_scale}
         raise translated("flash_decode", error, tensors, {"scale": ("number or None", scale)}) from None
 
 

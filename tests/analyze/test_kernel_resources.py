@@ -92,6 +92,18 @@ def test_an_allowance_covers_its_kernel_and_fails_when_stale(
     assert "no longer spills" in capsys.readouterr().out
 
 
+def test_a_source_can_be_compiled_for_one_architecture_alone(
+    fake_nvcc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hopper.cu").write_text(CLEAN)
+    (tmp_path / "any.cu").write_text(CLEAN)
+    assert command(fake_nvcc, tmp_path, "--arch", "80", "--only", "*/hopper*=90a") == 0
+    shown = capsys.readouterr().err
+    assert "hopper.cu sm_90a" in shown
+    assert "hopper.cu sm_80" not in shown
+    assert "any.cu sm_80" in shown
+
+
 def test_wrong_use_names_the_thing(fake_nvcc: Path, tmp_path: Path) -> None:
     with pytest.raises(kernels.UserError, match=r"absent\.cu: no such file"):
         command(fake_nvcc, tmp_path / "absent.cu")
@@ -99,8 +111,11 @@ def test_wrong_use_names_the_thing(fake_nvcc: Path, tmp_path: Path) -> None:
         command(tmp_path / "not-a-compiler", tmp_path)
     with pytest.raises(kernels.UserError, match=r"no \.cu file"):
         command(fake_nvcc, tmp_path)
+    (tmp_path / "clean.cu").write_text(CLEAN)
+    for only in ("90a", "*/absent*=90a", "*=80"):
+        with pytest.raises(kernels.UserError, match="leaves nothing to compile"):
+            command(fake_nvcc, tmp_path, "--only", only)
     allow = tmp_path / "allowed.toml"
     allow.write_text('[[allowed]]\nkernel = "*"\n')
-    (tmp_path / "clean.cu").write_text(CLEAN)
     with pytest.raises(kernels.UserError, match="needs kernel and reason"):
         command(fake_nvcc, tmp_path, "--allow", allow)

@@ -53,22 +53,24 @@ def assert_right(out: Tensor, case: Decode) -> None:
             reference.assert_right(out[one], reference.attention("flash_attention", q[one], k, v, False, scale))
 
 
-def contiguous(keys: list[Tensor], capacity: int, *, seq_first: bool, pad: int = 0) -> Tensor:
-    """(batch, kv_heads, capacity, head_dim), NaN behind each length, `pad` elements between rows."""
+def contiguous(keys: list[Tensor], capacity: int, *, seq_first: bool, pad: int = 0, behind: float = math.nan) -> Tensor:
+    """(batch, kv_heads, capacity, head_dim), NaN (or `behind`) behind each length, `pad` elements between rows."""
     kv_heads, _, head_dim = keys[0].shape
     shape = (len(keys), capacity, kv_heads) if seq_first else (len(keys), kv_heads, capacity)
-    cache = torch.full((*shape, head_dim + pad), math.nan, dtype=keys[0].dtype, device=keys[0].device)[..., :head_dim]
+    cache = torch.full((*shape, head_dim + pad), behind, dtype=keys[0].dtype, device=keys[0].device)[..., :head_dim]
     cache = cache.transpose(1, 2) if seq_first else cache
     for b, one in enumerate(keys):
         cache[b, :, : one.shape[1]] = one
     return cache
 
 
-def paged(keys: list[Tensor], table: Tensor, page_size: int, pages: int, *, head_first: bool) -> Tensor:
-    """(pages, page_size, kv_heads, head_dim), NaN wherever no key lies."""
+def paged(
+    keys: list[Tensor], table: Tensor, page_size: int, pages: int, *, head_first: bool, behind: float = math.nan
+) -> Tensor:
+    """(pages, page_size, kv_heads, head_dim), NaN (or `behind`) wherever no key lies."""
     kv_heads, _, head_dim = keys[0].shape
     shape = (pages, kv_heads, page_size) if head_first else (pages, page_size, kv_heads)
-    pool = torch.full((*shape, head_dim), math.nan, dtype=keys[0].dtype, device=keys[0].device)
+    pool = torch.full((*shape, head_dim), behind, dtype=keys[0].dtype, device=keys[0].device)
     pool = pool.transpose(1, 2) if head_first else pool
     for b, one in enumerate(keys):
         for first in range(0, one.shape[1], page_size):

@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch", reason="the operators need torch")
 
 import cuda_llm_ops  # noqa: E402
 import decode_cases as cases  # noqa: E402
+import decode_quantised_cases as quantised  # noqa: E402
 import ops_reference as reference  # noqa: E402
 from torch import Tensor  # noqa: E402
 
@@ -150,3 +151,13 @@ def test_decode(lengths: list[int], head_dim: int, page_size: int | None, dtype:
 @pytest.mark.parametrize("name", cases.kernels())
 def test_decode_kernels(name: str, dtype: torch.dtype) -> None:
     check_decode(cases.small(dtype, **cases.kernels()[name]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("cache", quantised.CACHES, ids=["e4m3", "int8"])
+@pytest.mark.parametrize("name", quantised.kernels())
+def test_decode_of_8_bit_caches(name: str, cache: torch.dtype, dtype: torch.dtype) -> None:
+    case = quantised.small(dtype, cache, **quantised.kernels()[name])
+    given = {key: value.cuda() if isinstance(value, Tensor) else value for key, value in case.arguments.items()}
+    quantised.assert_right(cuda_llm_ops.flash_decode(**given).cpu(), case)

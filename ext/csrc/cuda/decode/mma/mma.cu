@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cfloat>
 #include <climits>
-#include <map>
-#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -18,6 +16,7 @@
 #include "../../ptx/tma.cuh"
 #include "../../tensor_map.h"
 #include "../decode.h"
+#include "residency.h"
 
 namespace cuda_llm_ops::cuda::decode {
 namespace {
@@ -103,48 +102,6 @@ DecodeArguments part_of(const DecodeArguments& whole, int first) {
     a.num_pages = a.batch;
   }
   return a;
-}
-
-// Allows this much dynamic shared memory, and asks for the largest carve-out of shared memory, so that thread blocks of
-// the next launch fit beside those of this one.
-cudaError_t prepare(const MmaInstance& instance, int bytes) {
-  static std::mutex mutex;
-  static std::map<std::pair<int, const void*>, int> allowed;
-  const void* const kernel = instance.address;
-  int device = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
-  const std::lock_guard<std::mutex> lock(mutex);
-  int& most = allowed[{device, kernel}];
-  if (most >= bytes) return cudaSuccess;
-  error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error == cudaSuccess) most = bytes;
-  return error;
-}
-
-// The size of the largest clusters of which `units` run at once, one thread block on each multiprocessor; 0 if even
-// clusters of one do not.
-int cluster_size(const MmaInstance& instance, const DeviceFacts& facts, int64_t units) {
-  static std::mutex mutex;
-  static std::map<std::pair<int, const void*>, std::array<int, kMaxCluster + 1>> known;
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  const int alone = facts.shared_per_sm / 2 + 1024;
-  if (alone > facts.shared_per_block || prepare(instance, alone) != cudaSuccess) return 0;
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto [found, is_new] = known.try_emplace({device, instance.address});
-  auto& active = found->second;
-  if (is_new) {
-    for (int size = 1; size <= kMaxCluster; ++size) {
-      active[size] = LaunchConfig(dim3(static_cast<unsigned>(size)), instance.threads(), alone, nullptr)
-                         .cluster(size)
-                         .active_clusters(instance.address);
-    }
-  }
-  int size = kMaxCluster;
-  while (size > 0 && active[size] < units) --size;
-  return size;
 }
 
 const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStream_t stream) {

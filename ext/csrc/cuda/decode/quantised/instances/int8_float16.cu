@@ -1,0 +1,10 @@
+#include "../instances.cuh"
+
+namespace cuda_llm_ops::cuda::decode {
+
+const QuantisedInstances& quantised_int8_float16() {
+  static const QuantisedInstances all = CUDA_LLM_OPS_QUANTISED_INSTANCES(Int8, float16, "int8 cache float16");
+  return all;
+}
+
+}  // namespace cuda_llm_ops::cuda::decode
