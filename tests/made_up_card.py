@@ -110,6 +110,9 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
         "graph_pool_handle": lambda: (0, 1),
         "get_device_properties": lambda _: facts,
         "memory_reserved": lambda: 0,
+        "memory_allocated": lambda: 0,
+        "empty_cache": lambda: None,
+        "mem_get_info": lambda: (10**11, 10**11),
         "_sleep": lambda cycles: made.work(cycles / 2e9),
     }.items():
         monkeypatch.setattr(torch.cuda, name, value, raising=False)

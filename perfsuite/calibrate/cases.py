@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.problems import Attention, Custom, Gemm
 from perfsuite.problems.base import Problem
 from perfsuite.settings import DeviceKind
+from perfsuite.verdict.policy import REGRESSION_MARGIN, SHARP_MARGIN
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +22,13 @@ class CalibrationCase:
     name: str
     problem: Problem
     function: Callable[..., Any]
+    sharp: bool = False
+    """True for calls that are long enough for the sharp margin of a regression."""
+
+    @property
+    def margin(self) -> float:
+        """The margin by which its gates judge."""
+        return SHARP_MARGIN if self.sharp else REGRESSION_MARGIN
 
 
 def cases(device: DeviceKind) -> list[CalibrationCase]:
@@ -36,19 +44,19 @@ def cases(device: DeviceKind) -> list[CalibrationCase]:
         _library("gemm-512", Gemm(512, 512, 512)),
         _library("gemm-1024", Gemm(1024, 1024, 1024)),
         _library("attention-512", Attention(2, 8, 512, 64)),
-        _library("gemm-2048", Gemm(2048, 2048, 2048)),
-        _library("attention-4096", Attention(2, 8, 4096, 64)),
-        _library("attention-8192", Attention(2, 8, 8192, 64)),
-        _library("gemm-8192", Gemm(8192, 8192, 8192)),
+        _library("gemm-2048", Gemm(2048, 2048, 2048), sharp=True),
+        _library("attention-4096", Attention(2, 8, 4096, 64), sharp=True),
+        _library("attention-8192", Attention(2, 8, 8192, 64), sharp=True),
+        _library("gemm-8192", Gemm(8192, 8192, 8192), sharp=True),
     ]
 
 
-def _library(name: str, problem: Problem) -> CalibrationCase:
+def _library(name: str, problem: Problem, *, sharp: bool = False) -> CalibrationCase:
     """A case of the library's function without the rival's wrapper, which costs host time only."""
     import torch
 
     function = torch.mm if problem.family == "gemm" else torch.nn.functional.scaled_dot_product_attention
-    return CalibrationCase(name, problem, function)
+    return CalibrationCase(name, problem, function, sharp)
 
 
 def _add(name: str, elements: int) -> CalibrationCase:

@@ -86,4 +86,4 @@ class PlantedClock(GraphClock):
 
     def replays(self) -> tuple[Callable[[], None], Callable[[], None]]:
         """A sample of the candidate, and of the rival, as callables for other timers."""
-        return lambda: self._enqueue("candidate", 0), lambda: self._enqueue("rival", 0)
+        return lambda: self._enqueue("candidate", 0, 0), lambda: self._enqueue("rival", 0, 0)

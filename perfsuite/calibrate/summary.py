@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from perfsuite.verdict.policy import REGRESSION_MARGIN
+
 Row = Mapping[str, Any]
 LEAST_NOISE = 1e-4
 """The least estimate of a standard deviation, since no gate is free of noise."""
@@ -42,7 +44,8 @@ def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
         used = noise.get(name, {"setup_noise": seen_noises[name], "process_noise": between})
         spent = {"gpu_seconds_per_gate_median": statistics.median(row["gpu_seconds"] for row in own)}
         case = {"case": name, "seconds": _seconds(gates, name)} | used | {"setup_noise_seen": seen_noises[name]}
-        cases.append(case | rates(own) | spent)
+        margin = {"margin": own[0].get("margin", REGRESSION_MARGIN)}
+        cases.append(case | margin | rates(own) | spent)
     peers = []
     for peer in dict.fromkeys(row["peer"] for row in rows if row["kind"] == "peer"):
         own = [row for row in rows if row["kind"] == "peer" and row["peer"] == peer]

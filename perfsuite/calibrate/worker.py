@@ -99,9 +99,10 @@ def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> di
     begun = time.perf_counter()
     clock = open_clock(plan, case, seed=seed, slowdown=slowdown)
     try:
-        timed = Timing(clock, regression_target(), settings, noise_of).run()
+        timed = Timing(clock, regression_target(case.margin), settings, noise_of).run()
         return _row(plan, case, slowdown, timed.kept) | {
             "kind": "gate",
+            "margin": case.margin,
             "alarm": timed.verdict is Verdict.MISSED,
             "undecided": timed.verdict is None,
             "speed": timed.estimate.speed if timed.estimate else None,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from perfsuite.clock.deck import Moves
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.written import Written
 from perfsuite.settings import CacheMode
 
 ClockKind = Literal["graph", "events", "host", "fake"]
@@ -23,6 +25,16 @@ class Sides:
     rival: Callable[..., Any]
     make_inputs: Callable[[], Inputs]
     """Returns inputs with new values at every call, on the device that is timed."""
+    moves: Moves = "elements"
+    """The parts of the inputs that may take each other's places between rounds."""
+    written: Written | None = None
+    """The arguments that the calls write; None if they write none. Each is restored before every sample."""
+    reset: Callable[[Inputs], Any] | None = None
+    """Called before every sample with the inputs of its first call, untimed; None without such a call."""
+    calls_per_reset: int | None = None
+    """Calls that may follow one `reset`; None for any number."""
+    hard: Mapping[str, Callable[[], Inputs]] = field(default_factory=dict)
+    """Makes hard inputs of the same shapes, by distribution. They are put in place for some calls that do not count."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,9 @@ class TimedCall:
     rival_output: Any
     """None if it was not kept: a candidate could find a right answer in memory."""
     inputs_changed: bool = False
-    """True if the values of an input of the rotation have changed."""
+    """True if the values of an input have changed."""
+    distribution: str | None = None
+    """The distribution of hard inputs; None for the case's own."""
 
 
 class CaptureError(RuntimeError):
@@ -78,12 +92,12 @@ class Clock(Protocol):
         """Time `count` paired rounds, each in random order."""
 
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """At most `count` calls, chosen at random among those of the last round."""
+        """At most `count` calls of the rounds, drawn in secret while they ran, and all calls on hard inputs."""
 
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-        """Results of `look(candidate's output, rival's output)` for up to `count` further calls, as they were timed.
+        """Results of `look(candidate's output, rival's output)` for up to `count` further calls of the rounds.
 
-        Inputs change from call to call. Empty, the default, if timed calls cannot be repeated.
+        Empty, the default, if the clock keeps no further calls.
         """
         return []
 
@@ -125,6 +139,34 @@ class CallingClock(Clock):
     @property
     def seconds_spent(self) -> float:
         return self._seconds
+
+    def _most_in_a_sample(self, most: int) -> int:
+        """The calls of a sample, bounded by `most`, by the state between calls, and by the sets of written inputs."""
+        if self.sides.written is not None:
+            most = min(most, len(self._sets))
+        return max(1, min(most, self.sides.calls_per_reset or most))
+
+    @property
+    def _written_places(self) -> tuple[int, ...]:
+        return () if self.sides.written is None else self.sides.written.places
+
+    def _answered(self, result: Any, inputs: Inputs) -> Any:
+        """The answer of a call: its result, or all that it wrote."""
+        return result if self.sides.written is None else self.sides.written.answer(result, inputs)
+
+    def _rivals_answer(self, inputs: Inputs) -> Any:
+        """The rival's answer on these inputs, which it does not change. Raises SideFailedError."""
+        if self.sides.reset is not None:
+            self.sides.reset(inputs)
+        given = inputs if self.sides.written is None else self.sides.written.copied(inputs)
+        return self._answered(self._call("rival", given), given)
+
+    def _call(self, side: Side, inputs: Inputs) -> Any:
+        """The side's result on these inputs. Raises SideFailedError."""
+        try:
+            return inputs.call(self._function(side))
+        except Exception as error:
+            raise SideFailedError(side, error) from error
 
     def _function(self, side: Side) -> Callable[..., Any]:
         return self.sides.candidate if side == "candidate" else self.sides.rival

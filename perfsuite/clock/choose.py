@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfsuite.clock.base import CallingClock, CaptureError, Clock, Sides
+from perfsuite.problems.written import Written
 from perfsuite.settings import Settings
 
 
@@ -19,6 +20,8 @@ def open_clock(sides: Sides, settings: Settings) -> Clock:
 
     if settings.clock == "events":
         return _set_up(EventsClock, sides, settings, "asked for")
+    if sides.reset is not None:
+        return _set_up(EventsClock, sides, settings, "reset= prepares state in Python, which no graph can hold")
     try:
         return _set_up(GraphClock, sides, settings)
     except CaptureError as error:
@@ -34,4 +37,13 @@ def _set_up(kind: type[CallingClock], sides: Sides, settings: Settings, note: st
     except CaptureError:
         clock.close()
         raise
+    if sides.written is not None:
+        clock.note = "; ".join(filter(None, (clock.note, _about_writes(clock, sides.written))))
     return clock
+
+
+def _about_writes(clock: CallingClock, written: Written) -> str:
+    """The way in which written arguments are restored."""
+    where = "outside" if clock.cache == "cold" else "in"
+    lies = f"the restored values lie {where} the L2" if clock.kind != "host" else "it may be in the cache then"
+    return f"{', '.join(written.names)}: written, restored before every sample; {lies}"

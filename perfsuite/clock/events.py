@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import random
 import time
-from dataclasses import replace
 from typing import Any
 
-from perfsuite.clock.base import ClockKind, TimedCall
+from perfsuite.clock.base import ClockKind
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.rotation import refill
 from perfsuite.clock.rounds import SIDES, Side
-from perfsuite.problems.tensors import keep
+from perfsuite.guards.poison import poison_free_memory
+from perfsuite.problems.tensors import tensors_in
 
 SAMPLE_SECONDS = 400e-6
 MOST_CALLS = 64
@@ -21,8 +19,6 @@ LONGEST_BLOCK_SECONDS = 20e-3
 TRIAL_CALLS = 8
 TRIAL_BLOCK_SECONDS = 300e-6
 BLOCK_MARGIN = 1.5
-KEPT_ROUNDS = 3
-"""Rounds of which one call is kept, with its inputs, for the check."""
 
 
 class EventsClock(CudaClock):
@@ -32,24 +28,25 @@ class EventsClock(CudaClock):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._outputs: dict[Side, dict[int, Any]] = {"candidate": {}, "rival": {}}
+        self._outputs: dict[Side, list[Any]] = {"candidate": [], "rival": []}
         self._host_seconds_a_call = 0.0
-        self._secret = random.SystemRandom()
-        self._kept: list[TimedCall] = []
-        self._candidate_rounds = 0
+        self._whole: list[int] = []
+        """The calls of the last sample whose results no later call has overwritten."""
+        self._like: list[Any] = []
+        """A result of the last sample, for the sizes of the next ones."""
 
     def _prepare(self) -> None:
         if not self.launches:
             self._choose_launches()
-        # Results that a side has cached from its warm-up calls are stale from here on, even if it caches by address.
-        refill(self._sets, self.sides.make_inputs)
-        self._kept, self._candidate_rounds = [], 0
+        self.samples_a_side = math.ceil(len(self._sets) / self.launches)
 
     def _choose_launches(self) -> None:
         before, after = self._events[:2]
         device, host = [], []
         for side in SIDES:
-            for calls in (1, TRIAL_CALLS):
+            for calls in (1, self._most_in_a_sample(TRIAL_CALLS)):
+                self._restore_all()
+                self._reset(0)
                 self._stream.synchronize()
                 spin(TRIAL_BLOCK_SECONDS)
                 before.record()
@@ -60,41 +57,39 @@ class EventsClock(CudaClock):
                 after.record()
                 after.synchronize()
             host.append(host_seconds)
-            device.append(max(before.elapsed_time(after) / 1e3 / TRIAL_CALLS, 1e-6))
-        self._host_seconds_a_call = max(host)
-        self.launches = max(1, min(MOST_CALLS, math.ceil(SAMPLE_SECONDS / min(device))))
-        self.samples_a_side = math.ceil(len(self._sets) / self.launches)
+            device.append(max(before.elapsed_time(after) / 1e3 / calls, 1e-6))
+        self._host_seconds_a_call, self._call_seconds = max(host), min(device)
+        most = max(1, min(MOST_CALLS, self._most_calls, math.ceil(SAMPLE_SECONDS / min(device))))
+        self.launches = self._most_in_a_sample(most)
 
-    def _enqueue(self, side: Side, sample: int) -> None:
-        chosen = self._secret.randrange(self.launches)
+    def _start(self, sample: int) -> int:
+        return sample * self.launches
+
+    def _enqueue(self, side: Side, sample: int, place: int) -> None:
+        # Held until both samples of the half are enqueued, whatever the place: each result has memory of its own.
+        held = self._outputs[side]
         for call in range(self.launches):
-            index = (sample * self.launches + call) % len(self._sets)
-            output = self._call(side, self._sets[index])
-            if call == chosen:
-                self._outputs[side] = {index: output}
+            held.append(self._call(side, self._inputs_of(sample, call)))
 
-    def _after_half(self, last: Side) -> None:
-        # If the candidate came last, this copy follows the call at once, and later writes of another stream miss it.
-        # All such halves are equally likely to be kept. (The first is always kept.)
-        if last != "candidate" and self._kept:
-            return
-        self._candidate_rounds += 1
-        place = self._secret.randrange(self._candidate_rounds)
-        if len(self._kept) < KEPT_ROUNDS:
-            place = len(self._kept)
-        if place < KEPT_ROUNDS:
-            ((index, output),) = self._outputs["candidate"].items()
-            inputs = keep(self._sets[index])
-            self._kept[place : place + 1] = [TimedCall(inputs, keep(output), None)]
+    def _whole_results(self, sample: int, place: int) -> list[int]:
+        return self._whole or list(range(self.launches))
+
+    def _result(self, call: int) -> Any:
+        return self._outputs["candidate"][call]
+
+    def _poison(self, sample: int, calls: list[int], place: int) -> None:
+        poison_free_memory(self._like, copies=2 * self.launches)
+
+    def _half_ended(self) -> None:
+        memory = [[tensor.data_ptr() for tensor in tensors_in(one)] for one in self._outputs["candidate"]]
+        last_use = {address: call for call, one in enumerate(memory) for address in one}
+        self._whole = [call for call, one in enumerate(memory) if all(last_use[address] == call for address in one)]
+        self._like = self._outputs["candidate"][:1]
+        self._outputs = {"candidate": [], "rival": []}
 
     def _block(self, samples: int) -> None:
         spin(min(LONGEST_BLOCK_SECONDS, BLOCK_MARGIN * samples * self.launches * self._host_seconds_a_call + 50e-6))
 
-    def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`. The calls are of halves in which the candidate came last, and were chosen before the timing."""
-        changed = self._inputs_changed()
-        return [replace(call, inputs_changed=changed) for call in self._kept[:count]]
-
     def _release(self) -> None:
-        self._outputs = {"candidate": {}, "rival": {}}
-        self._kept = []
+        self._outputs = {"candidate": [], "rival": []}
+        self._whole, self._like = [], []

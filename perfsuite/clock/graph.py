@@ -2,27 +2,28 @@
 
 A sample is one pass over the whole rotation, if that is short enough. Both sides then use all inputs equally, and no
 input is read again before all others. A sample consists of several graphs, with several captures of each: small kernels
-differ by up to a percent between two captures of the same calls. Captures of both sides come in mixed order. Each gives
-its outputs' memory back before the next begins, so both sides write to the same addresses.
+differ by up to a percent between two captures of the same calls. Captures of both sides come in mixed order.
+
+All results of half a round stay in memory until it has ended. There are two places for the results of a sample, each a
+memory pool. Each side is captured for both places, and in the halves of a round the sides exchange them. Both sides
+thus write to the same addresses, though never in the same half.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import random
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, TimedCall
+from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.memory import free_default_generator, unheld
+from perfsuite.clock.memory import Span, free_default_generator
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.guards.poison import poison
-from perfsuite.problems.tensors import keep, map_tensors
+from perfsuite.problems.tensors import map_tensors
 
 SAMPLE_SECONDS = 200e-6
 """Least device time of a sample."""
@@ -40,27 +41,53 @@ TRIAL_REPLAYS = 5
 LONG_CALL_SECONDS = 250e-6
 """One call of at least this time is measured alone."""
 TRIAL_SECONDS = 1e-3
+LARGE_SET_BYTES = 1 << 30
+"""Bytes of one set of inputs above which a side is captured for one place only, to save memory."""
 COST_REPLAYS = 7
 GRAPH_LAUNCH_SECONDS = 75e-6
-MORE_SECONDS = 10e-3
-"""Device time for further looks at timed calls."""
-PLACES = 4
-"""Calls of a graph whose outputs can be looked at."""
+PLACES = (0, 1)
+"""Memory for the results of a sample."""
 
 
 @dataclass
-class Piece:
-    """Calls that make one graph, captured several times for each side."""
+class Captured:
+    """One capture of all calls of a sample of one side, for one of the two places of results."""
 
-    indices: list[int]
-    """The sets of inputs, in order."""
-    last: bool
-    """True for the last piece of a sample."""
-    graphs: dict[Side, list[Any]] = field(default_factory=lambda: {"candidate": [], "rival": []})
-    outputs: dict[Side, list[Any]] = field(default_factory=lambda: {"candidate": [], "rival": []})
-    """Results of the calls at `places`, one list for each capture, as tensors that do not own their memory."""
-    places: list[int] = field(default_factory=list)
-    """Calls drawn in secret for the check."""
+    graphs: list[Any]
+    """One a piece, in order."""
+    form: Any
+    """The first call's result; it shows the form of the others."""
+    memory: list[list[Span]]
+    """The tensors of each call's result."""
+    whole: list[int]
+    """The calls whose results no later call overwrites."""
+
+    def result(self, call: int) -> Any:
+        """The result of that call, as tensors that do not own their memory."""
+        spans = iter(self.memory[call])
+        return map_tensors(self.form, lambda _: next(spans).tensor())
+
+
+@dataclass
+class Track:
+    """The calls of a sample, over a part of the rotation or all of it."""
+
+    pieces: list[list[int]]
+    """The sets of inputs of each graph, in order."""
+    captures: dict[tuple[Side, int], list[Captured]] = field(default_factory=dict)
+    """Captures of each side for each place of results."""
+
+
+def _spans(output: Any) -> list[Span]:
+    """The memory of each tensor of a result; a tensor that is in two places counts once, as in `map_tensors`."""
+    spans: list[Span] = []
+
+    def note(tensor: Any) -> Any:
+        spans.append(Span.of(tensor))
+        return tensor
+
+    map_tensors(output, note)
+    return spans
 
 
 class GraphClock(CudaClock):
@@ -72,46 +99,50 @@ class GraphClock(CudaClock):
         import torch
 
         super().__init__(*arguments, **options)
-        # A small graph keeps the pool alive through all set-ups. A pool without a graph is released by cudaFree.
-        self._pool = torch.cuda.graph_pool_handle()
-        self._anchor: Any = None
-        self._call_seconds = 0.0
+        # A small graph keeps a pool alive through all set-ups. A pool without a graph is released by cudaFree.
+        self._pools = [torch.cuda.graph_pool_handle() for _ in PLACES]
+        self._anchors: list[Any] = []
         self._gap = 0.0
-        self._tracks: list[list[Piece]] = []
+        self._tracks: list[Track] = []
         """Samples replay the tracks in turn, and the pieces of a track one after another."""
-        self._pieces: list[Piece] = []
-        self._named: Piece | None = None
-        """A piece drawn in secret, whose first graphs can list their kernels."""
+        self._mine: Captured | None = None
+        """The candidate's capture that was replayed last, or that will be next."""
+        self._next: Captured | None = None
+        self._told_of_reuse = False
+        self._named: Track | None = None
+        """A track drawn in secret, whose first graphs can list their kernels."""
 
     def _prepare(self) -> None:
         import torch
 
-        if self._anchor is None:
-            self._anchor = torch.cuda.CUDAGraph()
-            self._anchor.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            torch.zeros(1, device="cuda")
-            self._anchor.capture_end()
+        if not self._anchors:
+            for pool in self._pools:
+                self._anchors.append(torch.cuda.CUDAGraph())
+                self._anchors[-1].capture_begin(pool=pool, capture_error_mode="thread_local")
+                torch.zeros(1, device="cuda")
+                self._anchors[-1].capture_end()
             self._measure_costs()
         if not self.launches:
             self._choose_launches()
         self._tracks = self._plan()
         self.samples_a_side = len(self._tracks)
-        self._pieces = [piece for track in self._tracks for piece in track]
-        secret = random.SystemRandom()
-        each = math.ceil(FEWEST_GRAPHS / len(self._pieces)) if self._call_seconds < SHORT_CALL_SECONDS else 1
-        captures = [(piece, side) for piece in self._pieces for side in SIDES] * each
-        self._order.shuffle(captures)
-        for piece in self._pieces:
-            piece.places = secret.sample(range(len(piece.indices)), min(PLACES, len(piece.indices)))
-        self._named = secret.choice(self._pieces)
-        for piece, side in captures:
-            nodes = piece is self._named and not piece.graphs[side]
-            graph, outputs = self._capture(side, piece.indices, piece.places, last=piece.last, nodes=nodes)
-            piece.graphs[side].append(graph)
-            piece.outputs[side].append(outputs)
-        self._overhead = self._event_cost + (len(self._tracks[0]) - 1) * self._gap
+        each = 1
+        if self._call_seconds < SHORT_CALL_SECONDS:
+            pieces = len(self._tracks[0].pieces) * len(self._tracks)
+            each = math.ceil(FEWEST_GRAPHS / (pieces * len(PLACES)))
+        self._named = self._secret.choice(self._tracks)
+        # Addresses do not matter to long calls: one capture of each side will do.
+        places = {
+            side: PLACES if self._call_seconds < LONG_CALL_SECONDS else (turn,) for turn, side in enumerate(SIDES)
+        }
+        planned = [(track, side, place) for track in self._tracks for side in SIDES for place in places[side]] * each
+        self._order.shuffle(planned)
+        for track, side, place in planned:
+            others = track.captures.setdefault((side, place), [])
+            others.append(self._captured(side, track.pieces, place, nodes=track is self._named and not others))
+        self._overhead = self._event_cost + (len(self._tracks[0].pieces) - 1) * self._gap
 
-    def _plan(self) -> list[list[Piece]]:
+    def _plan(self) -> list[Track]:
         """The tracks, without graphs: one pass over the rotation, or several parts of it."""
         count = len(self._sets)
         tracks = 1 if self.launches >= count else math.ceil(count / self.launches)
@@ -120,8 +151,7 @@ class GraphClock(CudaClock):
             calls = [(track * self.launches + call) % count for call in range(self.launches)]
             pieces = max(1, min(len(calls), round(len(calls) * self._call_seconds / PIECE_SECONDS)))
             ends = [round(len(calls) * part / pieces) for part in range(pieces + 1)]
-            parts = [calls[start:end] for start, end in itertools.pairwise(ends)]
-            planned.append([Piece(part, last=part is parts[-1]) for part in parts])
+            planned.append(Track([calls[start:end] for start, end in itertools.pairwise(ends)]))
         return planned
 
     def _choose_launches(self) -> None:
@@ -138,14 +168,17 @@ class GraphClock(CudaClock):
             self.launches = min(count * math.ceil(SAMPLE_SECONDS / rotation), MOST_CALLS)
         else:
             self.launches = math.ceil(SAMPLE_SECONDS / self._call_seconds)
-        self.launches = max(1, min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower)))
+        most = min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower), self._most_calls)
+        self.launches = self._most_in_a_sample(max(1, most))
 
     def _trial(self, side: Side, indices: list[int]) -> float:
         """Seconds a call, from a few replays of a small graph."""
-        trial, _ = self._capture(side, indices, [], last=False)
+        # In the side's own pool: a pool keeps the memory of what a call needs beside its results.
+        trial, _ = self._capture(side, indices, self._pools[SIDES.index(side)], last=False)
         trial.replay()
         found: list[float] = []
         while sum(found) < TRIAL_SECONDS and len(found) < TRIAL_REPLAYS:
+            self._restore_all()
             found.append(self._replayed(trial, 1))
         trial.reset()
         return max((statistics.median(found) - self._event_cost) / len(indices), 1e-7)
@@ -175,7 +208,7 @@ class GraphClock(CudaClock):
         number = torch.zeros(1, device="cuda")
         tiny = torch.cuda.CUDAGraph()
         self._stream.synchronize()
-        tiny.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        tiny.capture_begin(pool=self._pools[0], capture_error_mode="thread_local")
         inner[0].record()
         number.add_(1.0)
         inner[1].record()
@@ -191,18 +224,32 @@ class GraphClock(CudaClock):
         self._event_cost = max(0.0, statistics.median(costs))
         self._gap = max(0.0, statistics.median(gaps))
 
-    def _capture(
-        self, side: Side, indices: list[int], places: list[int], *, last: bool, nodes: bool = False
-    ) -> tuple[Any, list[Any]]:
-        """A graph of calls on the sets `indices`, and the results of the calls at `places`, which own no memory.
+    def _captured(self, side: Side, pieces: list[list[int]], place: int, *, nodes: bool) -> Captured:
+        """Graphs of the calls of a sample, with results in that place. nodes: the first can list its nodes later."""
+        import torch
 
-        nodes: keep the graph's nodes, so that they can be listed later.
-        """
+        graphs, outputs = [], []
+        for number, indices in enumerate(pieces):
+            last = number == len(pieces) - 1
+            graph, found = self._capture(side, indices, self._pools[place], last=last, nodes=nodes and not number)
+            graphs.append(graph)
+            # They are held until the last piece is captured, so that each result has memory of its own.
+            outputs += found
+        form = map_tensors(outputs[0], lambda _: torch.empty(0))
+        memory = [_spans(output) for output in outputs]
+        last_use = {span.address: call for call, spans in enumerate(memory) for span in spans}
+        whole = [call for call, spans in enumerate(memory) if all(last_use[one.address] == call for one in spans)]
+        return Captured(graphs, form, memory, whole)
+
+    def _capture(
+        self, side: Side, indices: list[int], pool: Any, *, last: bool, nodes: bool = False
+    ) -> tuple[Any, list[Any]]:
+        """A graph of calls on the sets `indices`, and their results. nodes: keep the graph's nodes to list them."""
         import torch
 
         graph = torch.cuda.CUDAGraph(keep_graph=nodes)
         self._stream.synchronize()
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         failure: BaseException | None = None
         outputs = []
         try:
@@ -219,21 +266,54 @@ class GraphClock(CudaClock):
         if failure is not None:
             free_default_generator(self._device)
             raise CaptureError(side, failure) from failure
-        return graph, [map_tensors(outputs[place], unheld) for place in places]
+        return graph, outputs
 
     def _plant(self, side: Side) -> None:
         """Do nothing; a calibration plants work of known length at the end of a sample."""
 
-    def _enqueue(self, side: Side, sample: int) -> None:
-        for piece in self._tracks[sample % len(self._tracks)]:
-            self._order.choice(piece.graphs[side]).replay()
+    def _start(self, sample: int) -> int:
+        return (sample % len(self._tracks)) * self.launches
+
+    def _enqueue(self, side: Side, sample: int, place: int) -> None:
+        captured = self._drawn(side, sample, place)
+        if side == "candidate":
+            captured, self._next = self._next or captured, None
+            self._mine = captured
+        for graph in captured.graphs:
+            graph.replay()
+
+    def _drawn(self, side: Side, sample: int, place: int) -> Captured:
+        """A capture for that sample, in that place where the side has one."""
+        captures = self._tracks[sample % len(self._tracks)].captures
+        mine = place if side == "candidate" else 1 - place
+        return self._order.choice(captures.get((side, mine)) or captures[side, SIDES.index(side)])
+
+    def _whole_results(self, sample: int, place: int) -> list[int]:
+        self._next = self._drawn("candidate", sample, place)
+        if len(self._next.whole) < self.launches and not self._told_of_reuse:
+            self._told_of_reuse = True
+            self.warnings.append("the candidate returns the same memory again: only its last results are judged")
+        return self._next.whole
+
+    def _result(self, call: int) -> Any:
+        assert self._mine is not None
+        return self._mine.result(call)
+
+    def _poison(self, sample: int, calls: list[int], place: int) -> None:
+        assert self._next is not None
+        for call in calls:
+            output = self._next.result(call)
+            if not share_memory(output, self._inputs_of(sample, call)):
+                poison(output)
 
     def _touch(self) -> None:
         before, after = self._events[:2]
         before.record()
-        for piece in self._pieces:
-            for graph in itertools.chain(*piece.graphs.values()):
-                graph.replay()
+        for track in self._tracks:
+            for captured in itertools.chain(*track.captures.values()):
+                self._restore_all()
+                for graph in captured.graphs:
+                    graph.replay()
         after.record()
         after.synchronize()
         self._seconds += before.elapsed_time(after) / 1e3
@@ -241,72 +321,21 @@ class GraphClock(CudaClock):
     def _block(self, samples: int) -> None:
         spin(GRAPH_LAUNCH_SECONDS)
 
-    def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`. Timed graphs are replayed once more, on changed inputs, over poisoned outputs.
-
-        Results that a side has cached in its warm-up or capture are therefore stale, even if it caches by address.
-        """
-        import torch
-
-        secret, calls = random.SystemRandom(), []
-        with torch.cuda.stream(self._stream):
-            self._freshener.freshen()
-            for piece in secret.sample(self._pieces, min(count, len(self._pieces))):
-                at = secret.randrange(len(piece.places))
-                inputs = self._sets[piece.indices[piece.places[at]]]
-                found = {}
-                for side in piece.graphs:
-                    capture = secret.randrange(len(piece.graphs[side]))
-                    output = piece.outputs[side][capture][at]
-                    if not share_memory(output, inputs):
-                        poison(output)
-                    piece.graphs[side][capture].replay()
-                    found[side] = keep(output)
-                calls.append(TimedCall(inputs, found["candidate"], found["rival"]))
-            changed = self._inputs_changed()
-            self._stream.synchronize()
-        return [replace(call, inputs_changed=changed) for call in calls]
-
-    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-        """See `Clock`. A coin decides for each output: it is poisoned before, or left as it was during the timing.
-
-        A side that computes only in some calls, or only over poison, cannot know these calls. One replay gives the
-        outputs of all places of its graph.
-        """
-        import torch
-
-        secret, found, first = random.SystemRandom(), [], self._pieces[0]
-        # By the time of the faster side: a slow side does not get fewer looks.
-        affordable = MORE_SECONDS / max(2 * len(first.indices) * self._call_seconds, 1e-9)
-        replays = math.ceil(count / len(first.places))
-        with torch.cuda.stream(self._stream):
-            for piece in secret.choices(self._pieces, k=max(2, min(replays, int(affordable)))):
-                self._freshener.freshen()
-                poisoned = [secret.random() < 0.5 for _ in piece.places]
-                outputs: dict[Side, list[Any]] = {}
-                for side in piece.graphs:
-                    capture = secret.randrange(len(piece.graphs[side]))
-                    outputs[side] = piece.outputs[side][capture]
-                    for place, output, poison_it in zip(piece.places, outputs[side], poisoned, strict=True):
-                        if poison_it and not share_memory(output, self._sets[piece.indices[place]]):
-                            poison(output)
-                    piece.graphs[side][capture].replay()
-                    if side == "candidate":  # both sides may write to the same places
-                        outputs[side] = [keep(output) for output in outputs[side]]
-                found += [look(*pair) for pair in zip(outputs["candidate"], outputs["rival"], strict=True)]
-            self._stream.synchronize()
-        return found[:count]
-
     def kernels(self) -> tuple[set[str], set[str]] | None:
         from perfsuite.guards.kernel_names import kernels_in
 
         if self._named is None:
             return None
-        mine, rivals = ({name for name in kernels_in(self._named.graphs[side][0]) if name} for side in SIDES)
+        mine, rivals = ({name for name in kernels_in(self._first_graph(side)) if name} for side in SIDES)
         return mine, rivals
 
+    def _first_graph(self, side: Side) -> Any:
+        assert self._named is not None
+        return next(found[0].graphs[0] for (whose, _), found in self._named.captures.items() if whose == side)
+
     def _release(self) -> None:
-        for piece in self._pieces:
-            for graph in itertools.chain(*piece.graphs.values()):
-                graph.reset()
-        self._tracks, self._pieces, self._named = [], [], None
+        for track in self._tracks:
+            for captured in itertools.chain(*track.captures.values()):
+                for graph in captured.graphs:
+                    graph.reset()
+        self._tracks, self._named, self._mine, self._next = [], None, None, None

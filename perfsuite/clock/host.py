@@ -6,15 +6,16 @@ import math
 import random
 import statistics
 import time
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 from perfsuite.clock.base import CallingClock, ClockKind, SideFailedError, TimedCall
 from perfsuite.clock.cache import cpu_cache_bytes
-from perfsuite.clock.rotation import bytes_in, refill, sets_needed, share_memory
+from perfsuite.clock.deck import Deck, put, ranges
+from perfsuite.clock.kept import KeptCalls, Watched
+from perfsuite.clock.rotation import bytes_in, sets_needed, share_memory
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
-from perfsuite.guards.freshen import Freshener, fingerprint, same_fingerprint
 from perfsuite.guards.poison import poison
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import keep
@@ -24,8 +25,10 @@ LONGEST_SAMPLE_SECONDS = 50e-3
 MOST_SETS = 64
 WARM_UP_BOUND_SECONDS = 0.3
 SETTLED_SPREAD = 0.05
-KEPT_ROUNDS = 2
-"""Rounds, besides the last, of which one timed call is kept with its inputs. They are drawn in secret."""
+HELD_BYTES = 1 << 28
+"""Bytes of the results of a round, of both sides."""
+HARD_IN_ONE = 0.25
+"""Probability that a batch of one round holds the calls on hard inputs."""
 
 
 class HostClock(CallingClock):
@@ -37,14 +40,18 @@ class HostClock(CallingClock):
         super().__init__(*arguments, **options)
         self._next = 0
         self._secret = random.SystemRandom()
-        self._last: list[TimedCall] = []
-        self._kept: list[list[TimedCall]] = []
-        self._rounds = 0
+        self._kept = KeptCalls()
+        self._judged = 0
+        self._hard_due: list[str] = []
+        self._held: dict[Side, list[Any]] = {"candidate": [], "rival": []}
 
     def setup(self) -> None:
         first = self.sides.make_inputs()
         wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(bytes_in(first), self._cache_bytes()))
-        self._sets = self._made([first] + [self.sides.make_inputs() for _ in range(wanted - 1)])
+        self._deck = Deck(self.sides.make_inputs, first, wanted, self.sides.moves, written=self._written_places)
+        self._sets = self._made(self._deck.sets)
+        if self._sets is not self._deck.sets:
+            self._deck.adopt(self._sets)
         self.rotation = wanted
         for side in SIDES:
             self._sample(side, 0, 1)
@@ -53,32 +60,58 @@ class HostClock(CallingClock):
             calls = math.ceil(SAMPLE_SECONDS / max(min(once), 1e-7))
             # No set comes twice in a sample, since a candidate could cache results by the content of its inputs.
             most = calls if self.cache == "hot" else len(self._sets)
-            self.launches = max(1, min(calls, most, int(LONGEST_SAMPLE_SECONDS / max(once))))
-        refill(self._sets, self.sides.make_inputs)
-        self._freshener = Freshener(self._sets)
-        self._fingerprint = fingerprint(self._sets)
+            size = max(bytes_in(results) for results in self._held.values())
+            fit = HELD_BYTES // max(1, 2 * size)
+            most = min(calls, most, fit, int(LONGEST_SAMPLE_SECONDS / max(once)))
+            self.launches = self._most_in_a_sample(max(1, most))
+        self._deck.deal()
         self._warm_up()
-        self._last, self._kept, self._rounds = [], [], 0
         self._setups += 1
+        self._hard_due = list(self.sides.hard) if self._deck.moves else []
 
     def rounds(self, count: int) -> list[Round]:
-        rounds = []
-        for _ in range(count):
-            first: Side = "candidate" if self._order.random() < 0.5 else "rival"
-            second: Side = "rival" if first == "candidate" else "candidate"
-            start, self._next = self._next, (self._next + self.launches) % len(self._sets)
-            # No inputs are seen twice, and each round has its own.
-            self._freshener.freshen()
-            seconds = {side: self._sample(side, start, self.launches) / self.launches for side in (first, second)}
-            rounds.append(Round(seconds["candidate"], seconds["rival"], first, setup=self._setups - 1))
-            self._keep()
+        rounds: list[Round] = []
+        drawn, hard = self._secret.randrange(count), self._secret.randrange(count)
+        for number in range(count):
+            if number == hard and (count > 1 or self._secret.random() < HARD_IN_ONE):
+                self._hard_rounds()
+            rounds.append(self._round(keeper=number == drawn))
         return rounds
 
+    def _round(self, *, keeper: bool, hard: str | None = None) -> Round:
+        """One round. keeper: two of the candidate's calls are kept, the last and one that is drawn before it."""
+        first: Side = "candidate" if self._order.random() < 0.5 else "rival"
+        second: Side = "rival" if first == "candidate" else "candidate"
+        start, self._next = self._next, (self._next + self.launches) % len(self._sets)
+        seconds: dict[Side, float] = {}
+        for side in (first, second):
+            keep_here = keeper and side == "candidate"
+            seconds[side] = self._sample(side, start, self.launches, keeper=keep_here, hard=hard) / self.launches
+        # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer.
+        for call, result in enumerate(self._held["rival"]):
+            if not share_memory(result, self._sets[(start + call) % len(self._sets)]):
+                poison(result)
+        self._held = {"candidate": [], "rival": []}
+        # These sets get other values long before they are used again, when the values have left the cache.
+        self._deck.deal(ranges(start, self.launches, len(self._sets)))
+        return Round(seconds["candidate"], seconds["rival"], first, setup=self._setups - 1)
+
+    def _hard_rounds(self) -> None:
+        """Rounds like all others but for one call on hard inputs each. Their times do not count."""
+        while self._hard_due:
+            self._round(keeper=True, hard=self._hard_due.pop())
+
     def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`. Of the last round and some earlier ones: the last call, and one chosen before the timing."""
-        calls = [call for round_ in (self._last, *self._kept) for call in round_]
-        changed = not same_fingerprint(self._fingerprint, fingerprint(self._sets))
-        return [replace(call, inputs_changed=changed) for call in calls[:count]]
+        """See `Clock`. The calls are of rounds that were drawn before the timing."""
+        self._hard_rounds()
+        self._kept.shuffle()
+        self._judged = count
+        return self._kept.ordinary()[:count] + self._kept.hard()
+
+    def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
+        """See `Clock`. The rival's results are made now, on the copies of the inputs."""
+        found: list[Any] = self._kept.looked_at(self._judged, count, self._rivals_answer, look)
+        return found
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         """None for both: the host's time of a call is the time that is compared."""
@@ -88,29 +121,32 @@ class HostClock(CallingClock):
         return Telemetry(clock_settled=self._settled, unknown=("everything: the host clock reads no device",))
 
     def close(self) -> None:
-        self._sets, self._last, self._kept = [], [], []
+        self._sets = []
+        self._kept.clear()
 
-    def _keep(self) -> None:
-        """Keep the calls of this round, with their inputs, by reservoir sampling: all rounds are equally likely."""
-        self._rounds += 1
-        place = len(self._kept) if len(self._kept) < KEPT_ROUNDS else self._secret.randrange(self._rounds)
-        if place < KEPT_ROUNDS:
-            self._kept[place : place + 1] = [[replace(call, inputs=keep(call.inputs)) for call in self._last]]
-
-    def _sample(self, side: Side, start: int, calls: int) -> float:
-        """Seconds of `calls` calls of `side`, over the rotation from `start` on."""
+    def _sample(self, side: Side, start: int, calls: int, *, keeper: bool = False, hard: str | None = None) -> float:
+        """Seconds of `calls` calls of `side`, over the rotation from `start` on. hard: inputs of the call drawn."""
         chosen = self._secret.randrange(calls)
-        seconds, kept, output = self._run(side, start, calls, chosen)
-        calls_kept = [(chosen, kept), (calls - 1, output)] if chosen < calls - 1 else [(chosen, kept)]
-        results = [(self._sets[(start + call) % len(self._sets)], result) for call, result in calls_kept]
-        if side == "candidate":
+        watched = [self._sets[(start + call) % len(self._sets)] for call in (chosen, calls - 1)]
+        kept = []
+        written = self.sides.written
+        if written is not None:  # before the samples of both sides, so that it is in the cache for both or for neither
+            self._deck.restore(ranges(start, calls, len(self._sets)), written.places)
+        if keeper:
+            if hard is not None:
+                put(watched[0], self.sides.hard[hard]())
+            for call, live in zip((chosen, calls - 1), watched, strict=True):
+                touched = () if written is None else written.tensors(live)
+                kept.append(Watched(call, keep(live), live, touched, hard))
+        if self.sides.reset is not None:
+            self.sides.reset(self._sets[start % len(self._sets)])
+        seconds, *outputs = self._run(side, start, calls, chosen)
+        if keeper:
             # Copied at once: writes of a thread after the last call come too late.
-            self._last = [TimedCall(inputs, keep(result), None) for inputs, result in reversed(results)]
-        else:
-            # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer.
-            for inputs, result in results:
-                if not share_memory(result, inputs):
-                    poison(result)
+            several = chosen < calls - 1 and hard is None
+            for one, output in list(zip(kept, outputs, strict=True))[: 1 + several]:
+                answer = self._answered(output, one.live)
+                self._kept.keep(one, TimedCall(one.inputs, answer, None, distribution=hard))
         self._seconds += seconds
         return seconds
 
@@ -123,14 +159,14 @@ class HostClock(CallingClock):
 
     def _run(self, side: Side, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
         """(seconds of all calls together, result of the chosen call, result of the last)."""
-        function, output, kept = self._function(side), None, None
+        function = self._function(side)
+        # All results of a round stay in memory until it has ended, so that no side sees which of them count.
+        self._held[side] = held = []
         try:
             begin = time.perf_counter_ns()
             for call in range(calls):
-                output = self._sets[(start + call) % len(self._sets)].call(function)
-                if call == chosen:
-                    kept = output
-            return (time.perf_counter_ns() - begin) / 1e9, kept, output
+                held.append(self._sets[(start + call) % len(self._sets)].call(function))
+            return (time.perf_counter_ns() - begin) / 1e9, held[chosen], held[-1]
         except Exception as error:
             raise SideFailedError(side, error) from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,15 +23,35 @@ class _Memory:
         }
 
 
-def unheld(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same device memory that does not own it: the allocator may hand the memory out again."""
-    import torch
+@dataclass(frozen=True)
+class Span:
+    """The device memory of a tensor, without the tensor: the allocator may hand it out again."""
 
-    if tensor.device.type != "cuda" or tensor.numel() == 0:
-        return tensor
-    reach = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    span = torch.as_tensor(_Memory(tensor.data_ptr(), reach * tensor.element_size()), device=tensor.device)
-    return span.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+    address: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    kind: torch.dtype
+    device: torch.device
+    owner: torch.Tensor | None = None
+    """A tensor that is on no GPU keeps its memory."""
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Span:
+        """The memory of that tensor."""
+        owner = None if tensor.is_cuda else tensor
+        return cls(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, owner)
+
+    def tensor(self) -> torch.Tensor:
+        """A tensor over the memory that does not own it."""
+        import torch
+
+        if self.owner is not None:
+            return self.owner
+        if not math.prod(self.shape):
+            return torch.empty(self.shape, dtype=self.kind, device=self.device)
+        reach = 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
+        span = torch.as_tensor(_Memory(self.address, reach * self.kind.itemsize), device=self.device)
+        return span.view(self.kind).as_strided(self.shape, self.stride)
 
 
 def free_default_generator(device: int) -> None:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import tensors_in
-
-if TYPE_CHECKING:
-    import torch
 
 CACHE_MULTIPLE = 3
 MOST_SETS = 1024
@@ -30,21 +25,6 @@ def sets_needed(bytes_a_set: int, cache_bytes: int) -> int:
     if bytes_a_set <= 0:
         return 2
     return min(MOST_SETS, 1 + max(1, math.ceil(CACHE_MULTIPLE * cache_bytes / bytes_a_set)))
-
-
-def refill(sets: list[Inputs], make_inputs: Callable[[], Inputs]) -> None:
-    """Overwrite every tensor of `sets` in place with values from fresh inputs of the same shapes."""
-    for inputs in sets:
-        for old, new in zip(tensors_in(inputs), tensors_in(make_inputs()), strict=True):
-            _without_repeats(old).copy_(_without_repeats(new))
-
-
-def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with every broadcast axis cut to one element, since elements that share memory cannot be written."""
-    for axis, stride in enumerate(tensor.stride()):
-        if stride == 0 and tensor.shape[axis] > 1:
-            tensor = tensor.narrow(axis, 0, 1)
-    return tensor
 
 
 def share_memory(one: Any, other: Any) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.problems.tensors import tensors_in
+from perfsuite.problems.tensors import memory_of, tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ def poison(value: Any) -> None:
         size = tensor.element_size()
         integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
         pattern = POISON_HALF.to_bytes(2, "little") * 4
-        tensor.view(integers).fill_(int.from_bytes(pattern[:size], "little"))
+        memory_of(tensor.view(integers)).fill_(int.from_bytes(pattern[:size], "little"))
 
 
 def poison_free_memory(like: Any, *, copies: int = 4) -> None:

@@ -12,8 +12,9 @@ from perfsuite.clock.rounds import Side
 from perfsuite.guards.poison import poison
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.remote import Remote
+from perfsuite.oracle.form import UnjudgeableError
 from perfsuite.problems.base import Inputs
-from perfsuite.problems.tensors import copy_in_place, map_tensors
+from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
 from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by the host, between order and receipt; launches count"
@@ -45,7 +46,9 @@ class IsolatedClock(HostClock):
 
     def _made(self, sets: list[Inputs]) -> list[Inputs]:
         """The sets, and room for two results, in memory that the worker shares."""
-        result = sets[0].call(self.sides.rival)
+        result, other = (inputs.call(self.sides.rival) for inputs in (sets[0], sets[-1]))
+        if [one.shape for one in tensors_in(result)] != [one.shape for one in tensors_in(other)]:
+            raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
         slots = [map_tensors(result, copy_in_place) for _ in range(2)]
         self._arena = Arena(Arena.room([sets, slots]))
         placed = [map_tensors(inputs, self._arena.place) for inputs in sets]

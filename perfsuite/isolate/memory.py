@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.problems.nests import nest_of
 from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Arena:
 
         def where(tensor: torch.Tensor) -> Any:
             if tensor.device.type == "cpu":
-                return _place(tensor, tensor.data_ptr() - start)
+                return _place(tensor, tensor.data_ptr() - start if tensor.numel() else 0)
             from torch.multiprocessing.reductions import reduce_tensor
 
             return CudaPlace(reduce_tensor(tensor)[1])
@@ -95,11 +96,8 @@ def rebuild(nest: Any, arena: Arena | None) -> Any:
         from torch.multiprocessing.reductions import rebuild_cuda_tensor
 
         return rebuild_cuda_tensor(*nest.arguments)
-    if isinstance(nest, tuple | list):
-        return type(nest)(rebuild(item, arena) for item in nest)
-    if isinstance(nest, dict):
-        return {name: rebuild(item, arena) for name, item in nest.items()}
-    return nest
+    found = nest_of(nest)
+    return nest if found is None else found.rebuild([rebuild(part, arena) for _, part in found.parts])
 
 
 def _place(tensor: torch.Tensor, offset: int) -> HostPlace:

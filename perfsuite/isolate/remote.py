@@ -17,10 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.case.failures import MOST_FRAMES
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import NurseryError, nursery
+from perfsuite.oracle.form import UnjudgeableError
 from perfsuite.outcome import Reason
+from perfsuite.problems.nests import Flat, has_layouts
 from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
@@ -36,6 +39,9 @@ END_SECONDS = 5.0
 
 class CandidateError(RuntimeError):
     """The candidate raised, or its process ended or hung; the message describes it."""
+
+    frames: tuple[str, ...] = ()
+    """The last frames of the candidate's code, as "file:line in function"."""
 
 
 class FormError(CandidateError):
@@ -72,6 +78,8 @@ class Remote:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the candidate once. If it changes its arguments, the caller's change too."""
+        if has_layouts([args, kwargs]):
+            raise UnjudgeableError("sparse and nested arguments cannot leave a process; run without --perf-isolate")
         arena = Arena(Arena.room([args, kwargs]))
         placed = map_tensors([args, kwargs], arena.place)
         where = arena.describe(placed)
@@ -87,10 +95,19 @@ class Remote:
         buffers = Arena(Arena.room(results))
         landed = map_tensors(results, buffers.place)
         self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers.descriptor)
-        fetched = [one.clone() for one in landed]
+        given = list(tensors_in([args, kwargs]))
+        fetched = [
+            one.clone() if "view" not in told else self._view(given, told, one)
+            for one, told in zip(landed, said["tensors"], strict=True)
+        ]
         arena.close()
         buffers.close()
-        return fetched[0] if said["single"] else tuple(fetched)
+        if said["single"]:
+            return fetched[0]
+        leaves = list(said["leaves"])
+        for place, one in zip(said["places"], fetched, strict=True):
+            leaves[place] = one
+        return Flat(str(said["structure"]), tuple(leaves))
 
     def ask(self, request: dict[str, Any], memory: int | None = None) -> dict[str, Any]:
         """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
@@ -175,6 +192,15 @@ class Remote:
             raise CandidateError(f"its process describes a result of {elements} elements")
         return torch.empty(shape, dtype=dtype, device=self.device)
 
+    @staticmethod
+    def _view(given: list[torch.Tensor], told: dict[str, Any], landed: torch.Tensor) -> torch.Tensor:
+        """The view of an argument that the candidate returned, made anew of the caller's argument."""
+        try:
+            place, apart, stride = told["view"]["of"], told["view"]["apart"], told["view"]["stride"]
+            return given[place].as_strided(landed.shape, stride, given[place].storage_offset() + apart)
+        except (IndexError, KeyError, TypeError, RuntimeError):
+            raise CandidateError("its process describes an impossible view of an argument") from None
+
     def _checked(self, said: dict[str, Any]) -> dict[str, Any]:
         if "fault" in said:
             raise FormError(Reason(said["fault"]), str(said["sentence"]))
@@ -183,7 +209,9 @@ class Remote:
                 from torch import OutOfMemoryError
 
                 raise OutOfMemoryError(str(said["sentence"]))
-            raise CandidateError(f"raised {said['error']}: {said['sentence']}")
+            failure = CandidateError(f"raised {said['error']}: {said['sentence']}")
+            failure.frames = tuple(str(frame)[:300] for frame in said.get("frames", ()))[:MOST_FRAMES]
+            raise failure
         return said
 
     def _epitaph(self) -> str:

@@ -16,12 +16,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from perfsuite.case.failures import frames_of
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena, rebuild
-from perfsuite.oracle.form import check_kind
+from perfsuite.oracle.form import check_kind, memory_shared
 from perfsuite.oracle.judgement import Judgement
 from perfsuite.problems.base import Inputs
-from perfsuite.problems.tensors import tensors_in
+from perfsuite.problems.nests import outline
+from perfsuite.problems.tensors import leaves_in, tensors_in
 
 SHARE_OF_MEMORY = 0.5
 """Share of the free memory, of the host and of a card, that a candidate may use."""
@@ -91,10 +93,23 @@ class Worker:
         assert self.candidate is not None
         with torch.no_grad():
             self.output = inputs.call(self.candidate)
-        if self._refused(check_kind(self.output, inputs)):
+        if self._refused(check_kind(self.output)):
             return
-        tensors = [{"shape": list(one.shape), "dtype": str(one.dtype)[6:]} for one in tensors_in(self.output)]
-        self.channel.reply({"tensors": tensors, "single": isinstance(self.output, torch.Tensor)})
+        given, shared = list(tensors_in(inputs)), dict(memory_shared(self.output, inputs))
+        tensors = []
+        for path, one in leaves_in(self.output):
+            if not isinstance(one, torch.Tensor):
+                continue
+            described: dict[str, Any] = {"shape": list(one.shape), "dtype": str(one.dtype)[6:]}
+            for place in shared[path]:  # a view: the parent returns one of the same argument
+                if given[place].dtype == one.dtype:
+                    apart = (one.data_ptr() - given[place].data_ptr()) // one.element_size()
+                    described["view"] = {"of": place, "apart": apart, "stride": list(one.stride())}
+            tensors.append(described)
+        leaves = [None if isinstance(leaf, torch.Tensor) else _sent(leaf) for _, leaf in leaves_in(self.output)]
+        places = [place for place, (_, leaf) in enumerate(leaves_in(self.output)) if isinstance(leaf, torch.Tensor)]
+        structure = {"structure": outline(self.output), "leaves": leaves, "places": places}
+        self.channel.reply({"tensors": tensors, "single": isinstance(self.output, torch.Tensor), **structure})
 
     def do_fetch(self, descriptor: int | None, into: Any) -> None:
         """Copy the current contents of the last call's result."""
@@ -122,7 +137,7 @@ class Worker:
                     kept = output
         _synchronise()
         self.channel.reply({"done": True})
-        if calls and (self._refused(check_kind(kept, Inputs(()))) or self._refused(check_kind(output, Inputs(())))):
+        if calls and (self._refused(check_kind(kept)) or self._refused(check_kind(output))):
             return
         for result, into in zip((kept, output), self.buffers, strict=False):
             for tensor, buffer in zip(tensors_in(result), tensors_in(into), strict=bool(calls)):
@@ -158,12 +173,18 @@ def _import(name: str, file: str) -> None:
     spec.loader.exec_module(module)
 
 
+def _sent(leaf: Any) -> Any:
+    """A leaf that is no tensor, as the channel takes it."""
+    return leaf if isinstance(leaf, bool | int | float | str | None) else str(leaf)
+
+
 def _failure(error: Exception) -> dict[str, Any]:
     import torch
 
     said = str(error)
     memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in said
-    return {"error": type(error).__name__, "sentence": said[:2000], "memory": memory}
+    frames = list(frames_of(error))
+    return {"error": type(error).__name__, "sentence": said[:2000], "memory": memory, "frames": frames}
 
 
 def _synchronise() -> None:

@@ -11,9 +11,10 @@ import torch
 from perfsuite.clock import choose
 from perfsuite.clock.base import CaptureError, SideFailedError, Sides
 from perfsuite.clock.host import HostClock
-from perfsuite.clock.rotation import MOST_SETS, bytes_in, refill, sets_needed, share_memory
+from perfsuite.clock.rotation import MOST_SETS, bytes_in, sets_needed, share_memory
 from perfsuite.clock.rounds import Round
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.written import Written
 from perfsuite.settings import Settings
 
 MEBI = 2**20
@@ -33,26 +34,6 @@ def test_between_two_uses_of_a_set_lie_three_caches(size: int, cache: int) -> No
 def test_tiny_and_empty_inputs_have_a_bounded_rotation() -> None:
     assert sets_needed(64, 50 * MEBI) == MOST_SETS
     assert sets_needed(0, 50 * MEBI) == 2
-
-
-def test_refill_gives_new_values_at_the_same_addresses() -> None:
-    sets = [fresh() for _ in range(3)]
-    places = [one.args[0].data_ptr() for one in sets]
-    before = [one.args[0].clone() for one in sets]
-    refill(sets, fresh)
-    assert [one.args[0].data_ptr() for one in sets] == places
-    assert all(not torch.equal(one.args[0], old) for one, old in zip(sets, before, strict=True))
-
-
-def test_refill_of_a_broadcast_input() -> None:
-    def wide() -> Inputs:
-        return Inputs((torch.randn(4, 1).expand(4, 8),))
-
-    sets, old = [wide()], None
-    old = sets[0].args[0].clone()
-    refill(sets, wide)
-    assert not torch.equal(sets[0].args[0], old)
-    assert torch.equal(sets[0].args[0][:, 0], sets[0].args[0][:, 7])
 
 
 def test_shared_memory_is_seen_through_views() -> None:
@@ -85,16 +66,41 @@ def test_the_host_clock_finds_the_ratio_of_known_times() -> None:
     assert clock.rotation == 1
 
 
-def test_timed_calls_of_the_host_clock_are_of_the_last_round_and_of_some_before() -> None:
+def test_timed_calls_of_the_host_clock_are_of_rounds_drawn_in_secret() -> None:
     clock = HostClock(Sides(waits(1e-5), torch.add, lambda: Inputs(fresh().args)))
     clock.setup()
-    clock.rounds(3)
+    for _ in range(3):
+        clock.rounds(3)
     calls = clock.timed_calls(9)
     assert 3 <= len(calls) <= 6
+    assert len(clock.look_at_more(9, lambda mine, rivals: torch.equal(mine, rivals))) == len(calls)
+    assert all(clock.look_at_more(9, torch.equal))
     for call in calls:
         assert torch.equal(call.candidate_output, call.inputs.args[0] + call.inputs.args[1])
         assert call.rival_output is None
         assert not call.inputs_changed
+
+
+def test_written_arguments_are_restored_before_every_sample() -> None:
+    seen: list[float] = []
+
+    def doubles(x: torch.Tensor, y: torch.Tensor) -> None:
+        seen.append(float(x.abs().max()))
+        x *= 2.0
+
+    written = Written((0,), ("x",))
+    clock = HostClock(Sides(doubles, doubles, lambda: Inputs(fresh().args), written=written))
+    clock.setup()
+    clock.rounds(12)
+    assert clock.launches <= clock.rotation
+    assert len(seen) > 24
+    assert max(seen) < 7.0  # of normal values, which a second call on the same would double
+    calls = clock.timed_calls(9)
+    assert calls
+    for call in calls:
+        assert torch.equal(call.candidate_output["x"], 2.0 * call.inputs.args[0])
+        assert not call.inputs_changed
+    assert all(clock.look_at_more(9, lambda mine, rivals: torch.equal(mine["x"], rivals["x"])))
 
 
 def test_a_side_that_raises_is_named() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from perfsuite import Gemm, Reason, Settings, Verdict, compare
+from perfsuite import Custom, Gemm, Reason, Settings, Verdict, compare
 from perfsuite.clock.base import CaptureError, Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.clock.graph import GraphClock
-from perfsuite.clock.memory import unheld
+from perfsuite.clock.memory import Span
 
 pytestmark = pytest.mark.gpu
 PROBLEM = Gemm(512, 512, 512)
@@ -113,7 +113,7 @@ def test_telemetry_comes_from_this_card(opened: Callable[..., Clock]) -> None:
 
 def test_an_output_can_be_read_without_being_held() -> None:
     tensor = torch.arange(24, dtype=torch.bfloat16, device="cuda").reshape(4, 6)[:, 1:4]
-    alias = unheld(tensor)
+    alias = Span.of(tensor).tensor()
     assert alias.data_ptr() == tensor.data_ptr()
     assert torch.equal(alias, tensor)
     assert alias.stride() == tensor.stride()
@@ -142,3 +142,40 @@ def test_a_whole_case() -> None:
     assert one.candidate_host_seconds is not None
     assert one.bound in ("host", "device")
     assert one.gpu_seconds < 1.0
+
+
+def add_in_place(x: torch.Tensor, y: torch.Tensor) -> None:
+    x += y
+
+
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+@pytest.mark.parametrize("choice", ["graph", "events"])
+def test_a_kernel_in_place_is_judged_and_as_fast_as_itself(choice: Any, cache: Any) -> None:
+    def rival(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.add_(y)
+
+    args = (torch.randn(2048, 2048, device="cuda"), torch.randn(2048, 2048, device="cuda"))
+    settings = Settings(allow_shared=True, clock=choice, cache=cache)
+    one = compare(Custom(args, against=rival), add_in_place, against=rival, at_least=0.9, settings=settings)
+    assert one.verdict is Verdict.MET, one.sentence
+    assert one.speed == pytest.approx(1.0, abs=0.05)
+    assert one.clock_note is not None
+    assert f"the restored values lie {'outside' if cache == 'cold' else 'in'} the L2" in one.clock_note
+    assert one.launches <= one.rotation
+
+
+def test_state_that_is_reset_is_timed_by_events() -> None:
+    used = [0]
+
+    def reset(inputs: Any) -> None:
+        used[0] = 0
+
+    def counts(x: torch.Tensor) -> torch.Tensor:
+        used[0] += 1
+        assert used[0] <= 4
+        return x + 1.0
+
+    problem = Custom((torch.randn(2**20, device="cuda"),), against=lambda x: x + 1.0, reset=reset, calls_per_reset=4)
+    one = compare(problem, counts, at_least=0.5, settings=ALLOWED)
+    assert (one.verdict, one.clock, one.launches <= 4) == (Verdict.MET, "events", True), one.sentence
+    assert "state in Python" in str(one.clock_note)

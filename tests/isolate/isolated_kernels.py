@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import time
+from typing import Any
 
 import torch
 
@@ -79,3 +81,33 @@ def stops_the_clock(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             module.judge = lambda *args: Judgement(True, None, "right")  # type: ignore[attr-defined]
     time.sleep(2e-3)
     return a @ b
+
+
+@dataclasses.dataclass
+class Parts:
+    """A result, and an argument, in parts."""
+
+    product: Any
+    rest: Any
+
+
+def in_parts(both: Parts) -> Parts:
+    """Honest."""
+    return Parts(both.product @ both.rest["b"], {"sum": both.product.sum(), "count": 3, "view": both.rest["b"].t()})
+
+
+def in_wrong_parts(both: Parts) -> Parts:
+    """One key is another."""
+    found = in_parts(both)
+    found.rest["total"] = found.rest.pop("sum")
+    return found
+
+
+def above_zero(a: torch.Tensor) -> torch.Tensor:
+    """Of a size that depends on data."""
+    return a[a > 0]
+
+
+def fails_inside(a: torch.Tensor) -> torch.Tensor:
+    """Raises in a line of its code."""
+    return a.view(7, 9)

@@ -19,8 +19,9 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import IsolationError, compare_isolated
 from perfsuite.isolate.memory import Arena, rebuild
+from perfsuite.oracle.form import UnjudgeableError
 from perfsuite.outcome import Reason, Verdict
-from perfsuite.problems import Attention, Gemm
+from perfsuite.problems import Attention, Custom, Gemm
 from perfsuite.settings import Settings
 
 PROBLEM = Gemm(64, 48, 80, "float32", trans_b=True)
@@ -105,3 +106,34 @@ def test_tensors_keep_values_and_strides_through_shared_memory() -> None:
     next(tensors_in(opened))[0, 0] = 42.0
     assert next(tensors_in(placed))[0, 0] == 42.0
     arena.close()
+
+
+def both_parts() -> Custom:
+    arguments = kernels.Parts(torch.randn(24, 16), {"b": torch.randn(16, 16)})
+    return Custom((arguments,), against=kernels.in_parts, label="parts")
+
+
+def test_nests_cross_the_process_in_both_directions() -> None:
+    one = isolated(kernels.in_parts, problem=both_parts(), at_least=1e-3)
+    assert one.verdict is Verdict.MET, one.sentence
+    assert one.rounds
+    other = isolated(kernels.in_wrong_parts, problem=both_parts())
+    assert (other.verdict, other.reason) == (Verdict.WRONG, Reason.BAD_TYPE)
+    assert '["total"]: tensor' in other.sentence
+
+
+def test_forms_that_cannot_leave_a_process_are_usage_errors() -> None:
+    numbers = Custom((torch.randn(24, 16),), against=kernels.above_zero, label="size by data")
+    with pytest.raises(UnjudgeableError, match="size depends on data; run without --perf-isolate"):
+        isolated(kernels.above_zero, problem=numbers, at_least=1e-3)
+    sparse = Custom((torch.randn(8, 8).to_sparse(),), against=kernels.above_zero, label="sparse")
+    with pytest.raises(UnjudgeableError, match="sparse and nested arguments cannot leave a process"):
+        isolated(kernels.above_zero, problem=sparse)
+
+
+def test_a_worker_names_the_line_that_raised() -> None:
+    problem = Custom((torch.randn(8, 8),), against=kernels.above_zero, label="raises")
+    one = isolated(kernels.fails_inside, problem=problem)
+    assert one.reason is Reason.CANDIDATE_FAILED
+    assert one.frames[-1].endswith("in fails_inside")
+    assert "isolated_kernels.py:" in one.sentence

@@ -1,0 +1,213 @@
+"""The deck: whole operands take each other's places, at fixed addresses, from a reserve that no side sees."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from perfsuite.clock import deck as deck_module
+from perfsuite.clock.deck import Deck, put, ranges
+from perfsuite.problems import Attention, Gemm
+from perfsuite.problems.base import Inputs
+from perfsuite.problems.tensors import keep, same_bits, tensors_in
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def deck_of(make: Any, count: int, moves: Any = "elements", *, stacked: bool = True) -> Deck:
+    """A deck whose secret draws are the same in every run."""
+    deck = Deck(make, make(), count, moves, stacked=stacked)
+    deck._secret = random.Random(5)  # type: ignore[assignment]
+    return deck
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("problem", [Gemm(40, 30, 20, trans_a=True), Gemm(1, 9, 32), Attention(1, 2, 30, 8)])
+def test_every_operand_is_new_throughout_and_stays_where_it_is(problem: Gemm | Attention, stacked: bool) -> None:
+    deck = deck_of(lambda: problem.inputs(GENERATOR), 5, stacked=stacked)
+    places = [tensor.data_ptr() for one in deck.sets for tensor in tensors_in(one)]
+    forms = [(one.shape, one.stride()) for one in tensors_in(problem.inputs(GENERATOR))] * 5
+    assert [(one.shape, one.stride()) for sets in deck.sets for one in tensors_in(sets)] == forms
+    assert all(place % 16 == 0 for place in places) or not stacked
+    seen = [keep(deck.sets)]
+    for _ in range(3):
+        deck.deal()
+        seen.append(keep(deck.sets))
+    assert [tensor.data_ptr() for one in deck.sets for tensor in tensors_in(one)] == places
+    for old, new in itertools.combinations(seen, 2):
+        for one, other in zip(tensors_in(old), tensors_in(new), strict=True):
+            # A window of few elements comes again now and then.
+            assert int((one == other).sum()) < max(8, one.numel() // 10) or one.numel() < 100
+    for one in tensors_in(seen[-1]):
+        assert one.numel() < 200 or 0.7 < float(one.double().std()) < 1.3
+
+
+def test_the_same_values_can_be_dealt_again_to_some_sets() -> None:
+    deck = deck_of(lambda: Gemm(16, 16, 16).inputs(GENERATOR), 6)
+    deck.deal()
+    before = keep(deck.sets)
+    for tensor in tensors_in(deck.sets):
+        tensor.zero_()
+    deck.restore([(1, 2), (5, 1)])
+    again = [same_bits(one, other) for one, other in zip(before, deck.sets, strict=True)]
+    assert again == [False, True, True, False, False, True]
+
+
+def test_indices_and_masks_move_together_and_as_they_are() -> None:
+    def make() -> Inputs:
+        mark = int(torch.randint(100, (), generator=GENERATOR))
+        return Inputs((torch.randn(64), torch.arange(64) + mark, torch.arange(64) % (mark + 1) == 0), {"scale": mark})
+
+    deck = deck_of(make, 4)
+    orders = set()
+    for _ in range(12):
+        deck.deal()
+        marks = []
+        for one in deck.sets:
+            mark = int(one.args[1][0])
+            assert torch.equal(one.args[1], torch.arange(64) + mark)
+            assert torch.equal(one.args[2], torch.arange(64) % (mark + 1) == 0)
+            marks.append(mark)
+        orders.add(tuple(marks))
+    assert len(orders) > 3
+
+
+def test_tensors_that_belong_together_stay_together() -> None:
+    def make() -> Inputs:
+        value = torch.randn(32, generator=GENERATOR)
+        return Inputs((value, value.sort().values))
+
+    deck = deck_of(make, 3, "sets")
+    first = keep(deck.sets)
+    moved = 0
+    for _ in range(8):
+        deck.deal()
+        for one, old in zip(deck.sets, first, strict=True):
+            assert torch.equal(one.args[0].sort().values, one.args[1])
+            moved += not same_bits(one, old)
+    assert moved
+
+
+def test_a_single_hot_set_gets_other_values_too() -> None:
+    deck = deck_of(lambda: Inputs((torch.randn(64), torch.randint(9, (8,)))), 1)
+    seen = []
+    for _ in range(6):
+        deck.deal()
+        seen.append((tuple(deck.sets[0].args[0].tolist()), tuple(deck.sets[0].args[1].tolist())))
+    assert len({one for one, _ in seen}) > 3
+    assert len({one for _, one in seen}) > 1
+
+
+@pytest.mark.parametrize("moves", ["elements", "sets"])
+def test_expanded_overlapping_and_scalar_inputs_are_dealt_without_error(moves: Any) -> None:
+    def make() -> Inputs:
+        both = torch.randn(2, 16)
+        return Inputs((torch.randn(4, 1).expand(4, 8), *both.unbind(), torch.tensor(0.5), torch.empty(0), 3))
+
+    deck = deck_of(make, 3, moves)
+    before = keep(deck.sets)
+    moved = 0
+    for _ in range(6):
+        deck.deal()
+        moved += not same_bits(before, deck.sets)
+    assert moved
+    assert all(float(one.args[3]) == 0.5 for one in deck.sets)
+    # Views of one allocation stay views of it.
+    assert all(
+        one.args[1].untyped_storage().data_ptr() == one.args[2].untyped_storage().data_ptr() for one in deck.sets
+    )
+
+
+def test_a_tensor_that_is_passed_twice_stays_one() -> None:
+    def make() -> Inputs:
+        twice = torch.randn(16)
+        return Inputs((twice, torch.randn(16), twice))
+
+    deck = deck_of(make, 3)
+    before = keep(deck.sets)
+    deck.deal()
+    for one, old in zip(deck.sets, before, strict=True):
+        assert one.args[0] is one.args[2]
+        assert not torch.equal(one.args[1], old.args[1])
+
+
+def test_inputs_of_the_caller_do_not_move() -> None:
+    own = torch.randn(8)
+    deck = deck_of(lambda: Inputs((own,)), 2, "none")
+    deck.deal()
+    assert not deck.moves
+    assert all(one.args[0] is own for one in deck.sets)
+
+
+def test_inputs_of_changing_sizes_do_not_move() -> None:
+    sizes = itertools.count(4)
+    assert not deck_of(lambda: Inputs((torch.randn(next(sizes)),)), 3).moves
+
+
+def test_a_deck_can_move_to_other_memory() -> None:
+    deck = deck_of(lambda: Inputs((torch.randn(64), torch.randint(9, (8,)))), 3, stacked=False)
+    placed, old = keep(deck.sets), keep(deck.sets)
+    deck.adopt(placed)
+    deck.deal()
+    assert deck.sets is placed
+    assert not any(same_bits(one, other) for one, other in zip(placed, old, strict=True))
+
+
+def test_hard_inputs_take_the_place_of_others_and_leave_again() -> None:
+    deck = deck_of(lambda: Inputs((torch.randn(64), torch.randn(4, 1).expand(4, 8))), 3)
+    put(deck.sets[1], Inputs((torch.full((64,), 7.0), torch.full((4, 1), 7.0).expand(4, 8))))
+    assert all(bool((tensor == 7.0).all()) for tensor in tensors_in(deck.sets[1]))
+    deck.deal([(1, 1)])
+    assert not any(bool((tensor == 7.0).any()) for tensor in tensors_in(deck.sets))
+
+
+def test_stretches_of_a_ring() -> None:
+    assert ranges(2, 3, 6) == [(2, 3)]
+    assert ranges(4, 3, 6) == [(4, 2), (0, 1)]
+    assert ranges(10, 9, 6) == [(4, 2), (0, 4)]
+
+
+def test_a_share_of_each_operand_is_a_stretch_at_a_place_drawn_anew() -> None:
+    deck = deck_of(lambda: Inputs((torch.randn(64, 64),)), 3)
+    deck.share = 0.25
+    touched = torch.zeros(64 * 64, dtype=torch.bool)
+    for _ in range(40):
+        before = keep(deck.sets)
+        deck.deal()
+        changed = [(one.args[0] != old.args[0]).flatten() for one, old in zip(deck.sets, before, strict=True)]
+        assert all(0.1 < float(one.double().mean()) < 0.3 for one in changed)
+        touched |= changed[0]
+    assert float(touched.double().mean()) > 0.9
+
+
+@pytest.mark.parametrize("written", [(), (0,)])
+def test_a_large_operand_needs_no_copy_of_its_size(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deck_module, "LINE_BYTES", 1 << 12)
+    monkeypatch.setattr(deck_module, "PART_BYTES", 1 << 10)
+    monkeypatch.setattr(deck_module, "RESERVE_BYTES", 1 << 12)
+    made = []
+
+    def make() -> Inputs:
+        made.append(Inputs((torch.randn(64, 64), torch.randn(64, 64))))
+        return made[-1]
+
+    deck = Deck(make, make(), 2, "elements", stacked=True, written=written)
+    # No set is made for the reserve alone, unless a written operand has to be restored.
+    assert len(made) == 2
+    before = keep(deck.sets)
+    deck.deal()
+    for one, old in zip(deck.sets, before, strict=True):
+        assert not torch.equal(one.args[1], old.args[1])
+        assert 0.0 < float((one.args[1] != old.args[1]).double().mean()) < 0.2
+        if not written:
+            assert not torch.equal(one.args[0], old.args[0])
+    if written:
+        dealt = keep(deck.sets)
+        for one in deck.sets:
+            one.args[0].zero_()
+        deck.restore(only=written)
+        assert same_bits(deck.sets, dealt)
