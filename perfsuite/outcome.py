@@ -47,12 +47,14 @@ class Reason(StrEnum):
     # UNDECIDED
     BUDGET_SPENT = "budget-spent"
     PROCESSES_DISAGREE = "processes-disagree"
+    TOO_NOISY = "too-noisy"
     THROTTLED = "throttled"
     SHARED_DEVICE = "shared-device"
     NO_ROUNDS = "no-rounds"
     NO_RIVAL = "no-rival"
     RIVAL_FAILED = "rival-failed"
     RIVAL_WRONG = "rival-wrong"
+    REFERENCE_IMPRECISE = "reference-imprecise"
     OUT_OF_MEMORY = "out-of-memory"
     # the run as a whole
     NO_DEVICE = "no-device"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-HARNESS = "2"
+HARNESS = "3"
 """Version of the measuring and deciding code. It changes with every change that can affect a measured number. Records
 and calibrations carry it."""
 

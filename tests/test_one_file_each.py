@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.record.store import read_record
+
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = '''"""Count the cases of a record."""
 
@@ -204,7 +206,7 @@ def test_a_run_checks_times_and_records_the_family(tree: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     done = pytest_in(tree, "--perf-portable", "--perf-seconds=0.2", "--perf-record=run.jsonl", "test_norm.py")
     assert done.returncode == 1, done.stdout + done.stderr
-    cases = [json.loads(line) for line in (tree / "run.jsonl").read_text().splitlines()]
+    cases = [case.as_json() for case in read_record(tree / "run.jsonl")]
     found = {(case["test"].partition("::")[2], case["aspect"]): case for case in cases}
     timed = found["test_norm", None]
     assert (timed["verdict"], timed["rival"], timed["params"]["columns"]) == ("MET", "torch", 256)

@@ -9,6 +9,7 @@ from typing import Any
 
 from perfsuite.clock.rounds import Round
 from perfsuite.problems.base import Problem
+from perfsuite.problems.naming import NAMELESS_RIVAL, name_of_callable
 from perfsuite.settings import Settings
 
 Remeasure = Callable[[], Sequence[Round]]
@@ -26,8 +27,14 @@ class Ask:
     """The rival: a name that the problem knows ("cublas"), or a function. None means the problem's default rival."""
     correctness: bool | str = True
     """A name: that library's error sets the tolerance. True: the rival's error sets it. False: no check."""
+    deterministic: bool = True
+    """False: equal inputs may give other bits, as with atomic additions. They may also where the rival's results do."""
     at_least: float | None = None
     """The lowest speed that meets the target, as a fraction of the rival's speed. None: no target."""
+    label: str | None = None
+    """The label that the test gave to this call."""
+    test: str | None = None
+    """The test's name, for a candidate without a name."""
     remeasure: Remeasure | None = None
     """Measures the same case in a fresh process and returns its rounds; called at most once, before a MISSED."""
 
@@ -48,17 +55,13 @@ class Ask:
         return self.against if self.against is not None else self.problem.default_rival
 
     @property
+    def candidate_name(self) -> str:
+        """The candidate's name in records: "module.function"; for a lambda the label, else the test's name."""
+        return name_of_callable(self.candidate) or self.label or self.test or "candidate"
+
+    @property
     def rival_name(self) -> str | None:
-        """The rival's name in records; None without a rival."""
-        return None if self.rival is None else name_of(self.rival)
-
-
-def name_of(side: str | Callable[..., Any]) -> str:
-    """A rival's name as it was given, or a callable's: "module.function"."""
-    if isinstance(side, str):
-        return side
-    name = getattr(side, "__qualname__", None) or getattr(side, "__name__", None)
-    if name is None:
-        return type(side).__qualname__
-    module = getattr(side, "__module__", None)
-    return f"{module}.{name}" if module else str(name)
+        """The rival's name in records, as it was given or "module.function"; None without a rival."""
+        if self.rival is None or isinstance(self.rival, str):
+            return self.rival
+        return name_of_callable(self.rival) or NAMELESS_RIVAL

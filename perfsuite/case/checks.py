@@ -6,18 +6,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial, wraps
 from typing import Any
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.failures import Stop, failures, guarded
-from perfsuite.clock.base import Clock
+from perfsuite.case.writing import Effects, effects_of
+from perfsuite.clock.base import Clock, SideFailedError, Sides
+from perfsuite.clock.deck import Moves
 from perfsuite.guards.library_use import shared_kernels, shared_operators
 from perfsuite.guards.surroundings import Surroundings, replaced
 from perfsuite.oracle import Judgement, check, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
-from perfsuite.oracle.effort import Examined, timed_calls_judged
+from perfsuite.oracle.effort import Examined, on_adversarial_values, timed_calls_judged
+from perfsuite.oracle.form import UnjudgeableError
 from perfsuite.outcome import Reason, Verdict
-from perfsuite.problems.base import Inputs
+from perfsuite.problems import Custom
+from perfsuite.problems.base import Inputs, RivalUnavailableError
+from perfsuite.problems.modules import drawn_anew, module_of, unlike
 
 TIMED_CALLS_LOOKED_AT = 16
 """Timed calls whose outputs are compared with the library's, besides those that the oracle judges."""
@@ -45,6 +51,7 @@ class Checks:
         self.problem, self.candidate, self.settings = ask.problem, ask.candidate, ask.settings
         self.generator = torch.Generator(device=ask.settings.device).manual_seed(ask.settings.seed)
         self.errors = Errors()
+        self._effects: Effects | None = None
         self.warnings: list[str] = []
         self.seconds = 0.0
         """Host time spent on checks."""
@@ -61,6 +68,7 @@ class Checks:
         """`function`, but the host time of its first call does not count as checking: that call compiles or plans."""
         called = False
 
+        @wraps(function, updated=())
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal called
             first, called, start = not called, True, time.perf_counter()
@@ -74,6 +82,33 @@ class Checks:
 
     def inputs(self) -> Any:
         return self.problem.inputs(self.generator, distribution=self.settings.distribution)
+
+    @property
+    def effects(self) -> Effects:
+        """The arguments that calls write, and the state before them; found when it is first asked for."""
+        if self._effects is None:
+            known = self.ask.rival is not None and isinstance(self.problem, Custom)
+            with failures(), self.a_check():
+                rival = self._first_call_apart(self.rival()) if known else None
+                self._effects = effects_of(self.problem, rival, self.generator)
+        return self._effects
+
+    def sides(self) -> Sides:
+        """Both sides as the clock times them, with hard inputs where the case is small enough to be judged on them."""
+        problem, generator = self.problem, self.generator
+        names = problem.hard_distributions if on_adversarial_values(problem, self.settings.device) else ()
+        hard = {name: partial(problem.inputs, generator, distribution=name) for name in names}
+        moves: Moves = "elements" if problem.exchangeable else "sets"
+        return Sides(
+            self.candidate,
+            self.rival(),
+            self.inputs,
+            moves=moves,
+            hard=hard,
+            written=self.effects.written,
+            reset=self.effects.reset,
+            calls_per_reset=self.effects.calls_per_reset,
+        )
 
     def rival(self, library: str | None = None) -> Callable[..., Any]:
         """The function of that library, or of the case's rival."""
@@ -101,19 +136,64 @@ class Checks:
     def check(self, library: str | None) -> None:
         """Judge the candidate's answer, and stop the case if it is wrong."""
         with failures(), self.a_check():
-            rival = None
-            if library or self.ask.rival is not None:
-                rival = guarded("rival", self.rival(library))
-            judgement = examine(
-                self.problem,
-                self._first_call_apart(guarded("candidate", self.candidate)),
-                self.generator,
-                rival=None if rival is None else self._first_call_apart(rival),
-                distribution=self.settings.distribution,
-            )
+            rival = self.rival(library) if library or self.ask.rival is not None else None
+            judgement = self._examined(rival)
+            if judgement.ok and rival is not None:
+                judgement = self._with_other_parameters(rival, judgement)
         self._judged(judgement)
         if library is None:
             _examined.note(self.candidate, self.problem, self.settings.distribution)
+
+    def _examined(self, rival: Callable[..., Any] | None, *, adversarial: bool = True) -> Judgement:
+        pure = self.effects.pure
+        guard = None if rival is None else guarded("rival", pure(rival))
+        try:
+            return examine(
+                self.effects.problem(self.problem),
+                self._first_call_apart(guarded("candidate", pure(self.candidate))),
+                self.generator,
+                rival=None if guard is None else self._first_call_apart(guard),
+                distribution=self.settings.distribution,
+                deterministic=self.ask.deterministic,
+                adversarial=adversarial,
+            )
+        except SideFailedError as error:
+            self._require_a_rival_that_runs(error, guard)
+            raise
+
+    def _with_other_parameters(self, rival: Callable[..., Any], before: Judgement) -> Judgement:
+        """The judgement of two modules of one state with other parameters; `before`, if they are no such modules."""
+        mine, theirs = module_of(self.candidate), module_of(rival)
+        if mine is None or theirs is None or not theirs.state_dict():
+            return before
+        if keys := unlike(mine, theirs):
+            shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+            self.warnings.append(f"the given parameters alone were checked: the sides differ in {shown}")
+            return before
+        with drawn_anew(mine, theirs, self.generator):
+            found = self._examined(rival, adversarial=False)
+        if found.ok:
+            return before
+        return replace(found, sentence=f"with other parameters than the given ones: {found.sentence}")
+
+    def _require_a_rival_that_runs(self, failure: SideFailedError, rival: Callable[..., Any] | None) -> None:
+        """Raise UnjudgeableError if the rival fails too where the candidate did: then the call does not fit."""
+        import torch
+
+        stopped = (torch.OutOfMemoryError, torch.AcceleratorError)
+        if failure.side != "candidate" or rival is None or isinstance(failure.cause, stopped):
+            return
+        generator = torch.Generator(device=self.settings.device).manual_seed(self.settings.seed)
+        try:
+            with torch.no_grad():
+                self.problem.inputs(generator, distribution=self.settings.distribution).call(rival)
+        except SideFailedError as error:
+            if isinstance(error.cause, (*stopped, RivalUnavailableError)):
+                return
+            raise UnjudgeableError(
+                f"both sides raise on these arguments: the candidate {_first_lines(failure.cause)}; the rival "
+                f"{_first_lines(error.cause)}; {_remedy(failure.cause)}"
+            ) from failure.cause
 
     def _judged(self, judgement: Judgement) -> None:
         before = self.errors
@@ -124,7 +204,8 @@ class Checks:
         )
         if not judgement.ok:
             assert judgement.reason is not None
-            raise Stop(Verdict.WRONG, judgement.reason, judgement.sentence)
+            unknown = judgement.reason is Reason.REFERENCE_IMPRECISE
+            raise Stop(Verdict.UNDECIDED if unknown else Verdict.WRONG, judgement.reason, judgement.sentence)
 
     def sentence(self) -> str:
         """The sentence of a case that was only checked."""
@@ -139,20 +220,23 @@ class Checks:
         """Judge outputs of timed calls, on inputs made after the capture. timed: True if the rounds gave a speed."""
         allowed: tuple[float | None, float | None] = (None, None)
         inputs: Inputs | None = None
+        problem, rival = self.effects.problem(self.problem), self.effects.pure(self.rival())
         for call in clock.timed_calls(timed_calls_judged(self.problem)):
             if call.inputs_changed:
                 said = "the candidate wrote into its inputs while it was timed"
                 raise Stop(Verdict.WRONG, Reason.INPUTS_CHANGED, said)
             judgement = check(
-                self.problem,
+                problem,
                 call.inputs,
                 call.candidate_output,
                 call.rival_output,
-                rival=self.rival(),
-                distribution=self.settings.distribution,
+                rival=rival,
+                distribution=call.distribution or self.settings.distribution,
             )
-            self._judged(replace(judgement, sentence=f"in a timed call, on new inputs: {judgement.sentence}"))
-            allowed, inputs = (judgement.limit, judgement.rival_error), call.inputs
+            which = f"on inputs of the distribution {call.distribution}" if call.distribution else "on new inputs"
+            self._judged(replace(judgement, sentence=f"in a timed call, {which}: {judgement.sentence}"))
+            if call.distribution is None:
+                allowed, inputs = (judgement.limit, judgement.rival_error), call.inputs
         self._look_at_more(clock, *allowed)
         if timed and clock.kind != "fake" and not callable(self.ask.rival):
             self._look_for_the_rival(clock, inputs)
@@ -160,7 +244,9 @@ class Checks:
     def _look_for_the_rival(self, clock: Clock, inputs: Inputs | None) -> None:
         """Warn if the candidate runs the rival's code, or if that cannot be determined."""
         try:
-            names = shared_operators(self.candidate, self.rival(), inputs or self.inputs())
+            names = shared_operators(
+                self.effects.pure(self.candidate), self.effects.pure(self.rival()), inputs or self.inputs()
+            )
             if not names and (launched := clock.kernels()) is not None:
                 names = shared_kernels(*launched)
         except Exception as error:  # a call that refuses a dispatch mode, no memory for one more call, a silent driver
@@ -197,6 +283,17 @@ class Checks:
         if far:
             said = f"{len(far)} of {len(looks)} timed calls gave another result than the library: {max(far):.2g} off"
             raise Stop(Verdict.WRONG, Reason.INACCURATE, said)
+
+
+def _first_lines(error: BaseException) -> str:
+    said = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {said}"
+
+
+def _remedy(error: BaseException) -> str:
+    if "does not require grad" in str(error):
+        return "calls run without gradients, so write perf(..., backward=True), or enter torch.enable_grad() in both"
+    return "give args= and kwargs= with which the rival runs"
 
 
 def _larger(one: float | None, other: float | None) -> float | None:

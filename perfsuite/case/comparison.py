@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from perfsuite.case.ask import Ask, name_of
+from perfsuite.case.ask import Ask
 from perfsuite.clock.rounds import Round
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.outcome import Reason, Verdict
@@ -60,7 +60,7 @@ class Comparison:
 
     clock: ClockKind = "none"
     clock_note: str | None = None
-    """Why another clock than the default one was used, or None."""
+    """Why another clock than the default one was used, and how written arguments are restored; None for neither."""
     cache: CacheMode = "cold"
     distribution: str = "normal"
     seed: int = 0
@@ -86,6 +86,10 @@ class Comparison:
     check_seconds: float = 0.0
     """The part of `wall_seconds` spent on checks of answers and of tampering."""
     warnings: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
+    """Of a candidate that raised: the last frames of its code, the innermost last, as "file:line in function"."""
+    error: BaseException | None = field(default=None, compare=False, repr=False)
+    """The exception of a candidate that raised, for a debugger; no part of the record."""
 
     @property
     def ok(self) -> bool:
@@ -94,7 +98,8 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Every field as plain values, rounds included."""
-        values = asdict(self)
+        values = asdict(replace(self, error=None))
+        del values["error"]
         values["verdict"], values["reason"] = self.verdict.value, self.reason.value
         return values
 
@@ -107,7 +112,7 @@ def unmeasured(ask: Ask, verdict: Verdict, reason: Reason, sentence: str) -> Com
         family=ask.problem.family,
         name=f"{ask.problem.name}{values}",
         params=dict(ask.problem.params),
-        candidate=name_of(ask.candidate),
+        candidate=ask.candidate_name,
         rival=ask.rival_name,
         verdict=verdict,
         reason=reason,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from perfsuite.clock.base import CaptureError, SideFailedError
@@ -11,13 +14,18 @@ from perfsuite.oracle import LibraryWrongError
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import RivalUnavailableError
 
+MOST_FRAMES = 5
+"""Frames of a candidate that raised that the record keeps."""
+
 
 class Stop(Exception):
     """Ends a case early, with its verdict, its reason and a sentence."""
 
-    def __init__(self, verdict: Verdict, reason: Reason, sentence: str) -> None:
+    def __init__(self, verdict: Verdict, reason: Reason, sentence: str, *, error: BaseException | None = None) -> None:
         super().__init__(sentence)
         self.verdict, self.reason = verdict, reason
+        self.error = error
+        """The exception of the candidate, if it raised one."""
 
 
 @contextmanager
@@ -43,13 +51,15 @@ def failures() -> Iterator[None]:
             raise Stop(Verdict.UNDECIDED, Reason.RIVAL_FAILED, str(error)) from error
         said = getattr(error.cause, "reason", None)
         reason = said if isinstance(said, Reason) else Reason.CANDIDATE_FAILED
-        raise Stop(Verdict.WRONG, reason, str(error)) from error
+        raise Stop(Verdict.WRONG, reason, _told(error), error=error.cause) from error
     except (Stop, Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
+        if _ends_the_test(error):
+            raise
         # SystemExit, or pytest's skip, would end the run or the test without a failure.
         said = f"a side raised {type(error).__name__}: {_first_line(error)}"
-        raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said) from error
+        raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said, error=error) from error
 
 
 def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,6 +72,43 @@ def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
             raise SideFailedError(side, error) from error
 
     return call
+
+
+def _ends_the_test(error: BaseException) -> bool:
+    """True for the time-out of pytest-timeout: its signal may arrive in a candidate, which is not at fault."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == "pytest_timeout":
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def frames_of(error: BaseException) -> tuple[str, ...]:
+    """The last frames of a candidate's code in an exception's traceback, as "file:line in function".
+
+    Frames of perfsuite and of torch are left out. An exception of another process brings its frames as `frames`.
+    """
+    import torch
+
+    given = getattr(error, "frames", None)
+    if given is not None:
+        return tuple(map(str, given))[-MOST_FRAMES:]
+    apart = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(torch.__file__).parent}{os.sep}", "<")
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(apart)]
+    return tuple(f"{_relative(one.filename)}:{one.lineno} in {one.name}" for one in frames[-MOST_FRAMES:])
+
+
+def _relative(file: str) -> str:
+    """The path from the working directory, if it leads down; else the path as it is."""
+    path = os.path.relpath(file)
+    return file if path.startswith("..") else path
+
+
+def _told(error: SideFailedError | CaptureError) -> str:
+    """The sentence of a candidate that raised: the exception, and where."""
+    frames = frames_of(error.cause)
+    return str(error) + (f" ({frames[-1]})" if frames else "")
 
 
 def _first_line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from perfsuite.case.ask import Ask
 from perfsuite.case.checks import Checks
 from perfsuite.case.comparison import Comparison, unmeasured
-from perfsuite.case.failures import Stop, failures
+from perfsuite.case.failures import Stop, failures, frames_of
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.guards.surroundings import Surroundings, handicaps
@@ -21,7 +21,7 @@ from perfsuite.settings import Settings
 from perfsuite.verdict import sentence as words
 from perfsuite.verdict.floor import ceilings_of, floor_of
 from perfsuite.verdict.noise import Noise, noise_for
-from perfsuite.verdict.policy import regression_target, undecided
+from perfsuite.verdict.policy import is_regression_target, undecided
 from perfsuite.verdict.timing import Timed, Timing
 
 OpenClock = Callable[[Sides, Settings], Clock]
@@ -33,6 +33,7 @@ def compare(
     *,
     against: str | Callable[..., Any] | None = None,
     correctness: bool | str = True,
+    deterministic: bool = True,
     at_least: float | None = None,
     settings: Settings,
 ) -> Comparison:
@@ -42,7 +43,15 @@ def compare(
     rival or a bad `at_least`, and ReferenceUnavailableError if a custom problem cannot be checked.
     """
     return run_case(
-        Ask(problem, candidate, against=against, correctness=correctness, at_least=at_least, settings=settings)
+        Ask(
+            problem,
+            candidate,
+            against=against,
+            correctness=correctness,
+            deterministic=deterministic,
+            at_least=at_least,
+            settings=settings,
+        )
     )
 
 
@@ -71,13 +80,13 @@ def _through(case: _Case, open_clock: OpenClock) -> Comparison:
         checks.untouched(surroundings)
         return compared
     except Stop as stop:
-        return case.result(stop.verdict, stop.reason, str(stop))
+        return case.stopped(stop)
     except Exception:
         # Objects that a candidate has replaced may fail inside the oracle before the replacement is found.
         try:
             checks.untouched(surroundings)
         except Stop as stop:
-            return case.result(stop.verdict, stop.reason, str(stop))
+            return case.stopped(stop)
         raise
     finally:
         surroundings.restore()
@@ -93,8 +102,7 @@ class _Case:
 
     def time(self, open_clock: OpenClock, examined: bool) -> Comparison:
         with failures():
-            sides = Sides(self.ask.candidate, self.checks.rival(), self.checks.inputs)
-            clock = open_clock(sides, self.settings)
+            clock = open_clock(self.checks.sides(), self.settings)
             try:
                 return self._timed(clock, examined)
             finally:
@@ -122,7 +130,7 @@ class _Case:
             seconds,
             file=self.settings.calibration,
             gpu=torch.cuda.get_device_name() if on_gpu else None,
-            alike=self.ask.at_least == regression_target(),
+            alike=is_regression_target(self.ask.at_least),
         )
         self.warnings += warnings
         return noise
@@ -219,6 +227,11 @@ class _Case:
             Reason.BUDGET_SPENT: f"not decided in {spent} of {self.settings.seconds:g} s",
         }[reason]
         return start + so_far
+
+    def stopped(self, stop: Stop) -> Comparison:
+        """The comparison of a case that ended early."""
+        frames = () if stop.error is None else frames_of(stop.error)
+        return replace(self.result(stop.verdict, stop.reason, str(stop)), frames=frames, error=stop.error)
 
     def result(self, verdict: Verdict, reason: Reason, sentence: str) -> Comparison:
         """The comparison, decided."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.problems.nests import has_layouts
 from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def norms_apart(mine: Any, rivals: Any) -> torch.Tensor | None:
     """
     from torch import Tensor
 
-    if not (isinstance(mine, Tensor) and isinstance(rivals, Tensor)):
+    if not (isinstance(mine, Tensor) and isinstance(rivals, Tensor)) or has_layouts((mine, rivals)):
         return None  # the limits of several results are not known one by one
     if not rivals.is_floating_point() or mine.shape != rivals.shape:
         return None

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.guards.poison import POISON_HALF
 from perfsuite.oracle.cache import cached_reference
+from perfsuite.oracle.chance import Dice, judge_by_distribution
 from perfsuite.oracle.effort import rows_to_check
-from perfsuite.oracle.form import check_form
-from perfsuite.oracle.judgement import Judgement, wrong
-from perfsuite.oracle.measures import Measures, measure
-from perfsuite.oracle.yardstick import LibraryWrongError, Limits, limits, require_plausible, second_look
+from perfsuite.oracle.form import UnjudgeableError, check_form, values_in
+from perfsuite.oracle.judgement import Judgement
+from perfsuite.oracle.one_result import Judge
+from perfsuite.oracle.yardstick import LibraryWrongError
 from perfsuite.outcome import Reason
+from perfsuite.problems.answers import Answer
 from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
 from perfsuite.problems.checks import plain_name
 from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch
+
+NOTHING_COMPARED = "nothing was compared: the result has no elements"
 
 
 def check(
@@ -35,45 +39,87 @@ def check(
 
     rival_output: the library's result on the same inputs; by default made here with `rival`, or with the problem's own
     library. Its error against the float64 reference sets the tolerance. In the Frobenius norm, in the worst row and at
-    the worst element, the candidate may err twice as much, plus one unit in the last place at the output's scale.
+    the worst element, the candidate may err twice as much, plus the rounding of the result: one unit in the last place
+    at one element, and what that does to a norm.
     whole: False to compare only random rows of a large result on a GPU, as is always done on a CPU.
     Raises ReferenceUnavailableError without a float64 answer, LibraryWrongError if the library's result is wrong.
     """
+    return checked(
+        problem,
+        inputs,
+        candidate_output,
+        rival_output,
+        library=rival or problem.library(),
+        distribution=distribution,
+        whole=whole,
+        dice=None,
+    )[0]
+
+
+def checked(
+    problem: Problem,
+    inputs: Inputs,
+    candidate_output: Any,
+    rival_output: Any,
+    *,
+    library: Callable[..., Any],
+    distribution: str,
+    whole: bool,
+    dice: Dice | None,
+) -> tuple[Judgement, Answer | None]:
+    """The judgement of `check`, and the right answer if it was computed.
+
+    dice: the states of the generators from which both results were drawn; None if each drew its own numbers.
+    """
     import torch
 
-    library = rival or problem.library()
     with torch.no_grad():
         if rival_output is None:
             rival_output = inputs.call(library)
         fault = compare_form(problem, inputs, candidate_output, rival_output)
         if fault is not None:
-            return fault
-        ours, theirs = list(tensors_in(candidate_output)), list(tensors_in(rival_output))
+            return fault, None
+        paths = [path for path, _ in values_in(candidate_output)]
+        ours, theirs = _values(candidate_output), _values(rival_output)
+        if not ours:
+            raise UnjudgeableError(
+                f"{problem.name} returns nothing that could be compared; return the tensors that the call computes"
+            )
         if (rows := rows_to_check(problem, ours[0].device.type, whole=whole)) is not None:
             rows = rows.to(ours[0].device)
-        right = list(tensors_in(cached_reference(problem, inputs, rows=rows)))
+        if dice is not None:
+            dice.rewind()
+        known = cached_reference(problem, inputs, rows=rows)
+        right = _values(known.values)
         _require_shapes(problem, _shapes_of_all_rows(problem, right, rows), _shapes(theirs))
-        judgement = wrong(Reason.BAD_SHAPE, "the candidate returns no tensor")
-        for place, (one, exact, other) in enumerate(zip(ours, right, theirs, strict=True)):
-            if rows is not None:
-                one, other = (t.index_select(-2, rows) for t in (one, other))
-            found = measure(one, exact, other, poison=POISON_HALF)
-            require_plausible(found, distribution)
-            allowed = limits(found)
-            if not allowed.allow(found):
-                allowed = second_look(
-                    problem, inputs, found, one, exact, library, place=place, rows=rows, distribution=distribution
-                )
-            judgement = judge(found, allowed, plain_name(one.dtype), rows)
-            if not judgement.ok:
-                break
-    return judgement
+        if known.random and dice is None:
+            return replace(judge_by_distribution(library, inputs, candidate_output), random=True), known
+        judge = Judge(problem, inputs, library, known, rows, distribution, len(ours))
+        found = [judge.judge(place, *three) for place, three in enumerate(zip(ours, right, theirs, strict=True))]
+        judgement = _worst(found, paths)
+        if known.random and not judgement.ok:
+            judgement = judge_by_distribution(library, inputs, candidate_output)
+    if sum(one.numel() for one in ours) == 0:
+        judgement = replace(judgement, sentence=NOTHING_COMPARED)
+    return replace(judgement, random=known.random), known
+
+
+def _worst(found: list[Judgement], paths: list[str]) -> Judgement:
+    """The first fault, with the path of its tensor; without a fault, the judgement nearest to its limit."""
+    for path, one in zip(paths, found, strict=True):
+        if not one.ok:
+            return replace(one, sentence=f"output{path}: {one.sentence}") if len(found) > 1 else one
+    return max(found, key=lambda one: one.share)
 
 
 def compare_form(problem: Problem, inputs: Inputs, output: Any, expected: Any) -> Judgement | None:
-    """`check_form` against the library's result; LibraryWrongError if the library's shape is the wrong one."""
-    fault = check_form(output, expected, inputs)
-    if fault is None or fault.reason is not Reason.BAD_SHAPE:
+    """`check_form` against the library's result; LibraryWrongError if the library's shape or dtype is wrong."""
+    for _, tensor in values_in(expected):
+        if problem.result_dtype is not None and plain_name(tensor.dtype) != problem.result_dtype:
+            said = f"the rival returns {plain_name(tensor.dtype)}; the right answer is {problem.result_dtype}"
+            raise LibraryWrongError(said)
+    fault = check_form(output, expected)
+    if fault is None or fault.reason not in (Reason.BAD_SHAPE, Reason.BAD_TYPE):
         return fault
     try:
         right = _right_shapes(problem, inputs)
@@ -89,8 +135,9 @@ def _right_shapes(problem: Problem, inputs: Inputs) -> list[tuple[int, ...]]:
     """Shapes of the right answer, from one row of it if rows can be computed alone."""
     import torch
 
-    device = next(tensors_in(inputs)).device
-    row = None if problem.row_count is None else torch.zeros(1, dtype=torch.long, device=device)
+    row = None
+    if problem.row_count is not None:
+        row = torch.zeros(1, dtype=torch.long, device=next(tensors_in(inputs)).device)
     return _shapes_of_all_rows(problem, problem.answer(inputs, rows=row), row)
 
 
@@ -110,44 +157,8 @@ def _require_shapes(problem: Problem, right: list[tuple[int, ...]], both: list[t
 
 
 def _shapes(result: Any) -> list[tuple[int, ...]]:
-    return [tuple(tensor.shape) for tensor in tensors_in(result)]
+    return [tuple(tensor.shape) for tensor in _values(result)]
 
 
-def judge(found: Measures, allowed: Limits, dtype: str, rows: torch.Tensor | None = None) -> Judgement:
-    """Turn measured errors into a judgement."""
-    scope = "" if rows is None else f" (in {len(rows)} rows drawn at random)"
-
-    def judgement(reason: Reason | None, sentence: str) -> Judgement:
-        return Judgement(
-            ok=reason is None,
-            reason=reason,
-            sentence=sentence + scope,
-            candidate_error=found.frobenius,
-            rival_error=found.library_frobenius,
-            limit=allowed.frobenius,
-            candidate_worst_row=found.row,
-            rival_worst_row=found.library_row,
-        )
-
-    def too_far(what: str, error: float, limit: float, theirs: float) -> Judgement:
-        rule = f"twice {allowed.whose} and one {dtype} unit in the last place; the library's is {theirs:.2e}"
-        return judgement(Reason.INACCURATE, f"{what} {error:.2e} against FP64, more than {limit:.2e} ({rule})")
-
-    if found.poisoned:
-        return judgement(Reason.UNWRITTEN, f"{found.poisoned} of {found.elements} elements were never written")
-    if found.stray:
-        said = f"{found.stray} of {found.elements} elements are NaN or infinite, or finite, where they should not be"
-        return judgement(Reason.NOT_FINITE, said)
-    # "not <=", so that a NaN counts as too large.
-    if not found.frobenius <= allowed.frobenius:
-        return too_far("relative error", found.frobenius, allowed.frobenius, found.library_frobenius)
-    if not found.row <= allowed.row:
-        return too_far(f"relative error of row {found.worst_row}", found.row, allowed.row, found.library_row)
-    if not found.element <= allowed.element:
-        what = "error of one element, relative to its row,"
-        return too_far(what, found.element, allowed.element, found.library_element)
-    return judgement(
-        None,
-        f"relative error {found.frobenius:.2e} against FP64, library {found.library_frobenius:.2e}, "
-        f"allowed {allowed.frobenius:.2e}",
-    )
+def _values(result: Any) -> list[torch.Tensor]:
+    return [value for _, value in values_in(result)]

@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.guards.poison import arrive_late, poison_free_memory
-from perfsuite.oracle.check import check, compare_form
+from perfsuite.oracle.chance import Dice
+from perfsuite.oracle.check import checked, compare_form
 from perfsuite.oracle.effort import on_adversarial_values
-from perfsuite.oracle.form import check_form, check_kind
+from perfsuite.oracle.form import check_form, check_kind, check_memory, memory_shared, require_judgeable
+from perfsuite.oracle.hard import examine_hard
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.worth import REFUSALS, check_answer_depends, check_inputs_vary, neighbour
 from perfsuite.outcome import Reason
@@ -65,6 +67,9 @@ def examine(
         return judgement
     if not on_adversarial_values(problem, generator.device.type):
         return judgement
+    if not problem.vetted and type(problem).hard_inputs is not Problem.hard_inputs:
+        wrong_there, left_out = examine_hard(problem, candidate, generator, rival or problem.library())
+        return wrong_there or replace(judgement, left_out=left_out)
     for harder in problem.hard_distributions:
         found = _examine(problem, candidate, generator, rival, harder, deterministic)
         if not found.ok:
@@ -88,38 +93,57 @@ def _examine(
     if unproven:
         check_inputs_vary(problem, inputs)
     kept = map_tensors(inputs, copy_in_place)
+    dice = Dice(generator.device)
     with torch.no_grad():
         poison_free_memory(inputs)
         arrive_late(inputs, kept)
+        library = rival or problem.library()
         first, seen, fault = _call(candidate, inputs, generator.device)
+        if fault is not None:
+            require_judgeable(kept.call(library))
+            return fault
+        if not same_bits(inputs, kept):
+            return wrong(Reason.INPUTS_CHANGED, _changed(inputs, kept))
+        # The generators go on: a candidate that draws numbers varies, and only one whose rival draws may.
+        # The copy lies at other addresses. Large arguments leave no room for a third set.
+        again, _, fault = _call(candidate, kept, generator.device, copied=False)
         if fault is not None:
             return fault
         if not same_bits(inputs, kept):
             return wrong(Reason.INPUTS_CHANGED, _changed(inputs, kept))
-        elsewhere = map_tensors(kept, copy_in_place)
-        _, again, fault = _call(candidate, elsewhere, generator.device)
-        if fault is not None:
-            return fault
         if not same_bits(first, seen):
             return wrong(
                 Reason.OUTPUT_CHANGED,
                 "the output changed after the call had returned: work was still going on elsewhere, or a second call "
                 "wrote into the result of the first",
             )
-        library = rival or problem.library()
+        shared = memory_shared(first, inputs)
+        fault = check_form(again, seen)
+        differs = None if fault is not None or same_bits(seen, again) else _differs(seen, again)
+        del first, again, inputs
+        dice.rewind()
         expected = kept.call(library)
-        if (fault := compare_form(problem, kept, seen, expected) or check_form(again, expected, kept)) is not None:
+        require_judgeable(expected)
+        if (fault := compare_form(problem, kept, seen, expected) or fault) is not None:
             return fault
-        judgement = check(problem, kept, seen, expected, rival=library, distribution=distribution, whole=False)
-        if judgement.ok and unproven:
+        if (fault := check_memory(shared, memory_shared(expected, kept))) is not None:
+            return fault
+        judgement, known = checked(
+            problem, kept, seen, expected, library=library, distribution=distribution, whole=False, dice=dice
+        )
+        if judgement.ok and unproven and not judgement.random:
             other = problem.inputs(generator, distribution=distribution).call(library)
-            check_answer_depends(problem, problem.answer(kept), expected, other)
-        if judgement.ok and deterministic and not same_bits(seen, again) and _repeats(library, kept, expected):
-            return replace(judgement, ok=False, reason=Reason.NOT_DETERMINISTIC, sentence=_differs(seen, again))
+            right = known.values if known is not None and problem.row_count is None else problem.answer(kept)
+            check_answer_depends(problem, right, expected, other)
+        may_differ = not deterministic or judgement.random
+        if judgement.ok and differs is not None and not may_differ and _repeats(library, kept, expected):
+            return replace(judgement, ok=False, reason=Reason.NOT_DETERMINISTIC, sentence=differs)
     return judgement
 
 
-def _call(candidate: Callable[..., Any], inputs: Inputs, device: torch.device) -> tuple[Any, Any, Judgement | None]:
+def _call(
+    candidate: Callable[..., Any], inputs: Inputs, device: torch.device, *, copied: bool = True
+) -> tuple[Any, Any, Judgement | None]:
     """The candidate's result, a copy made right behind it on the same stream, and the fault of its kind or None.
 
     Waits for every stream of a GPU.
@@ -127,9 +151,9 @@ def _call(candidate: Callable[..., Any], inputs: Inputs, device: torch.device) -
     import torch
 
     output = inputs.call(candidate)
-    if (fault := check_kind(output, inputs)) is not None:
+    if (fault := check_kind(output)) is not None:
         return output, None, fault
-    copy = map_tensors(output, torch.clone)
+    copy = map_tensors(output, torch.clone) if copied else None
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return output, copy, None

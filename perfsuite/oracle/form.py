@@ -1,71 +1,192 @@
-"""Checks the type, memory, shape, dtype and device of a result before its numbers are read."""
+"""Checks the structure, type, memory, shape, dtype and device of a result before its numbers are read."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.judgement import Judgement, wrong
-from perfsuite.outcome import Reason
+from perfsuite.outcome import Reason, UserError
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.checks import plain_name
-from perfsuite.problems.tensors import tensors_in
+from perfsuite.problems.nests import Flat, Nest, has_layouts, nest_of, outline
+from perfsuite.problems.tensors import leaves_in, tensors_in
 
 if TYPE_CHECKING:
     import torch
 
+DENSE_BYTES = 1 << 30
+"""Largest dense form in which a sparse result is compared; larger ones are compared by indices and values."""
 
-def check_kind(output: Any, inputs: Inputs) -> Judgement | None:
-    """None if `output` is one plain tensor or several, each with its own memory; otherwise the fault.
+
+class UnjudgeableError(UserError):
+    """A call or a result of a form that perfsuite cannot judge; the message ends with the remedy."""
+
+
+def check_kind(output: Any) -> Judgement | None:
+    """None if every leaf of `output` is a plain tensor, a number, text or None; otherwise the fault.
 
     This runs before anything else reads the output. A subclass of Tensor is a fault even if it behaves: it can put the
-    work off until the checker looks. A result that lies in an input's memory is a fault too.
+    work off until the checker looks.
     """
     import torch
 
-    given = list(output) if type(output) in (tuple, list) else [output]
-    for item in given:
-        if not isinstance(item, torch.Tensor):
-            allowed = "allowed are a torch.Tensor, or a tuple or list of them"
-            return wrong(Reason.BAD_TYPE, f"the candidate returns {_type_name(item)}; {allowed}")
-    input_memory = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(inputs) if tensor.numel()}
-    for place, one in enumerate(given):
-        if (fault := _kind(_what(place, given), one, input_memory)) is not None:
-            return fault
+    nest = nest_of(output)
+    if type(output) is torch.Tensor and nest is not None and _attributes_of(output):
+        return wrong(Reason.BAD_TYPE, f"the output {_attributes(output)}")
+    for path, leaf in leaves_in(output):
+        what = f"output{path}" if path else "the output"
+        if isinstance(leaf, torch.Tensor):
+            if (fault := _tensor_fault(what, leaf)) is not None:
+                return fault
+        elif not _plain(leaf):
+            allowed = "allowed are tensors and numbers, in tuples, lists, dicts, dataclasses and other pytrees of torch"
+            return wrong(Reason.BAD_TYPE, f"{what} is {_described(leaf)}; {allowed}")
     return None
 
 
-def check_form(output: Any, expected: Any, inputs: Inputs) -> Judgement | None:
-    """`check_kind`, and shape, dtype and device against `expected`, the library's result."""
-    if (fault := check_kind(output, inputs)) is not None:
-        return fault
-    given, wanted = list(tensors_in(output)), list(tensors_in(expected))
-    if len(given) != len(wanted):
-        return wrong(Reason.BAD_SHAPE, f"the candidate returns {len(given)} tensors, the library {len(wanted)}")
-    for place, (one, other) in enumerate(zip(given, wanted, strict=True)):
-        if (fault := _form(_what(place, given), one, other)) is not None:
-            return fault
-    return None
+def require_judgeable(expected: Any) -> None:
+    """Raise UnjudgeableError if the rival's result has a form that perfsuite cannot judge."""
+    if (fault := check_kind(expected)) is not None:
+        raise UnjudgeableError(
+            f"perfsuite cannot judge what the rival returns: {fault.sentence.replace('the output', 'its result', 1)}; "
+            "return plain tensors from both sides, or register the class with torch.utils._pytree.register_pytree_node"
+        )
 
 
-def _what(place: int, given: list[torch.Tensor]) -> str:
-    return "the output" if len(given) == 1 else f"output {place}"
-
-
-def _kind(what: str, one: torch.Tensor, input_memory: set[int]) -> Judgement | None:
+def check_form(output: Any, expected: Any) -> Judgement | None:
+    """`check_kind`; and structure, shapes, dtypes and devices against `expected`, the library's result."""
     import torch
 
-    if type(one) is not torch.Tensor:
-        return wrong(Reason.BAD_TYPE, f"{what} is a {_type_name(one)}; it must be a plain torch.Tensor")
-    if vars(one):
-        names = ", ".join(sorted(vars(one)))
-        return wrong(
-            Reason.BAD_TYPE, f"{what} carries attributes of its own ({names}); it must be a plain torch.Tensor"
+    if (fault := check_kind(output)) is not None:
+        return fault
+    if (fault := _structure_fault(output, expected, "")) is not None:
+        return fault
+    for (path, one), (_, other) in zip(leaves_in(output), leaves_in(expected), strict=True):
+        what = f"output{path}" if path else "the output"
+        if isinstance(one, torch.Tensor):
+            fault = _form(what, one, other)
+        elif isinstance(one, str) and one != other:
+            fault = wrong(Reason.INACCURATE, f"{what} is {one!r}; it must be {other!r}")
+        if fault is not None:
+            return fault
+    return None
+
+
+def memory_shared(output: Any, inputs: Inputs) -> list[tuple[str, frozenset[int]]]:
+    """(path, places of the arguments' tensors in whose memory it lies) of every tensor of a result."""
+    import torch
+
+    owners: dict[int, set[int]] = {}
+    for place, tensor in enumerate(tensors_in(inputs)):
+        if tensor.numel():
+            owners.setdefault(tensor.untyped_storage().data_ptr(), set()).add(place)
+    return [
+        (path, frozenset(owners.get(leaf.untyped_storage().data_ptr(), ()) if leaf.numel() else ()))
+        for path, leaf in leaves_in(output)
+        if isinstance(leaf, torch.Tensor)
+    ]
+
+
+def check_memory(mine: list[tuple[str, frozenset[int]]], rivals: list[tuple[str, frozenset[int]]]) -> Judgement | None:
+    """The fault of a result that lies in an argument's memory although the rival's does not; None if there is none.
+
+    mine, rivals: of `memory_shared`, for results of one structure.
+    """
+    for (path, shared), (_, theirs) in zip(mine, rivals, strict=True):
+        if shared - theirs:
+            what = f"output{path}" if path else "the output"
+            must = "it must have memory of its own, as the rival's has"
+            return wrong(Reason.BAD_TYPE, f"{what} lies in the memory of an input; {must}")
+    return None
+
+
+def values_in(result: Any) -> list[tuple[str, torch.Tensor]]:
+    """(path, tensor) of everything in a result that is compared: numbers as tensors without axes, sparse ones dense."""
+    import torch
+
+    found: list[tuple[str, torch.Tensor]] = []
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, torch.Tensor) and value.layout not in (torch.strided, torch.jagged):
+            dense = value.numel() * value.element_size() <= DENSE_BYTES
+            if dense or (value.layout is torch.sparse_coo and not value.is_coalesced()):
+                value = value.to_dense() if dense else value.coalesce()
+        if (nest := nest_of(value)) is not None:
+            for step, part in nest.parts:
+                walk(part, path + step)
+        elif isinstance(value, torch.Tensor):
+            found.append((path, value))
+        elif isinstance(value, int | float | complex):
+            # torch gives such a number from a float32, as a rule; so it counts as one.
+            kinds = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
+            found.append((path, torch.tensor(value, dtype=kinds.get(type(value), torch.float32))))
+
+    walk(result, "")
+    return found
+
+
+def _structure_fault(one: Any, other: Any, path: str) -> Judgement | None:
+    mine, theirs = nest_of(one), nest_of(other)
+    what = f"output{path}" if path else "the output"
+    if isinstance(one, Flat):
+        if has_layouts(other):
+            raise UnjudgeableError("sparse and nested results cannot leave a process; run without --perf-isolate")
+        alike = one.structure == outline(other)
+        return (
+            None if alike else wrong(Reason.BAD_TYPE, f"{what} is {one.structure}; the library's is {outline(other)}")
         )
+    if mine is None and theirs is None:
+        if _leaf_kind(one) == _leaf_kind(other):
+            return None
+    elif mine is not None and theirs is not None and _alike(mine, theirs):
+        faults = (
+            _structure_fault(part, their_part, path + step)
+            for (step, part), (_, their_part) in zip(mine.parts, theirs.parts, strict=True)
+        )
+        return next((fault for fault in faults if fault is not None), None)
+    return wrong(Reason.BAD_TYPE, f"{what} is {_described(one)}; the library's is {_described(other)}")
+
+
+def _alike(mine: Nest, theirs: Nest) -> bool:
+    """True if the nests have one structure: tuples or lists of one length, or dictionaries with the same keys.
+
+    Named tuples with the same names in another order could be meant either way, so they are not alike.
+    """
+    same_names = set(mine.names) & set(theirs.names) and mine.names != theirs.names
+    return mine.kind == theirs.kind and len(mine.parts) == len(theirs.parts) and not same_names
+
+
+def _leaf_kind(leaf: Any) -> object:
+    import torch
+
+    return torch.Tensor if isinstance(leaf, torch.Tensor) else type(leaf)
+
+
+def _plain(leaf: Any) -> bool:
+    import torch
+
+    return isinstance(leaf, bool | int | float | complex | str | None | torch.dtype | torch.device)
+
+
+def _tensor_fault(what: str, one: torch.Tensor) -> Judgement | None:
+    import torch
+
+    if type(one) not in (torch.Tensor, torch.nn.Parameter):
+        return wrong(Reason.BAD_TYPE, f"{what} is a {_type_name(one)}; it must be a plain torch.Tensor")
+    if _attributes_of(one):
+        return wrong(Reason.BAD_TYPE, f"{what} {_attributes(one)}")
     if one.layout is not torch.strided or one.is_meta or one.is_quantized:
         return wrong(Reason.BAD_TYPE, f"{what} is {one.layout} on {one.device}; it must be strided and have memory")
-    if one.numel() and one.untyped_storage().data_ptr() in input_memory:
-        return wrong(Reason.BAD_TYPE, f"{what} lies in the memory of an input; it must have memory of its own")
     return None
+
+
+def _attributes_of(one: torch.Tensor) -> list[str]:
+    """Names of attributes that the tensor carries, but for those by which torch marks the parts of nested tensors."""
+    return sorted(name for name in vars(one) if not name.startswith("_dynamo_"))
+
+
+def _attributes(one: torch.Tensor) -> str:
+    return f"carries attributes of its own ({', '.join(_attributes_of(one))}); it must be a plain torch.Tensor"
 
 
 def _form(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | None:
@@ -76,6 +197,20 @@ def _form(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | None
     if one.device != other.device:
         return wrong(Reason.BAD_DEVICE, f"{what} is on {one.device}; it must be on {other.device}")
     return None
+
+
+def _described(value: Any) -> str:
+    """A value for messages: "a tuple of 2", "a dict with 'loss' and 'logits'", "None"."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        layout = "" if value.layout is torch.strided else f"{plain_name(value.layout)} "
+        return f"a {layout}tensor"
+    if value is None:
+        return "None"
+    if isinstance(value, dict):
+        return f"a {_type_name(value)} with the keys {', '.join(map(repr, value)) or '(none)'}"
+    return f"a {_type_name(value)}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
 
 
 def _type_name(value: Any) -> str:

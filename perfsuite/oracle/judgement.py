@@ -25,6 +25,16 @@ class Judgement:
     """The largest candidate_error allowed: twice the library's, and one unit in the last place."""
     candidate_worst_row: float | None = None
     rival_worst_row: float | None = None
+    random: bool = False
+    """True if the rival draws random numbers: two of its results differ."""
+
+    left_out: tuple[str, ...] = ()
+    """Hard inputs that say nothing, because the rival fails on them or there was no time."""
+
+    @property
+    def share(self) -> float:
+        """The error as a share of the limit; 0 without a limit."""
+        return (self.candidate_error or 0.0) / self.limit if self.limit else 0.0
 
 
 def wrong(reason: Reason, sentence: str) -> Judgement:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 ROW_ELEMENTS = 64
 """Least elements of a row, after neighbours were taken together."""
+ALIKE = 1.01
+"""Largest magnitude over root mean square of values that count as equal."""
 BLOCK_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 20}
 """Elements that are compared at a time."""
 
@@ -24,8 +26,9 @@ class Measures:
     """Errors of a candidate and of the library, from one pass over both.
 
     `frobenius`: norm of the difference over norm of the reference. `row`: the same of the worst row. `element`: the
-    largest difference over its row's root mean square. Each floor is one unit in the last place of the output's dtype
-    at the output's scale, in the same relative terms, where the candidate does worst.
+    largest difference over its row's root mean square. The element's floor is one unit in the last place of the
+    output's dtype at the output's scale, in the same relative terms. The floors of the two norms are what rounding does
+    to a norm (`units_of_a_norm`). All are taken where the candidate does worst.
     """
 
     frobenius: float
@@ -102,13 +105,15 @@ def _compared(
     rms = torch.where(rms > 0, rms, scale)  # a row that should be all zeros is judged at the scale of the whole
     row = _ratio(squares[:2].sqrt(), rms * members**0.5)
     element = _ratio(peaks[:2], rms)
-    row_floor = _ratio((eps * rms).clamp(min=quantum), rms)
+    units = units_of_a_norm(candidate.dtype, peaks[2], squares[2], rms)
+    row_floor = _ratio((eps * units * rms).clamp(min=quantum), rms)
     element_floor = _ratio((eps * peaks[2]).clamp(min=quantum), rms)
+    of_all = units_of_a_norm(candidate.dtype, peaks[2].amax(), whole[2], scale)
     row_at, element_at = (row[0] - row_floor).argmax(), (element[0] - element_floor).argmax()
     numbers = torch.stack(
         [
             *_ratio(norms[:2], norms[2]),
-            _ratio((eps * scale).clamp(min=quantum), scale),
+            _ratio((eps * of_all * scale).clamp(min=quantum), scale),
             *(values.take(row_at) for values in (row[0], row_floor)),
             *(values.take(element_at) for values in (element[0], element_floor)),
             row[1].amax(),
@@ -140,6 +145,25 @@ def _compared(
     )
 
 
+def units_of_a_norm(
+    dtype: torch.dtype, peak: torch.Tensor, squares: torch.Tensor, rms: torch.Tensor
+) -> torch.Tensor | float:
+    """Units in the last place by which rounding may change a norm, relative to that norm.
+
+    peak, squares, rms: the largest magnitude, the sum of squares and the root mean square of the right values.
+    Kernels for 16 bits and fewer compute in a wider dtype and round at the end. The root mean square of that error is
+    at most 1/sqrt(12) units. The largest element may be off by a whole unit, which counts where few elements make the
+    norm. Values of one magnitude are all rounded alike, so there it is one unit. Kernels for float32 round at each
+    step, so there it is one unit too.
+    """
+    import torch
+
+    if dtype.is_floating_point and torch.finfo(dtype).bits >= 32:
+        return 1.0
+    share = (1 / 12 + peak.square() / squares).sqrt().clamp(max=1.0).nan_to_num(nan=1.0)
+    return torch.where(peak <= ALIKE * rms, 1.0, share)
+
+
 def grain(dtype: torch.dtype) -> tuple[float, float]:
     """Relative spacing of the dtype's numbers, and absolute spacing of its smallest ones; zeros for integers."""
     import torch
@@ -165,8 +189,8 @@ def _finite_block(
 
     exact = right.double()
     squares, peaks = [], []
-    # A narrower type is widened on the way, without a copy; truth values are not.
-    wide = (answer.double() if answer.dtype is torch.bool else answer for answer in (candidate, library))
+    # A narrower type is widened on the way, without a copy; truth values and 8 bits are not.
+    wide = (answer.double() if answer.element_size() == 1 else answer for answer in (candidate, library))
     for values in (*(answer - exact for answer in wide), exact):
         squares.append(torch.linalg.vector_norm(values, dim=-1).square())
         peaks.append(torch.linalg.vector_norm(values, math.inf, dim=-1))

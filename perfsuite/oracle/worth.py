@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from perfsuite.oracle.form import values_in
 from perfsuite.oracle.measures import measure
 from perfsuite.oracle.yardstick import limits
 from perfsuite.problems.base import Inputs, Problem
@@ -33,7 +34,7 @@ def check_answer_depends(problem: Problem, right: Any, library: Any, other: Any)
 
     right: the float64 answer, library: the library's, other: the library's answer to other inputs.
     """
-    for exact, mine, others in zip(*(list(tensors_in(nest)) for nest in (right, library, other)), strict=True):
+    for (_, exact), (_, mine), (_, others) in zip(*(values_in(nest) for nest in (right, library, other)), strict=True):
         if exact.shape != others.shape or not exact.numel():
             return
         found = measure(others, exact, mine)

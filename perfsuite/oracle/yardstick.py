@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.oracle.measures import Measures, grain, measure
+from perfsuite.oracle.form import values_in
+from perfsuite.oracle.measures import Measures, grain, measure, units_of_a_norm
 from perfsuite.problems.base import Inputs, Problem
-from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch
 
 TIMES_THE_LIBRARY = 2.0
-"""A candidate may err this many times as much as the library, plus one unit in the last place."""
+"""A candidate may err this many times as much as the library, plus the rounding of its result."""
 SMALL = 4096
 """A result with fewer elements is small: its error, or its own norm, may be tiny by chance."""
 DRAWS = 24
@@ -29,7 +29,7 @@ LARGE_FLOPS = {"cuda": 1e11, "cpu": 1e9}
 error is one random number, not an average over the row."""
 FARTHEST_LIBRARY = 0.25
 """Relative error of the library from which on its answer is another one and measures nothing."""
-_ALL = "the largest of the library's in more draws and of float32 sums in order"
+ALL = "the largest of the library's in more draws and of float32 sums in order"
 SUBNORMAL = ("tiny",)
 """Distributions of subnormal numbers: a library that takes them for zero is not wrong."""
 
@@ -69,7 +69,7 @@ class Limits:
 
 def limits(found: Measures) -> Limits:
     """The limits that the library's error on the same inputs sets."""
-    return _widest(found, [found], "the library's")
+    return widest(found, [found], "the library's")
 
 
 def second_look(
@@ -97,15 +97,15 @@ def second_look(
     if candidate.dtype is torch.float32 and (plain := problem.in_order(inputs, right, rows)) is not None:
         sums, exact = plain
         seen.append(measure(sums, exact, sums))
-    allowed = _widest(found, seen)
+    allowed = widest(found, seen)
     if allowed.allow(found) or rows is not None or (problem.flops or 0.0) > LARGE_FLOPS[right.device.type]:
         return allowed
-    for _, exact, answer in _draws(LARGE_DRAWS, problem, library, right.device, place, distribution):
+    for _, exact, answer in draws(LARGE_DRAWS, problem, library, right.device, place, distribution):
         seen.append(measure(answer, exact, answer))
-    return _widest(found, seen)
+    return widest(found, seen)
 
 
-def _draws(
+def draws(
     count: int, problem: Problem, library: Callable[..., Any], device: torch.device, place: int, distribution: str
 ) -> Iterator[tuple[Inputs, torch.Tensor, torch.Tensor]]:
     """(inputs, float64 answer, library's answer) of result number `place`, on further inputs."""
@@ -114,11 +114,11 @@ def _draws(
     generator = torch.Generator(device).manual_seed(0)
     for _ in range(count):
         drawn = problem.inputs(generator, distribution=distribution)
-        exact, answer = (list(tensors_in(nest))[place] for nest in (problem.answer(drawn), drawn.call(library)))
+        exact, answer = (values_in(nest)[place][1] for nest in (problem.answer(drawn), drawn.call(library)))
         yield drawn, exact, answer
 
 
-def _widest(found: Measures, seen: list[Measures], whose: str = _ALL) -> Limits:
+def widest(found: Measures, seen: list[Measures], whose: str = ALL) -> Limits:
     """Limits from the largest errors that `seen` measured, of the library or in its place."""
     return Limits(
         TIMES_THE_LIBRARY * max(one.library_frobenius for one in seen) + found.frobenius_floor,
@@ -145,30 +145,32 @@ def _from_draws(
     import torch
 
     errors, exacts = [], [right]
-    for drawn, exact, answer in _draws(DRAWS, problem, library, right.device, place, distribution):
+    for drawn, exact, answer in draws(DRAWS, problem, library, right.device, place, distribution):
         exacts.append(exact)
         errors.append(_difference(answer, exact))
         plain = problem.in_order(drawn, exact) if candidate.dtype is torch.float32 else None
         if plain is not None:
             errors.append(_difference(*plain))
     eps, quantum = grain(candidate.dtype)
-    sizes = [exact.nan_to_num(0.0, 0.0, 0.0).abs() for exact in exacts]
+    sizes = [exact.nan_to_num(0.0, 0.0, 0.0).abs().double() for exact in exacts]
     scale = float(torch.stack([size.square().mean() for size in sizes]).mean().sqrt())
     rms = max(float(error.square().mean().sqrt()) for error in errors)
     peak = max(float(error.max()) for error in errors)
     own = float(sizes[0].square().mean().sqrt())
     mine = float(_difference(candidate, right).max())
     largest = max(float(size.max()) for size in sizes)
-    rms_limit = TIMES_THE_LIBRARY * rms + max(eps * scale, quantum)
+    first = sizes[0]
+    units = float(units_of_a_norm(candidate.dtype, first.max(), first.square().sum(), first.square().mean().sqrt()))
+    rms_limit = TIMES_THE_LIBRARY * rms + max(eps * units * scale, quantum)
     peak_limit = TIMES_THE_LIBRARY * peak + max(eps * largest, quantum)
     return Limits(
         rms_limit / own if own else math.inf,
         math.inf,  # a row has as many elements as a small result has, or nearly: it is judged by the other two
         found.element * (peak_limit / mine) if mine else math.inf,
-        _ALL,
+        ALL,
     )
 
 
 def _difference(answer: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """Magnitudes of the differences; 0 where either side is not finite."""
-    return (answer.to(exact.dtype) - exact).abs().nan_to_num(0.0, 0.0, 0.0)
+    return (answer.to(exact.dtype) - exact).abs().double().nan_to_num(0.0, 0.0, 0.0)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from .answers import Answer
 from .checks import DTYPE_WORDS
 
 if TYPE_CHECKING:
@@ -90,10 +91,27 @@ class Problem(abc.ABC):
                 )
         return found
 
+    def known_answer(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Answer:
+        """`answer`, with what is known of its precision. Families compute all of it in float64."""
+        return Answer(self.answer(inputs, rows=rows))
+
+    def hard_inputs(self) -> tuple[str, ...]:
+        """Names of the hard inputs that this problem has, which `inputs` takes as a distribution."""
+        return self.hard_distributions
+
     @property
     def row_count(self) -> int | None:
         """Rows along the next to last axis of the result; None if `reference` cannot compute some of them alone."""
         return None
+
+    @property
+    def exchangeable(self) -> bool:
+        """True if elements of an operand may change places, and operands of one call those of another.
+
+        The clock does so between rounds, with floating-point values and bytes. False if tensors belong together, or if
+        a tensor has an order or a symmetry: then whole sets of inputs take each other's places.
+        """
+        return True
 
     @property
     def name(self) -> str:
@@ -114,6 +132,11 @@ class Problem(abc.ABC):
     def params(self) -> dict[str, Scalar]:
         """Every parameter that defines the computation, as a plain value, for the record."""
         return {one.name: _plain(getattr(self, one.name)) for one in _fields(self)}
+
+    @property
+    def result_dtype(self) -> str | None:
+        """The dtype of the results, by name; None if the rival's result decides."""
+        return None
 
     @property
     def flops(self) -> float | None:

@@ -35,6 +35,15 @@ def flag(what: str, value: Any) -> bool:
     return value
 
 
+def label_of(value: Any) -> str:
+    """`value`, which must be a name for tables: one printable line."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"label is {value!r}; it must be a text of at least one character")
+    if not value.isprintable():
+        raise ValueError(f"label is {value!r}; it stands in tables, so it must be one printable line")
+    return value
+
+
 def plain_name(dtype: object) -> str:
     """ "float16" for torch.float16."""
     return str(dtype).removeprefix("torch.")

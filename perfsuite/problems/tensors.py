@@ -1,52 +1,105 @@
-"""Walking over nested arguments and results, and comparing tensors bit by bit."""
+"""Walking over the tensors of nested arguments and results, copying them, and comparing them bit by bit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.problems.base import Inputs
+from perfsuite.problems.nests import nest_of
 
 if TYPE_CHECKING:
     import torch
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested tuples, lists, dictionaries and Inputs, in order."""
+def leaves_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, leaf) of every leaf of a nest, in order; the path is that of an expression: '[1].values'."""
+    nest = nest_of(value)
+    if nest is None:
+        yield path, value
+        return
+    for step, part in nest.parts:
+        yield from leaves_in(part, path + step)
+
+
+def tensors_in(value: Any, *, layouts: bool = True) -> Iterator[torch.Tensor]:
+    """Every plain tensor in a nest, in an order that the nest's structure fixes; subclasses of Tensor included.
+
+    Of a sparse or nested tensor come the tensors that it consists of. layouts: False to leave out those of them that
+    say where its values lie (indices, offsets).
+    """
     import torch
 
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Inputs):
-        yield from tensors_in((value.args, dict(value.kwargs)))
-    elif isinstance(value, tuple | list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(item)
+    if (nest := nest_of(value)) is None:
+        if isinstance(value, torch.Tensor):
+            yield value
+        return
+    for step, part in nest.parts:
+        if layouts or not nest.layout or step == ".values":
+            yield from tensors_in(part, layouts=layouts)
 
 
-def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same nest with `change(tensor)` in place of every tensor."""
+def map_tensors(
+    value: Any,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    of_layouts: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Any:
+    """The same nest with `change(tensor)` in place of every tensor; the same tensor in two places stays one.
+
+    of_layouts: replaces the tensors that say where the values of a sparse or nested tensor lie; by default `change`.
+    """
     import torch
 
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, Inputs):
-        return Inputs(map_tensors(tuple(value.args), change), map_tensors(dict(value.kwargs), change))
-    if type(value) in (tuple, list):
-        return type(value)(map_tensors(item, change) for item in value)
-    if type(value) is dict:
-        return {name: map_tensors(item, change) for name, item in value.items()}
-    return value
+    # With the given tensor, since that of a sparse one may be gone at once, and its number another's.
+    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def walk(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        if (nest := nest_of(value)) is not None:
+            where = change if of_layouts is None or not nest.layout else of_layouts
+            return nest.rebuild([walk(part, change if step == ".values" else where) for step, part in nest.parts])
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in made:
+            made[id(value)] = value, change(value)
+        return made[id(value)][1]
+
+    return walk(value, change)
 
 
 def copy_in_place(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of the same shape and strides at another address (dense where the strides overlap)."""
+    """A copy of the same shape and strides at another address; elements that share memory do so in the copy."""
     import torch
 
-    if 0 in tensor.stride():
-        return tensor.detach().clone(memory_format=torch.contiguous_format)
-    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return copy.copy_(tensor.detach())
+    given = tensor.detach()
+    if overlapping(given):
+        return memory_of(given).clone().as_strided(given.shape, given.stride())
+    copy = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=given.device)
+    return copy.copy_(given)
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or if its elements may share memory, this memory as a vector, in which no two do."""
+    if not overlapping(tensor):
+        return tensor
+    return tensor.as_strided((span(tensor),), (1,), tensor.storage_offset())
+
+
+def overlapping(tensor: torch.Tensor) -> bool:
+    """True if elements of a strided tensor may share memory, as those of an expanded tensor do."""
+    axes = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+    reach = 0
+    for stride, size in axes:
+        if stride <= reach:
+            return tensor.numel() > 0
+        reach += stride * (size - 1)
+    return False
+
+
+def span(tensor: torch.Tensor) -> int:
+    """Elements of memory from the first of a strided tensor to its last."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def keep(value: Any) -> Any:
@@ -75,11 +128,13 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def same_bits(one: Any, other: Any) -> bool:
-    """True if two nests hold the same tensors bit by bit, shapes and dtypes included."""
+    """True if two nests hold the same tensors bit by bit, shapes and dtypes included, and the same numbers."""
     import torch
 
-    ones, others = list(tensors_in(one)), list(tensors_in(other))
-    return len(ones) == len(others) and all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(a), bits(b))
-        for a, b in zip(ones, others, strict=True)
-    )
+    def alike(a: Any, b: Any) -> bool:
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            return a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(a), bits(b))
+        return not isinstance(a, int | float | complex) or repr(a) == repr(b)
+
+    ones, others = ([leaf for _, leaf in leaves_in(nest)] for nest in (one, other))
+    return len(ones) == len(others) and all(alike(a, b) for a, b in zip(ones, others, strict=True))

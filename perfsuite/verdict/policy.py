@@ -11,6 +11,9 @@ from perfsuite.verdict.sequential import Estimate
 REGRESSION_MARGIN = 0.005
 """A candidate has regressed when it is slower than its rival by more than this share, beyond the interval. It is half
 of the 1 % that a gate must find, so identical code and a 1 % slow-down are equally far from the line."""
+SHARP_MARGIN = 0.0025
+"""A margin for calls of at least SHARP_SECONDS, by which half a per cent is found."""
+SHARP_SECONDS = 20e-6
 SUSPECT_BAND = 0.10
 """A miss by less than this share of the target is a suspect: it is set up and measured afresh before it fails. A larger
 miss cannot be noise."""
@@ -23,6 +26,11 @@ by this factor. No card is off by half four times in a row. The interval stays o
 def regression_target(margin: float = REGRESSION_MARGIN) -> float:
     """The least speed, against its earlier version, at which a kernel has not regressed."""
     return 1.0 - margin
+
+
+def is_regression_target(target: float | None) -> bool:
+    """True if only an earlier version of the candidate is asked for such a speed."""
+    return target in (regression_target(), regression_target(SHARP_MARGIN))
 
 
 def is_suspect(estimate: Estimate, target: float) -> bool:

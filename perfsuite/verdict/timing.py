@@ -24,7 +24,9 @@ LATER_ROUNDS = 10
 """Rounds that each later set-up adds."""
 LATER_SECONDS = 0.03
 """Device time of a later set-up's rounds. It takes fewer of longer rounds."""
-FEWEST_LATER_ROUNDS = 4
+FEWEST_LATER_ROUNDS = 2
+LONG_ROUND_SECONDS, LONG_BUDGETS = 0.06, 2.0
+"""Longer rounds, of calls over 15 ms, may take so many times the budget of the settings."""
 BATCH_SECONDS = 0.02
 """Device time that is enqueued at once. NVML is read once a batch."""
 BATCH_ROUNDS = 20
@@ -145,9 +147,9 @@ class Timing:
 
     def _new_setup(self) -> bool:
         """Add a set-up with its rounds; False, and no change, if the budget is too small."""
-        seconds = min(LATER_SECONDS, self._left() - self._round_seconds())
+        seconds = min(LATER_SECONDS, self._left())
         count = max(FEWEST_LATER_ROUNDS, min(LATER_ROUNDS, self._rounds_in(seconds)))
-        if self._round_seconds() * (count + 1) > self._left():
+        if self._round_seconds() * count > self._left():
             return False
         self.clock.setup()
         self.timed.setups += 1
@@ -197,7 +199,11 @@ class Timing:
         return statistics.median(min(one.candidate_seconds, one.rival_seconds) for one in self.timed.kept)
 
     def _left(self) -> float:
-        return self.settings.seconds - self.clock.seconds_spent
+        """Seconds of the budget that are left. Rounds are charged to it, set-ups and warm-ups are not."""
+        seconds = self.settings.seconds
+        if self._round_seconds() > LONG_ROUND_SECONDS:
+            seconds *= LONG_BUDGETS
+        return seconds - self._seconds_of_rounds
 
 
 def next_look(setups: int) -> int:

@@ -71,6 +71,13 @@ def attention_with_fp8_weights(q, k, v, **options):
     return online_attention(q, k, v, weights=torch.float8_e4m3fn, **options)
 
 
+def in_int8(values, block):
+    """`values` rounded to int8 with one scale for each block of the last axis."""
+    blocks = values.float().unflatten(-1, (-1, block))
+    scale = blocks.abs().amax(-1, keepdim=True) / 127
+    return ((blocks / scale).round() * scale).reshape(values.shape)
+
+
 # -- the reference ---------------------------------------------------------------------------------------------------
 
 
@@ -355,12 +362,12 @@ def _with_attribute(a, b):
         (lambda a, b: (a @ b)[:-1], Reason.BAD_SHAPE, r"\(31, 24\); it must be \(32, 24\)"),
         (lambda a, b: (a @ b).float(), Reason.BAD_DTYPE, "is float32; it must be float16"),
         (lambda a, b: (a @ b).to("meta"), Reason.BAD_TYPE, "must be strided and have memory"),
-        (lambda a, b: (a @ b).tolist(), Reason.BAD_TYPE, "allowed are a torch.Tensor"),
-        (lambda a, b: None, Reason.BAD_TYPE, "returns NoneType"),
-        (lambda a, b: [a @ b, a.clone()], Reason.BAD_SHAPE, "returns 2 tensors, the library 1"),
+        (lambda a, b: (a @ b).tolist(), Reason.BAD_TYPE, "is a list of 32; the library's is a tensor"),
+        (lambda a, b: None, Reason.BAD_TYPE, "is None; the library's is a tensor"),
+        (lambda a, b: [a @ b, a.clone()], Reason.BAD_TYPE, "is a list of 2; the library's is a tensor"),
         (lambda a, b: (a @ b).as_subclass(Lazy), Reason.BAD_TYPE, "must be a plain torch.Tensor"),
         (_with_attribute, Reason.BAD_TYPE, "attributes of its own"),
-        (lambda a, b: (a @ b).to_sparse(), Reason.BAD_TYPE, "must be strided"),
+        (lambda a, b: (a @ b).to_sparse(), Reason.BAD_TYPE, "is a sparse_coo tensor; the library's is a tensor"),
         (lambda a, b: a[:, :24], Reason.BAD_TYPE, "memory of an input"),
     ],
 )
@@ -388,25 +395,63 @@ def test_integer_results_must_be_equal():
     assert judge(problem, lambda x: x.sort(dim=1).values.clamp(min=1)).reason is Reason.INACCURATE
 
 
+@pytest.mark.parametrize("block", [8, 32, 128])
+def test_operands_in_int8_are_no_bfloat16(block) -> None:
+    problem = Gemm(128, 128, 128, dtype="bfloat16")
+    for seed in range(3):
+        assert judge(problem, sums_in_blocks, seed=seed, adversarial=True).ok
+        both = judge(problem, lambda a, b: (in_int8(a, block) @ in_int8(b.T, block).T).bfloat16(), seed=seed)
+        assert both.reason is Reason.INACCURATE
+        one = judge(problem, lambda a, b: (in_int8(a, block) @ b.float()).bfloat16(), seed=seed, adversarial=True)
+        assert one.reason is Reason.INACCURATE
+
+
+MODULES = {
+    "linear": lambda x, w: torch.nn.functional.linear(x, w),
+    "norm": lambda x, w: torch.nn.functional.rms_norm(x, x.shape[-1:]) * w[0],
+    "swiglu": lambda x, w: torch.nn.functional.silu(x) * w,
+    "softmax": lambda x, w: (x * w).softmax(-1),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_results_in_int8_are_no_bfloat16(name) -> None:
+    module = MODULES[name]
+    problem = Custom(tuple(torch.randn(128, 128).bfloat16() for _ in range(2)), against=module)
+    in_float32 = lambda x, w: module(x.float(), w.float()).bfloat16()  # noqa: E731
+    assert judge(problem, in_float32).ok
+    assert judge(problem, module).ok
+    for block in (64, 128):
+        verdict = judge(problem, lambda x, w, block=block: in_int8(in_float32(x, w), block).bfloat16())
+        assert verdict.reason is Reason.INACCURATE
+
+
+def test_the_problem_decides_the_dtype() -> None:
+    def in_bfloat16(a, b):
+        return torch.mm(a, b).bfloat16()
+
+    with pytest.raises(LibraryWrongError, match="the rival returns bfloat16; the right answer is float16"):
+        judge(Gemm(64, 64, 64), in_bfloat16, rival=in_bfloat16)
+
+
 def test_several_results_are_all_checked():
     problem = Custom((torch.randn(64, 64),), against=lambda x: (x.sum(1), x.exp()))
     assert judge(problem, lambda x: (x.sum(1), x.exp())).ok
     assert judge(problem, lambda x: (x.sum(1), x.exp() + 1e-3)).reason is Reason.INACCURATE
 
 
-def test_without_a_float64_answer_the_error_says_what_to_pass():
-    def fussy(x):
-        if x.dtype is not torch.float16:
-            raise TypeError("float16 only")
-        return x * 2
+def test_with_nothing_to_compare_with_the_error_says_what_to_pass():
+    def fails(x):
+        raise TypeError("float16 only")
 
     args = (torch.randn(64, 64).half(),)
-    with pytest.raises(ReferenceUnavailableError, match=r"float16 only\); pass reference="):
-        judge(Custom(args, against=fussy, label="fussy"), fussy)
     with pytest.raises(ReferenceUnavailableError, match="pass reference= or against="):
-        judge(Custom(args, label="alone"), fussy)
-    assert judge(Custom(args, against=fussy, reference=lambda x: x * 2), fussy).ok
-    assert judge(Custom(args, reference=lambda x: x * 2), fussy).ok
+        judge(Custom(args, label="alone"), torch.sin)
+    with pytest.raises(
+        ReferenceUnavailableError, match=r"the reference of sine fails .* float16 only\); give a callable"
+    ):
+        judge(Custom(args, against=torch.sin, reference=fails, label="sine"), torch.sin)
+    assert judge(Custom(args, reference=lambda x: x * 2), lambda x: x * 2).ok
 
 
 def test_check_needs_no_generator_and_makes_the_library_result_itself():

@@ -122,6 +122,10 @@ class Attention(Heads):
         return band | {name: getattr(self, name) for name in shown}
 
     @property
+    def result_dtype(self) -> str:
+        return self.dtype
+
+    @property
     def flops(self) -> float:
         """Two products, two operations a pair and channel in each; without softmax, as in FlashAttention's papers."""
         return 4.0 * self.batch * self.heads * self.pairs * self.head_dim

@@ -65,6 +65,10 @@ class Gemm(Problem):
         return super().params | {"out_dtype": self.out_dtype or self.dtype}
 
     @property
+    def result_dtype(self) -> str:
+        return self.out_dtype or self.dtype
+
+    @property
     def flops(self) -> float:
         return 2.0 * (self.batch or 1) * self.m * self.n * self.k
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.base import RivalUnavailableError
 from perfsuite.problems.masked_sdpa import masked_attention
+from perfsuite.problems.quantise import dequantised
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +51,12 @@ def _decode(problem: Decode, backend: str | None, grouped: bool) -> Callable[...
             if q.device not in masks:  # SDPA's own causal mask is aligned at the top left
                 masks[q.device] = problem.visible(q.device)
             kwargs["attn_mask"] = masks[q.device]
+        if problem.cache_dtype is not None:  # torch has no attention on quantised caches
+            scales = kwargs.pop("k_scale"), kwargs.pop("v_scale")
+            k_cache, v_cache = (
+                dequantised(cache, scale, problem.head_axis, q.dtype)
+                for cache, scale in zip((k_cache, v_cache), scales, strict=True)
+            )
         return attention(q, problem.in_memory(k_cache), problem.in_memory(v_cache), **kwargs)
 
     return library_decode

@@ -1,0 +1,121 @@
+"""Examines a candidate of the user's own problem on hard inputs: those on which careless kernels fail.
+
+Nobody has seen to it that these inputs make sense to the kernel. So one where the rival itself fails, or gives another
+answer than float64, is left out. Where a result hangs on the last bits of its inputs, as that of a norm of equal
+values does, the tolerance is as wide as the rival's result moves when these bits change.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.oracle.chance import Dice
+from perfsuite.oracle.check import checked
+from perfsuite.oracle.form import check_kind, values_in
+from perfsuite.oracle.imprecise import moved_limits, results_moved
+from perfsuite.oracle.judgement import Judgement
+from perfsuite.oracle.measures import measure
+from perfsuite.oracle.worth import REFUSALS, neighbour
+from perfsuite.oracle.yardstick import LibraryWrongError
+from perfsuite.outcome import Reason
+from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
+from perfsuite.problems.redraw import MILDER
+from perfsuite.problems.tensors import copy_in_place, map_tensors
+
+if TYPE_CHECKING:
+    import torch
+
+SECONDS = 1.0
+"""Host time after which no further hard input is tried."""
+
+
+def examine_hard(
+    problem: Problem, candidate: Callable[..., Any], generator: torch.Generator, library: Callable[..., Any]
+) -> tuple[Judgement | None, tuple[str, ...]]:
+    """The judgement of the first hard input on which `candidate` is wrong, or None; and the hard inputs left out.
+
+    Exceptions of the candidate are passed on where the rival runs.
+    """
+    start, left_out = time.monotonic(), []
+    for name in problem.hard_inputs():
+        if time.monotonic() - start > SECONDS:
+            left_out.append(name)
+            continue
+        found = _on(problem, candidate, generator, library, name)
+        if found is None and name in MILDER:
+            name = MILDER[name]
+            found = _on(problem, candidate, generator, library, name)
+        if found is None:
+            left_out.append(name)
+        elif not found.ok:
+            return replace(found, sentence=f"on hard inputs ({name}): {found.sentence}"), tuple(left_out)
+    if (other := neighbour(problem)) is not None and time.monotonic() - start <= SECONDS:
+        try:
+            found = _on(other, candidate, generator, library, "normal")
+        except REFUSALS:  # a kernel may refuse sizes
+            found = None
+        if found is not None and not found.ok:
+            return replace(found, sentence=f"at other sizes: {found.sentence}"), tuple(left_out)
+    return None, tuple(left_out)
+
+
+def _on(
+    problem: Problem, candidate: Callable[..., Any], generator: torch.Generator, library: Callable[..., Any], name: str
+) -> Judgement | None:
+    """The judgement on inputs of that name; None if the rival says nothing on them."""
+    import torch
+
+    inputs = problem.inputs(generator, distribution=name)
+    kept = map_tensors(inputs, copy_in_place)
+    dice = Dice(generator.device)
+    with torch.no_grad():
+        try:
+            expected = map_tensors(map_tensors(kept, copy_in_place).call(library), torch.clone)
+        except Exception:  # these inputs are none of the user's
+            return None
+        if not _finite(expected):
+            return None
+        dice.rewind()
+        output = inputs.call(candidate)
+        if (fault := check_kind(output)) is not None:
+            return fault
+        try:
+            judgement, _ = checked(
+                problem, kept, output, expected, library=library, distribution=name, whole=False, dice=dice
+            )
+        except (LibraryWrongError, ReferenceUnavailableError):
+            return None
+        if judgement.reason is Reason.REFERENCE_IMPRECISE:
+            return None
+        if judgement.ok or judgement.reason is not Reason.INACCURATE:
+            return judgement
+        return (
+            replace(judgement, ok=True, reason=None) if _ill_conditioned(kept, output, expected, library) else judgement
+        )
+
+
+def _finite(result: Any) -> bool:
+    return all(bool(value.double().isfinite().all()) for _, value in values_in(result) if value.is_floating_point())
+
+
+def _ill_conditioned(inputs: Inputs, output: Any, expected: Any, library: Callable[..., Any]) -> bool:
+    """True if every tensor of `output` is as near to the rival's as that one moves when the inputs barely do."""
+    moved = results_moved(library, inputs)
+    for place, ((_, mine), (_, rivals)) in enumerate(zip(values_in(output), values_in(expected), strict=True)):
+        if not (mine.is_floating_point() or mine.is_complex()):
+            if bool((mine != rivals).any()):
+                return False
+            continue
+        found = measure(mine, rivals.to(_wide(rivals)), rivals)
+        if not moved_limits(found, rivals, [each[place] for each in moved if place < len(each)]).allow(found):
+            return False
+    return True
+
+
+def _wide(tensor: torch.Tensor) -> torch.dtype:
+    import torch
+
+    return torch.complex128 if tensor.is_complex() else torch.float64

@@ -1,0 +1,223 @@
+"""Fresh arguments like the given ones: the same structure, shapes, strides and dtypes, with other values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.problems.distributions import draw
+from perfsuite.problems.tensors import map_tensors, memory_of, overlapping, tensors_in
+
+if TYPE_CHECKING:
+    import torch
+
+HARD = {
+    "dominant": "dominant",
+    "constant-rows": "constant-rows",
+    "large": "normal",
+    "medium": "normal",
+    "small": "normal",
+    "negative": "normal",
+    "ties": "normal",
+    "integers": "normal",
+}
+"""Hard inputs of any kernel -> the distribution of the largest tensor of numbers; the others are drawn as ever."""
+MILDER = {"large": "medium"}
+"""Hard inputs -> those that take their place where the rival fails."""
+FACTORS = {"large": 64.0, "medium": 8.0, "small": 1 / 1024}
+PART = 1 << 26
+"""Elements that are widened at a time."""
+STEP = 0.5
+"""The spacing of the values of "ties", in standard deviations."""
+
+
+def hard_for(given: Any) -> tuple[str, ...]:
+    """The hard inputs that change something in these arguments."""
+    numbers = _largest(given) is not None
+    whole = any(_indices(tensor) for tensor in tensors_in(given, layouts=False))
+    names = (name for name in HARD if name not in MILDER.values())
+    return tuple(name for name in names if (whole if name == "integers" else numbers))
+
+
+def redrawn(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], generator: torch.Generator, distribution: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(args, kwargs) with new tensors on the generator's device; `Custom` describes their values.
+
+    Floating-point and complex tensors are drawn, with the mean and standard deviation of the given ones. 8-bit integers
+    are drawn from the given ones, since they are values as a rule. Wider integers and booleans may be indices or masks
+    that belong together. They are drawn only where nothing else varies, and never where they are sorted.
+    """
+    given = (args, dict(kwargs))
+    hardened = _largest(given) if distribution in HARD else None
+    alone = not any(_values(tensor) for tensor in tensors_in(given, layouts=False))
+
+    def fresh(tensor: torch.Tensor) -> torch.Tensor:
+        if distribution not in HARD:
+            return _redraw(tensor, generator, distribution, shuffle=alone)
+        plain = _redraw(tensor, generator, HARD[distribution] if tensor is hardened else "normal", shuffle=alone)
+        if distribution == "integers":
+            return _other_integers(plain, generator) if not _values(tensor) else plain
+        return _hardened(plain, distribution) if tensor is hardened else plain
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to(generator.device, copy=True)
+
+    made: tuple[tuple[Any, ...], dict[str, Any]] = map_tensors(given, fresh, of_layouts=moved)
+    return made
+
+
+def _largest(given: Any) -> torch.Tensor | None:
+    """The largest tensor of floating-point numbers, the first of several; None if there is none that varies."""
+    found = None
+    for tensor in tensors_in(given, layouts=False):
+        if not tensor.is_floating_point() or tensor.numel() < 2:
+            continue
+        if found is None or tensor.numel() > found.numel():
+            found = tensor
+    return found
+
+
+def _indices(tensor: torch.Tensor) -> bool:
+    """True for whole numbers and truth values that are not values for certain."""
+    return not _values(tensor) and not tensor.is_floating_point() and not tensor.is_complex() and tensor.numel() > 1
+
+
+def _hardened(values: torch.Tensor, name: str) -> torch.Tensor:
+    """The values made large, small, negative or equal in many places; in their dtype and layout."""
+    import torch
+
+    memory = memory_of(values)
+    wide = memory.double()
+    if name in FACTORS:
+        most = torch.finfo(values.dtype).max / 4
+        wide = (wide * FACTORS[name]).clamp(-most, most)
+    elif name == "negative":
+        wide = -wide.abs() if bool((wide < 0).any()) else wide
+    elif name == "ties":
+        step = STEP * wide.std().clamp(min=torch.finfo(torch.float32).tiny)
+        wide = (wide / step).round() * step
+        if wide.dim() > 1:
+            wide[1::2] = wide[: 2 * (len(wide) // 2) : 2]
+    memory.copy_(wide)
+    return values
+
+
+def _other_integers(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Whole numbers drawn anew between the least and the greatest given one.
+
+    Sorted ones stay sorted, between the same ends, and those without equals stay so: they may be offsets or an order.
+    """
+    import torch
+
+    if not _indices(values) or values.device != generator.device:
+        return values
+    device, flat = generator.device, values.flatten()
+    if values.dtype is torch.bool:
+        share = flat.double().mean()
+        return (torch.rand(values.shape, generator=generator, device=device) < share).view(values.shape)
+    if flat.unique().numel() == flat.numel() and not _sorted(values):
+        return flat[torch.randperm(len(flat), generator=generator, device=device)].view(values.shape)
+    low, high = int(flat.min()), int(flat.max())
+    drawn = torch.randint(low, high + 1, values.shape, generator=generator, device=device).to(values.dtype)
+    if _sorted(values):
+        drawn = drawn.sort(-1).values
+        drawn[..., 0], drawn[..., -1] = values[..., 0], values[..., -1]
+    return drawn
+
+
+def _values(tensor: torch.Tensor) -> bool:
+    """True for a tensor whose values vary and are values for certain, not indices, lengths or a mask."""
+    import torch
+
+    sure = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in (torch.int8, torch.uint8)
+    return sure and tensor.numel() > 1
+
+
+def _redraw(given: torch.Tensor, generator: torch.Generator, distribution: str, *, shuffle: bool) -> torch.Tensor:
+    import torch
+
+    given = given.detach()
+    if given.dim() == 0 and given.device.type == "cpu":
+        return given.clone()
+    if overlapping(given):  # an expanded tensor, or windows: its memory holds fewer values than its shape
+        fresh = _redraw(memory_of(given), generator, distribution, shuffle=shuffle)
+        return fresh.as_strided(given.shape, given.stride())
+    values = given.to(generator.device)
+    if given.is_floating_point() or given.is_complex():
+        values = _drawn(values, generator, distribution)
+    elif _values(given) or (shuffle and given.numel() > 1 and not _sorted(values)):
+        values = _drawn_again(values, generator)
+    laid = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=generator.device)
+    return laid.copy_(values)
+
+
+def _drawn(values: torch.Tensor, generator: torch.Generator, distribution: str) -> torch.Tensor:
+    """Values of that distribution with the mean and deviation of the given ones; these, if they are constant."""
+    if values.numel() < 2:
+        return values
+    deviation, mean, least, most = _moments(values)
+    if not 0 < deviation < math.inf:
+        return values
+    fresh = draw(distribution, tuple(values.shape), values.dtype, generator)
+    # Stretching would undo the values of "tiny" and spread those of "non-finite".
+    if distribution not in ("tiny", "non-finite"):
+        for part in _parts(fresh):
+            stretched = part.to(_wide(part)) * deviation + mean
+            if least >= 0:
+                stretched = stretched.abs()
+                if most <= 1:
+                    stretched = 1 - (stretched % 2 - 1).abs()  # folded at 0 and at 1
+            elif most <= 0:  # logarithms of probabilities
+                stretched = -stretched.abs()
+            part.copy_(stretched)
+    return fresh
+
+
+def _moments(values: torch.Tensor) -> tuple[float, complex, float, float]:
+    """Standard deviation, mean, least and greatest value; minus and plus infinity for those of complex values."""
+    count, total, least, most = values.numel(), 0.0, math.inf, -math.inf
+    parts = [part.to(_wide(part)) for part in _parts(values)] if count <= PART else None
+    for part in parts or (part.to(_wide(part)) for part in _parts(values)):
+        total = total + part.sum().item()
+        if values.is_complex():
+            least, most = -math.inf, math.inf
+        else:
+            low, high = part.aminmax()
+            least, most = min(least, float(low)), max(most, float(high))
+    mean = total / count
+    apart = sum(float((part.to(_wide(part)) - mean).abs().square().sum()) for part in parts or _parts(values))
+    return (apart / (count - 1)) ** 0.5, mean, least, most
+
+
+def _parts(values: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Views of parts along the first axis, so that copies of them in float64 stay small."""
+    if values.numel() <= PART or values.dim() == 0:
+        yield values
+        return
+    rows = max(1, PART * len(values) // values.numel())
+    yield from values.split(rows)
+
+
+def _wide(values: torch.Tensor) -> torch.dtype:
+    import torch
+
+    return torch.complex128 if values.is_complex() else torch.float64
+
+
+def _drawn_again(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Whole numbers drawn from the given ones; these in random order if no two are equal, as in a permutation."""
+    import torch
+
+    count, device = values.numel(), generator.device
+    if values.unique().numel() == count:
+        order = torch.randperm(count, generator=generator, device=device)
+    else:
+        order = torch.randint(count, (count,), generator=generator, device=device)
+    return values.flatten()[order].view(values.shape)
+
+
+def _sorted(values: torch.Tensor) -> bool:
+    """True if whole numbers rise along the last axis, as offsets do."""
+    return bool((values[..., 1:] >= values[..., :-1]).all())

@@ -1,0 +1,1 @@
+"""Modules in the form of machine-written kernels: one file for each kind, each module with two sizes."""
