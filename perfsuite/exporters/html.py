@@ -1,29 +1,46 @@
 """Write a record as one HTML page that needs no other file.
 
-The page shows verdicts, speeds with intervals, roofline, latency and memory by length,
-accuracy, telemetry and environment.
+The page says what needs attention, lists all cases in a grid, and shows each case in depth.
+`perfsuite report --html` also knows the record's history, and compares with a base.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfsuite.analyze import roofline_plot
 from perfsuite.analyze.roofline_ceilings import from_data_sheet
-from perfsuite.analyze.roofline_points import points
+from perfsuite.analyze.roofline_points import problem_of
 from perfsuite.record.case import Case
-from perfsuite.report.page import page
+from perfsuite.report.page.data import Costs, Links, report_of
+from perfsuite.report.page.regressions import Accepted
+from perfsuite.report.page.render import render
+from perfsuite.report.page.timeline import Version
 
-HELP = "one self-contained HTML page with tables and charts"
+HELP = "one self-contained HTML page: what needs attention, a grid, each case in depth"
 
 
 def text(cases: Sequence[Case], *, title: str) -> str:
-    return page(cases, title=title, roofline=_roofline(cases, title))
+    return page([Version(cases)], title=title)
 
 
-def _roofline(cases: Sequence[Case], title: str) -> str | None:
-    """A chart of the cases under their card's data sheet; None without a data sheet, or without a case to place."""
-    gpu = cases[0].gpu
-    ceilings = from_data_sheet(gpu) if gpu else None
-    found = points(cases, ceilings)[0] if ceilings else []
-    return roofline_plot.svg(found, ceilings, title=title) if found and ceilings else None
+def page(
+    versions: Sequence[Version],
+    *,
+    title: str,
+    base: int | None = None,
+    links: Links | None = None,
+    accepted: Accepted = lambda before, after: None,
+) -> str:
+    """The page of the last version; `base` is the version that it is compared with, by default the one before."""
+    return render(report_of(versions, title=title, base=base, links=links, costs=costs_of, accepted=accepted))
+
+
+def costs_of(case: Case) -> Costs | None:
+    """FLOPs and bytes of a call, and the attainable rate by the card's data sheet."""
+    problem = problem_of(case)
+    if problem is None or not problem.flops or not problem.bytes:
+        return None
+    sheet = from_data_sheet(case.gpu) if case.gpu else None
+    ceiling = sheet.by_dtype.get(str(case.params.get("dtype"))) if sheet else None
+    attainable = ceiling.attainable(problem.flops / problem.bytes) if ceiling else None
+    return Costs(problem.flops, problem.bytes, attainable)

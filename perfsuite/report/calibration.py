@@ -41,7 +41,7 @@ def gates_table(path: Path, filters: Mapping[str, str]) -> str:
     aa = values["aa"]
     sentence = (
         f"{aa['gates']} gates of identical code, {aa['false_alarms']} false alarms: at most {aa['upper95']:.2%} at 95 %"
-        f" ({aa['undecided']} stayed undecided).{_planted(values)} "
+        f" ({aa['undecided']} stayed undecided).{_margins(values)}{_planted(values)} "
         f"Measured on one {values['gpu']} in {values['processes']} process{'es' if values['processes'] != 1 else ''}, "
         f"harness {values['harness']}, commit {str(values['commit'])[:12]}"
         + (" with changes." if values.get("dirty") else ".")
@@ -65,6 +65,18 @@ def peers_table(path: Path, filters: Mapping[str, str]) -> str:
     ]
     note = f"Measured on one {values['gpu']}, in one run; 95 % bounds in brackets are exact."
     return f"{markdown.grid(rows)}\n\n{note}"
+
+
+def _margins(values: Mapping[str, Any]) -> str:
+    """The margins by which the gates judged, with the shortest call of each; "" if the file does not say."""
+    shortest: dict[float, float] = {}
+    for one in values["cases"]:
+        if "margin" in one:
+            shortest[one["margin"]] = min(one["seconds"], shortest.get(one["margin"], one["seconds"]))
+    if not shortest:
+        return ""
+    said = [f"{margin:.2%} for calls from {time_text(seconds)} on" for margin, seconds in shortest.items()]
+    return f" A kernel may be slower by {' and '.join(said)}."
 
 
 def _planted(values: Mapping[str, Any]) -> str:

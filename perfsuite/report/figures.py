@@ -55,8 +55,11 @@ def candidate(case: Case) -> str:
 
 
 def label(case: Case) -> str:
-    """The case's name in a table: the function and the problem, with short names of types."""
-    return f"{candidate(case)} {short_types(case.name)}"
+    """The case's name in a table: the label or the function, and the problem, with short names of types."""
+    name = short_types(case.name)
+    named = case.label or candidate(case)
+    # The name of a custom problem begins with the label already.
+    return name if case.family == "custom" and name.split(" ")[0] == named.split(" ")[0] else f"{named} {name}"
 
 
 def cells(case: Case) -> tuple[str, ...]:

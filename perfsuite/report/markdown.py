@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from perfsuite.record.case import Case
@@ -17,7 +18,7 @@ _VERSIONS = ("driver", "CUDA", "torch", "cuBLAS", "cuDNN", "flash-attn", "harnes
 def table(cases: Sequence[Case], *, worst_first: bool = True) -> str:
     """One row a case; speed is the rival's time over the candidate's."""
     rows = [
-        [_escaped(cell) for cell in (*figures.cells(case), *figures.seconds_cells(case), case.verdict)]
+        [escaped(cell) for cell in (*figures.cells(case), *figures.seconds_cells(case), case.verdict)]
         for case in (figures.worst_first(cases) if worst_first else cases)
     ]
     return grid([_HEAD, ("---", "---", *["---:"] * 5, "---"), *rows])
@@ -34,12 +35,12 @@ def summary(cases: Sequence[Case], *, title: str, notes: Sequence[str] = ()) -> 
     Its size is bounded: GitHub takes a step summary of at most one mebibyte.
     """
     ordered = figures.worst_first(cases)
-    parts = [f"## {title}", figures.counts(cases) or "nothing was measured", *notes]
+    parts = [f"## {escaped(title)}", figures.counts(cases) or "nothing was measured", *map(escaped, notes)]
     if cases:
         parts.append(table(ordered[:MOST_ROWS], worst_first=False) + _more(len(ordered) - MOST_ROWS, "\n\n"))
     bad = [case for case in ordered if case.verdict != "MET"]
     if bad:
-        told = [f"- **{case.verdict}** `{case.case}`: {_escaped(case.sentence)}" for case in bad[:MOST_SENTENCES]]
+        told = [f"- **{case.verdict}** {code(case.case)}: {escaped(case.sentence)}" for case in bad[:MOST_SENTENCES]]
         parts.append("\n".join(told) + _more(len(bad) - MOST_SENTENCES, "\n- "))
     return "\n\n".join(parts) + "\n"
 
@@ -54,9 +55,24 @@ def environment(where: Environment) -> str:
     known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     commit = (where.commit or "unknown")[:12] + (" with changes" if where.dirty else "")
     machine = where.gpu or f"CPU ({where.cpu or 'unknown'}), portable backend, not a GPU"
-    return f"{machine}; {known}; commit {commit}"
+    return one_line(f"{machine}; {known}; commit {commit}")
 
 
-def _escaped(cell: str) -> str:
-    # Browsers hide unknown tags, such as <lambda>.
-    return cell.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def escaped(text: str) -> str:
+    """Text in markdown that makes no markup, mention or link, on one line.
+
+    Underscores and stars stay: emphasis does no harm, and names are full of them.
+    """
+    plain = re.sub(r"([\\`|])", r"\\\1", one_line(text)).replace("<", "&lt;")
+    plain = plain.replace("](", "]&#40;").replace("@", "&#64;")
+    return plain.replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def one_line(text: str) -> str:
+    """The text without control characters and line breaks."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split(" "))
+
+
+def code(text: str) -> str:
+    """Text as code on one line; nothing in it can end the code."""
+    return f"`{one_line(text).replace('`', chr(39))}`"

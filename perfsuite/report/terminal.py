@@ -44,7 +44,14 @@ def print_lines(lines: Iterable[tuple[str, str]], styles: Mapping[str, str]) -> 
     styled = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for kind, line in lines:
         code = _CODES[styles[kind]] if styled and kind in styles else None
-        print(f"\033[{code}m{line}\033[0m" if code else line)
+        # An escape sequence in a name must not reach the terminal.
+        plain = line if line.isprintable() else "".join(map(printable, line))
+        print(f"\033[{code}m{plain}\033[0m" if code else plain)
+
+
+def printable(letter: str) -> str:
+    """The letter, or its escaped form if a terminal would not print it."""
+    return letter if letter.isprintable() else ascii(letter)[1:-1]
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +343,19 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
         main(["judge"])
     assert caught.value.code == 2
     assert "invalid choice: 'judge'" in capsys.readouterr().err
+
+
+def test_nothing_of_a_record_is_markup_in_markdown_or_an_escape_in_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evil = "a\n# head <script>x</script> [b](https://e.example) @team `c` \x1b[31m"
+    one = case(evil, case=evil, candidate=evil, rival=evil, verdict="MISSED", sentence=evil, gpu=evil)
+    made = re.sub(
+        "`[^`\n]*`", "", markdown.summary([one], title=evil, notes=[markdown.environment(one)])
+    )  # code is inert
+    for part in ("<script", "](https", "@team", "\x1b", "\n# head"):
+        assert part not in made, part
+    terminal.print_lines(terminal.table([one]) + terminal.sentences([one]), {})
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\\x1b[31m" in shown

@@ -1,19 +1,33 @@
-"""Compare two records: cases that got slower or faster against the same rival, new ones, lost
-ones.
+"""Compare two records case by case: speeds, shares of the roofline, limits, errors, verdicts.
 
-A case got slower if its whole interval lies below the old one and the ratio fell by the least
-change or more. Records of different cards, harness versions, clocks or cache states are
-refused.
+Cases are matched by test, label and the order of the calls. A case got slower if its whole
+interval lies below the old one and the ratio fell by the least change or more; a share of the
+roofline has no interval. "yardstick" means that the kernel is as it was, and the rival, the
+ceiling or the target changed. Records of different cards, harness versions, clocks or cache
+states are refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from perfsuite.outcome import UserError
+from perfsuite.record.case import Case
+from perfsuite.record.index_db import open_index
 from perfsuite.record.store import read_record
-from perfsuite.report.difference import LEAST_CHANGE, differences, lines, unlike
+from perfsuite.report.case_index import LARGE_BYTES, compared, indexed
+from perfsuite.report.difference import (
+    LEAST_CHANGE,
+    REGRESSIONS,
+    Change,
+    differences,
+    environments_apart,
+    lines,
+    unlike,
+    versions_changed,
+)
 from perfsuite.report.markdown import environment
 from perfsuite.report.terminal import print_lines
 
@@ -24,8 +38,9 @@ EXAMPLE = """example:
 
 exit codes: 0 nothing got worse, 1 something did, 2 the records cannot be compared"""
 
-_STYLES = {"slower": "red", "worse verdict": "bold red", "faster": "green", "better verdict": "green"}
-_STYLES |= {"gone": "yellow", "unlike": "yellow"}
+_STYLES = dict.fromkeys(REGRESSIONS, "red") | {"worse verdict": "bold red"}
+_STYLES |= dict.fromkeys(("faster", "cheaper", "more accurate", "better verdict"), "green")
+_STYLES |= dict.fromkeys(("gone", "unlike", "unmatched", "yardstick"), "yellow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,12 +55,34 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the changes; 1 if one of them is a regression."""
     if not 0.0 <= arguments.least < 1.0:
         raise UserError(f"--least is {arguments.least:g}; it must be at least 0 and less than 1")
-    before, after = read_record(arguments.before), read_record(arguments.after)
-    apart = unlike(before, after)
+    paths, least = (arguments.before, arguments.after), arguments.least
+    large = max(path.stat().st_size if path.exists() else 0 for path in paths) > LARGE_BYTES
+    before, after, apart, changes, same = (_by_index if large else _by_reading)(*paths, least)
     if apart and not arguments.allow_unlike:
         raise UserError(f"the records are not alike: {'; '.join(apart)}. --allow-unlike compares them all the same")
     for which, cases in (("before", before), ("after", after)):
         print(f"{which + ':':<8}{environment(cases[0])}")
-    changes = differences(before, after, least=arguments.least)
-    print_lines([*(("unlike", f"unlike: {sentence}") for sentence in apart), *lines(changes)], _STYLES)
+    for sentence in versions_changed(before, after):
+        print(f"version: {sentence}")
+    print_lines([*(("unlike", f"unlike: {sentence}") for sentence in apart), *lines(changes, same=same)], _STYLES)
     return 1 if any(change.regression for change in changes) else 0
+
+
+Found = tuple[list[Case], list[Case], list[str], list[Change], int]
+"""Cases of both records with all of their environments, the first case first; the clauses of `unlike`; the changes;
+the number of other cases, which are the same."""
+
+
+def _by_reading(one: Path, two: Path, least: float) -> Found:
+    before, after = read_record(one), read_record(two)
+    return before, after, unlike(before, after), differences(before, after, least=least), 0
+
+
+def _by_index(one: Path, two: Path, least: float) -> Found:
+    index = open_index(Path.cwd())
+    if index.trouble:
+        print(f"perfsuite compare: {index.trouble}", file=sys.stderr)
+    before, after = indexed(index, one), indexed(index, two)
+    found = compared(index, before, after, least=least)
+    apart = environments_apart(before.environments, after.environments) + found.clocks
+    return before.environments, after.environments, apart, found.changes, found.same

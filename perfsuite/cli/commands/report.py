@@ -1,8 +1,8 @@
 """Show a record: a table with the worst case first, and a sentence for each case that is not met.
 
-`perfsuite export` lists all forms of a record. The HTML page needs no other file: it holds
-verdicts, speeds with their intervals, roofline, latency and memory by length, accuracy,
-telemetry and environment.
+`perfsuite export` lists all forms of a record. The HTML page needs no other file. It says what
+needs attention, since which commit and why, lists all cases in a grid with filters, and shows
+each case in depth. The versions of the record that git holds are its history.
 """
 
 from __future__ import annotations
@@ -13,16 +13,25 @@ from pathlib import Path
 
 from perfsuite.cli.places import check_place, record_or_latest
 from perfsuite.exporters.listing import load
+from perfsuite.history.record_versions import acceptances_in, against, repository_address, test_lines, versions_of
+from perfsuite.outcome import UserError
 from perfsuite.record.atomic_write import write_whole
-from perfsuite.record.store import read_record
+from perfsuite.record.places import OWN_FOLDER
+from perfsuite.record.store import read_run
 from perfsuite.report import figures, markdown, terminal
+from perfsuite.report.page import libraries
+from perfsuite.report.page.data import Links
 
 HELP = "show a record as a table, in the terminal or as markdown, or as one HTML page"
 EXAMPLE = """example:
   perfsuite report                                    # the newest record under .perfsuite/
   perfsuite report records/h200/gates.jsonl --markdown
-  perfsuite report records/h200/gates.jsonl --html report.html"""
+  perfsuite report records/h200/gates.jsonl --html report.html
+  perfsuite report new.jsonl --against old.jsonl --html report.html
+  perfsuite report records/h200/gates.jsonl --against d224bf9 --html report.html"""
 
+MOST_SHOWN = 1000
+"""Cases that the terminal shows without --all, the worst of the record."""
 _STYLES = {"": "bold", "MET": "green", "MISSED": "red", "WRONG": "bold red", "UNDECIDED": "yellow"}
 
 
@@ -31,22 +40,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print markdown instead of a terminal's table")
     form.add_argument("--html", type=Path, metavar="FILE", help="write one self-contained page")
+    against = "with --html: compare with this record, or with this recorded commit (default: the version before)"
+    parser.add_argument("--against", metavar="RECORD|COMMIT", help=against)
+    address = "with --html: address of the repository's page, for links (default: CI's variables, then git's origin)"
+    parser.add_argument("--repository", metavar="URL", help=address)
+    form.add_argument("--fetch-libraries", action="store_true", help="fetch the page's libraries by npm, once")
+    parser.add_argument("--all", action="store_true", help=f"print every case, not only the {MOST_SHOWN} worst")
     form.add_argument("--json", action="store_true", help="print the cases as JSON, without samples")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the record; the exit code is 0 with any verdicts."""
     check_place("--html", arguments.html)
+    if (arguments.against or arguments.repository) and not arguments.html:
+        raise UserError("--against and --repository describe the page: give --html FILE too")
+    if arguments.fetch_libraries:
+        print(libraries.fetch(Path(OWN_FOLDER) / "npm"))
+        return 0
     path = record_or_latest(arguments.record)
-    cases, title = read_record(path), f"perfsuite: {path.name}"
     if arguments.html:
-        write_whole(arguments.html, load("html").text(cases, title=title))
+        write_whole(arguments.html, _page(path, arguments.against, arguments.repository))
         print(arguments.html)
         return 0
+    found = read_run(path, samples=False)
+    cases, title = found.cases, f"perfsuite: {path.name}"
     if arguments.json or arguments.markdown:
         sys.stdout.write(load("json" if arguments.json else "markdown").text(cases, title=title))
         return 0
     print(f"{path}: {markdown.environment(cases[0])}")
-    terminal.print_lines(terminal.table(cases) + terminal.sentences(cases), _STYLES)
+    if found.begin is not None and found.unfinished:
+        print(f"not whole: {found.unfinished}")
+    shown = cases if arguments.all else figures.worst_first(cases)[:MOST_SHOWN]
+    terminal.print_lines(terminal.table(shown) + terminal.sentences(shown), _STYLES)
+    if len(shown) < len(cases):
+        print(f"and {len(cases) - len(shown)} more, none of them worse (--all shows them)")
     print(figures.counts(cases))
     return 0
+
+
+def _page(path: Path, base_asked: str | None, repository: str | None) -> str:
+    """The HTML page of a record with its history in git."""
+    versions, base = against(versions_of(path), base_asked)
+    root = path.resolve().parent
+    lines = test_lines(root, versions[-1].cases)
+    address = repository.rstrip("/") if repository else repository_address(root)
+    links, title = Links(address, lines), f"perfsuite: {path.name}"
+    made: str = load("html").page(versions, title=title, base=base, links=links, accepted=acceptances_in(root))
+    return made

@@ -1,0 +1,62 @@
+"""The table of planted faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfsuite.record.schema import RecordError
+from perfsuite.report.faults import faults_table
+
+CARD = {"gpu": "NVIDIA H200", "commit": "c0ffee" * 6, "dirty": False, "harness": "3", "torch": "2.11", "cuda": "13.0"}
+
+
+def line(module: str, fault: str, **changes: Any) -> dict[str, Any]:
+    values = {"module": module, "kind": "sorting", "fault": fault, "counts": True, "caught": True}
+    return {**values, "reason": "inaccurate", "distance": 1e6, **changes}
+
+
+def record(folder: Path, *lines: dict[str, Any], **changes: Any) -> Path:
+    file = folder / "faults.json"
+    file.write_text(json.dumps({"environment": CARD, "faults": list(lines), **changes}))
+    return file
+
+
+def test_a_row_for_each_fault_counts_only_what_counts(tmp_path: Path) -> None:
+    lines = [
+        line("sort", "zeros"),
+        line("top", "zeros", caught=False, reason="checked"),
+        line("top", "sign", reason="not-finite"),
+        line("sort", "sign", counts=False, caught=False, reason="checked"),
+    ]
+    table = faults_table(record(tmp_path, *lines), {})
+    assert "| zeros | 2 | 1 | inaccurate |" in table
+    assert "| sign | 1 | 1 | not-finite |" in table
+    assert "2 of 3 planted faults that count are WRONG, in 2 modules; at least 1 count in each." in table
+    assert "Measured on one NVIDIA H200" in table
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"environment": None}, "it has no environment"),
+        ({"environment": {"gpu": 7}}, "environment"),
+        ({"faults": []}, "a list of at least one line"),
+        ({"faults": [{"module": "sort"}]}, "a line of faults must hold module, kind, fault"),
+        ({"faults": [line("sort", "zeros", caught="yes")]}, "a line of faults must hold"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(RecordError, match=told):
+        faults_table(record(tmp_path, line("sort", "zeros"), **changes), {})
+
+
+def test_a_file_that_is_no_json_and_filters_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "faults.json").write_text("{")
+    with pytest.raises(RecordError, match="cannot be read as a record of faults"):
+        faults_table(tmp_path / "faults.json", {})
+    with pytest.raises(RecordError, match="takes no kind="):
+        faults_table(record(tmp_path, line("sort", "zeros")), {"kind": "sorting"})
