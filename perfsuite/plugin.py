@@ -93,7 +93,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if run.options.gating:
         from perfsuite.pytest_plugin.marks import planned_cases
 
-        run.planned = planned_cases(session.items)
+        run.planned, run.tests = planned_cases(session.items), len(session.items)
 
 
 # One test.
@@ -132,11 +132,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    result = yield
-    if concerns(item):
-        from perfsuite.pytest_plugin.outcome import decide
+    if not concerns(item):
+        return (yield)
+    from perfsuite.pytest_plugin.outcome import begin, decide
 
-        decide(item)
+    begin(item)
+    result = yield
+    decide(item)
     return result
 
 
@@ -216,6 +218,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
+    if RUN not in node.config.stash:
+        return  # a config that was parsed and never configured, as in the tests of pytest-xdist
     from perfsuite.pytest_plugin.xdist import brief_worker
 
     brief_worker(node.config.stash[RUN], node.workerinput)
@@ -223,6 +227,8 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
+    if RUN not in node.config.stash:
+        return
     from perfsuite.pytest_plugin.xdist import debrief_worker
 
     debrief_worker(node.config.stash[RUN], getattr(node, "workeroutput", None))
@@ -240,7 +246,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> Any:
-    if report.when != "call" or not getattr(report, "perfsuite_cases", None):
+    if report.when != "call" or report.outcome == "rerun" or not getattr(report, "perfsuite_cases", None):
         return None
     from perfsuite.pytest_plugin.present import status_word
 
@@ -266,7 +272,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         send_complaints(run)
         return
     from perfsuite.pytest_plugin.exit_code import exit_code
-    from perfsuite.pytest_plugin.record_place import close
+    from perfsuite.pytest_plugin.record_place import close, how_ended
 
-    close(run, crashed=exitstatus == pytest.ExitCode.INTERNAL_ERROR)
+    if not run.collects_only:
+        close(run, how_ended(session, exitstatus), exit=exit_code(run, int(exitstatus)))
     session.exitstatus = exit_code(run, int(exitstatus))

@@ -1,4 +1,4 @@
-"""Registers this machine with asv, which keys its results by machine."""
+"""Identifies this machine for asv, which keys its results by machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 def this_machine(*, portable: bool, name: str | None) -> Machine:
-    """Register this machine with asv and return it; HistoryError without torch, which identifies it."""
-    from perfsuite.history.asv_files import asv_itself
+    """This machine as asv's key of results; HistoryError without torch, which identifies it."""
     from perfsuite.history.machines import machine_of, named
     from perfsuite.record.fingerprint import environment
 
@@ -22,6 +21,4 @@ def this_machine(*, portable: bool, name: str | None) -> Machine:
     except ImportError as error:
         raise HistoryError(f"{error}: torch is needed to identify this machine") from None
     device = "cuda" if torch.cuda.is_available() and not portable else "cpu"
-    machine = named(machine_of(environment(Path.cwd(), device=device)), name)
-    asv_itself().machine.MachineCollection.save(machine["machine"], machine)
-    return machine
+    return named(machine_of(environment(Path.cwd(), device=device)), name)

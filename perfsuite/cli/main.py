@@ -11,6 +11,7 @@ Only the module of the chosen subcommand is imported. `perfsuite --help` reads e
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand that `argv` names, and return its exit code, or 2 for bad input."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end the command
+            stream.reconfigure(errors="backslashreplace")
     arguments = parser().parse_args(argv)
     module = import_module(f"perfsuite.cli.commands.{arguments.command.replace('-', '_')}")
     own = parser_of(f"perfsuite {arguments.command}", module)

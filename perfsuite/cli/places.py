@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from perfsuite.outcome import UserError
 from perfsuite.record.atomic_write import refusal
-from perfsuite.record.store import latest_path
+from perfsuite.record.places import OWN_FOLDER, latest_path, partials_below
 
 
 def record_or_latest(given: Path | None) -> Path:
     """The record that the user named, or the newest one under `.perfsuite/`; UserError if none exists."""
-    path = given or latest_path(Path.cwd())
+    if given is not None:
+        return given
+    path = latest_path(Path.cwd())
+    partials = partials_below(Path.cwd() / OWN_FOLDER)
+    newest = partials[-1] if partials else None
+    if newest is not None and (path is None or newest.stat().st_mtime > path.stat().st_mtime):
+        said = f"the newest run did not finish: {newest} holds its cases (`perfsuite partial` lists such files)"
+        if path is None:
+            raise UserError(f"there is no whole record under .perfsuite/runs here; {said}")
+        print(f"perfsuite: {said}", file=sys.stderr)
     if path is None:
         raise UserError("there is no record under .perfsuite/runs here; name one, or run `pytest --gpu`")
     return path

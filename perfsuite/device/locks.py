@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from perfsuite.outcome import UserError
@@ -19,8 +20,26 @@ class CardBusy(UserError):
 
 
 def lock_path(uuid: str, scope: str) -> Path:
-    """The lock file of a card; `scope` is "run" (held for a whole run) or "case" (held for one test)."""
-    return Path(tempfile.gettempdir()) / f"perfsuite-{re.sub(r'[^0-9A-Za-z-]', '_', uuid)}.{scope}.lock"
+    """The lock file of a card; `scope` is "run" (held for a whole run) or "case" (held for one test).
+
+    It lies in a folder that only this user may write to: in a folder of all, somebody could put a link in its place.
+    """
+    own = Path(tempfile.gettempdir()) / f"perfsuite-{os.getuid()}"
+    return own / f"{re.sub(r'[^0-9A-Za-z-]', '_', uuid)}.{scope}.lock"
+
+
+def _claim(path: Path) -> None:
+    """Make the folder of a lock. CardBusy if it or the lock is a link, no plain file, or somebody else's."""
+    folder = path.parent
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    for place, is_right, kind in ((folder, stat.S_ISDIR, "folder"), (path, stat.S_ISREG, "file")):
+        try:
+            found = place.lstat()
+        except FileNotFoundError:
+            continue
+        if not is_right(found.st_mode) or found.st_uid != os.getuid():
+            raise CardBusy(f"the lock {path} cannot be used: {place} is no {kind} of this user's own; remove it")
 
 
 @contextmanager
@@ -44,9 +63,9 @@ def _hold_one(uuid: str, scope: str, wait_seconds: float, tell: Callable[[str], 
     import filelock
 
     path = lock_path(uuid, scope)
-    # Writable by all, so that another user's run can wait for the card.
-    lock = filelock.FileLock(path, mode=0o666)
     try:
+        _claim(path)
+        lock = filelock.FileLock(path, mode=0o600)
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
@@ -60,10 +79,19 @@ def _hold_one(uuid: str, scope: str, wait_seconds: float, tell: Callable[[str], 
     except OSError as error:
         raise CardBusy(f"the lock of the card {uuid} cannot be opened: {error}") from None
     try:
-        path.write_text(f"{os.getpid()}\n")
+        _name_holder(path)
         yield
     finally:
         lock.release()
+
+
+def _name_holder(path: Path) -> None:
+    """Write this process's number into the lock, which is never a link."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+    try:
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+    finally:
+        os.close(descriptor)
 
 
 def _holder(path: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from perfsuite.history import asv_files, series
 from perfsuite.history.commits import HistoryError, commit_seconds, full_commit
-from perfsuite.history.machines import ENVIRONMENT, HARNESS_KEY, machine_of, named, python_of
+from perfsuite.history.machines import ENVIRONMENT, HARNESS_KEY, machine_of, named, python_of, slug
 from perfsuite.record.case import Case
 
 
@@ -48,7 +48,7 @@ def export(
     environment = ENVIRONMENT.format(python=python)
     there = results / key["machine"] / f"{commit[:8]}-{environment}.json"
     if there.exists() and asv_files.load_results(there).params.get(HARNESS_KEY) not in (None, key[HARNESS_KEY]):
-        environment += f"-harness-{key[HARNESS_KEY]}"  # another harness has measured the commit
+        environment += f"-harness-{slug(key[HARNESS_KEY])}"  # another harness has measured the commit
     made = asv.results.Results(params, {}, commit, seconds * 1000, python, environment, {})
     _load_old(made, results)
     asv_files.check_machine(results, key)

@@ -5,6 +5,7 @@ asv alone enters a commit that does not build as failed in every series, and for
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +16,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfsuite.history.asv_files import check_machine, check_results, keep_series, load_results, read_benchmarks
+from perfsuite.history import children
+from perfsuite.history.asv_files import (
+    asv_itself,
+    check_machine,
+    check_results,
+    keep_series,
+    load_results,
+    read_benchmarks,
+)
 from perfsuite.history.builds import lines_and_errors
 from perfsuite.history.commits import HistoryError, full_commit
 from perfsuite.history.machines import Machine
@@ -23,6 +32,8 @@ from perfsuite.history.machines import Machine
 SUCCEEDED = (0, 2)
 """asv's exit codes of a valid run: 0; 2 if some benchmark failed, such as that of a wrong case."""
 TAIL_LINES = 200
+KEPT = ".results-before"
+"""The folder beside the results that holds them while asv runs."""
 
 
 def asv_run(
@@ -37,21 +48,23 @@ def asv_run(
 ) -> None:
     """Let asv build and measure commits, or without any up to `new` new ones, and check its results.
 
-    machine: from `machine_of`; asv must know it (`perfsuite asv machine`). Raises HistoryError, with the results as
-    they were, if a commit is unknown or does not build, or if the history is unreadable or of another card.
+    machine: from `machine_of`; the user's file of asv's machines is neither read nor written. Raises HistoryError, with
+    the results as they were, if a commit is unknown or does not build, or if the history is unreadable or of another
+    card.
     """
     hashes = [full_commit(root, name) for name in commits]
     results, known = config.parent / "results", {}
+    restore_results(results)
     if (results / "benchmarks.json").exists():
         check_results(results)
         check_machine(results, machine)
         known = read_benchmarks(results)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed, _unless_it_fails(results):
-        listed.write("\n".join(hashes))
-        listed.flush()
-        chosen = [f"HASHFILE:{listed.name}"] if hashes else ["NEW", f"--steps={new}"]
+    with tempfile.TemporaryDirectory(prefix="perfsuite-asv-") as folder, _unless_it_fails(results):
+        listed = Path(folder) / "commits.txt"
+        listed.write_text("\n".join(hashes))
+        chosen = [f"HASHFILE:{listed}"] if hashes else ["NEW", f"--steps={new}"]
         line = ["run", "--config", str(config), "--machine", machine["machine"], "--append-samples", *options, *chosen]
-        code, said = _asv(line, root, environment or {})
+        code, said = _asv(line, root, environment or {}, machine, Path(folder))
         if code == 1 and not hashes and "No commit hashes selected" in said:
             return
         if code not in SUCCEEDED:
@@ -62,22 +75,32 @@ def asv_run(
         keep_series(results, known)
 
 
-def _asv(line: Sequence[str], root: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+RUN_ASV = """
+import sys
+from asv import machine
+place = sys.argv.pop(1)
+machine.MachineCollection.get_machine_file_path = staticmethod(lambda: place)
+from asv.main import main
+main()
+"""
+"""asv with another file of machines than the user's own, `~/.asv-machine.json`."""
+
+
+def _asv(
+    line: Sequence[str], root: Path, environment: Mapping[str, str], machine: Machine, folder: Path
+) -> tuple[int, str]:
     """Run asv and print its output as it comes; return its exit code and its last lines."""
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    with subprocess.Popen(
-        [sys.executable, "-m", "asv", *line],
-        cwd=root,
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    ) as running:
+    machines = folder / "asv-machine.json"
+    machines.write_text(json.dumps({machine["machine"]: machine, "version": asv_itself().machine.Machine.api_version}))
+    whole = [sys.executable, "-c", RUN_ASV, str(machines), *line]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with children.started(whole, cwd=root, environment=os.environ | environment, **streams) as running:
         assert running.stdout is not None
         for text in running.stdout:
             print(text, end="", flush=True)
             tail.append(text)
+        running.wait()
     return running.returncode, "".join(tail)
 
 
@@ -95,18 +118,32 @@ def _check_measured(folder: Path, name: str, commit: str, said: str) -> None:
 
 @contextmanager
 def _unless_it_fails(results: Path) -> Iterator[None]:
-    """Restore the results if the body raises."""
-    with tempfile.TemporaryDirectory(prefix="perfsuite-history-") as folder:
-        before = Path(folder) / "results"
-        if results.is_dir():
-            shutil.copytree(results, before)
-        try:
-            yield
-        except BaseException:
+    """Restore the results if the body raises. If this process is killed, the next one restores them."""
+    before = results.with_name(KEPT)
+    restore_results(results)
+    if results.is_dir():
+        partial = results.with_name(f"{KEPT}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(results, partial)
+        os.replace(partial, before)
+    try:
+        yield
+    except BaseException:
+        if before.is_dir():
+            restore_results(results)
+        else:
             shutil.rmtree(results, ignore_errors=True)
-            if before.is_dir():
-                shutil.copytree(before, results)
-            raise
+        raise
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def restore_results(results: Path) -> None:
+    """Put back the results that a run has kept and could not put back, since it was killed."""
+    before = results.with_name(KEPT)
+    if before.is_dir():
+        print(f"putting back {results}: an earlier run did not end", flush=True)
+        shutil.rmtree(results, ignore_errors=True)
+        os.replace(before, results)
 
 
 def _telling(said: str) -> str:

@@ -6,22 +6,23 @@ All builds run in one folder and keep their objects, so ninja or make compiles o
 from __future__ import annotations
 
 import fcntl
+import filecmp
 import hashlib
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfsuite.history import children
 from perfsuite.history.commits import HistoryError, full_commit, git
 from perfsuite.record.fingerprint import COMMIT_VARIABLE
-from perfsuite.record.store import make_folder
+from perfsuite.record.places import make_folder
 
 HARNESS_PACKAGE = "perfsuite"
 """Removed from every build: the same suite measures all commits."""
@@ -54,7 +55,7 @@ class Source:
 
     def tree(self, place: Path) -> AbstractContextManager[None]:
         """A context with its files at `place`."""
-        return _worktree(self.root, self.commit, place) if self.folder is None else _copy(self.folder, place)
+        return _checkout(self.root, self.commit, place) if self.folder is None else _copy(self.folder, place)
 
 
 def source_of(root: Path, name: str) -> Source:
@@ -79,6 +80,9 @@ def build(source: Source, store: Path) -> Path:
     with _alone(store), tempfile.TemporaryDirectory(prefix=".build-", dir=store) as folder:
         if target.is_dir():  # another process has made it
             return target
+        for left in store.glob(".build-*"):  # of processes that were killed
+            if left.name != Path(folder).name:
+                shutil.rmtree(left, ignore_errors=True)
         # Always the same path, since it is part of every compiler command.
         tree, wheels, made = store / ".tree", Path(folder, "wheels"), Path(folder, "made")
         shutil.rmtree(tree, ignore_errors=True)  # of a process that was killed
@@ -91,6 +95,27 @@ def build(source: Source, store: Path) -> Path:
             shutil.rmtree(path, ignore_errors=True)
         os.replace(made, target)
     return target
+
+
+def same_contents(one: Path, other: Path) -> bool:
+    """True if two builds hold the same files, apart from those that only describe an installation.
+
+    All builds are made at the same path, so that a compiler gives the same bytes for the same sources.
+    """
+
+    def files(folder: Path) -> dict[str, Path]:
+        named = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        return {name: path for name, path in named.items() if not _describes(name)}
+
+    first, second = files(one), files(other)
+    return first.keys() == second.keys() and all(
+        filecmp.cmp(first[name], second[name], shallow=False) for name in first
+    )
+
+
+def _describes(name: str) -> bool:
+    parts = name.split("/")
+    return "__pycache__" in parts or parts[0].endswith(".dist-info")
 
 
 @contextmanager
@@ -132,13 +157,27 @@ def _alone(store: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _worktree(root: Path, commit: str, place: Path) -> Iterator[None]:
-    git(root, "worktree", "prune")
-    git(root, "worktree", "add", "--quiet", "--detach", "--force", str(place), commit)
+def _checkout(root: Path, commit: str, place: Path) -> Iterator[None]:
+    """The files of a commit at `place`, in a separate repository that borrows the objects of `root`.
+
+    A worktree of `root` would be known to it, and would stay so when this process is killed.
+    """
     try:
+        git(place.parent, "init", "--quiet", str(place))
+        found = {name: _git_path(root, name) for name in ("objects", "shallow")}
+        (place / ".git" / "objects" / "info" / "alternates").write_text(f"{found['objects']}\n")
+        if found["shallow"].is_file():
+            shutil.copyfile(found["shallow"], place / ".git" / "shallow")
+        git(place, "checkout", "--quiet", "--detach", commit)
+        with suppress(HistoryError):  # some builds take their version from tags
+            git(place, "fetch", "--quiet", str(root), "refs/tags/*:refs/tags/*")
         yield
     finally:
-        git(root, "worktree", "remove", "--force", str(place))
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _git_path(root: Path, name: str) -> Path:
+    return Path(git(root, "rev-parse", "--path-format=absolute", "--git-path", name))
 
 
 @contextmanager
@@ -163,15 +202,9 @@ def _digest(folder: Path) -> str:
 
 
 def _pip(source: Source, *arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", *arguments],
-        # A tree without git's folder does not know its commit.
-        env=os.environ | {COMMIT_VARIABLE: source.commit},
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    # A tree without git's folder does not know its commit.
+    environment = os.environ | {COMMIT_VARIABLE: source.commit}
+    done = children.run([sys.executable, "-m", "pip", *arguments], environment=environment)
     if done.returncode != 0:
         raise BuildError(f"{source.short} does not build: {_essence(done.stdout + done.stderr)}")
 

@@ -44,6 +44,18 @@ def first_parents(root: Path, tip: str, *, most: int = 1000) -> list[str]:
     return git(root, "rev-list", "--first-parent", f"--max-count={most}", tip).split()[::-1]
 
 
+def earlier_names(root: Path, file: str, tip: str) -> list[str]:
+    """The names that a file had before git's renames up to `tip`, the latest first."""
+    line = ("log", "--follow", "--diff-filter=R", "--find-renames", "--name-status", "-z", "--format=", tip, "--", file)
+    fields = iter(git(root, *line).split("\0"))
+    found = []
+    for field in fields:  # "R100", the old name, the new name
+        if field.lstrip("\n").startswith("R"):
+            found.append(next(fields, ""))
+            next(fields, "")
+    return found
+
+
 def between(root: Path, good: str, bad: str) -> list[str]:
     """Commits after `good` up to `bad`, oldest first. Raises HistoryError if `good` is no ancestor of `bad`."""
     base = git(root, "merge-base", good, bad)
@@ -56,11 +68,12 @@ def trailers(root: Path, commits: list[str], key: str) -> dict[str, list[str]]:
     """Commit -> the values of its trailers of that name; commits without one are left out."""
     if not commits:
         return {}
-    pattern = f"%H%x00%(trailers:key={key},valueonly,separator=%x00)%x01"
-    printed = git(root, "log", "--no-walk=unsorted", f"--format={pattern}", *commits)
+    # No message holds a NUL, which ends each entry; unfolded, a value is one line.
+    form = f"--format=%H%n%(trailers:key={key},valueonly,unfold)"
+    printed = git(root, "log", "-z", "--no-walk=unsorted", form, *commits)
     found = {}
-    for entry in printed.split("\x01"):
-        commit, *values = entry.strip().split("\x00")
+    for entry in printed.split("\0"):
+        commit, *values = entry.strip("\n").split("\n")
         if kept := [value.strip() for value in values if value.strip()]:
             found[commit] = kept
     return found

@@ -36,8 +36,8 @@ def named(machine: Machine, name: str | None) -> Machine:
 
 
 def python_of(where: Environment) -> str:
-    """ "3.11" of "3.11.2"."""
-    return ".".join((where.python or "").split(".")[:2])
+    """ "3.11" of "3.11.2"; digits and points alone, since it becomes a part of a file's name."""
+    return re.sub(r"[^0-9.]", "", ".".join((where.python or "").split(".")[:2]))
 
 
 def slug(text: str) -> str:

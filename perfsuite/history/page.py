@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import tarfile
 from pathlib import Path
 
 from perfsuite.history.commits import HistoryError
+from perfsuite.report.npm import fetched
 
 FOLDER = "libraries"
 # File name in the page's address -> npm package with version, and the file in it.
@@ -33,7 +32,8 @@ _ELSEWHERE = re.compile(r'<(script|link)\b[^>]*?(src|href)="(https?://[^"]+)"[^>
 def settle(html: Path, cache: Path) -> int:
     """Put the page's libraries beside it, by npm and `cache`, and change its addresses; return their number.
 
-    Raises HistoryError, and changes nothing, if there is no page of asv, or a library is unknown or cannot be fetched.
+    Raises HistoryError if there is no page of asv or a library is unknown, NpmError if one cannot be fetched; nothing
+    is changed then.
     """
     index = html / "index.html"
     try:
@@ -43,7 +43,7 @@ def settle(html: Path, cache: Path) -> int:
     names = [address.rsplit("/", 1)[-1] for _, _, address in _ELSEWHERE.findall(text)]
     if unknown := [name for name in names if name not in LIBRARIES]:
         raise HistoryError(f"{index} asks for {', '.join(unknown)}, which is not known here; is this another asv?")
-    files = {name: _library(name, cache) for name in names}
+    files = {name: fetched(*LIBRARIES[name], cache) for name in names}
     (html / FOLDER).mkdir(exist_ok=True)
     for name, file in files.items():
         shutil.copyfile(file, html / FOLDER / name)
@@ -55,26 +55,3 @@ def _beside(found: re.Match[str]) -> str:
     # The digests of the integrity attributes are of other builds of the same versions.
     tag = re.sub(r'\s(?:integrity|crossorigin|referrerpolicy)="[^"]*"', "", found[0])
     return tag.replace(found[3], f"{FOLDER}/{found[3].rsplit('/', 1)[-1]}")
-
-
-def _library(name: str, cache: Path) -> Path:
-    package, inside = LIBRARIES[name]
-    kept = cache / package.replace("@", "-") / inside
-    if kept.is_file():
-        return kept
-    npm = shutil.which("npm")
-    if npm is None:
-        raise HistoryError(f"npm is needed to fetch {package} for the page, and is not installed")
-    cache.mkdir(parents=True, exist_ok=True)
-    line = [npm, "pack", "--silent", "--ignore-scripts", package]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, cwd=cache)
-    packed = cache / (done.stdout.strip().splitlines() or [""])[-1]
-    if done.returncode != 0 or not packed.is_file():
-        said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-        raise HistoryError(f"npm cannot fetch {package}: {said}")
-    with tarfile.open(packed) as archive:
-        member = archive.extractfile(f"package/{inside}")
-        assert member is not None
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(member.read())
-    return kept

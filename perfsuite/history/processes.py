@@ -41,7 +41,13 @@ class Process:
 
 
 def process_of(case: Case) -> Process | None:
-    """The process of a record's case; None if it was not timed, is wrong, or others used the card."""
+    """The process of a record's case; None if it was not timed, is wrong, or others used the card.
+
+    The speed of a roofline case is its share of the ceiling, one number without rounds.
+    """
+    share = (case.measured or {}).get("share", 0.0) if case.aspect == "roofline" else 0.0
+    if share > 0:
+        return Process(math.log(share), _UNKNOWN, 1, (case.measured or {}).get("seconds", 0.0))
     if case.verdict == "WRONG" or not case.samples.candidate_seconds or was_shared(case):
         return None
     return process_of_samples(case.samples)

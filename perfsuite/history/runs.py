@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.history import measure_build
+from perfsuite.history import children, measure_build
 from perfsuite.history.commits import HistoryError
 from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED
 from perfsuite.record.case import Case
@@ -38,15 +37,8 @@ class Runner:
             line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
             line += ["-p", "perfsuite.history.measure_build", kind]
             line += [f"--perf-record={record}", f"--perf-seconds={self.seconds!r}", *self.options]
-            done = subprocess.run(
-                [*line, *(tests or self.tests)],
-                cwd=self.root,
-                env=self._environment(build, commit),
-                capture_output=True,
-                text=True,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
+            line += tests or self.tests
+            done = children.run(line, cwd=self.root, environment=self._environment(build, commit))
             try:
                 cases = read_record(record)
             except RecordError:

@@ -66,6 +66,12 @@ def _error_ratio(case: Case) -> Value:
     return _short(case.candidate_error / case.rival_error)
 
 
+def _roof_ratio(case: Case) -> Value:
+    """1 over the share of the roofline; NaN if it was not measured."""
+    share = (case.measured or {}).get("share", math.nan)
+    return _short(1.0 / share) if share > 0 else math.nan
+
+
 def _limited(*aspects: str) -> Callable[[Case], bool]:
     return lambda case: case.aspect in aspects
 
@@ -85,6 +91,7 @@ MEASURES = (
     Measure("rival_seconds", "seconds", _timed, lambda case: thin(case.samples.rival_seconds)),
     Measure("time_ratio", "candidate/rival", _timed, _ratios),
     Measure("error_ratio", "candidate/rival", _checked, _error_ratio),
+    Measure("roof_ratio", "time/time at the roof", _limited("roofline"), _roof_ratio),
     Measure("peak_bytes", "bytes", _timed_or_limited("memory", "growth"), _measured("peak_bytes")),
     Measure("launches", "launches", _timed_or_limited("launches"), _measured("launches")),
     Measure("synchronises", "waits", _limited("no_sync"), _measured("synchronises")),
@@ -95,7 +102,11 @@ BY_NAME = {measure.name: measure for measure in MEASURES}
 
 def group_of(case: Case) -> str:
     """The class of a case's benchmark in asv: the name of its test file without "test_"."""
-    file = (case.test or "").split("::")[0]
+    return group_of_file((case.test or "").split("::")[0])
+
+
+def group_of_file(file: str) -> str:
+    """The class of the benchmarks of a test file."""
     stem = PurePosixPath(file).stem.removeprefix("test_")
     name = "".join(letter if letter.isalnum() else "_" for letter in stem)
     return name if name and not name[0].isdigit() else f"cases{'_' if name else ''}{name}"
@@ -124,7 +135,7 @@ def of_kernels(series: Declared) -> Declared:
 
 
 def values(cases: Iterable[Case]) -> Values:
-    """The values of a record in each series. Samples of a case that occurs several times are pooled."""
+    """The values of a record in each series. Samples of one call in several processes are pooled."""
     found: Values = {}
     for case in _single(cases):
         for measure in MEASURES:
@@ -132,8 +143,18 @@ def values(cases: Iterable[Case]) -> Values:
                 continue
             series = found.setdefault(group_of(case), {}).setdefault(measure.name, {})
             new = None if case.verdict == "WRONG" else measure.read(case)
-            series[case.case] = _pooled(series.get(case.case, math.nan), new)
+            name = name_of(case)
+            series[name] = _pooled(series.get(name, math.nan), new)
     return found
+
+
+def name_of(case: Case) -> str:
+    """The case's name among the series of its test file: with its label, and its place among calls that are alike.
+
+    The first call of a kind without a label has the case's name alone, so that stored series go on.
+    """
+    label = f" ({case.label})" if case.label and case.family != "custom" else ""  # a custom name begins with the label
+    return f"{case.case}{label}" + (f" #{case.alike}" if (case.alike or 1) > 1 else "")
 
 
 def joined(*parts: Declared) -> Declared:

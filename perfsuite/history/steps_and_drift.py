@@ -20,6 +20,8 @@ RECENT = 8
 CONFIRM = 2
 """Commits in a row that must confirm an improvement before it becomes the anchor."""
 PRIOR_DEGREES = 10.0
+UNSURE_ALPHA = 0.05
+"""Probability that a change beyond the upper end of its interval goes unnoticed."""
 
 
 class Kind(StrEnum):
@@ -61,6 +63,8 @@ class Finding:
     """Share by which the cost is above the recent level (step), or the anchor (drifted, improved, accepted)."""
     low: float
     """The least change at the rule's `alpha`."""
+    high: float
+    """The largest change that is not excluded at UNSURE_ALPHA, against the recent level."""
     sentence: str
     anchor: str
     """The commit that is the anchor from here on."""
@@ -107,17 +111,18 @@ def unused(points: Sequence[Point], accepted: dict[str, str], findings: Sequence
 
 def _one(point: Point, anchor: list[Point], level: list[Point], reason: str | None, rule: Rule) -> Finding:
     if not anchor:
-        return Finding(point.commit, Kind.FIRST, 0.0, 0.0, "the first commit is the anchor", point.commit)
+        return Finding(point.commit, Kind.FIRST, 0.0, 0.0, 0.0, "the first commit is the anchor", point.commit)
     here, start = point.commit[:10], anchor[0].commit
     step = math.log1p(rule.step)
     from_level, sure_level = _above([point], level, rule.alpha)
+    high = math.expm1(2.0 * from_level - _above([point], level, UNSURE_ALPHA)[1])  # as far above as the other is below
     from_anchor, sure_anchor = _above([point], anchor, rule.alpha)
     drift, sure_drift = _above([*level, point][-RECENT // 2 :], anchor, rule.alpha)
     stepped = sure_level > step or (sure_anchor > step and from_level > 0)
     drifted = sure_drift > math.log1p(rule.drift)
 
     def found(kind: Kind, far: float, sure: float, said: str, anchored: str = start) -> Finding:
-        return Finding(point.commit, kind, math.expm1(far), math.expm1(sure), said, anchored)
+        return Finding(point.commit, kind, math.expm1(far), math.expm1(sure), high, said, anchored)
 
     if (stepped or drifted) and reason is not None:
         said = f"{here} costs {_percent(from_anchor)} more than the anchor, accepted: {reason}"
@@ -135,7 +140,8 @@ def _one(point: Point, anchor: list[Point], level: list[Point], reason: str | No
     all_below = max(one.log_cost for one in last) < min(one.log_cost for one in anchor)
     if len(last) == CONFIRM and sure_gain > step and all_below:
         said = f"the anchor moves to {last[0].commit[:10]}: it costs {_percent(gain)} less than {start[:10]}"
-        return Finding(point.commit, Kind.IMPROVED, -math.expm1(gain), -math.expm1(sure_gain), said, last[0].commit)
+        change, least = -math.expm1(gain), -math.expm1(sure_gain)
+        return Finding(point.commit, Kind.IMPROVED, change, least, high, said, last[0].commit)
     return found(Kind.SAME, from_level, sure_level, "no change")
 
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from perfsuite.clock.rounds import Side
 from perfsuite.history import series
-from perfsuite.history.asv_files import load_results
-from perfsuite.history.commits import first_parents, trailers
+from perfsuite.history.commits import HistoryError, earlier_names, first_parents, trailers
 from perfsuite.history.machines import machine_of
 from perfsuite.history.processes import process_of, process_of_samples
+from perfsuite.history.series_index import samples_of
 from perfsuite.history.steps_and_drift import Finding, Point, Rule, look_back, unused
 from perfsuite.record.case import Case, Samples
+from perfsuite.record.index_db import Index, open_index
 from perfsuite.verdict.noise import Noise
 
 TRAILER = "Perf-Accept"
@@ -45,30 +45,37 @@ def acceptances(repository: Path, commits: Sequence[str]) -> list[Acceptance]:
     return found
 
 
-def points_of(results: Path, commits: Sequence[str], case: Case, noise: Noise) -> list[Point]:
+def points_of(
+    results: Path, commits: Sequence[str], case: Case, noise: Noise, *, repository: Path, index: Index | None = None
+) -> list[Point]:
     """The stored results of a record's case at these commits, on the same machine and in their order.
 
-    Raises HistoryError if a result file of the machine cannot be read.
+    The series of a test file that git has renamed is that of its earlier names too. Raises HistoryError if a result
+    file of the machine cannot be read.
     """
     key = machine_of(case)
     measure = series.BY_NAME["time_ratio"]
-    title = series.benchmark_name(series.group_of(case), measure)
-    place = {commit: index for index, commit in enumerate(commits)}
-    samples: dict[str, list[float]] = {}
-    for path in sorted((results / key["machine"]).glob("*.json")):
-        if path.name == "machine.json":
-            continue
-        loaded = _loaded(path, path.stat().st_mtime_ns)
-        if loaded.commit_hash not in place or loaded.benchmark_version.get(title) != series.VERSION:
-            continue
-        if {name: loaded.params.get(name) for name in key} != key:
-            continue
-        names = loaded.get_result_params(title)[0]
-        if repr(case.case) in names:
-            own = loaded.get_result_samples(title, [names])[names.index(repr(case.case))]
-            samples.setdefault(loaded.commit_hash, []).extend(own or [])
-    ordered = sorted((commit for commit in samples if samples[commit]), key=place.__getitem__)
+    groups = dict.fromkeys([series.group_of(case), *(series.group_of_file(name) for name in _names(repository, case))])
+    titles = [series.benchmark_name(group, measure) for group in groups]
+    folder, name = results / key["machine"], repr(series.name_of(case))
+    samples = samples_of(index or open_index(repository), folder, key, titles, name)
+    place = {commit: number for number, commit in enumerate(commits)}
+    ordered = sorted((commit for commit in samples if commit in place and samples[commit]), key=place.__getitem__)
     return [_point(commit, samples[commit], noise) for commit in ordered]
+
+
+def _names(repository: Path, case: Case) -> list[str]:
+    """The earlier names of a case's test file, by git's renames."""
+    file = (case.test or "").partition("::")[0]
+    return _earlier_names(repository, file, case.commit) if file else []
+
+
+@lru_cache(maxsize=256)
+def _earlier_names(repository: Path, file: str, commit: str | None) -> list[str]:
+    try:
+        return earlier_names(repository, file, commit or "HEAD")
+    except HistoryError:
+        return []  # no repository, or a file that git does not know
 
 
 def findings_of(
@@ -82,7 +89,7 @@ def findings_of(
     if process is None or case.commit is None:
         return [], []
     commits, given = _git_history(repository, case.commit)
-    before = points_of(results, commits[:-1], case, noise)
+    before = points_of(results, commits[:-1], case, noise, repository=repository)
     here = Point(commits[-1], -process.log_speed, math.sqrt(process.variance(noise)))
     points = [*before, here]
     accepted = _placed(given, commits, points, case.case)
@@ -90,11 +97,6 @@ def findings_of(
     idle = [f"{commit[:10]} accepts a slow-down that is not there: {accepted[commit]}"
             for commit in unused(points, accepted, findings)]  # fmt: skip
     return findings, idle
-
-
-@lru_cache(maxsize=1024)  # read once for all cases of a run
-def _loaded(path: Path, changed_ns: int) -> Any:
-    return load_results(path)
 
 
 @lru_cache(maxsize=16)

@@ -141,7 +141,7 @@ def device_times(
         # The result is dropped: a clock may overwrite a side's result, and this one may be a tensor of the caller.
         function(*given, **named)
 
-    sides = Sides(call, call, lambda: Inputs(args, kwargs))
+    sides = Sides(call, call, lambda: Inputs(args, kwargs), moves="none")
     clock = open_clock(sides, replace(settings, cache="hot"))
     found: list[float] = []
     try:

@@ -32,7 +32,11 @@ def hold_for_run(run: Run) -> None:
 
 
 def hold_for_test(item: pytest.Item) -> None:
-    """Hold the cards of a test until `release`; other workers wait for them."""
+    """Hold the cards of a test until `release`; other workers wait for them.
+
+    A plugin that runs the test again does so within one protocol, so an earlier attempt may still hold them.
+    """
+    release(item)
     cards = item.config.stash[RUN].devices.cards
     mine = cards if "gpus" in getattr(item, "fixturenames", ()) else cards[:1]
     try:

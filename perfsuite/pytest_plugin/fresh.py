@@ -18,7 +18,7 @@ import pytest
 from perfsuite.clock.rounds import Round
 from perfsuite.pytest_plugin.options import VALUES, WRITTEN
 from perfsuite.pytest_plugin.run import FRESH_VARIABLE, RUN
-from perfsuite.record.schema import RecordError
+from perfsuite.record.schema import RecordError, plain
 from perfsuite.record.store import read_record
 
 LONGEST_SECONDS = 120.0
@@ -102,7 +102,7 @@ def rounds_elsewhere(
 def rounds_in(record: Path, test: str, number: int) -> list[Round]:
     """The rounds of a test's comparison of that number; empty if it is not in the record, or there is no record."""
     try:
-        cases = [case for case in read_record(record) if case.test == test and case.aspect is None]
+        cases = [case for case in read_record(record) if case.test == plain(test) and case.aspect is None]
     except RecordError:
         return []
     return cases[number].samples.rounds() if number < len(cases) else []

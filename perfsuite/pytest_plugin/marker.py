@@ -31,6 +31,10 @@ class Finding:
     """The reason of the MISSED verdict; None if the limit holds."""
     sentence: str
     measured: dict[str, float]
+    unsure: Reason | None = None
+    """The reason of the UNDECIDED verdict, if it cannot be told whether the limit holds."""
+    warning: str | None = None
+    """A warning for the end of the run, if the limit was not looked at."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -18,7 +19,7 @@ from perfsuite.problems.base import Problem
 from perfsuite.pytest_plugin import marks
 from perfsuite.pytest_plugin.fresh import measure_afresh
 from perfsuite.pytest_plugin.marker import Finding, Marker, Subject
-from perfsuite.pytest_plugin.outcome import CASES
+from perfsuite.pytest_plugin.outcome import CASES, CAUSE
 from perfsuite.pytest_plugin.run import RUN, Run
 from perfsuite.pytest_plugin.xdist import workers_in
 from perfsuite.record.case import Case, case_record
@@ -49,19 +50,45 @@ class Gate:
         self.item = item
         self.run: Run = item.config.stash[RUN]
         self.comparisons: list[Comparison] = []
-        item.stash[CASES] = []
+        self.calls = 0
+        """Calls of `perf` so far; the cases of a call have its number."""
+        self._label: str | None = None
 
-    def measure(self, problem: Problem, candidate: Candidate, against: Rival) -> Comparison:
-        """Check the candidate, time it against each rival that a marker names; return the first comparison."""
+    def measure(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        against: Rival,
+        *,
+        label: str | None = None,
+        as_rival: Callable[[Candidate], Candidate] | None = None,
+    ) -> Comparison:
+        """Check the candidate, time it against each rival that a marker names; return the first comparison.
+
+        as_rival: makes a rival of a function that a marker names.
+        """
+        self.begin_call(label)
         if reason := self.run.too_long(problem):
             pytest.skip(reason)
         targets: list[tuple[Rival, float | None]] = [
             (_rival(target.against, against), float(target.at_least)) for target in self._values("perf_target")
         ]
+        if as_rival is not None:
+            targets = [(as_rival(rival) if callable(rival) else rival, share) for rival, share in targets]
         made = [self._one(problem, candidate, *target) for target in targets or [(None, None)]]
         if not self.run.fresh:
             self._judge(problem, candidate, made)
         return made[0]
+
+    def begin_call(self, label: str | None = None) -> None:
+        """Count a call of `perf`; its cases carry its number and its label."""
+        self.calls += 1
+        self._label = label
+
+    @property
+    def test(self) -> str:
+        """The test's name, without its parameters."""
+        return str(getattr(self.item, "originalname", None) or self.item.name)
 
     def marked_rivals(self) -> list[Candidate]:
         """The functions that the markers name as rivals, the nearest first."""
@@ -80,11 +107,18 @@ class Gate:
             candidate,
             against=against,
             correctness=(named[0].against if named else None) or True,
+            deterministic=named[0].deterministic if named else True,
             at_least=at_least,
+            label=self._label,
+            test=self.test,
             settings=self.run.settings(),
             remeasure=None if at_least is None or self.run.fresh else partial(measure_afresh, self.item, number),
         )
         comparison: Comparison = self.run.config.hook.pytest_perfsuite_compare(config=self.run.config, ask=ask)
+        if self.run.config.getoption("usepdb", False) and comparison.error is not None:
+            self.item.stash[CAUSE] = comparison.error
+        # Frames of the exception hold the candidate's tensors.
+        comparison = replace(comparison, error=None)
         self.keep(comparison, measured=self._costs(ask, comparison))
         return comparison
 
@@ -139,7 +173,11 @@ class Gate:
             workers=workers_in(self.run.config),
             aspect=aspect,
             measured=measured,
+            label=self._label,
+            call=self.calls,
         )
+        earlier = {one.call for one in self.item.stash[CASES] if (one.case, one.label) == (case.case, case.label)}
+        case = case.changed(alike=len(earlier | {self.calls}))
         self.comparisons.append(comparison)
         self.item.stash[CASES].append(case)
         number, line = len(self.comparisons), case.as_json()
@@ -155,8 +193,9 @@ def _limit(finding: Finding, checked: Comparison, rival: str | None) -> Comparis
         params=checked.params,
         candidate=checked.candidate,
         rival=rival,
-        verdict=Verdict.MISSED if finding.broken else Verdict.MET,
-        reason=finding.broken or Reason.CHECKED,
+        verdict=Verdict.MISSED if finding.broken else Verdict.UNDECIDED if finding.unsure else Verdict.MET,
+        reason=finding.broken or finding.unsure or Reason.CHECKED,
+        warnings=(finding.warning,) if finding.warning else (),
         sentence=finding.sentence,
         cache=checked.cache,
         distribution=checked.distribution,

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.case.comparison import Comparison
 from perfsuite.problems import Custom
-from perfsuite.problems.base import Problem
+from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.checks import label_of
+from perfsuite.problems.naming import short_name
 from perfsuite.pytest_plugin.measure import Gate, two_rivals
 from perfsuite.record.kernels import ASPECT, comparison_of, measured_of
 
@@ -40,7 +42,11 @@ class Perf:
         flops: float | None = None,
         bytes: float | None = None,
         reference: Callable[..., Any] | None = None,
+        writes: tuple[str | int, ...] = (),
+        reset: Callable[[Inputs], Any] | None = None,
+        calls_per_reset: int | None = None,
         label: str | None = None,
+        backward: bool = False,
     ) -> Comparison:
         """Check and time one case; return the Comparison (with several rivals, the first marker's).
 
@@ -48,17 +54,25 @@ class Perf:
         args, kwargs: the arguments of a lone candidate and its rival. `args` may be a callable that takes a
         torch.Generator and makes fresh ones.
         against: a callable, its dotted name ("torch.nn.functional.softmax"), or a rival that the problem knows.
-        flops, bytes: of one call, for the record and the roofline. label: the case's name in tables.
+        flops, bytes: of one call, for the record and the roofline.
+        label: the case's name in tables and in the history; by default the candidate's, or the test's for a lambda.
         reference: computes the right answer in float64.
+        writes: names or positions of arguments that a call writes; those that the rival changes are found without it.
+        reset: called with the inputs before every sample, untimed; at most `calls_per_reset` calls follow.
+        backward: True to time forward and backward together, of a lone candidate and its rival. The answer is the
+        result, the gradients by all arguments that require grad, and those by the parameters of modules.
 
         Raises TypeError if these do not fit together.
         """
         if len(what) == 2:
             problem, candidate = what
             extra = {"args": args, "kwargs": kwargs, "flops": flops, "bytes": bytes, "reference": reference}
-            if surplus := [name for name, value in {**extra, "label": label}.items() if value is not None]:
+            extra |= {"writes": writes or None, "reset": reset, "calls_per_reset": calls_per_reset}
+            extra["backward"] = backward or None
+            if surplus := [name for name, value in extra.items() if value is not None]:
                 raise TypeError(f"perf(problem, candidate) takes no {', '.join(surplus)}: the problem defines them")
-            return self._gate.measure(_problem(problem), _callable("candidate", candidate), against)
+            label = None if label is None else label_of(label)
+            return self._gate.measure(_problem(problem), _callable("candidate", candidate), against, label=label)
         if len(what) != 1:
             raise TypeError(
                 f"perf takes (problem, candidate) or (candidate, args=...); it was given {len(what)} arguments"
@@ -76,11 +90,21 @@ class Perf:
             kwargs={} if kwargs is None else kwargs,
             flops=flops,
             bytes=bytes,
-            label=label or str(getattr(candidate, "__name__", type(candidate).__name__)),
+            label=label or short_name(candidate) or self._gate.test,
             against=rival,
             reference=reference,
+            writes=writes,
+            reset=reset,
+            calls_per_reset=calls_per_reset,
         )
-        return self._gate.measure(problem, candidate, None)
+        if backward is not True and backward is not False:
+            raise TypeError(f"backward is {backward!r}; it must be True or False")
+        if not backward:
+            return self._gate.measure(problem, candidate, None, label=label)
+        from perfsuite.problems.backward import with_gradients
+
+        whole, both = with_gradients(problem, candidate)
+        return self._gate.measure(whole, both, None, label=label, as_rival=both.like)
 
     def kernels(self, kernels: Iterable[Mapping[str, Any]], *, of: str) -> Comparison:
         """Put the resources of compiled kernels on record, as one case of the module that `of` names.
@@ -91,6 +115,7 @@ class Perf:
         """
         measured = measured_of(kernels)
         comparison = comparison_of(measured, of)
+        self._gate.begin_call()
         self._gate.keep(comparison, aspect=ASPECT, measured=measured)
         return comparison
 

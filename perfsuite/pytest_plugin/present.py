@@ -55,6 +55,8 @@ def write_summary(run: Run, reporter: pytest.TerminalReporter) -> None:
         return
     if run.options.gating:
         _write_cases(run, reporter)
+    for note in run.notes:
+        reporter.write_line(f"perfsuite: {note}", yellow=True)
     for complaint in run.complaints:
         reporter.write_line(f"perfsuite: {complaint}", red=True)
 
@@ -73,11 +75,22 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
         reporter.write_line(f"warning: {warning}", yellow=True)
     beside = run.cases[0].workers
     together = f", {beside} workers" if beside > 1 else ""
-    where = ""
-    if run.journal is not None:
-        path, root = run.journal.path, run.config.rootpath
-        where = f"; record: {path.relative_to(root) if path.is_relative_to(root) else path}"
+    where = f"; record: {_place(run)}" if run.journal is not None else ""
     reporter.write_line(f"{figures.counts(run.cases)}{figures.checking(run.cases)}{together}{where}")
+
+
+def _place(run: Run) -> str:
+    """The record's file, or the partial one of a run that did not finish."""
+    assert run.journal is not None
+    path, root = run.journal.path, run.config.rootpath
+    partial = run.journal.partial
+    if partial.exists() and run.journal.count:
+        path = path.parent / partial.name
+    shown = str(path.relative_to(root) if path.is_relative_to(root) else path)
+    if not partial.exists():
+        return shown
+    older = f"; {run.journal.path.name} is as it was" if run.journal.path.exists() else ""
+    return f"{shown} (the run did not finish{older})"
 
 
 def _warnings(run: Run) -> list[str]:
@@ -92,7 +105,7 @@ def write_markdown(run: Run, path: Path) -> None:
         notes = [markdown.environment(run.cases[0]), *(f"Warning: {warning}." for warning in _warnings(run))]
     path.parent.mkdir(parents=True, exist_ok=True)
     # CI gives one file for all steps of a job, so a run adds to it.
-    with path.open("a", encoding="utf-8") as file:
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(markdown.summary(run.cases, title="perfsuite gates", notes=notes))
 
 

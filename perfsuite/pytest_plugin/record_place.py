@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.pytest_plugin.environ import MOST_SHOWN
 from perfsuite.pytest_plugin.run import Run
 from perfsuite.record.atomic_write import refusal
+from perfsuite.record.journal import Journal, RecordBusy
+from perfsuite.record.places import OWN_FOLDER, default_path, remove_old_partials
+from perfsuite.record.run_lines import Ended
 from perfsuite.record.schema import RecordError
-from perfsuite.record.store import Journal, default_path, read_record
+from perfsuite.record.store import read_record
 
 
 def open_journal(run: Run) -> None:
@@ -27,14 +31,32 @@ def open_journal(run: Run) -> None:
             read_record(path)
         except RecordError as error:
             raise pytest.UsageError(f"--perf-record would overwrite what is not a record: {error}") from None
-    run.journal = Journal(path)
+    run.journal = Journal(path, variables={name: value[:MOST_SHOWN] for name, value in run.variables.items()})
+    try:
+        run.journal.open()
+    except RecordBusy as error:
+        raise pytest.UsageError(str(error)) from None
+    except OSError as error:
+        raise pytest.UsageError(f"the record {str(path)!r} cannot be written: {error}") from None
+    for old in remove_old_partials(run.config.rootpath / OWN_FOLDER / "runs"):
+        run.notes.append(f"removed {old}, which a run did not finish long ago")
 
 
-def close(run: Run, *, crashed: bool) -> None:
+def how_ended(session: pytest.Session, exitstatus: int) -> Ended:
+    """The way in which a session ended."""
+    if exitstatus == pytest.ExitCode.INTERNAL_ERROR:
+        return Ended.CRASHED
+    if session.shouldfail:
+        return Ended.STOPPED
+    return Ended.INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop else Ended.FINISHED
+
+
+def close(run: Run, ended: Ended, *, exit: int) -> None:
     """Close the record and, unless pytest crashed, write the markdown. A fault becomes a complaint of the run."""
+    crashed = ended is Ended.CRASHED
     if run.journal is not None:
         try:
-            run.journal.close()
+            run.journal.close(ended, exit=exit, tests=run.tests)
         except OSError as error:
             run.complaints.append(f"the record cannot be written: {error}")
             run.journal = None

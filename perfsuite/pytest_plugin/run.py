@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perfsuite.pytest_plugin.environ import found_variables
 from perfsuite.pytest_plugin.options import PORTABLE, TARGETS, Options, build_options
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from perfsuite.problems.base import Problem
     from perfsuite.pytest_plugin.targets import Targets
     from perfsuite.record.case import Case
-    from perfsuite.record.store import Journal
+    from perfsuite.record.journal import Journal
     from perfsuite.settings import Settings
 
 FRESH_VARIABLE = "PERFSUITE_FRESH"
@@ -57,6 +58,12 @@ class Run:
         self.held = ExitStack()
         """The locks of the cards."""
         self.journal: Journal | None = None
+        self.notes: list[str] = []
+        """Sentences for the end of the run that are no faults."""
+        self.tests = 0
+        """Tests that the run collected."""
+        self.variables = found_variables(os.environ)
+        """Variables of the environment that can change what is judged. The tests run later, and may change them."""
 
     @cached_property
     def devices(self) -> Devices:
@@ -117,7 +124,7 @@ class Run:
         from perfsuite.record.fingerprint import fingerprint
 
         device = "cpu" if self.options.portable else "cuda"
-        facts = fingerprint(self.config.rootpath, device=device)
+        facts = fingerprint(self.config.rootpath, device=device, environ=self.variables)
         self.config.hook.pytest_perfsuite_fingerprint(config=self.config, fingerprint=facts)
         return facts
 
@@ -127,6 +134,8 @@ class Run:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a report, and put its cases on record."""
+        if report.outcome == "rerun":  # of pytest-rerunfailures: the last attempt counts, and repeats a failed gate
+            return
         for line in getattr(report, "perfsuite_cases", ()):
             from perfsuite.record.case import Case
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +33,32 @@ if TYPE_CHECKING:
 Marked = TypeVar("Marked", bound=Marker)
 
 
+def fits(glob: str, text: str) -> bool:
+    """True if the glob is the text: `*` for any run of characters, `?` for one.
+
+    Each part between two stars is taken at its first place. So the time grows with the product of both lengths; a
+    regular expression may try every combination of places.
+    """
+    first, *rest = glob.split("*")
+    if not rest:
+        return len(text) == len(glob) and _at(text, glob, 0)
+    last = rest.pop()
+    if len(text) < len(first) + len(last) or not _at(text, first, 0) or not _at(text, last, len(text) - len(last)):
+        return False
+    place, end = len(first), len(text) - len(last)
+    for part in rest:
+        found = next((at for at in range(place, end - len(part) + 1) if _at(text, part, at)), None)
+        if found is None:
+            return False
+        place = found + len(part)
+    return place <= end
+
+
+def _at(text: str, part: str, place: int) -> bool:
+    """True if `part`, in which `?` is any character, stands at that place of the text."""
+    return all(one in ("?", text[place + index]) for index, one in enumerate(part))
+
+
 @dataclass(frozen=True)
 class Override:
     """One number of a marker, for the tests that a glob names, on one model of card."""
@@ -48,7 +73,7 @@ class Override:
 
     def fits(self, nodeid: str) -> bool:
         """True if the glob names this test."""
-        return fnmatchcase(nodeid, self.glob.replace("[", "[[]"))
+        return fits(self.glob, nodeid)
 
     def concerns(self, item: pytest.Item) -> bool:
         """True if this test has the marker whose number is overridden."""

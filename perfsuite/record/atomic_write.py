@@ -31,7 +31,7 @@ def write_whole(path: Path, text: str) -> None:
     target = path.resolve()  # a link stays one
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
         os.replace(beside, target)
     except OSError as error:
         beside.unlink(missing_ok=True)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.outcome import Verdict
 from perfsuite.record.environment import Environment
-from perfsuite.record.schema import Misfit, NonNegative, Positive, RecordError, lacking, plain, read_fields
+from perfsuite.record.schema import (
+    Count,
+    Misfit,
+    NonNegative,
+    Positive,
+    RecordError,
+    Scalar,
+    lacking,
+    plain,
+    read_fields,
+)
 
 if TYPE_CHECKING:
     from perfsuite.case.comparison import Comparison
@@ -63,13 +74,20 @@ class Case(Environment):
     """The candidate, the problem, and the rival or the aspect; the same in every run."""
     test: str | None = None
     """The test's node ID."""
+    label: str | None = None
+    """The label that the test gave to the call of `perf`."""
+    call: Count | None = None
+    """Number of the call of `perf` in its test, from 1. All rivals and limits of one call share it; older lines lack
+    it."""
+    alike: Count | None = None
+    """Place of the call among those of its test that have the same case and label, from 1."""
     aspect: str | None = None
     """The limited quantity, other than time: "memory", "launches", ..."""
     measured: Mapping[str, float] | None = None
     """Measurements besides time: "peak_bytes", "launches", ..."""
     family: str
     name: str
-    params: Mapping[str, Any]
+    params: Mapping[str, Scalar]
     candidate: str
     rival: str | None
     verdict: Verdict
@@ -105,6 +123,7 @@ class Case(Environment):
     wall_seconds: NonNegative | None = None
     check_seconds: NonNegative | None = None
     warnings: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
 
     workers: int = 1
     """pytest-xdist's workers that ran beside each other."""
@@ -125,10 +144,11 @@ class Case(Environment):
         if isinstance(value["schema"], int) and value["schema"] > SCHEMA:
             raise RecordError(f"{where}: schema {value['schema']} is newer than this perfsuite reads ({SCHEMA})")
         try:
-            made = cls(**read_fields(cls, value))
+            found = read_fields(cls, value)
         except Misfit as error:
             raise RecordError(f"{where}: {error}") from None
-        object.__setattr__(made, "line", value)
+        made = object.__new__(cls)  # a frozen dataclass sets each of its 70 fields by a call
+        made.__dict__.update(_defaults(), **found, line=value)
         return made
 
     def as_json(self, *, samples: bool = True) -> dict[str, Any]:
@@ -140,6 +160,18 @@ class Case(Environment):
         return Case.of_json({**self.line, **plain(fields)}, self.case)
 
 
+@cache
+def _defaults() -> dict[str, Any]:
+    """Field -> its value in a line that lacks it; these values cannot change."""
+    found: dict[str, Any] = {}
+    for one in fields(Case):
+        if one.default is not MISSING:
+            found[one.name] = one.default
+        elif one.default_factory is not MISSING:
+            found[one.name] = one.default_factory()
+    return found
+
+
 def case_record(
     comparison: Comparison,
     *,
@@ -148,12 +180,20 @@ def case_record(
     workers: int = 1,
     aspect: str | None = None,
     measured: Mapping[str, float] | None = None,
+    label: str | None = None,
+    call: int | None = None,
+    alike: int | None = None,
 ) -> Case:
-    """The case of a comparison. aspect: the limited quantity other than time, of which `measured` has the values."""
+    """The case of a comparison. aspect: the limited quantity other than time, of which `measured` has the values.
+
+    label, call: the label of the call of `perf`, and its number in the test, from 1. alike: its place among those of
+    the same case and label.
+    """
     values = comparison.as_dict()
     name = f"{comparison.candidate} {comparison.family} {comparison.name}"
     name += (f" vs {comparison.rival}" if comparison.rival else "") + (f": {aspect}" if aspect else "")
     samples, discarded = (Samples.columns_of(values.pop(rounds)) for rounds in ("rounds", "discarded"))
-    head = {"schema": SCHEMA, "case": name, "test": test, "aspect": aspect, "measured": measured}
+    head = {"schema": SCHEMA, "case": name, "test": test, "label": label, "call": call, "alike": alike}
+    head |= {"aspect": aspect, "measured": measured}
     tail = {"workers": workers, "samples": samples, "discarded_samples": discarded}
     return Case.of_json(plain({**head, **values, **fingerprint, **tail}), name)

@@ -8,7 +8,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,9 +24,12 @@ COMMIT_VARIABLE = "PERFSUITE_COMMIT"
 GIT_SECONDS = 20.0
 
 
-def fingerprint(root: Path, *, device: str) -> dict[str, Any]:
-    """The fields of `record.environment.Environment`, by name. `device` is "cuda" or "cpu"."""
-    commit, dirty = commit_of(root)
+def fingerprint(root: Path, *, device: str, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """The fields of `record.environment.Environment`, by name. `device` is "cuda" or "cpu".
+
+    environ: the variables that count; the plugin gives those that the run found at its start.
+    """
+    commit, dirty = commit_of(root, environ)
     facts: dict[str, Any] = {
         "harness": HARNESS,
         "perfsuite": __version__,
@@ -44,9 +47,9 @@ def environment(root: Path, *, device: str) -> Environment:
     return found
 
 
-def commit_of(root: Path) -> tuple[str | None, bool | None]:
+def commit_of(root: Path, environ: Mapping[str, str] = os.environ) -> tuple[str | None, bool | None]:
     """(commit checked out at `root`, True if the tree differs from it), or (None, None) outside a repository."""
-    given = os.environ.get(COMMIT_VARIABLE)
+    given = environ.get(COMMIT_VARIABLE)
     if given:
         return given.removesuffix("-dirty"), given.endswith("-dirty")
     commit = _git(root, "rev-parse", "HEAD")

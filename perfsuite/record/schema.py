@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from enum import Enum
 from functools import cache, partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -18,31 +18,50 @@ from perfsuite.outcome import UserError
 
 Positive = Annotated[float, "over 0"]
 NonNegative = Annotated[float, "at least 0"]
+Count = Annotated[int, "at least 0"]
+Scalar = Annotated[object, "a plain value"]
+"""Text, a number, true, false or null."""
 Reader = Callable[[Any], Any]
 """Turns a JSON value into a value of its type, or raises Misfit."""
+MOST_CHARACTERS = 300
 _MOST_SHOWN = 80
-_MOST = 1e100
+MOST = 1e100
 """No measurement is larger; beyond it, products and ratios of two numbers could overflow."""
 _PLAIN: dict[Any, tuple[tuple[type, ...], float | None, str]] = {
     str: ((str,), None, "text"),
     bool: ((bool,), None, "true or false"),
     int: ((int,), None, "a whole number"),
-    float: ((int, float), -_MOST, f"a number from {-_MOST:g} to {_MOST:g}"),
-    Positive: ((int, float), 1 / _MOST, f"a number from {1 / _MOST:g} to {_MOST:g}"),
-    NonNegative: ((int, float), 0.0, f"a number from 0 to {_MOST:g}"),
+    float: ((int, float), -MOST, f"a number from {-MOST:g} to {MOST:g}"),
+    Positive: ((int, float), 1 / MOST, f"a number from {1 / MOST:g} to {MOST:g}"),
+    NonNegative: ((int, float), 0.0, f"a number from 0 to {MOST:g}"),
+    Count: ((int,), 0, f"a whole number from 0 to {MOST:g}"),
 }
 """Type -> JSON's types, the least number, and both in words."""
 
 
 class RecordError(UserError):
-    """A file is not a record, or not a whole one; the text names the file, the line and what is wrong."""
+    """A file is not a record, or not a whole one; the text names the file, the line and what is wrong.
+
+    It is one line of at most MOST_CHARACTERS, whatever the file holds.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        if len(sentence) > MOST_CHARACTERS:
+            half = MOST_CHARACTERS // 2
+            sentence = f"{sentence[: half - 4]} ... {sentence[1 - half :]}"
+        plain = sentence if sentence.isprintable() else "".join(map(_printable, sentence))
+        super().__init__(plain[:MOST_CHARACTERS])
+
+
+def _printable(letter: str) -> str:
+    return letter if letter.isprintable() else ascii(letter)[1:-1]
 
 
 class Misfit(ValueError):
     """A value does not fit its field."""
 
     def __init__(self, value: object, allowed: str, path: str = "") -> None:
-        shown = repr(value)
+        shown = repr(value[:_MOST_SHOWN] if isinstance(value, str) else value)
         shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
         super().__init__(f"{path.removeprefix('.')} is {shown}; it must be {allowed}")
         self.value, self.allowed, self.path = value, allowed, path
@@ -65,7 +84,13 @@ def fields_of(kind: Any) -> dict[str, tuple[Reader, bool]]:
 
 def lacking(kind: Any, value: Mapping[str, Any]) -> list[str]:
     """The mandatory fields of the dataclass that `value` lacks."""
-    return [name for name, (_, needed) in fields_of(kind).items() if needed and name not in value]
+    return [] if _mandatory(kind) <= value.keys() else [name for name in _mandatory(kind) if name not in value]
+
+
+@cache
+def _mandatory(kind: Any) -> Set[str]:
+    """The fields that every object must have, in their order."""
+    return {name: None for name, (_, needed) in fields_of(kind).items() if needed}.keys()
 
 
 def read_fields(kind: Any, value: Any) -> dict[str, Any]:
@@ -74,9 +99,35 @@ def read_fields(kind: Any, value: Any) -> dict[str, Any]:
         raise Misfit(value, "an object")
     if absent := lacking(kind, value):
         raise Misfit(value, f"an object with {', '.join(absent)}")
-    return {
-        name: _inside(f".{name}", read, value[name]) for name, (read, _) in fields_of(kind).items() if name in value
-    }
+    found = {}
+    for name, read, as_they_are, least in _quick_fields(kind):
+        if name in value:
+            one = value[name]
+            if type(one) in as_they_are or (type(one) is float and least is not None and least <= one <= MOST):
+                found[name] = one
+            else:
+                found[name] = _inside(f".{name}", read, one)
+    return found
+
+
+@cache
+def _quick_fields(kind: Any) -> list[tuple[str, Reader, frozenset[type], float | None]]:
+    """(field, its reader, types whose values are right, the least float that is), for a dataclass.
+
+    Records have millions of values, and most are right as they are.
+    """
+    return [(name, read, _as_they_are(read), _least_float(read)) for name, (read, _) in fields_of(kind).items()]
+
+
+@cache
+def _as_they_are(read: Reader) -> frozenset[type]:
+    if not isinstance(read, partial):
+        return frozenset()
+    if read.func is _read_or_null:
+        return _as_they_are(read.args[0]) | {type(None)}
+    if read.func is _read_plain and read.args[1] is None:
+        return frozenset(read.args[0])
+    return frozenset()
 
 
 @cache
@@ -85,6 +136,8 @@ def reader_of(kind: Any) -> Reader:
     origin, inside = get_origin(kind), get_args(kind)
     if kind is Any:
         return lambda value: value
+    if kind is Scalar:
+        return _read_scalar
     if kind in _PLAIN:
         return partial(_read_plain, *_PLAIN[kind])
     if origin in (Union, types.UnionType):
@@ -101,9 +154,15 @@ def reader_of(kind: Any) -> Reader:
 
 
 def _read_plain(kinds: tuple[type, ...], least: float | None, allowed: str, value: Any) -> Any:
-    if type(value) not in kinds or (least is not None and not least <= value <= _MOST):
+    if type(value) not in kinds or (least is not None and not least <= value <= MOST):
         raise Misfit(value, allowed)
-    return value if least is None else float(value)
+    return value if least is None or float not in kinds else float(value)
+
+
+def _read_scalar(value: Any) -> Any:
+    if type(value) not in (str, bool, int, float, type(None)) or (type(value) in (int, float) and abs(value) > MOST):
+        raise Misfit(value, "text, a number, true, false or null")
+    return value
 
 
 def _read_or_null(read: Reader, value: Any) -> Any:
@@ -122,15 +181,37 @@ def _read_one_of(known: Mapping[str, Any], value: Any) -> Any:
 def _read_list(read: Reader, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise Misfit(value, "a list")
+    if _need_no_reading(value, read):
+        return tuple(value)
     try:
         return tuple(map(read, value))
     except Misfit:
         return tuple(_inside(f"[{place}]", read, item) for place, item in enumerate(value))
 
 
+def _least_float(read: Reader) -> float | None:
+    """The least float of a reader of floats, or of floats and null; None for other readers."""
+    if not isinstance(read, partial):
+        return None
+    if read.func is _read_or_null:
+        return _least_float(read.args[0])
+    return read.args[1] if read.func is _read_plain and float in read.args[0] else None
+
+
+def _need_no_reading(values: list[Any], read: Reader) -> bool:
+    """True if all values are right as they are; False says nothing. Samples are long, so this looks at all at once."""
+    types_here = set(map(type, values))
+    if types_here <= _as_they_are(read):
+        return True
+    least = _least_float(read)
+    return types_here == {float} and least is not None and least <= min(values) and max(values) <= MOST
+
+
 def _read_object(read: Reader, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Misfit(value, "an object")
+    if _need_no_reading(list(value.values()), read):
+        return value
     return {name: _inside(f".{name}", read, item) for name, item in value.items()}
 
 
@@ -155,4 +236,6 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if hasattr(value, "item"):  # a numpy or torch scalar
         return plain(value.item())
-    return str(value)
+    text = str(value)
+    # Half of a surrogate pair stands for a byte that is not UTF-8, in the name of a file. No program could print it.
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

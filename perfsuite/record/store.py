@@ -2,128 +2,154 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
-import os
-from collections.abc import Iterable
-from datetime import UTC, datetime
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from perfsuite.record.case import Case
-from perfsuite.record.schema import RecordError
+from perfsuite.record.journal import Journal
+from perfsuite.record.run_lines import Begin, End, Ended, read_line
+from perfsuite.record.schema import RecordError, fields_of
 
-OWN_FOLDER = ".perfsuite"
-"""The folder below the root for files whose place the user did not choose."""
+_UNCLOSED = "its run did not close it: it was killed, or it still runs"
+_SAMPLES = b',"samples":{'
+_LAST = re.compile(rb'[^{}]*\},"discarded_samples":\{[^{}]*\}\}\s*')
+_UNUSUAL = ("\\ud", "\\uD", "NaN", "Infinity")
+"""Text that a careful reader must look at: surrogates, and constants that are not JSON."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """The content of a record."""
+
+    cases: list[Case]
+    begin: Begin | None
+    """None in a record of an earlier version."""
+    end: End | None
+    """None if the run did not close the record."""
+
+    @property
+    def unfinished(self) -> str | None:
+        """A sentence if the record may lack cases, else None."""
+        if self.end is None:
+            return "its run did not close it, or was of an earlier version" if self.begin is None else _UNCLOSED
+        count = f"after {self.end.cases} cases"
+        return None if self.end.end is Ended.FINISHED else f"its run was {self.end.end} {count}"
+
+
+def read_run(path: Path, *, samples: bool = True) -> RecordedRun:
+    """A record with its first and last line. Raises RecordError for a file that is not a record, or not a whole one.
+
+    Without samples it takes a third of the time and of the memory.
+    """
+    reader = _Reader(path)
+    enabled = gc.isenabled()
+    gc.disable()  # the collector of cycles would look at all cases again and again; they form none
+    try:
+        cases = [case for _, _, case in reader.cases(samples=samples)]
+    finally:
+        if enabled:
+            gc.enable()
+    return RecordedRun(cases, reader.begin, reader.end)
 
 
 def read_record(path: Path) -> list[Case]:
     """Every case of a record. Raises RecordError for a file that is missing, empty, cut off or not a record."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"{path}: cannot be read as a record: {error}") from None
-    cases = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                value = json.loads(line, parse_int=_whole, parse_float=_finite, parse_constant=_refuse)
-                json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair cannot be printed
-            except (ValueError, RecursionError) as error:
-                raise RecordError(f"{path}:{number}: not a line of JSON (cut off or foreign): {error}") from None
-            cases.append(Case.of_json(value, f"{path}:{number}"))
-    if not cases:
-        raise RecordError(f"{path}: holds no case")
-    return cases
+    return read_run(path).cases
 
 
-def write_record(path: Path, cases: Iterable[Case]) -> None:
-    """Write a record beside `path` and move it there in one step."""
-    with Journal(path) as journal:
-        for case in cases:
-            journal.add(case)
+def numbered_cases(path: Path) -> Iterator[tuple[int, int, Case]]:
+    """(start, length, case) of each case's line, in bytes, one at a time and without samples. Raises RecordError."""
+    return _Reader(path).cases(samples=False)
 
 
-def default_path(root: Path) -> Path:
-    """A new file under `.perfsuite/runs/`; the folders are made."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return make_folder(root / OWN_FOLDER / "runs") / f"{stamp}-{os.getpid()}.jsonl"
+def case_at(path: Path, start: int, length: int) -> Case:
+    """The case of a line, without samples."""
+    with path.open("rb") as file:
+        file.seek(start)
+        return Case.of_json(_value(_without_samples(file.read(length)), str(path)), str(path))
 
 
-def make_folder(folder: Path) -> Path:
-    """Make `folder` and return it. A `.gitignore` hides `.perfsuite/` from git.
-
-    Otherwise these files would count as uncommitted changes, and histories refuse records of a changed tree.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for own in (folder, *folder.parents):
-        if own.name == OWN_FOLDER and not (own / ".gitignore").exists():
-            (own / ".gitignore").write_text("*\n")
-    return folder
-
-
-def latest_path(root: Path) -> Path | None:
-    """The newest record under `.perfsuite/runs/`, or None."""
-    runs = sorted((root / OWN_FOLDER / "runs").glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
-    return runs[-1] if runs else None
-
-
-class Journal:
-    """Writes each case to disk at once, to `FILE.<process>.partial`; `close` moves that file to its place.
-
-    A run that is killed leaves the partial file with the cases that it has measured.
-    """
+class _Reader:
+    """Reads the lines of a record one after the other, and checks their order and number."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._target = path.resolve()  # a link stays a link; the file that it names is replaced
-        self.partial = self._target.with_name(f"{self._target.name}.{os.getpid()}.partial")
-        self.count = 0
-        self._descriptor: int | None = None
+        self.begin: Begin | None = None
+        self.end: End | None = None
 
-    def add(self, case: Case) -> None:
-        """Write one case. After an OSError the partial file still holds whole lines only."""
-        line = json.dumps(case.as_json(), allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        if self._descriptor is None:
-            make_folder(self._target.parent)
-            self._descriptor = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        whole = os.fstat(self._descriptor).st_size
+    def cases(self, *, samples: bool) -> Iterator[tuple[int, int, Case]]:
+        """(start, length, case) of each case's line, in bytes. RecordError at the first line that is wrong."""
+        count = 0
+        for number, start, line in self._lines():
+            where = f"{self.path}:{number}"
+            if self.end is not None:
+                raise RecordError(f"{where}: a line after the one that ends the record")
+            value = _value(line if samples else _without_samples(line), where)
+            if isinstance(value, dict) and "begin" in value and self.begin is None and not count:
+                self.begin = read_line(Begin, value, where)
+            elif isinstance(value, dict) and "end" in value and "case" not in value:
+                self.end = read_line(End, value, where)
+            else:
+                count += 1
+                yield start, len(line), Case.of_json(value, where)
+        if not count:
+            raise RecordError(f"{self.path}: holds no case")
+        if self.end is not None and self.end.cases != count:
+            counted = f"holds {count} cases, and its last line counts {self.end.cases}"
+            raise RecordError(f"{self.path}: {counted}: lines are lost")
+
+    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
+        """(number, start, line) of each line that is not empty."""
+        start = 0
         try:
-            while line:
-                line = line[os.write(self._descriptor, line) :]
-        except OSError:
-            os.ftruncate(self._descriptor, whole)
-            raise
-        self.count += 1
+            with self.path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if not line.isspace():
+                        yield number, start, line
+                    start += len(line)
+        except OSError as error:
+            raise RecordError(f"{self.path}: cannot be read as a record: {error}") from None
 
-    def close(self) -> None:
-        """Move the partial file to its place. Without a case an older record stays as it is."""
-        if self._descriptor is None:
-            return
-        os.fsync(self._descriptor)
-        os.close(self._descriptor)
-        self._descriptor = None
-        os.replace(self.partial, self._target)
 
-    def abandon(self) -> Path | None:
-        """Stop writing and leave an older record as it is; return the partial file if it holds a case."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-        if self.count:
-            return self.partial
-        self.partial.unlink(missing_ok=True)
-        return None
+def _without_samples(line: bytes) -> bytes:
+    """A case's line without its samples, which perfsuite writes last; other lines as they are."""
+    head, found, tail = line.rpartition(_SAMPLES)
+    return head + b"}" if found and _LAST.fullmatch(tail) else line
 
-    def __enter__(self) -> Journal:
-        return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
-        elif self._descriptor is not None:
-            self.abandon()
-            self.partial.unlink(missing_ok=True)
+def _value(raw: bytes, where: str) -> Any:
+    try:
+        line = raw.decode()
+        if not any(part in line for part in _UNUSUAL):
+            value = json.loads(line)
+            if not isinstance(value, dict) or value.keys() <= fields_of(Case).keys():
+                return value  # the schema looks at each number
+        value = json.loads(line, parse_int=_whole, parse_float=_finite, parse_constant=_refuse)
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair cannot be printed
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{where}: cannot be read as a record: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{where}: not a line of JSON (cut off or foreign): {error}") from None
+    return value
+
+
+def write_record(path: Path, cases: Iterable[Case], *, ended: Ended = Ended.FINISHED) -> None:
+    """Write a record beside `path` and move it there in one step."""
+    journal = Journal(path)
+    journal.open()
+    try:
+        for case in cases:
+            journal.add(case)
+    except BaseException:
+        journal.discard()
+        raise
+    journal.close(ended)
 
 
 def _whole(text: str) -> int:

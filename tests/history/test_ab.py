@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from perfsuite.cli.commands.ab import sigterm_as_interrupt
 from perfsuite.history import ab
+from perfsuite.history.builds import same_contents
+from perfsuite.history.children import signals_as_interrupts
 from perfsuite.history.processes import Process, difference, process_of, t_quantile
 from perfsuite.outcome import Verdict
 from perfsuite.verdict.noise import Noise
@@ -68,7 +69,7 @@ def test_two_percent_in_one_case_fail_and_are_named() -> None:
         assert set(missed) <= {"kernels.gemm 7 vs library"}
         found += missed == ["kernels.gemm 7 vs library"]
         assert not missed or ab.exit_code(pairs) == 1
-        assert not missed or ab.lines(pairs)[0].startswith("MISSED    kernels.gemm 7")
+        assert not missed or ab.lines(pairs, 0.01)[0].startswith("slower      kernels.gemm 7")
     assert found >= 18
 
 
@@ -105,7 +106,7 @@ def test_an_interrupt_goes_through_where_nobody_keeps_what_was_decided() -> None
 
 def test_sigterm_is_an_interrupt() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with sigterm_as_interrupt(), pytest.raises(KeyboardInterrupt):
+    with signals_as_interrupts(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -204,6 +205,31 @@ def test_quantiles_of_t(alpha: float, degrees: float, value: float) -> None:
     assert t_quantile(alpha, degrees) == pytest.approx(value, rel=2e-3)
 
 
+def test_the_last_sentence_has_the_result_the_threshold_and_a_remedy() -> None:
+    quiet, slow = compare(made_up({}, spread=0.001, seed=0)), compare(made_up({"gemm 7": 0.1}, spread=0.001, seed=0))
+    assert ab.conclusion(quiet, 0.01) == "20 cases: 20 no slower; a case may get 1.00% slower. Nothing got slower."
+    assert ab.conclusion(slow, 0.01).endswith("The head is worse than the base.")
+    assert "1 slower, 19 no slower" in ab.conclusion(slow, 0.01)
+    noisy = compare(made_up({}, spread=0.5, seed=0))
+    assert "too large: quiet the machine or add --pairs." in ab.conclusion(noisy, 0.01)
+    assert ab.lines(quiet, 0.01)[0].endswith(")"), "the times of a call on both sides"
+    assert " -> " in ab.lines(quiet, 0.01)[0]
+    as_json = ab.as_json(slow)
+    assert as_json[0]["verdict"] == "MISSED"
+    assert float(str(as_json[0]["high"])) < 1
+
+
+def test_builds_with_the_same_files_are_the_same(tmp_path: Path) -> None:
+    for name, text in (("one", "x"), ("two", "x"), ("three", "y")):
+        (tmp_path / name / "kernels-1.dist-info").mkdir(parents=True)
+        (tmp_path / name / "kernels-1.dist-info" / "RECORD").write_text(name)
+        (tmp_path / name / "kernels.py").write_text(text)
+    assert same_contents(tmp_path / "one", tmp_path / "two")
+    assert not same_contents(tmp_path / "one", tmp_path / "three")
+    (tmp_path / "two" / "more.py").write_text("")
+    assert not same_contents(tmp_path / "one", tmp_path / "two")
+
+
 def test_a_wrong_case_is_no_process() -> None:
     assert process_of(case(commit="a", verdict="WRONG")) is None
     assert process_of(case(commit="a", samples={})) is None
@@ -212,7 +238,7 @@ def test_a_wrong_case_is_no_process() -> None:
 def test_the_table_is_bounded() -> None:
     pairs = compare(made_up({}, spread=0.001, seed=0))
     text = ab.markdown(pairs, "head against base", most=5)
-    assert text.count("| MET |") == 5
+    assert text.count("| no slower |") == 5
     assert "15 more cases" in text
 
 
@@ -243,7 +269,7 @@ def test_a_commit_that_does_not_build_is_named_and_leaves_nothing(
 ) -> None:
     repository.commit("break it", **{"setup.py": "raise SystemExit('kernel.cu:12: error: no such thing')\n"})
     monkeypatch.chdir(repository.path)
-    code, _, err = perfsuite("ab", "HEAD", "HEAD")
+    code, _, err = perfsuite("ab", "HEAD", "HEAD", "--anyway")
     assert code == 2
     assert f"{repository.commits[-1][:12]} does not build: " in err
     assert "no such thing" in err
@@ -298,6 +324,43 @@ def test_an_end_before_anything_was_compared_is_no_success(
     monkeypatch.setattr("perfsuite.cli.commands.ab.build", lambda *_: Path("nowhere"))
     monkeypatch.setattr(runs.Runner, "run", run)
     monkeypatch.chdir(repository.path)
-    code, out, _ = perfsuite("ab", "HEAD", "HEAD")
+    code, out, _ = perfsuite("ab", "HEAD", "HEAD", "--anyway")
     assert code == 20
     assert "ended early: cases that were not decided until then are undecided" in out
+
+
+def test_calls_alike_are_told_apart_and_limits_and_shares_are_known() -> None:
+    share = {"seconds": 1e-4, "attainable_flops": 1e12}
+
+    def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
+        head = side == ab.HEAD
+        limits = {"target": None, "samples": {}, "speed": None, "rival": None, "candidate_error": None}
+        return [
+            case("twice", commit=side, ratio=6.4 if head else 1.0, seed=(side, 1), call=1),
+            case("twice", commit=side, ratio=1.0, seed=(side, 2), call=2),
+            case("roof", commit=side, aspect="roofline", measured=share | {"share": 0.8 if head else 0.9}, **limits),
+            case("starts", commit=side, aspect="launches", measured={"launches": 2.0 if head else 1.0}, **limits),
+            case("errs", commit=side, target=None, samples={}, candidate_error=9e-4 if head else 2e-4),
+            case("checked", commit=side, target=None, samples={}),
+        ]
+
+    pairs = {pair.name.removeprefix("kernels.").replace(" vs library", ""): pair for pair in compare(measure)}
+    assert {name: str(pair.verdict) for name, pair in pairs.items()} == {
+        "twice (call 1 of 2)": "MISSED",
+        "twice (call 2 of 2)": "MET",
+        "roof": "MISSED",
+        "starts": "MISSED",
+        "errs": "MISSED",
+        "checked": "MET",
+    }
+    assert pairs["starts"].sentence == "launches: 1 -> 2"
+    assert pairs["checked"].sentence == "no limit got worse"
+
+
+def test_calls_alike_in_other_numbers_are_not_compared() -> None:
+    def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
+        return [case("twice", commit=side, seed=number) for number in range(2 if side == ab.BASE else 3)]
+
+    pairs = compare(measure)
+    assert {pair.verdict for pair in pairs} == {Verdict.UNDECIDED}
+    assert len(pairs) == 5

@@ -16,7 +16,7 @@ from .conftest import Repository, make_repository
 
 SWITCH = "PERFSUITE_WHOLE"
 pytestmark = [
-    pytest.mark.skipif(SWITCH not in os.environ, reason=f"takes minutes: `nox -s history` sets {SWITCH}"),
+    pytest.mark.skipif(SWITCH not in os.environ, reason=f"takes minutes: `nox -s nightly` sets {SWITCH}"),
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
 ]
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,10 +79,18 @@ def command(project: Repository, *arguments: str) -> subprocess.CompletedProcess
 def test_a_slow_commit_fails_and_its_case_is_named(project: Repository) -> None:
     done = command(project, "ab", project.commits[0], project.commits[1])
     assert done.returncode == 1, done.stdout + done.stderr
-    missed = [line for line in done.stdout.splitlines() if line.startswith("MISSED")]
+    missed = [line for line in done.stdout.splitlines() if line.startswith("slower")]
     assert len(missed) == 1, done.stdout
     assert "small_kernels.product" in missed[0]
     assert not any("small_kernels.other" in line for line in missed)
+
+
+def test_equal_builds_are_not_measured(project: Repository) -> None:
+    made = project.commits[0]
+    done = command(project, "ab", made, made)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "byte for byte: nothing to measure" in done.stdout
+    assert "process 1" not in done.stdout
 
 
 def test_a_broken_commit_is_named(project: Repository) -> None:

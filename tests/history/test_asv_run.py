@@ -43,7 +43,7 @@ def never(*_: object) -> tuple[int, str]:
 def leaves(folder: Path, repository: Repository, value: float | None, code: int = 0, said: str = "") -> Asv:
     """An asv that enters the last commit, and writes benchmarks.json anew, without what it did not run."""
 
-    def asv(line: Sequence[str], root: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    def asv(line: Sequence[str], root: Path, environment: Mapping[str, str], *_: Any) -> tuple[int, str]:
         results = folder / "results"
         export([case("gemm 64", commit=repository.commits[-1])], results, repository.path)
         (path,) = results.glob(f"nvidia-h200/{repository.commits[-1][:8]}-*.json")
@@ -120,9 +120,35 @@ def test_series_that_asv_did_not_run_stay(
 def test_nothing_new_is_no_failure(folder: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def asv(line: Sequence[str], root: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    def asv(line: Sequence[str], root: Path, environment: Mapping[str, str], *_: Any) -> tuple[int, str]:
         asked.append(line[-2:])
         return 1, "No commit hashes selected\n"
 
     run(folder, repository, monkeypatch, asv)
     assert asked == [["NEW", "--steps=10"]]
+
+
+def test_asv_gets_a_file_of_machines_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    mine = tmp_path / ".asv-machine.json"
+    mine.write_text('{"mine": {"machine": "mine"}, "version": 1}')
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    show = "import asv.machine as m; print(m.MachineCollection.load('card')['gpu'])"
+    monkeypatch.setattr(module, "RUN_ASV", module.RUN_ASV.replace("from asv.main import main\nmain()", show))
+    code, said = module._asv([], tmp_path, {}, {"machine": "card", "gpu": "made up"}, folder)
+    assert (code, said.strip()) == (0, "made up")
+    assert mine.read_text() == '{"mine": {"machine": "mine"}, "version": 1}'
+
+
+def test_a_killed_run_is_put_right_by_the_next(
+    folder: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = folder / "results"
+    before = {path: path.read_bytes() for path in results.rglob("*.json")}
+    results.rename(folder / module.KEPT)
+    results.mkdir()
+    (results / "junk.json").write_text("junk")
+    run(folder, repository, monkeypatch, lambda *_: (1, "No commit hashes selected"))
+    assert {path: path.read_bytes() for path in results.rglob("*.json")} == before
+    assert not (folder / module.KEPT).exists()

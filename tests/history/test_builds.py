@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from perfsuite.history import builds
 from perfsuite.history.builds import Source, kept_objects, source_of
 from perfsuite.history.commits import HistoryError
 from perfsuite.record.case import Case
@@ -126,3 +127,31 @@ def test_bad_input_is_one_sentence(
     assert code == 2
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_worktree_that_is_not_mounted_survives_a_build(repository: Repository, tmp_path: Path) -> None:
+    """`git worktree prune` deleted the administration of a worktree whose folder was away."""
+    away = tmp_path / "away"
+    repository.git("worktree", "add", "--quiet", "--detach", str(away))
+    away.rename(tmp_path / "unmounted")
+    before = repository.git("worktree", "list")
+    place = tmp_path / "store" / ".tree"
+    place.parent.mkdir()
+    with builds.Source(repository.path, repository.commits[0]).tree(place):
+        assert (place / ".git").is_dir()
+        assert repository.git("worktree", "list") == before, "a build is no worktree of the user's repository"
+    (tmp_path / "unmounted").rename(away)
+    assert Repository(away).git("status", "--porcelain") == ""
+    assert not place.exists()
+
+
+def test_a_shallow_clone_is_built_from(repository: Repository, tmp_path: Path) -> None:
+    repository.git("tag", "v1")
+    clone = tmp_path / "clone"
+    repository.git("clone", "--quiet", "--depth=1", f"file://{repository.path}", str(clone))
+    place = tmp_path / "store" / ".tree"
+    place.parent.mkdir()
+    head = Repository(clone).git("rev-parse", "HEAD")
+    with builds.Source(clone, head).tree(place):
+        assert Repository(place).git("rev-parse", "HEAD") == head
+        assert Repository(place).git("describe", "--tags") == "v1"

@@ -132,6 +132,19 @@ def test_another_harness_has_a_line_of_its_own_and_a_file_of_its_own(tmp_path: P
     assert sorted(len(json.loads(line.read_text())) for line in lines) == [2, 2]
 
 
+def test_no_name_of_a_record_leaves_the_folder_of_the_results(tmp_path: Path, repository: Repository) -> None:
+    folder = tmp_path / "benchmarks_asv"
+    configure(folder, repository)
+    (tmp_path / "package.json").write_text("precious")
+    evil = "y/../../../../package"
+    for harness in (HARNESS, evil):
+        made = case(commit=repository.commits[0], harness=harness, python=f"{evil}.{evil}", seed=harness)
+        exported = export([made], folder / "results", repository.path)
+        assert exported.file.resolve().is_relative_to(folder.resolve())
+    assert (tmp_path / "package.json").read_text() == "precious"
+    assert check_results(folder / "results") == 2
+
+
 def test_another_case_of_the_same_commit_joins_and_leaves_the_first_alone(
     tmp_path: Path, repository: Repository
 ) -> None:
@@ -316,3 +329,13 @@ def test_the_declared_cases_are_those_of_the_suite() -> None:
     line = ["-m", "perfsuite", "asv", "cases", "--check", "--output", "benchmarks_asv/cases.json"]
     done = subprocess.run([sys.executable, *line], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_shares_of_the_roofline_have_a_series_that_rises_as_they_fall(repository: Repository) -> None:
+    share = {"aspect": "roofline", "rival": None, "target": None, "samples": {}}
+    cases = [
+        case("64: roofline", commit=repository.commits[0], measured={"share": 0.8, "seconds": 1e-5}, **share),
+        case("65: roofline", commit=repository.commits[0], measured={"seconds": 1e-5}, **share),
+    ]
+    ((_, found),) = series.values(cases).items()
+    assert found == {"roof_ratio": {cases[0].case: 1.25, cases[1].case: pytest.approx(math.nan, nan_ok=True)}}

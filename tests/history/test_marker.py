@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,42 @@ def test_a_case_as_fast_as_before_passes(
 ) -> None:
     code, looked = gate(pytester, monkeypatch, 1.25)
     assert code == 0
+    assert "4 commits stored" in looked.sentence
+
+
+def test_a_slow_down_that_cannot_be_told_is_undecided_and_said_on_screen(
+    stored: Repository, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Two stored commits, measured on a machine so noisy that a kernel four times slower is within the noise.
+    shutil.rmtree(pytester.path / "benchmarks_asv")
+    wild = [1e-5 * 4.0 ** (number % 7 - 3) for number in range(12)]
+    columns = {"candidate_seconds": wild, "rival_seconds": [1e-5] * 12, "first": ["rival"] * 12, "setup": [0] * 12}
+    for commit in stored.commits[1:3]:
+        one = case(commit=commit, test="test_kernels.py::test_mine", samples=columns, **PORTABLE)
+        export([one], pytester.path / "benchmarks_asv" / "results", pytester.path)
+    code, looked = gate(pytester, monkeypatch, 1.25 * 4)
+    assert code == 20
+    assert (looked.verdict, looked.reason) == ("UNDECIDED", "too-noisy")
+    assert looked.sentence.startswith("it cannot be told if the case got slower by 10.0%: ")
+    assert f"UNDECIDED test_kernels.py::test_mine: {looked.sentence}" in capsys.readouterr().out
+
+
+def test_a_case_without_a_history_is_said_on_screen(
+    stored: Repository, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(pytester.path / "benchmarks_asv")
+    code, _ = gate(pytester, monkeypatch, 1.25)
+    assert code == 0
+    assert "warning: regression compared nothing: the history holds no result of this case" in capsys.readouterr().out
+
+
+def test_the_series_of_a_renamed_file_goes_on(
+    stored: Repository, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.git("mv", "test_kernels.py", "test_renamed.py")
+    stored.commit("renamed")
+    code, looked = gate(pytester, monkeypatch, 1.25 * 1.5)
+    assert (code, looked.reason) == (1, "regressed")
     assert "4 commits stored" in looked.sentence
 
 

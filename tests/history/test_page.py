@@ -8,6 +8,7 @@ import pytest
 
 from perfsuite.history import page
 from perfsuite.history.commits import HistoryError
+from perfsuite.report.npm import NpmError
 
 INDEX = """<script src="https://code.example/jquery-3.3.1.min.js" integrity="sha256-x" crossorigin="anonymous"></script>
 <link rel="stylesheet" href="https://cdn.example/bootstrap.min.css" integrity="sha256-y">
@@ -47,7 +48,7 @@ def test_an_unknown_library_leaves_the_page_as_it_was(tmp_path: Path, cache: Pat
 def test_without_npm_and_without_a_copy_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "index.html").write_text(INDEX)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(HistoryError, match=r"npm is needed to fetch jquery@3\.3\.1"):
+    with pytest.raises(NpmError, match=r"npm is needed to fetch jquery@3\.3\.1"):
         page.settle(tmp_path, tmp_path / "empty")
 
 

@@ -104,3 +104,11 @@ def test_a_corrupt_file_is_named(repository: Repository, results: Path) -> None:
     repository.commit("next")
     with pytest.raises(HistoryError, match=r"cut-off\.json is not a result file"):
         newest(repository, results, 1.25)
+
+
+def test_a_forged_separator_in_a_message_breaks_nothing(repository: Repository) -> None:
+    commit = repository.commit("forged\n\nPerf-Accept: * because\x01deadbeef\nReviewed-by: somebody")
+    later = repository.commit("plain\n\nPerf-Accept: *gemm* pays for masks")
+    found = acceptances(repository.path, [commit, later])
+    assert [(one.commit, one.glob) for one in found] == [(commit, "*"), (later, "*gemm*")]
+    assert found[0].reason.startswith("because")

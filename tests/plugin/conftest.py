@@ -101,16 +101,22 @@ class Suite:
         conftest = self.path / "conftest.py"
         conftest.write_text(conftest.read_text() + text)
 
+    def cases_of(self, record: str) -> list[Case]:
+        """The cases of a record's text, in its order."""
+        lines = [json.loads(line) for line in record.splitlines()]
+        return [Case.of_json(line, "out") for line in lines if "case" in line]
+
     def run(self, *arguments: str, subprocess: bool = False) -> Outcome:
         record, junit = self.path / "out" / "record.jsonl", self.path / "junit.xml"
-        for old in (record, junit):
+        for old in (record, record.with_name("record.partial.jsonl"), junit):
             old.unlink(missing_ok=True)
         run = self.pytester.runpytest_subprocess if subprocess else self.pytester.runpytest_inprocess
         extra = [] if any("--perf-record" in argument for argument in arguments) else [f"--perf-record={record}"]
         result = run("-p", "perfsuite.plugin", f"--junitxml={junit}", *extra, *arguments)
-        lines = record.read_text().splitlines() if record.exists() else []
+        left = record if record.exists() else record.with_name("record.partial.jsonl")  # of a run that did not finish
+        made = self.cases_of(left.read_text()) if left.exists() else []
         outcomes, properties = _read_junit(junit) if junit.exists() else ({}, {})
-        cases = sorted((json.loads(line) for line in lines), key=lambda case: (case["test"], case["case"]))
+        cases = sorted((case.as_json() for case in made), key=lambda case: (case["test"], case["case"]))
         out = "\n".join(result.outlines + result.errlines)
         return Outcome(int(result.ret), out, outcomes, properties, cases)
 
@@ -118,7 +124,7 @@ class Suite:
 def _read_junit(path: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     outcomes, properties = {}, {}
     for case in ElementTree.parse(path).iter("testcase"):
-        name = case.attrib["name"]
+        name = case.attrib.get("name", "")  # none of a test that was cut off
         kinds = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
         outcomes[name] = {"failure": "failed"}.get(kinds[0], kinds[0]) if kinds else "passed"
         properties[name] = {one.attrib["name"]: one.attrib["value"] for one in case.iter("property")}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from perfsuite.pytest_plugin.markers.perf_target import PerfTarget
-from perfsuite.pytest_plugin.targets import load_targets
+from perfsuite.pytest_plugin.targets import fits, load_targets
 
 from .conftest import Suite
 
@@ -127,3 +128,28 @@ def test_an_override_may_name_a_test_outside_what_was_asked_for(suite: Suite) ->
     (suite.path / "perf_targets.toml").write_text("[portable]\n'*::test_it[8]' = { perf_target = { at_least = 1 } }")
     assert suite.run("test_other.py").code == 0
     assert suite.run("-k", "test_other").code == 0
+
+
+@pytest.mark.parametrize(
+    ("glob", "text", "fit"),
+    [
+        ("a*b", "ab", True),
+        ("a*b", "a[1]b", True),
+        ("a*b", "a", False),
+        ("*", "", True),
+        ("a?c*", "abcd", True),
+        ("a?c", "ac", False),
+        ("*b*b", "b", False),
+        ("*[512*]", "test[512-x]", True),
+        ("ab*ba", "aba", False),
+        ("*ab*", "xxaxab", True),
+    ],
+)
+def test_a_glob_fits_as_its_words_say(glob: str, text: str, fit: bool) -> None:
+    assert fits(glob, text) is fit
+
+
+def test_many_stars_take_no_longer() -> None:
+    start = time.process_time()
+    assert not fits("*a" * 30 + "*b", "a" * 3000)
+    assert time.process_time() - start < 0.5

@@ -22,8 +22,10 @@ from perfsuite.outcome import Reason, Verdict
 from perfsuite.record import fingerprint as environment
 from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.case import Case, Samples, case_record
+from perfsuite.record.journal import Journal
+from perfsuite.record.places import default_path, latest_path
 from perfsuite.record.schema import RecordError, fields_of, plain
-from perfsuite.record.store import Journal, default_path, latest_path, read_record, write_record
+from perfsuite.record.store import read_record, read_run, write_record
 
 FACTS = {"commit": "c0ffee", "dirty": True, "gpu": "NVIDIA H200", "torch": "2.13.0", "cuda": "13.0", "harness": "1"}
 ISSUE_FIELDS = {
@@ -192,6 +194,17 @@ def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
         read_record(tmp_path / "binary")
 
 
+def test_a_record_read_without_samples_is_the_same_else(tmp_path: Path) -> None:
+    path, whole = tmp_path / "record.jsonl", case().as_json()
+    first = {"samples": whole["samples"], "discarded_samples": whole["discarded_samples"]} | whole
+    nested = whole | {"later": {"a": 1, "samples": {"b": {}}}}
+    path.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in (whole, first, nested)))
+    for one, full in zip(read_run(path, samples=False).cases, read_record(path), strict=True):
+        assert {**one.as_json(), **full.as_json()} == full.as_json()
+        assert one.as_json(samples=False) == full.as_json(samples=False)
+    assert read_run(path, samples=False).cases[0].samples == Samples()
+
+
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "record.jsonl"
     write_record(path, [case(), case(verdict="MET")])
@@ -272,7 +285,7 @@ def test_a_killed_run_leaves_whole_lines(tmp_path: Path) -> None:
     script = (
         "import json, os, pathlib\n"
         "from perfsuite.record.case import Case\n"
-        "from perfsuite.record.store import Journal\n"
+        "from perfsuite.record.journal import Journal\n"
         "journal = Journal(pathlib.Path('record.jsonl'))\n"
         "for _ in range(3): journal.add(Case.of_json(json.loads(open('case.json').read()), 'case.json'))\n"
         "os._exit(9)\n"
@@ -281,7 +294,7 @@ def test_a_killed_run_leaves_whole_lines(tmp_path: Path) -> None:
     environ = os.environ | {"PYTHONPATH": str(root)}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ, check=False)
     assert done.returncode == 9
-    (partial,) = tmp_path.glob("record.jsonl.*.partial")
+    (partial,) = tmp_path.glob("record.partial.jsonl")
     assert len(read_record(partial)) == 3
     assert not (tmp_path / "record.jsonl").exists()
 
@@ -373,11 +386,11 @@ def odd_lines() -> Iterator[str]:
 def test_any_line_is_shown_or_refused_in_one_sentence(tmp_path: Path) -> None:
     from perfsuite.analyze.roofline_ceilings import from_data_sheet
     from perfsuite.analyze.roofline_points import points
+    from perfsuite.exporters import html
     from perfsuite.history import series
     from perfsuite.history.processes import process_of
     from perfsuite.report import accuracy, markdown, summary, terminal
     from perfsuite.report.difference import differences, lines, unlike
-    from perfsuite.report.page import page
 
     path, good = tmp_path / "record.jsonl", case()
     ceilings = from_data_sheet("NVIDIA H200")
@@ -401,6 +414,6 @@ def test_any_line_is_shown_or_refused_in_one_sentence(tmp_path: Path) -> None:
         unlike([good], cases), lines(differences([good], cases))
         series.values(cases), process_of(cases[0]), points(cases, ceilings)
         if number % 8 == 0:
-            page(cases, title="t")
+            html.text(cases, title="t")
     assert shown > 100
     assert refused > 100

@@ -10,17 +10,17 @@ may replace it. A folder with a project in it may replace either commit.
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import json
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from perfsuite.cli import measured_commits
 from perfsuite.cli.places import check_place
 from perfsuite.history import ab
-from perfsuite.history.builds import build, source_of
+from perfsuite.history.builds import build, same_contents, source_of
+from perfsuite.history.children import signals_as_interrupts
 from perfsuite.history.commits import HistoryError, git
 from perfsuite.outcome import EXIT_MET, EXIT_UNDECIDED
 from perfsuite.record.store import read_record
@@ -41,13 +41,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", metavar="BASE", help="a commit, a folder, or a record of one")
     parser.add_argument("head", nargs="?", default="HEAD", metavar="HEAD", help="a commit, or a folder (default HEAD)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as markdown, for a CI page")
+    parser.add_argument("--anyway", action="store_true", help="measure although both builds hold the same kernels")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every case's verdict and figures as JSON")
     measured_commits.add_measuring(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, and print a line for each case, worst first."""
+    # SIGTERM is what CI sends at its time limit, SIGHUP what a closed terminal sends.
+    with signals_as_interrupts():
+        return _checked(arguments)
+
+
+def _checked(arguments: argparse.Namespace) -> int:
     measured_commits.check(arguments)
     check_place("--markdown", arguments.markdown, replaced=False)
+    check_place("--json", arguments.json, replaced=False)
     root = Path.cwd()
     record = Path(arguments.base)
     given = read_record(record) if record.is_file() else []
@@ -57,10 +66,17 @@ def run(arguments: argparse.Namespace) -> int:
     for side, source in sources.items():
         print(f"{side}: {names[side]} is {source.short}, building", flush=True)
     builds = {side: build(source, root / measured_commits.STORE) for side, source in sources.items()}
+    if not given and not arguments.anyway and same_contents(builds[ab.BASE], builds[ab.HEAD]):
+        flavour = "portable kernels" if arguments.portable else "kernels"
+        print(f"both builds hold the same {flavour}, byte for byte: nothing to measure (--anyway measures)")
+        if arguments.json is not None:
+            arguments.json.write_text("[]\n", encoding="utf-8")
+        return EXIT_MET
     runner, noise = measured_commits.runner_of(arguments), measured_commits.NoiseOfCard(arguments)
+    progress = Progress(arguments.pairs * len(sources))
 
     def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
-        print(f"{side}: a process" + (f" for {len(tests)} undecided tests" if tests else ""), flush=True)
+        print(f"{side}: {progress.next()}" + (f", {len(tests)} undecided tests" if tests else ""), flush=True)
         cases = runner.run(builds[side], sources[side].commit, tests)
         noise.see(cases)
         if given and (apart := unlike(given, cases)):
@@ -72,36 +88,33 @@ def run(arguments: argparse.Namespace) -> int:
     def interrupted() -> None:
         early.append("ended early: cases that were not decided until then are undecided")
 
-    with sigterm_as_interrupt():
-        pairs = measured_commits.compared(measure, arguments, noise, given=given, interrupted=interrupted)
+    pairs = measured_commits.compared(measure, arguments, noise, given=given, interrupted=interrupted)
     print("\n".join(early), end="\n" if early else "")
-    print("\n".join(ab.lines(pairs)))
+    print("\n".join(ab.lines(pairs, arguments.slower)))
     if arguments.markdown is not None:
         title = f"{arguments.head} against {arguments.base}"
         arguments.markdown.write_text(ab.markdown(pairs, title), encoding="utf-8")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(ab.as_json(pairs), indent=1) + "\n", encoding="utf-8")
     code = ab.exit_code(pairs)
     # A run that ended before it compared anything did not succeed.
     return EXIT_UNDECIDED if early and code == EXIT_MET else code
 
 
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Turn SIGTERM, which CI sends at its time limit, into KeyboardInterrupt.
+class Progress:
+    """Counts the processes of a comparison, and says how long the rest may take."""
 
-    Does nothing outside the main thread, where Python allows no handler.
-    """
+    def __init__(self, most: int) -> None:
+        self._most, self._begun, self._start = most, 0, time.monotonic()
 
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def next(self) -> str:
+        """ "process 3 of at most 12, at most 4 min left": called when a process begins."""
+        done, self._begun = self._begun, self._begun + 1
+        if not done:
+            return f"process 1 of at most {self._most}"
+        left = (time.monotonic() - self._start) / done * (self._most - done)
+        shown = f"{left / 60:.0f} min" if left >= 90 else f"{left:.0f} s"
+        return f"process {self._begun} of at most {self._most}, at most {shown} left"
 
 
 def tell_of_changes(root: Path, head: str) -> None:

@@ -17,7 +17,7 @@ from perfsuite.cli.asv_problems import listed, read_pairs
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.problem_specs import problem_of
 from perfsuite.exporters.asv import RESULTS
-from perfsuite.history.asv_files import check_results, read_declared
+from perfsuite.history.asv_files import asv_itself, check_results, read_declared
 from perfsuite.history.page import settle
 from perfsuite.history.series import declared, joined, of_kernels
 from perfsuite.outcome import UserError
@@ -110,5 +110,7 @@ def _page(arguments: argparse.Namespace) -> int:
 
 
 def _machine(arguments: argparse.Namespace) -> int:
-    print(this_machine(portable=arguments.portable, name=arguments.name)["machine"])
+    machine = this_machine(portable=arguments.portable, name=arguments.name)
+    asv_itself().machine.MachineCollection.save(machine["machine"], machine)
+    print(machine["machine"])
     return 0

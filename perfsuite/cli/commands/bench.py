@@ -33,8 +33,9 @@ from perfsuite.outcome import UserError
 from perfsuite.problems.base import Problem
 from perfsuite.problems.listing import families
 from perfsuite.record.case import Case
+from perfsuite.record.journal import Journal
 from perfsuite.record.schema import RecordError
-from perfsuite.record.store import Journal, read_record
+from perfsuite.record.store import read_record
 from perfsuite.report import units
 from perfsuite.settings import DeviceKind, Settings
 

@@ -15,6 +15,7 @@ from typing import Any
 from perfsuite.cli import measured_commits
 from perfsuite.history import ab, builds
 from perfsuite.history.bisect import search
+from perfsuite.history.children import signals_as_interrupts
 from perfsuite.history.commits import HistoryError, between, full_commit, git
 from perfsuite.outcome import EXIT_MISSED, EXIT_UNDECIDED, Verdict
 
@@ -35,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, and print each commit that is compared."""
+    # SIGTERM is what CI sends at its time limit, SIGHUP what a closed terminal sends.
+    with signals_as_interrupts():
+        return _checked(arguments)
+
+
+def _checked(arguments: argparse.Namespace) -> int:
     measured_commits.check(arguments)
     root = Path.cwd()
     good, bad = full_commit(root, arguments.good), full_commit(root, arguments.bad)

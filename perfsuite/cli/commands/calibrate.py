@@ -27,7 +27,7 @@ from perfsuite.cli.places import check_place
 from perfsuite.outcome import EXIT_NOTHING_MEASURED, UserError
 from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.fingerprint import fingerprint
-from perfsuite.record.store import make_folder
+from perfsuite.record.places import make_folder
 
 HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
 EXAMPLE = "example:\n  perfsuite calibrate --output .perfsuite/calibration.json --seconds 330"
@@ -110,10 +110,14 @@ class _Calibration:
                 self._process(plan, last=False)
             noise = self.folder / "noise.json"
             noise.write_text(json.dumps(noise_file(read(self.rows), self.facts)))
-            parts = len(names) * arguments.processes
             sizes = [(0.0, arguments.aa), (0.01, arguments.planted)]
             sizes += [(size, arguments.others) for size in OTHER_SLOWDOWNS]
-            gates = [(name, size, math.ceil(total / parts)) for size, total in sizes if total > 0 for name in names]
+            gates = []
+            for size, total in sizes:
+                # Only a sharp margin lies below half a per cent, so only its cases can find that much.
+                able = [case.name for case in cases(self.device) if not 0.0 < size <= case.margin] or names
+                each = math.ceil(total / (len(able) * arguments.processes))
+                gates += [(name, size, each) for name in able if total > 0]
             for process in range(arguments.processes):
                 last = process == arguments.processes - 1
                 left = arguments.seconds - (time.monotonic() - self.started) - self.peers_seconds

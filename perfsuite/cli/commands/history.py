@@ -17,6 +17,7 @@ from perfsuite.cli import measured_commits
 from perfsuite.cli.asv_machine import this_machine
 from perfsuite.history.asv_run import asv_run
 from perfsuite.history.builds import build, source_of
+from perfsuite.history.children import signals_as_interrupts
 from perfsuite.outcome import UserError
 
 HELP = "build commits, run the gates on each, keep a record of each"
@@ -44,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Build and measure; the exit code is 0 with any verdicts."""
+    # SIGTERM is what CI sends at its time limit, SIGHUP what a closed terminal sends.
+    with signals_as_interrupts():
+        return _checked(arguments)
+
+
+def _checked(arguments: argparse.Namespace) -> int:
     if not 0.0 < arguments.seconds < 3600.0:
         raise UserError(f"--seconds is {arguments.seconds:g}; it must lie between 0 and 3600")
     if not 1 <= arguments.runs <= 50:

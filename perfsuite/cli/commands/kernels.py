@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -52,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="a .cu file, or a folder of them")
     archs = "80, 90a, ...; repeat for several (default: 80 90a)"
     parser.add_argument("--arch", action="append", metavar="NN", help=archs)
+    only = "compile the sources that match GLOB for NN alone; repeat for several"
+    parser.add_argument("--only", action="append", default=[], metavar="GLOB=NN", help=only)
     parser.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="include folder")
     parser.add_argument("--allow", type=Path, metavar="FILE", help="TOML list of kernels that may spill")
     parser.add_argument("--nvcc", metavar="PATH", help="the compiler (default: nvcc on PATH, then CUDA_HOME)")
@@ -99,8 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
     allowed = read_allowed(arguments.allow)
     sources = find_sources(arguments.sources)
     archs = [arch.removeprefix("sm_") for arch in arguments.arch or ["80", "90a"]]
+    pairs = _selected(itertools.product(sources, archs), arguments.only)
     flags = ["-O3", "-std=c++17", "-DNDEBUG", *(f"-I{folder}" for folder in arguments.include)]
-    results, failures = _compile_all(sources, archs, nvcc=nvcc, flags=flags, jobs=arguments.jobs)
+    results, failures = _compile_all(pairs, nvcc=nvcc, flags=flags, jobs=arguments.jobs)
 
     kernels = sorted((k for r in results for k in r.kernels), key=lambda k: (k.source, k.name, k.arch))
     advisories = sorted({a for r in results for a in r.advisories}, key=lambda a: (a.source, a.arch, a.code, a.text))
@@ -118,12 +122,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def _selected(pairs: Iterable[tuple[Path, str]], only: list[str]) -> list[tuple[Path, str]]:
+    """The pairs of source and architecture without those that an --only excludes."""
+    found = list(pairs)
+    for entry in only:
+        pattern, _, arch = entry.rpartition("=")
+        arch = arch.removeprefix("sm_")
+        matching = [pair for pair in found if pattern and fnmatchcase(str(pair[0]), pattern)]
+        if not any(pair[1] == arch for pair in matching):
+            raise UserError(f"--only is {entry!r}, which leaves nothing to compile; give GLOB=NN, as in '*/sm90/*=90a'")
+        found = [pair for pair in found if pair not in matching or pair[1] == arch]
+    return found
+
+
 def _compile_all(
-    sources: list[Path], archs: list[str], *, nvcc: str, flags: list[str], jobs: int
+    pairs: list[tuple[Path, str]], *, nvcc: str, flags: list[str], jobs: int
 ) -> tuple[list[Compilation], list[str]]:
     results, failures, futures = [], [], {}
     with tempfile.TemporaryDirectory(prefix="perfsuite-kernels-") as folder, ThreadPoolExecutor(jobs) as pool:
-        for number, (source, arch) in enumerate(itertools.product(sources, archs)):
+        for number, (source, arch) in enumerate(pairs):
             cubin = Path(folder) / f"{number}.cubin"
             future = pool.submit(compile_resources, source, arch, nvcc=nvcc, flags=flags, cubin=cubin)
             futures[future] = f"{source} sm_{arch}"

@@ -31,12 +31,14 @@ class Regression(Marker):
     def judge(self, subject: Subject) -> Iterator[Finding]:
         """Compare the case with the history below the root directory.
 
-        The limit holds if the case was not timed (its own verdict reports that) or has no history yet. A history that
-        cannot be read breaks the limit: a gate that compares with nothing must not pass.
+        The limit holds if the case was not timed (its own verdict reports that) or has no history yet, of which the run
+        warns. A history that cannot be read breaks the limit: a gate that compares with nothing must not pass. The case
+        is UNDECIDED if neither a slow-down nor its absence can be shown.
         """
         from perfsuite.history.commits import HistoryError
-        from perfsuite.history.steps_and_drift import Rule
+        from perfsuite.history.steps_and_drift import Kind, Rule
         from perfsuite.history.stored_results import findings_of
+        from perfsuite.record.index_db import open_index
         from perfsuite.verdict.noise import noise_for
 
         case, settings, root = subject.case, subject.settings, subject.root
@@ -51,9 +53,18 @@ class Regression(Marker):
             yield Finding(ASPECT, Reason.REGRESSED, f"the history cannot be read: {error}", {})
             return
         if len(findings) < 2:
-            yield Finding(ASPECT, None, "the history holds no result of this case on this card yet", {})
+            said = "the history holds no result of this case on this card yet"
+            yield Finding(ASPECT, None, said, {}, warning=f"{ASPECT} compared nothing: {said}")
             return
-        newest = findings[-1]
+        newest, trouble = findings[-1], open_index(root).trouble
         sentence = "; ".join([f"{newest.sentence}, {len(findings) - 1} commits stored", *idle])
-        measured = {"change": newest.change, "at_least": newest.low}
-        yield Finding(ASPECT, Reason.REGRESSED if newest.bad else None, sentence, measured)
+        measured = {"change": newest.change, "at_least": newest.low, "at_most": newest.high}
+        if newest.bad:
+            yield Finding(ASPECT, Reason.REGRESSED, sentence, measured, warning=trouble)
+        elif newest.kind in (Kind.SAME, Kind.IMPROVED) and newest.high > self.slower:
+            change = f"{newest.change:+.1%}, at most {newest.high:+.1%}"
+            said = f"it cannot be told if the case got slower by {self.slower:.1%}: {change}"
+            said = "; ".join([said, f"{len(findings) - 1} commits stored", *idle])
+            yield Finding(ASPECT, None, said, measured, unsure=Reason.TOO_NOISY, warning=trouble)
+        else:
+            yield Finding(ASPECT, None, sentence, measured, warning=trouble)

@@ -1,0 +1,82 @@
+"""Say if a record can be trusted: it is whole, its run closed it, it is of this commit, and the
+run was green.
+
+CI calls it after a run of gates. A process that ends without a word (os._exit, the kernel's
+out-of-memory killer) may leave exit code 0, and then the record is the only witness.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from perfsuite.cli.places import record_or_latest
+from perfsuite.history.commits import HistoryError, full_commit
+from perfsuite.record.places import partials_of
+from perfsuite.record.run_lines import Ended
+from perfsuite.record.store import RecordedRun, read_run
+from perfsuite.report import figures
+
+HELP = "say if a record is whole, closed, of this commit and green; exit 1 if not"
+EXAMPLE = """example:
+  perfsuite verify .perfsuite/bench.jsonl
+  perfsuite verify                              # the newest record under .perfsuite/
+  perfsuite verify gates.jsonl --commit v1.2
+
+exit codes: 0 all of it holds, 1 something does not, 2 the file is no whole record"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--commit", default="HEAD", help="the commit that it must be of (default HEAD)")
+    which.add_argument("--any-commit", action="store_true", help="leave the commit out")
+    parser.add_argument("--allow-dirty", action="store_true", help="accept a tree with uncommitted changes")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a sentence for each thing that does not hold, or one that all does."""
+    path = record_or_latest(arguments.record)
+    found = read_run(path)
+    wrong = [*_closed(path, found), *_green(found)]
+    if not arguments.any_commit:
+        wrong += _of_commit(found, arguments.commit, allow_dirty=arguments.allow_dirty)
+    for sentence in wrong:
+        print(f"{path}: {sentence}")
+    if not wrong:
+        of = "" if arguments.any_commit else f", of {str(found.cases[0].commit)[:12]}"
+        print(f"{path}: whole, closed{of}, green: {figures.counts(found.cases)}")
+    return 1 if wrong else 0
+
+
+def _closed(path: Path, found: RecordedRun) -> Iterator[str]:
+    if found.unfinished:
+        yield f"not closed: {found.unfinished}"
+    for partial in partials_of(path):
+        if partial.stat().st_mtime > path.stat().st_mtime:
+            yield f"not the newest: a later run left {partial.name} and did not finish"
+
+
+def _green(found: RecordedRun) -> Iterator[str]:
+    if found.end is None or found.end.end is not Ended.FINISHED:
+        bad = [case for case in found.cases if case.verdict != "MET"]
+        if bad:
+            yield f"not green: {figures.counts(found.cases)}"
+    elif found.end.exit is None:
+        yield "not green: the record holds no exit code"
+    elif found.end.exit != 0:
+        yield f"not green: the run ended with exit code {found.end.exit}: {figures.counts(found.cases)}"
+
+
+def _of_commit(found: RecordedRun, name: str, *, allow_dirty: bool) -> Iterator[str]:
+    commits = sorted({str(case.commit) for case in found.cases})
+    try:
+        asked = full_commit(Path.cwd(), name)
+    except HistoryError as error:
+        yield f"not of this commit: {error}"
+        return
+    if commits != [asked]:
+        yield f"not of this commit: it is of {' and '.join(one[:12] for one in commits)}, not of {asked[:12]} ({name})"
+    if not allow_dirty and any(case.dirty for case in found.cases):
+        yield "not of this commit: the tree had uncommitted changes"

@@ -1,0 +1,70 @@
+"""Programs end with the process that started them, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfsuite.history import children
+
+SLEEPER = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
+PARENT = """
+import sys
+from perfsuite.history import children
+with children.signals_as_interrupts():
+    children.run([sys.executable, "-c", {sleeper!r}, sys.argv[1]])
+"""
+
+
+def ends(number: int) -> bool:
+    """True once the process is gone."""
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def written(file: Path) -> int:
+    for _ in range(500):
+        if file.is_file() and file.read_text():
+            return int(file.read_text())
+        time.sleep(0.02)
+    raise AssertionError("the program did not start")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_child_ends_with_its_parent(number: signal.Signals, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(sleeper=SLEEPER), str(file)], stderr=subprocess.DEVNULL
+    )
+    child = written(file)
+    os.kill(parent.pid, number)
+    parent.wait(20)
+    assert ends(child)
+
+
+def test_output_and_exit_code_come_back() -> None:
+    done = children.run([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"])
+    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+    missing = children.run(["no-such-program"])
+    assert missing.returncode == 127
+    assert "no-such-program cannot be run" in missing.stderr
+
+
+def test_a_context_that_is_left_ends_the_program(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with children.started([sys.executable, "-c", SLEEPER, str(file)]):
+        child = written(file)
+    assert ends(child)

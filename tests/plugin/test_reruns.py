@@ -1,0 +1,83 @@
+"""A gate that failed decides, whatever runs the test again, skips it or ends it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Suite
+
+FIRST_THEN = """
+import os
+TRIES = []
+
+def {name}():
+    TRIES.append(1)
+    return {first} if len(TRIES) == 1 else ("MET", 1.25)
+"""
+RERUNS = {
+    "option": (("-p", "rerunfailures", "--reruns=2"), ""),
+    "marker": (("-p", "rerunfailures"), "@pytest.mark.flaky(reruns=2)\n"),
+}
+
+
+@pytest.mark.parametrize("by", RERUNS)
+@pytest.mark.parametrize("verdict", ["WRONG", "MISSED"])
+def test_another_attempt_does_not_turn_a_failed_gate_green(suite: Suite, verdict: str, by: str) -> None:
+    arguments, mark = RERUNS[by]
+    source = FIRST_THEN.format(name="shaky", first=f'("{verdict}", 0.5)')
+    suite.write(source + f"{mark}@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), shaky)\n")
+    outcome = suite.run("--gpu", *arguments)
+    assert outcome.code == 1
+    assert [case["verdict"] for case in outcome.cases] == [verdict]
+    outcome.has(f"1 {verdict.lower()}; record")
+
+
+@pytest.mark.parametrize("by", RERUNS)
+def test_an_undecided_attempt_may_be_rerun_and_counts_once(suite: Suite, by: str) -> None:
+    arguments, mark = RERUNS[by]
+    source = FIRST_THEN.format(name="shaky", first='("UNDECIDED", 0.9)')
+    suite.write(source + f"{mark}@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), shaky)\n")
+    outcome = suite.run("--gpu", *arguments)
+    assert outcome.code == 0
+    assert [case["verdict"] for case in outcome.cases] == ["MET"]
+    assert outcome.properties["test_it"]["perf_verdict"] == "MET"
+
+
+def test_a_gate_that_stays_wrong_is_one_case(suite: Suite) -> None:
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), wrong)\n")
+    outcome = suite.run("--gpu", "-p", "rerunfailures", "--reruns=2")
+    assert outcome.code == 1
+    assert len(outcome.cases) == 1
+    outcome.has("1 wrong; record", "2 rerun")
+
+
+def test_an_attempt_that_fails_after_a_wrong_case_decides_too(suite: Suite) -> None:
+    source = FIRST_THEN.format(name="shaky", first='"WRONG"')
+    suite.write(source + "@TARGET\ndef test_it(perf):\n    perf(Gemm(8, 8, 8), shaky)\n    assert len(TRIES) > 1\n")
+    outcome = suite.run("--gpu", "-p", "rerunfailures", "--reruns=2")
+    assert outcome.code == 1
+    assert [case["verdict"] for case in outcome.cases] == ["WRONG"]
+
+
+def test_a_skip_does_not_lose_a_decided_case(suite: Suite) -> None:
+    suite.write(
+        "@TARGET\ndef test_it(perf):\n    perf(Gemm(8, 8, 8), wrong)\n    pytest.skip('no more')\n"
+        "@TARGET\ndef test_met(perf):\n    perf(Gemm(8, 8, 8), met)\n    pytest.skip('no more')\n"
+    )
+    outcome = suite.run("--gpu")
+    assert outcome.code == 1
+    assert outcome.junit == {"test_it": "failed", "test_met": "skipped"}
+    outcome.has("wrong came to WRONG")
+
+
+def test_a_time_out_is_not_the_candidates_fault(suite: Suite) -> None:
+    suite.write(
+        "import time, torch\ndef slow(a, b):\n    time.sleep(5)\n    return a @ b\n"
+        "@pytest.mark.timeout(0.2)\ndef test_it(perf): perf(Gemm(8, 8, 8), slow)\n"
+    )
+    (suite.path / "conftest.py").unlink()
+    outcome = suite.run("--perf-portable", "-p", "pytest_timeout")
+    assert outcome.code == 1
+    assert outcome.cases == []
+    outcome.has("Failed: Timeout (>0.2s) from pytest-timeout.")
+    assert "WRONG" not in outcome.out
