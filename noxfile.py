@@ -48,22 +48,28 @@ def pins() -> tuple[str, ...]:
     return () if OWN_TORCH else CONSTRAINTS
 
 
+def install(session: nox.Session, *requirements: str, silent: bool | None = None) -> None:
+    """Install requirements, unless `nox --no-venv` runs the session in an environment that has them."""
+    if session.virtualenv.is_sandboxed:
+        session.install(*requirements, silent=silent)
+
+
 def install_torch(session: nox.Session) -> None:
     """Install the pinned torch, if the machine has none."""
     if not OWN_TORCH:
-        session.install(*CONSTRAINTS, "torch")
+        install(session, *CONSTRAINTS, "torch")
 
 
 def install_tools(session: nox.Session, *groups: str) -> None:
     """Install dependency groups."""
-    session.install(*pins(), *(requirement for name in groups for requirement in group(name)))
+    install(session, *pins(), *(requirement for name in groups for requirement in group(name)))
 
 
 def install_project(session: nox.Session) -> None:
     """Install torch (if the machine has none), the build tools, and this project with its extension, in place."""
     install_torch(session)
     install_tools(session, "build", "test")
-    session.install(*pins(), "--no-build-isolation", "-v", "-e", ".", silent=True)
+    install(session, *pins(), "--no-build-isolation", "-v", "-e", ".", silent=True)
     session.run("python", "-m", "cuda_llm_ops")
 
 
@@ -99,7 +105,7 @@ def typecheck(session: nox.Session) -> None:
     """Check types with mypy, against torch's own annotations."""
     install_torch(session)
     install_tools(session, "typecheck", "test")
-    session.install(*pins(), *PROJECT["project"]["dependencies"])
+    install(session, *pins(), *PROJECT["project"]["dependencies"])
     session.run("mypy", *session.posargs)
 
 
@@ -124,6 +130,7 @@ def bench(session: nox.Session) -> None:
         session.run("pytest", "--gpu", "tests/perf", *keep, *session.posargs)
     else:
         session.run("pytest", "--perf-portable", "tests/perf", "--ignore=tests/perf/hopper", *keep, *session.posargs)
+    session.run("perfsuite", "verify", str(kept / "bench.jsonl"), "--allow-dirty")
     session.run("perfsuite", "export", "asv", str(kept / "bench.jsonl"), "--skip-dirty")
 
 
@@ -148,6 +155,12 @@ def history(session: nox.Session) -> None:
     # CI tries that all of it works; how fast its processor is nobody wants to know.
     few = {"PERFSUITE_ASV_TESTS": FEW_TESTS} if portable and os.environ.get("CI") else {}
     session.run("perfsuite", "history", "--asv", *portable, *session.posargs, env=few)
+
+
+@nox.session(default=False, venv_params=TORCH_VENV)
+def nightly(session: nox.Session) -> None:
+    """Run the tests that take minutes: `ab`, `bisect` and asv on real builds of real commits."""
+    install_project(session)
     session.run("pytest", "-q", "-n", "2", "tests/history/test_ab_whole.py", env={"PERFSUITE_WHOLE": "1"})
 
 
@@ -155,19 +168,21 @@ def history(session: nox.Session) -> None:
 def dashboard(session: nox.Session) -> None:
     """Publish the history as a page, try it in a browser, and serve it (`-- --no-serve` only makes it)."""
     install_tools(session, "test", "browser")
-    session.install(*CONSTRAINTS, *PROJECT["project"]["dependencies"])
+    install(session, *CONSTRAINTS, *PROJECT["project"]["dependencies"])
     page = ".perfsuite/asv/html"
     session.run("python", "-m", "perfsuite", "asv", "check")
     session.run("asv", "publish", "--config", ASV, "--no-pull")
     # asv's page loads its libraries from other hosts; where npm can fetch them they are put beside it.
     session.run("python", "-m", "perfsuite", "asv", "page", page, success_codes=[0, 2])
+    session.run("python", "-m", "perfsuite", "report", "--fetch-libraries", success_codes=[0, 2])
     lacking = [] if Path(page, "libraries").is_dir() else ["npm, for the libraries of the page"]
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         lacking.append("Chromium")
     if lacking:
         print(f"THE PAGE IS NOT TRIED IN A BROWSER: this machine has no {', and no '.join(lacking)}.", flush=True)
     else:
-        session.run("pytest", "-q", "tests/history/test_dashboard.py", env={"PERFSUITE_BROWSER": "1"})
+        pages = ["tests/history/test_dashboard.py", "tests/report/test_page_browser.py"]
+        session.run("pytest", "-q", *pages, env={"PERFSUITE_BROWSER": "1"})
         session.run("python", "tests/history/browser.py", page, "gates.gemm.track_time_ratio", *SCREENSHOT)
     if "--no-serve" not in session.posargs:
         session.run("asv", "preview", "--config", ASV, *session.posargs)
@@ -197,7 +212,9 @@ def kernels(session: nox.Session) -> None:
             session.error(missing)
         session.skip(missing)
     allowed = f"{DEVICE_CODE}/allowed.toml"
-    arguments = ["kernels", DEVICE_CODE, "-I", "ext/csrc", "--allow", allowed, *session.posargs]
+    # A source of Hopper code is empty for other architectures.
+    hopper = "--only=*/sm90*=90a"
+    arguments = ["kernels", DEVICE_CODE, "-I", "ext/csrc", "--allow", allowed, hopper, *session.posargs]
     session.run(sys.executable, "-m", "perfsuite", *arguments, external=True)
 
 
@@ -206,6 +223,13 @@ def cost_models(session: nox.Session) -> None:
     """Fit a cost model to times measured on this card: `-- gemm` or `-- attention`; more options as of the module."""
     install_project(session)
     session.run("python", "-m", "cost_models", *(session.posargs or ["gemm"]), env={"PYTHONPATH": "ext"})
+
+
+@nox.session(default=False, venv_params=TORCH_VENV)
+def growth(session: nox.Session) -> None:
+    """Measure how records, comparisons and look-ups grow with the cases: `-- --cases 1000000`; fails above a limit."""
+    install_project(session)
+    session.run("python", "benchmarks_asv/growth.py", *session.posargs)
 
 
 @nox.session(name="machine-code", default=False)

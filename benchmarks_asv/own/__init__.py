@@ -1,0 +1,1 @@
+"""asv's benchmarks of perfsuite itself; asv.conf.json in the folder above measures kernels."""
