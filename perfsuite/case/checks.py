@@ -33,12 +33,12 @@ _examined = Examined()
 
 @dataclass(frozen=True)
 class Errors:
-    """The largest relative errors against the float64 answer so far."""
+    """The largest relative errors against the float64 answer so far, on inputs of the case's own distribution."""
 
     candidate: float | None = None
     rival: float | None = None
     limit: float | None = None
-    """The largest error allowed for the candidate."""
+    """The largest error allowed for the candidate in any of these draws."""
 
 
 class Checks:
@@ -195,13 +195,14 @@ class Checks:
                 f"{_first_lines(error.cause)}; {_remedy(failure.cause)}"
             ) from failure.cause
 
-    def _judged(self, judgement: Judgement) -> None:
-        before = self.errors
-        self.errors = Errors(
-            _larger(judgement.candidate_error, before.candidate),
-            _larger(judgement.rival_error, before.rival),
-            before.limit if judgement.limit is None else judgement.limit,
-        )
+    def _judged(self, judgement: Judgement, *, own_distribution: bool = True) -> None:
+        if own_distribution or not judgement.ok:
+            before = self.errors
+            self.errors = Errors(
+                _larger(judgement.candidate_error, before.candidate),
+                _larger(judgement.rival_error, before.rival),
+                _larger(judgement.limit, before.limit),
+            )
         if not judgement.ok:
             assert judgement.reason is not None
             unknown = judgement.reason is Reason.REFERENCE_IMPRECISE
@@ -234,7 +235,8 @@ class Checks:
                 distribution=call.distribution or self.settings.distribution,
             )
             which = f"on inputs of the distribution {call.distribution}" if call.distribution else "on new inputs"
-            self._judged(replace(judgement, sentence=f"in a timed call, {which}: {judgement.sentence}"))
+            told = replace(judgement, sentence=f"in a timed call, {which}: {judgement.sentence}")
+            self._judged(told, own_distribution=call.distribution is None)
             if call.distribution is None:
                 allowed, inputs = (judgement.limit, judgement.rival_error), call.inputs
         self._look_at_more(clock, *allowed)

@@ -32,11 +32,9 @@ class Effects:
         """The problem whose right answer holds all that a call writes."""
         if self.written is None or not isinstance(problem, Custom):
             return problem
-        pure = {name: value and self.pure(value) for name, value in vars(problem).items() if name in _FUNCTIONS}
-        return replace(problem, **pure)
-
-
-_FUNCTIONS = ("against", "reference")
+        reference = None if problem.reference is None else self.pure(problem.reference)
+        against = problem.against if problem.against is None else self.pure(problem.against)
+        return replace(problem, against=against, reference=reference)
 
 
 def effects_of(problem: Problem, rival: Callable[..., Any] | None, generator: torch.Generator) -> Effects:

@@ -76,6 +76,8 @@ def outline(value: Any) -> str:
     """The structure of a nest in words, the same for nests that are alike: '("loss": tensor, "rest": (int))'."""
     import torch
 
+    if type(value) is Flat:
+        return value.structure
     if (nest := nest_of(value)) is None:
         return "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
     if nest.kind == "sequence":

@@ -11,7 +11,7 @@ def test_help_comes_from_the_functions(suite: Suite) -> None:
     suite.run("--markers").has(
         "@pytest.mark.gpu(min_capability=None, min_memory=None): The test needs a GPU",
         "@pytest.mark.perf_target(against=None, at_least=1.0): The candidate must reach the fraction `at_least`",
-        "@pytest.mark.correctness(against=None): The answer must be right",
+        "@pytest.mark.correctness(against=None, deterministic=True): The answer must be right",
     )
 
 
