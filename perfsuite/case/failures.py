@@ -16,13 +16,15 @@ from perfsuite.problems.base import RivalUnavailableError
 
 MOST_FRAMES = 5
 """Frames of a candidate that raised that the record keeps."""
+MOST_TEXT = 2000
+"""Characters of a message that the record keeps."""
 
 
 class Stop(Exception):
     """Ends a case early, with its verdict, its reason and a sentence."""
 
     def __init__(self, verdict: Verdict, reason: Reason, sentence: str, *, error: BaseException | None = None) -> None:
-        super().__init__(sentence)
+        super().__init__(sentence[:MOST_TEXT])
         self.verdict, self.reason = verdict, reason
         self.error = error
         """The exception of the candidate, if it raised one."""

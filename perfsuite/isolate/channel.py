@@ -11,9 +11,9 @@ import socket
 import struct
 from typing import Any
 
+from perfsuite.isolate.receipt import MOST_RECEIPT_BYTES, ReceiptError, parsed
+
 _HEADER = struct.Struct("<Q")
-MOST_REPLY_BYTES = 1 << 20
-"""Longest receipt; a longer one is an error."""
 
 
 class Channel:
@@ -40,18 +40,15 @@ class Channel:
 
     def reply(self, receipt: dict[str, Any]) -> None:
         """Send a receipt from the worker."""
-        body = json.dumps(receipt).encode()[:MOST_REPLY_BYTES]
+        body = json.dumps(receipt).encode()[:MOST_RECEIPT_BYTES]
         self.socket.sendall(_HEADER.pack(len(body)) + body)
 
     def receipt(self) -> dict[str, Any]:
-        """The worker's next receipt; EOFError if the worker has ended, TimeoutError, or ValueError for other bytes."""
+        """The worker's next receipt. EOFError if the worker has ended; TimeoutError; ReceiptError for other bytes."""
         size = _HEADER.unpack(self._read(_HEADER.size))[0]
-        if size > MOST_REPLY_BYTES:
-            raise ValueError(f"a receipt of {size} bytes")
-        receipt = json.loads(self._read(size))
-        if not isinstance(receipt, dict):
-            raise ValueError("a receipt that is not a JSON object")
-        return receipt
+        if size > MOST_RECEIPT_BYTES:
+            raise ReceiptError(f"it has {size} bytes; at most {MOST_RECEIPT_BYTES} are read")
+        return parsed(self._read(size))
 
     def _read(self, size: int) -> bytes:
         parts = bytearray()

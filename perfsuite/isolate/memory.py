@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from dataclasses import dataclass
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     import torch
 
 ALIGNMENT = 256
+
+
+def sealed(size: int) -> int:
+    """The descriptor of new memory whose size nobody can change.
+
+    If a worker could make the file shorter, the parent's next access would kill the parent.
+    """
+    descriptor = os.memfd_create("perfsuite", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return descriptor
 
 
 @dataclass(frozen=True)
@@ -37,9 +49,8 @@ class Arena:
     """Shared memory for the host tensors of nests of values (tuples, lists and dicts). `close` frees it."""
 
     def __init__(self, size: int, descriptor: int | None = None) -> None:
-        self.descriptor = os.memfd_create("perfsuite") if descriptor is None else descriptor
-        if descriptor is None:  # whole pages: after each place there is a whole number of elements of any dtype
-            os.ftruncate(self.descriptor, (size // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
+        # Whole pages: after each place there is a whole number of elements of any dtype.
+        self.descriptor = sealed((size // mmap.PAGESIZE + 1) * mmap.PAGESIZE) if descriptor is None else descriptor
         self._map = mmap.mmap(self.descriptor, 0)
         self._used = 0
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import math
 import os
 import pickle
 import signal
 import socket
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.case.failures import MOST_FRAMES
+from perfsuite.isolate import receipt
 from perfsuite.isolate.channel import Channel
+from perfsuite.isolate.log import Log
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import NurseryError, nursery
 from perfsuite.oracle.form import UnjudgeableError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 """Longest start of Python, torch and a CUDA context on a busy machine."""
-MOST_OUTPUT_BYTES = 1 << 34
 OVERHEAD_REQUESTS = 21
 END_SECONDS = 5.0
 """Longest wait for a worker to end; a worker with unfinished GPU work needs some time."""
@@ -72,42 +71,42 @@ class Remote:
             ) from None
         self._worker: int | None = None
         self._channel: Channel | None = None
-        self._log: Any = None
+        self._log: Log | None = None
         self.overhead = 0.0
         """Seconds that an empty request takes, measured before the candidate is loaded."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the candidate once. If it changes its arguments, the caller's change too."""
+        import torch
+
         if has_layouts([args, kwargs]):
             raise UnjudgeableError("sparse and nested arguments cannot leave a process; run without --perf-isolate")
         arena = Arena(Arena.room([args, kwargs]))
         placed = map_tensors([args, kwargs], arena.place)
         where = arena.describe(placed)
         if self.device == "cuda":
-            import torch
-
             torch.cuda.synchronize()  # the worker does not wait for this process's stream
         said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena.descriptor)
         for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
             if mine.device.type == "cpu" and 0 not in mine.stride():
                 mine.copy_(theirs)
-        results = [self._empty(one) for one in said["tensors"]]
+        with self._failures():
+            told = receipt.tensors_of(said, self.device)
+        results = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in told]
         buffers = Arena(Arena.room(results))
         landed = map_tensors(results, buffers.place)
         self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers.descriptor)
         given = list(tensors_in([args, kwargs]))
         fetched = [
-            one.clone() if "view" not in told else self._view(given, told, one)
-            for one, told in zip(landed, said["tensors"], strict=True)
+            landing.clone() if one.view is None else self._view(given, one.view, landing)
+            for landing, one in zip(landed, told, strict=True)
         ]
         arena.close()
         buffers.close()
-        if said["single"]:
+        if said.get("single") is True and len(fetched) == 1:
             return fetched[0]
-        leaves = list(said["leaves"])
-        for place, one in zip(said["places"], fetched, strict=True):
-            leaves[place] = one
-        return Flat(str(said["structure"]), tuple(leaves))
+        with self._failures():
+            return Flat(*receipt.leaves_of(said, fetched))
 
     def ask(self, request: dict[str, Any], memory: int | None = None) -> dict[str, Any]:
         """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
@@ -131,7 +130,7 @@ class Remote:
             self._checked(self._channel.receipt())
 
     @contextlib.contextmanager
-    def _failures(self, late: str) -> Iterator[None]:
+    def _failures(self, late: str = "") -> Iterator[None]:
         """Turn the failures of a request into a CandidateError; `late` is its message after a time-out."""
         try:
             yield
@@ -162,9 +161,9 @@ class Remote:
         import torch
 
         ours, theirs = socket.socketpair()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process, in `close`)
+        self._log = Log()
         self._nursery = nursery()
-        self._worker = self._nursery.worker(theirs, self._log.fileno())
+        self._worker = self._nursery.worker(theirs, self._log.descriptor)
         theirs.close()
         self._channel = Channel(ours)
         limit, self._seconds = self._seconds, START_SECONDS
@@ -180,39 +179,28 @@ class Remote:
         finally:
             self._seconds = limit
 
-    def _empty(self, one: dict[str, Any]) -> torch.Tensor:
-        import torch
-
-        dtype = getattr(torch, str(one["dtype"]), None)
-        shape = [int(size) for size in one["shape"]]
-        if not isinstance(dtype, torch.dtype) or min(shape, default=1) < 0:
-            raise CandidateError("its process describes an impossible result")
-        elements = math.prod(shape)
-        if elements * 16 > MOST_OUTPUT_BYTES:
-            raise CandidateError(f"its process describes a result of {elements} elements")
-        return torch.empty(shape, dtype=dtype, device=self.device)
-
     @staticmethod
-    def _view(given: list[torch.Tensor], told: dict[str, Any], landed: torch.Tensor) -> torch.Tensor:
+    def _view(given: list[torch.Tensor], view: receipt.View, landed: torch.Tensor) -> torch.Tensor:
         """The view of an argument that the candidate returned, made anew of the caller's argument."""
         try:
-            place, apart, stride = told["view"]["of"], told["view"]["apart"], told["view"]["stride"]
-            return given[place].as_strided(landed.shape, stride, given[place].storage_offset() + apart)
-        except (IndexError, KeyError, TypeError, RuntimeError):
+            start = given[view.of].storage_offset() + view.apart
+            return given[view.of].as_strided(landed.shape, view.stride, start)
+        except (IndexError, RuntimeError):
             raise CandidateError("its process describes an impossible view of an argument") from None
 
     def _checked(self, said: dict[str, Any]) -> dict[str, Any]:
-        if "fault" in said:
-            raise FormError(Reason(said["fault"]), str(said["sentence"]))
-        if "error" in said:
-            if said.get("memory"):
-                from torch import OutOfMemoryError
+        if (fault := receipt.fault_in(said)) is not None:
+            raise FormError(Reason(fault[0]), fault[1])
+        failed = receipt.failure_in(said)
+        if failed is None:
+            return said
+        if failed.memory:
+            from torch import OutOfMemoryError
 
-                raise OutOfMemoryError(str(said["sentence"]))
-            failure = CandidateError(f"raised {said['error']}: {said['sentence']}")
-            failure.frames = tuple(str(frame)[:300] for frame in said.get("frames", ()))[:MOST_FRAMES]
-            raise failure
-        return said
+            raise OutOfMemoryError(failed.sentence)
+        failure = CandidateError(f"raised {failed.error}: {failed.sentence}")
+        failure.frames = failed.frames[:MOST_FRAMES]
+        raise failure
 
     def _epitaph(self) -> str:
         """A sentence about the end of the process, with the first line that it wrote."""
@@ -222,15 +210,19 @@ class Remote:
             code = self._nursery.ended(self._worker, END_SECONDS)
         if code is not None:
             self._worker = None
-        self._log.seek(0)
-        lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        told = "" if self._log is None else self._log.summary()
         self.close()
         if code is None:
             return "its process hung up"
-        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        # For an uncaught C++ exception the first line gives the type, and a later one the message.
-        told = [line.strip() for line in lines[:1] + [line for line in lines[1:] if line.strip().startswith("what():")]]
-        return f"its process {how}" + (f": {' '.join(told)}" if told else "")
+        how = f"died of {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        return f"its process {how}" + (f": {told}" if told else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def _modules(candidate: bytes) -> dict[str, str]:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from perfsuite.case.failures import frames_of
+from perfsuite.case.failures import MOST_TEXT, frames_of
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena, rebuild
 from perfsuite.oracle.form import check_kind, memory_shared
@@ -184,7 +184,7 @@ def _failure(error: Exception) -> dict[str, Any]:
     said = str(error)
     memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in said
     frames = list(frames_of(error))
-    return {"error": type(error).__name__, "sentence": said[:2000], "memory": memory, "frames": frames}
+    return {"error": type(error).__name__, "sentence": said[:MOST_TEXT], "memory": memory, "frames": frames}
 
 
 def _synchronise() -> None:

@@ -111,3 +111,58 @@ def above_zero(a: torch.Tensor) -> torch.Tensor:
 def fails_inside(a: torch.Tensor) -> torch.Tensor:
     """Raises in a line of its code."""
     return a.view(7, 9)
+
+
+def _forge(receipt: bytes) -> None:
+    """Send the parent a receipt of the candidate's own, over the worker's socket."""
+    import gc
+
+    from perfsuite.isolate.channel import Channel
+
+    channel = next(one for one in gc.get_objects() if type(one) is Channel)
+    channel.socket.sendall(len(receipt).to_bytes(8, "little") + receipt)
+
+
+def describes_a_terabyte(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """In many tensors, each of which would do."""
+    one = b'{"shape": [268435456], "dtype": "float32"}'
+    _forge(b'{"tensors": [' + b", ".join([one] * 1024) + b'], "single": false}')
+    return a @ b
+
+
+def nests_deeply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A short receipt that no parser of recursive descent can read."""
+    _forge(b"[" * (1 << 20))
+    return a @ b
+
+
+def forgets_a_field(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Reports a failure without a sentence."""
+    _forge(b'{"error": 1}')
+    return a @ b
+
+
+def shortens_the_memory(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The parent would die of SIGBUS at its next look at the arguments."""
+    for name in os.listdir("/proc/self/fd"):
+        if "memfd:perfsuite" in os.readlink(f"/proc/self/fd/{name}"):
+            os.ftruncate(int(name), 0)
+    return a @ b
+
+
+def writes_much(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Fills the log, then dies."""
+    os.write(2, b"the first line\n")
+    while True:
+        os.write(2, b"x" * (1 << 20))
+
+
+def says_much(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """With half of a surrogate pair, which no file can hold."""
+    raise ValueError("\ud800" + "x" * (1 << 19))
+
+
+def dies_of_a_real_time_signal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Its number has no name."""
+    os.kill(os.getpid(), 40)
+    return a @ b

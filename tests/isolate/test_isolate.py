@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import isolated_kernels as kernels
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import IsolationError, compare_isolated
+from perfsuite.isolate.log import MOST_LOG_BYTES, Log
 from perfsuite.isolate.memory import Arena, rebuild
 from perfsuite.oracle.form import UnjudgeableError
 from perfsuite.outcome import Reason, Verdict
@@ -68,6 +70,35 @@ def test_what_becomes_of_a_worker_is_its_own_cases_verdict(
     one = isolated(candidate)
     assert (one.verdict, one.reason) == (verdict, reason), one.sentence
     assert words in one.sentence
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (kernels.describes_a_terabyte, "sent no valid receipt: a result of 1099511627776 bytes; at most 1073741824"),
+        (kernels.nests_deeply, "sent no valid receipt: not JSON"),
+        (kernels.forgets_a_field, "sent no valid receipt: error is 1; it must be text"),
+        (kernels.shortens_the_memory, "Operation not permitted"),
+        (kernels.writes_much, "Operation not permitted"),
+        (kernels.says_much, "raised ValueError: ?xxx"),
+        (kernels.dies_of_a_real_time_signal, "its process died of signal 40"),
+    ],
+)
+def test_what_a_worker_sends_is_limited(candidate: Callable[..., Any], words: str) -> None:
+    one = isolated(candidate)
+    assert (one.verdict, one.reason) == (Verdict.WRONG, Reason.CANDIDATE_FAILED), one.sentence
+    assert words in one.sentence
+    assert len(one.sentence.encode()) < 3000
+
+
+def test_a_log_is_bounded_and_its_first_line_is_shown() -> None:
+    log = Log()
+    os.write(log.descriptor, b"\n  terminate called\n" + b"y" * (1 << 20))
+    os.write(log.descriptor, b"x" * MOST_LOG_BYTES)
+    with pytest.raises(PermissionError):
+        os.write(log.descriptor, b"x")
+    assert log.summary() == "terminate called"
+    log.close()
 
 
 def test_a_hang_is_ended() -> None:

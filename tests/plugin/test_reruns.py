@@ -14,9 +14,25 @@ def {name}():
     TRIES.append(1)
     return {first} if len(TRIES) == 1 else ("MET", 1.25)
 """
+# A plugin that tries again by itself and reports the last attempt alone, as `flaky` and `pytest-retry` do.
+RETRIES = """
+from _pytest.runner import runtestprotocol
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    for attempt in range(3):
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if not any(report.failed for report in reports):
+            break
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    return True
+"""
 RERUNS = {
     "option": (("-p", "rerunfailures", "--reruns=2"), ""),
     "marker": (("-p", "rerunfailures"), "@pytest.mark.flaky(reruns=2)\n"),
+    "another plugin": ((), ""),
+    "another plugin beside the option": (("-p", "rerunfailures", "--reruns=2"), ""),
 }
 
 
@@ -24,6 +40,8 @@ RERUNS = {
 @pytest.mark.parametrize("verdict", ["WRONG", "MISSED"])
 def test_another_attempt_does_not_turn_a_failed_gate_green(suite: Suite, verdict: str, by: str) -> None:
     arguments, mark = RERUNS[by]
+    if by.startswith("another"):
+        suite.add_hooks(RETRIES)
     source = FIRST_THEN.format(name="shaky", first=f'("{verdict}", 0.5)')
     suite.write(source + f"{mark}@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), shaky)\n")
     outcome = suite.run("--gpu", *arguments)
@@ -35,6 +53,8 @@ def test_another_attempt_does_not_turn_a_failed_gate_green(suite: Suite, verdict
 @pytest.mark.parametrize("by", RERUNS)
 def test_an_undecided_attempt_may_be_rerun_and_counts_once(suite: Suite, by: str) -> None:
     arguments, mark = RERUNS[by]
+    if by.startswith("another"):
+        suite.add_hooks(RETRIES)
     source = FIRST_THEN.format(name="shaky", first='("UNDECIDED", 0.9)')
     suite.write(source + f"{mark}@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), shaky)\n")
     outcome = suite.run("--gpu", *arguments)

@@ -1,0 +1,162 @@
+"""Reads a worker's receipts. A worker runs untrusted code, so each field is checked, and each size is limited."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from perfsuite.case.failures import MOST_TEXT
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_RECEIPT_BYTES = 1 << 20
+"""Longest receipt."""
+MOST_RESULT_BYTES = {"cpu": 1 << 30, "cuda": 1 << 34}
+"""Device -> the most memory that the tensors of one receipt may take."""
+_MOST_SIZE = 1 << 62
+
+
+class ReceiptError(ValueError):
+    """The receipt is not of the expected form, or describes too much; the message names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A result that is a view of an argument: the argument's place, the distance in elements, the strides."""
+
+    of: int
+    apart: int
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A tensor of a result."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    view: View | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception of the candidate."""
+
+    error: str
+    sentence: str
+    memory: bool
+    frames: tuple[str, ...]
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The receipt's JSON object; ReceiptError for other bytes."""
+    try:
+        receipt = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ReceiptError(f"not JSON: {_cut(str(error), 100)}") from None
+    if not isinstance(receipt, dict):
+        raise ReceiptError("not a JSON object")
+    return receipt
+
+
+def failure_in(receipt: dict[str, Any]) -> Failure | None:
+    """The exception that a receipt reports, or None."""
+    if "error" not in receipt:
+        return None
+    frames = receipt.get("frames", [])
+    if not isinstance(frames, list):
+        raise ReceiptError(f"frames is {_shown(frames)}; it must be a list of text")
+    return Failure(
+        _text(receipt, "error"),
+        _text(receipt, "sentence"),
+        receipt.get("memory") is True,
+        tuple(_cut(str(frame), 300) for frame in frames[:100]),
+    )
+
+
+def fault_in(receipt: dict[str, Any]) -> tuple[str, str] | None:
+    """(reason code, sentence) of a result that cannot be judged, or None."""
+    return (_text(receipt, "fault"), _text(receipt, "sentence")) if "fault" in receipt else None
+
+
+def tensors_of(receipt: dict[str, Any], device: str) -> list[Described]:
+    """The tensors that a receipt describes; ReceiptError if they would take more than MOST_RESULT_BYTES."""
+    import torch
+
+    dtypes = {str(one)[6:]: one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+    found, total = [], 0
+    for place, one in enumerate(_list(receipt, "tensors")):
+        if not isinstance(one, dict):
+            raise ReceiptError(f"tensors[{place}] is {_shown(one)}; it must be an object")
+        dtype = one.get("dtype")
+        if not isinstance(dtype, str) or dtype not in dtypes:
+            raise ReceiptError(f"tensors[{place}].dtype is {_shown(dtype)}; it must be a dtype of torch")
+        shape = _whole_numbers(one.get("shape"), f"tensors[{place}].shape")
+        found.append(Described(shape, dtypes[dtype], _view(one, place)))
+        total += math.prod(shape) * dtypes[dtype].itemsize
+    if total > (most := MOST_RESULT_BYTES[device]):
+        raise ReceiptError(f"a result of {_shown(total)} bytes; at most {most} leave a process")
+    return found
+
+
+def leaves_of(receipt: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[str, tuple[Any, ...]]:
+    """(structure in words, leaves) of a nested result, with its tensors in their places."""
+    leaves, places = list(_list(receipt, "leaves")), _whole_numbers(receipt.get("places"), "places")
+    if len(places) != len(tensors) or len(set(places)) != len(places) or any(place >= len(leaves) for place in places):
+        raise ReceiptError("places must name one leaf for each tensor")
+    if any(isinstance(leaf, list | dict) for leaf in leaves):
+        raise ReceiptError("a leaf must be a number, text, true, false or null")
+    for place, one in zip(places, tensors, strict=True):
+        leaves[place] = one
+    structure = receipt.get("structure")
+    if not isinstance(structure, str):
+        raise ReceiptError(f"structure is {_shown(structure)}; it must be text")
+    return structure, tuple(leaves)
+
+
+def _view(one: dict[str, Any], place: int) -> View | None:
+    if "view" not in one:
+        return None
+    view, name = one["view"], f"tensors[{place}].view"
+    if not isinstance(view, dict):
+        raise ReceiptError(f"{name} is {_shown(view)}; it must be an object")
+    of, apart = view.get("of"), view.get("apart")
+    if not _is_whole(of) or not _is_whole(apart) or of < 0:
+        raise ReceiptError(f"{name} must have the whole numbers of and apart; it is {_shown(view)}")
+    return View(of, apart, _whole_numbers(view.get("stride"), f"{name}.stride"))
+
+
+def _list(receipt: dict[str, Any], name: str) -> list[Any]:
+    value = receipt.get(name)
+    if not isinstance(value, list):
+        raise ReceiptError(f"{name} is {_shown(value)}; it must be a list")
+    return value
+
+
+def _whole_numbers(value: Any, name: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(_is_whole(one) and one >= 0 for one in value):
+        raise ReceiptError(f"{name} is {_shown(value)}; it must be a list of whole numbers, none negative")
+    return tuple(value)
+
+
+def _is_whole(value: Any) -> TypeGuard[int]:
+    return type(value) is int and abs(value) < _MOST_SIZE
+
+
+def _text(receipt: dict[str, Any], name: str) -> str:
+    value = receipt.get(name)
+    if not isinstance(value, str):
+        raise ReceiptError(f"{name} is {_shown(value)}; it must be text")
+    return _cut(value, MOST_TEXT)
+
+
+def _shown(value: Any) -> str:
+    return _cut(repr(value) if not isinstance(value, int) or abs(value) < _MOST_SIZE else "a huge number", 60)
+
+
+def _cut(text: str, most: int) -> str:
+    """At most so many characters, without halves of surrogate pairs, which no file can hold."""
+    return text[:most].encode(errors="replace").decode()
