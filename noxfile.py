@@ -66,10 +66,10 @@ def install_tools(session: nox.Session, *groups: str) -> None:
 
 
 def install_project(session: nox.Session) -> None:
-    """Install torch (if the machine has none), the build tools, and this project with its extension, in place."""
+    """Install torch (if the machine has none), the build tools, the plugin and the kernels, both in place."""
     install_torch(session)
     install_tools(session, "build", "test")
-    install(session, *pins(), "--no-build-isolation", "-v", "-e", ".", silent=True)
+    install(session, *pins(), "--no-build-isolation", "-v", "-e", ".", "-e", "ext", silent=True)
     session.run("python", "-m", "cuda_llm_ops")
 
 

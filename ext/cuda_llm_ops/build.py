@@ -5,8 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import TypedDict, cast
 
+import torch
+
 from . import _C
-from ._loading import CHECKOUT, build_command
+from ._loading import PROJECT, build_command
 from ._sources import digest
 
 
@@ -41,7 +43,7 @@ class KernelAttributes(TypedDict):
 def build_info() -> BuildInfo:
     """The facts of the build that is loaded, read from the compiled module itself."""
     facts = _C.build_info()
-    csrc = CHECKOUT / "ext" / "csrc"
+    csrc = PROJECT / "csrc"
     stale = digest(csrc, facts["flavour"]) != facts["sources"] if csrc.is_dir() else None
     return cast(BuildInfo, {**facts, "stale": stale})
 
@@ -52,9 +54,14 @@ def kernel_attributes() -> list[KernelAttributes]:
 
 
 def warn_if_degraded() -> None:
-    """Say at import what pip hid at build: that the CUDA kernels were left out where torch has CUDA."""
+    """Warn at import if the CUDA kernels are missing though torch has CUDA, now or when they were built.
+
+    pip hides the output of a build that succeeds, and its cache may hold a build that was made beside another torch.
+    """
     facts = _C.build_info()
-    if facts["degraded"]:
+    if facts["flavour"] == "cuda" or facts["reason"].endswith("asked for it"):
+        return
+    if facts["degraded"] or torch.version.cuda is not None:
         warnings.warn(
             f"cuda_llm_ops was built without CUDA: {facts['reason']}. Rebuild it with: "
             f"CUDA_LLM_OPS_BUILD=cuda {build_command()}",

@@ -28,8 +28,9 @@ class Revision:
 
     def defines(self) -> list[str]:
         """The macros that this tree's setup.py gives to nvcc for its Hopper families; empty without a setup.py."""
-        setup = self.root / "setup.py"
-        if not setup.is_file():
+        places = [self.root / "ext" / "setup.py", self.root / "setup.py"]  # the second in old commits
+        setup = next((path for path in places if path.is_file()), None)
+        if setup is None:
             return []
         for node in ast.parse(setup.read_text()).body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "HOPPER_FAMILIES":

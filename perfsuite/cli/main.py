@@ -26,8 +26,8 @@ from perfsuite.outcome import UserError
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 """The exit code of a shell after Ctrl-C."""
-EXTRAS = {"torch": "torch", "scipy": "calibrate"}
-"""Optional packages, and the extra of perfsuite that installs each."""
+OPTIONAL = ("torch", "scipy", "numpy")
+"""Packages that some commands need; each is installed by its own name."""
 
 
 def commands() -> dict[str, str]:
@@ -68,10 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sentence, code = "interrupted", EXIT_INTERRUPTED
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
-        if package not in EXTRAS:
+        if package not in OPTIONAL:
             raise
-        remedy = f"pip install 'perfsuite[{EXTRAS[package]}]'"
-        sentence, code = f"{package} is needed, and it is not installed: {remedy}", EXIT_USAGE
+        sentence, code = f"{package} is needed, and it is not installed: pip install {package}", EXIT_USAGE
     except (UserError, OSError) as error:
         # OSError: a file cannot be written, or a program is not installed.
         sentence, code = str(error), EXIT_USAGE

@@ -22,7 +22,7 @@ def asv_itself() -> Any:
         for name in ("benchmarks", "machine", "results", "runner", "util"):
             import_module(f"asv.{name}")
     except ImportError as error:
-        raise HistoryError(f"asv is not installed ({error}): pip install 'perfsuite[history]'") from None
+        raise HistoryError(f"asv is not installed ({error}): pip install asv") from None
     return import_module("asv")
 
 

@@ -25,7 +25,7 @@ from perfsuite.history.asv_files import (
     load_results,
     read_benchmarks,
 )
-from perfsuite.history.builds import lines_and_errors
+from perfsuite.history.builds import FLAVOUR_VARIABLE, lines_and_errors
 from perfsuite.history.commits import HistoryError, full_commit
 from perfsuite.history.machines import Machine
 
@@ -77,13 +77,21 @@ def asv_run(
 
 RUN_ASV = """
 import sys
-from asv import machine
-place = sys.argv.pop(1)
+from asv import config, machine
+place, flavour = sys.argv.pop(1), sys.argv.pop(1)
 machine.MachineCollection.get_machine_file_path = staticmethod(lambda: place)
+load = config.Config.load
+
+def loaded(*arguments):
+    conf = load(*arguments)
+    conf.env_dir += flavour
+    return conf
+
+config.Config.load = loaded
 from asv.main import main
 main()
 """
-"""asv with another file of machines than the user's own, `~/.asv-machine.json`."""
+"""asv with another file of machines than the user's own, `~/.asv-machine.json`, and environments for each flavour."""
 
 
 def _asv(
@@ -93,7 +101,8 @@ def _asv(
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     machines = folder / "asv-machine.json"
     machines.write_text(json.dumps({machine["machine"]: machine, "version": asv_itself().machine.Machine.api_version}))
-    whole = [sys.executable, "-c", RUN_ASV, str(machines), *line]
+    flavour = (os.environ | environment).get(FLAVOUR_VARIABLE, "")
+    whole = [sys.executable, "-c", RUN_ASV, str(machines), f"-{flavour}" if flavour else "", *line]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with children.started(whole, cwd=root, environment=os.environ | environment, **streams) as running:
         assert running.stdout is not None

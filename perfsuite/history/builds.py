@@ -1,6 +1,7 @@
-"""Builds the wheel of a commit or a folder and unpacks it, to be imported in place of the installed packages.
+"""Builds the wheels of a commit or a folder and unpacks them, to be imported in place of the installed packages.
 
-All builds run in one folder and keep their objects, so ninja or make compiles only changed files.
+All builds run in one folder and keep their objects, so ninja or make compiles only changed files. A project that pip
+cannot build, such as a folder of modules, is copied.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from perfsuite.history import children
 from perfsuite.history.commits import HistoryError, full_commit, git
+from perfsuite.history.projects import has_build, import_folders, projects, requirements
 from perfsuite.record.fingerprint import COMMIT_VARIABLE
 from perfsuite.record.places import make_folder
 
@@ -28,6 +31,10 @@ HARNESS_PACKAGE = "perfsuite"
 """Removed from every build: the same suite measures all commits."""
 LEFT_BEHIND = (".git", ".nox", ".perfsuite", ".venv", "build", "dist", "__pycache__", "*.egg-info", "*.so")
 """Not copied from a folder: results of builds, and files that no build needs."""
+TESTS = ("conftest.py", "test_*.py", "*_test.py", "tests", "test")
+"""Not part of a build that is a copy: the tests are those of the checkout."""
+FLAVOUR_VARIABLE = "CUDA_LLM_OPS_BUILD"
+"""A build for one value of it does not stand for another."""
 
 
 class BuildError(HistoryError):
@@ -51,7 +58,8 @@ class Source:
     def target(self, store: Path) -> Path:
         """The place of its build, by commit or by the content of the folder."""
         label = self.short if self.folder is None else f"{self.short}-{_digest(self.folder)}"
-        return store / f"{label}-{sys.implementation.cache_tag}"
+        flavour = os.environ.get(FLAVOUR_VARIABLE, "")
+        return store / "-".join(filter(None, (label, sys.implementation.cache_tag, re.sub(r"\W", "", flavour))))
 
     def tree(self, place: Path) -> AbstractContextManager[None]:
         """A context with its files at `place`."""
@@ -66,13 +74,13 @@ def source_of(root: Path, name: str) -> Source:
         folder = Path(name)
         if not folder.is_dir():
             raise
-    if not any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
-        raise HistoryError(f"{name!r} names a folder without pyproject.toml or setup.py: there is nothing to build")
+    if not (folder / "pyproject.toml").is_file() and not any(folder.glob("*.py")):
+        raise HistoryError(f"{name!r} names a folder without pyproject.toml and modules: there is nothing to build")
     return Source(root, folder.resolve().name, folder.resolve())
 
 
 def build(source: Source, store: Path) -> Path:
-    """The folder with the packages of `source`. pip makes it once, from a temporary tree. BuildError if it fails."""
+    """The folder with the packages of `source`, made once, from a temporary tree. BuildError if it fails."""
     target = source.target(store)
     if target.is_dir():
         return target
@@ -84,17 +92,63 @@ def build(source: Source, store: Path) -> Path:
             if left.name != Path(folder).name:
                 shutil.rmtree(left, ignore_errors=True)
         # Always the same path, since it is part of every compiler command.
-        tree, wheels, made = store / ".tree", Path(folder, "wheels"), Path(folder, "made")
+        tree, made = store / ".tree", Path(folder, "made")
         shutil.rmtree(tree, ignore_errors=True)  # of a process that was killed
-        with source.tree(tree), kept_objects(tree, store / ".objects"):
-            quiet = ("--quiet", "--no-deps", "--disable-pip-version-check")
-            _pip(source, "wheel", *quiet, "--no-build-isolation", "--wheel-dir", str(wheels), str(tree))
-            built = [str(wheel) for wheel in wheels.glob("*.whl")]
-            _pip(source, "install", *quiet, "--no-compile", "--target", str(made), *built)
+        with source.tree(tree), ExitStack() as objects:
+            made.mkdir()
+            try:
+                named = [(project, has_build(project)) for project in projects(tree)]
+            except ValueError as error:
+                raise BuildError(f"{source.short} does not build: {error}") from None
+            for project, by_pip in named:
+                if by_pip:
+                    slug = "-".join(project.relative_to(tree).parts)
+                    objects.enter_context(kept_objects(project, store / f".objects{slug}"))
+                    _build_wheel(source, project, Path(folder, f"wheel{slug}"), made)
+                else:
+                    _copy_modules(project, made)
         for path in [made / HARNESS_PACKAGE, *made.glob(f"{HARNESS_PACKAGE}-*.dist-info")]:
             shutil.rmtree(path, ignore_errors=True)
         os.replace(made, target)
     return target
+
+
+def _build_wheel(source: Source, project: Path, wheels: Path, made: Path) -> None:
+    """Let pip build a project and unpack its wheel into `made`.
+
+    It is built with what is installed here, such as torch. But if its tools are not installed and it has no setup.py,
+    which compiled extensions have, pip fetches the tools into an isolated environment.
+    """
+    quiet = ("--quiet", "--no-deps", "--disable-pip-version-check")
+    lacking = _not_installed(requirements(project))
+    isolation = () if lacking and not (project / "setup.py").is_file() else ("--no-build-isolation",)
+    why = f" ({', '.join(lacking)} is required to build it and not installed here)" if lacking else ""
+    _pip(source, "wheel", *quiet, *isolation, "--wheel-dir", str(wheels), str(project), why=why)
+    built = [str(wheel) for wheel in wheels.glob("*.whl")]
+    _pip(source, "install", *quiet, "--no-compile", "--upgrade", "--target", str(made), *built)
+
+
+def _not_installed(wanted: Iterable[str]) -> list[str]:
+    """Those of a build's requirements that this interpreter lacks."""
+    from packaging.requirements import Requirement
+
+    lacking = []
+    for one in map(Requirement, wanted):
+        if one.marker is not None and not one.marker.evaluate():
+            continue
+        try:
+            if not one.specifier.contains(metadata.version(one.name), prereleases=True):
+                lacking.append(str(one))
+        except metadata.PackageNotFoundError:
+            lacking.append(str(one))
+    return lacking
+
+
+def _copy_modules(project: Path, made: Path) -> None:
+    """Copy the modules and packages of a project that pip cannot build, without its tests."""
+    ignored = shutil.ignore_patterns(*LEFT_BEHIND, *TESTS)
+    for folder in import_folders(project):
+        shutil.copytree(folder, made, symlinks=True, ignore=ignored, dirs_exist_ok=True)
 
 
 def same_contents(one: Path, other: Path) -> bool:
@@ -201,12 +255,12 @@ def _digest(folder: Path) -> str:
     return seen.hexdigest()[:12]
 
 
-def _pip(source: Source, *arguments: str) -> None:
+def _pip(source: Source, *arguments: str, why: str = "") -> None:
     # A tree without git's folder does not know its commit.
     environment = os.environ | {COMMIT_VARIABLE: source.commit}
     done = children.run([sys.executable, "-m", "pip", *arguments], environment=environment)
     if done.returncode != 0:
-        raise BuildError(f"{source.short} does not build: {_essence(done.stdout + done.stderr)}")
+        raise BuildError(f"{source.short} does not build: {_essence(done.stdout + done.stderr)}{why}")
 
 
 def _essence(text: str) -> str:
@@ -219,4 +273,5 @@ def _essence(text: str) -> str:
 def lines_and_errors(printed: str) -> tuple[list[str], list[str]]:
     """The lines of a build's output that are not empty, and those that name an error."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    return lines, [line for line in lines if re.search(r"\berror:|Error:|failed to compile", line)]
+    errors = [line for line in lines if re.search(r"\berror:|Error:|failed to compile|cannot be built", line)]
+    return lines, [line for line in errors if not line.startswith("error: subprocess-exited-with-error")] or errors

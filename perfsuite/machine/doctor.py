@@ -102,7 +102,7 @@ def _against(what: str, found: str, known: Version | None, advice: str) -> Check
 
 def _driver(machine: Machine) -> list[Check]:
     if machine.no_card and not machine.cards:
-        advice = "gates on a GPU cannot run here; `nox -s bench` gates the portable kernels on the CPU"
+        advice = "gates on a GPU cannot run here; `pytest --perf-portable` measures on the CPU"
         return [Check("GPU", machine.no_card, "missing", advice)]
     cuda = f"{machine.driver_cuda or 'unknown'} (the driver's newest)"
     checks = [

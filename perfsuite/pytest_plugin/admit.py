@@ -51,5 +51,5 @@ def admit_to_perf(item: pytest.Item) -> None:
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
-        sentence = "--perf-portable measures with torch, which is not installed: pip install 'perfsuite[torch]'"
+        sentence = "--perf-portable measures with torch, which is not installed: pip install torch"
         raise Unmeasured(Reason.NO_DEVICE, sentence)

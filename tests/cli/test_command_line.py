@@ -53,7 +53,7 @@ def test_a_place_that_does_not_fit_is_named_and_nothing_is_left(
     ("raised", "code", "sentence"),
     [
         (KeyboardInterrupt(), 130, "interrupted"),
-        (ModuleNotFoundError("No module named 'torch'", name="torch"), 2, "pip install 'perfsuite[torch]'"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), 2, "pip install torch"),
         (FileNotFoundError(2, "No such file or directory", "git"), 2, "No such file or directory: 'git'"),
     ],
     ids=["Ctrl-C", "no torch", "no git"],

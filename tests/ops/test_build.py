@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """setup.py as a module, on a machine where everything is there."""
-    spec = importlib.util.spec_from_file_location("extension_setup", ROOT / "setup.py")
+    spec = importlib.util.spec_from_file_location("extension_setup", ROOT / "ext/setup.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -43,7 +43,8 @@ def test_auto_takes_the_most_there_is(build: ModuleType, monkeypatch: pytest.Mon
     lacking(build, monkeypatch, nvcc=True)
     assert build.make_plan() == build.Plan("portable", "nvcc is not found", degraded=True)
     lacking(build, monkeypatch, torch=True)
-    assert build.make_plan() == build.Plan("none", "torch cannot be imported", degraded=True)
+    with pytest.raises(SystemExit, match="cuda_llm_ops cannot be built: torch cannot be imported"):
+        build.make_plan()
 
 
 def test_portable_is_no_loss_where_torch_has_no_cuda(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +60,7 @@ def test_forced_cuda_fails_where_it_cannot_be(
         monkeypatch.setenv(name, value)
     assert build.make_plan().flavour == "cuda"
     lacking(build, monkeypatch, nvcc=True)
-    with pytest.raises(SystemExit, match="CUDA_LLM_OPS_BUILD=cuda cannot be honoured: nvcc is not found"):
+    with pytest.raises(SystemExit, match="cuda_llm_ops cannot be built with CUDA: nvcc is not found"):
         build.make_plan()
 
 
@@ -67,26 +68,20 @@ def test_forced_portable_fails_without_torch(build: ModuleType, monkeypatch: pyt
     monkeypatch.setenv("CUDA_LLM_OPS_BUILD", "portable")
     assert build.make_plan().flavour == "portable", "also where CUDA could be built"
     lacking(build, monkeypatch, torch=True)
-    with pytest.raises(SystemExit, match="CUDA_LLM_OPS_BUILD=portable cannot be honoured: torch cannot be imported"):
+    with pytest.raises(SystemExit, match="cuda_llm_ops cannot be built: torch cannot be imported"):
         build.make_plan()
-
-
-def test_none_is_the_plugin_alone_on_purpose(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_LLM_OPS_BUILD", "none")
-    plan = build.make_plan()
-    assert (plan.flavour, plan.degraded) == ("none", False)
 
 
 def test_any_other_value_is_an_error(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_LLM_OPS_BUILD", "gpu")
-    with pytest.raises(SystemExit, match=r"CUDA_LLM_OPS_BUILD='gpu'.*allowed are auto, cuda, portable, none"):
+    with pytest.raises(SystemExit, match=r"CUDA_LLM_OPS_BUILD='gpu'.*allowed are auto, cuda, portable"):
         build.make_plan()
 
 
 def test_a_step_down_is_loud(build: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    build.announce(build.Plan("none", "torch cannot be imported", degraded=True))
+    build.announce(build.Plan("portable", "nvcc is not found", degraded=True))
     said = capsys.readouterr().err
-    assert "NOT AT ALL: the plugin alone: torch cannot be imported" in said
+    assert "WITHOUT CUDA: nvcc is not found" in said
     assert "CUDA_LLM_OPS_BUILD=cuda" in said
 
 
@@ -124,14 +119,47 @@ def test_import_without_torch_names_the_command(tmp_path: Path) -> None:
     assert "-m pip install --no-build-isolation" in said
 
 
-def test_import_without_the_extension_says_why_it_was_left_out(tmp_path: Path) -> None:
+def test_import_of_a_copy_without_the_extension_names_the_command(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     package = plugin_alone(tmp_path)
-    assert "cuda_llm_ops cannot be used: its extension is not built" in import_from(tmp_path)
-    (package / "_build.json").write_text(json.dumps({"reason": "no C++ compiler is found"}))
     said = import_from(tmp_path)
-    assert "its extension is not built (no C++ compiler is found)" in said
+    assert f"cuda_llm_ops cannot be used: its extension is not built ({package} has no _C" in said
     assert "-m pip install --no-build-isolation" in said
+
+
+@pytest.mark.parametrize(
+    ("noted", "source"),
+    [
+        ({"url": "https://x.org/a.git", "vcs_info": {"vcs": "git", "commit_id": "1a2b"}, "subdirectory": "ext"},
+         "'git+https://x.org/a.git@1a2b#subdirectory=ext'"),
+        ({"url": "file:///a/ext", "dir_info": {}}, "file:///a/ext"),
+        (None, ". (in the folder ext of a checkout of perfsuite)"),
+    ],
+)  # fmt: skip
+def test_the_command_names_the_place_that_the_copy_came_from(
+    tmp_path: Path, noted: dict[str, object] | None, source: str
+) -> None:
+    plugin_alone(tmp_path)
+    if noted is not None:
+        described = tmp_path / "cuda_llm_ops-0.1.0.dist-info"
+        described.mkdir()
+        (described / "METADATA").write_text("Metadata-Version: 2.1\nName: cuda_llm_ops\nVersion: 0.1.0\n")
+        (described / "direct_url.json").write_text(json.dumps(noted))
+    said = import_from(tmp_path, "torch").strip()
+    assert said.endswith(f"--no-deps --no-cache-dir --force-reinstall {source}"), said
+
+
+def test_a_cached_build_without_cuda_is_told_of_beside_a_torch_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip may take a wheel from its cache that was built beside another torch."""
+    torch = pytest.importorskip("torch")
+    build_facts = pytest.importorskip("cuda_llm_ops.build")
+    facts = {"flavour": "portable", "degraded": False, "reason": "torch is built without CUDA"}
+    monkeypatch.setattr(build_facts._C, "build_info", lambda: facts)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.warns(UserWarning, match=r"without CUDA: torch is .*CUDA_LLM_OPS_BUILD=cuda .*--no-cache-dir"):
+        build_facts.warn_if_degraded()
+    facts["reason"] = "CUDA_LLM_OPS_BUILD=portable asked for it"
+    build_facts.warn_if_degraded()
 
 
 def test_import_of_a_broken_extension_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:

@@ -2,18 +2,19 @@
 
 CUDA_LLM_OPS_BUILD chooses what is built:
 
-    auto      (default) CUDA where nvcc is found and torch has CUDA, else the portable flavour (CPU kernels), else the
-              plugin alone; every step down is announced and recorded in the build
+    auto      (default) CUDA where nvcc is found and torch has CUDA, else the portable flavour (CPU kernels); the step
+              down is announced and recorded in the build
     cuda      CUDA, or the build fails        (FORCE_CUDA=1 means the same)
     portable  the CPU kernels alone, or the build fails
-    none      the plugin alone, on purpose
 
-Nothing here looks for a visible GPU. MAX_JOBS bounds the parallel compilations.
+Where not even the CPU kernels can be built, the build fails and says why. Nothing here looks for a visible GPU.
+MAX_JOBS bounds the parallel compilations.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -27,11 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import setup
-from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 SWITCH = "CUDA_LLM_OPS_BUILD"
-CHOICES = ("auto", "cuda", "portable", "none")
+CHOICES = ("auto", "cuda", "portable")
 MIN_TORCH = (2, 10)
 MIN_NVCC = (12, 0)  # the first to compile for compute_90a
 # (virtual architecture, code): machine code for Ampere and Hopper, and PTX for what comes between and after.
@@ -51,7 +51,7 @@ TORCH_DISABLES = (
 class Plan:
     """What to build, why, and whether that is less than this machine should give."""
 
-    flavour: str  # "cuda", "portable" or "none"
+    flavour: str  # "cuda" or "portable"
     reason: str
     degraded: bool = False
 
@@ -88,7 +88,9 @@ def why_no_extension() -> str | None:
         torch = importlib.import_module("torch")
     except ImportError as error:
         return (
-            f"torch cannot be imported in the build environment ({error}); pip's build isolation hides an installed one"
+            f"torch cannot be imported in the build environment ({error}). pip's build isolation hides an installed "
+            "torch: install torch, setuptools, pybind11 and ninja first, then repeat the command with "
+            "--no-build-isolation"
         )
     if numbers(torch.__version__) < MIN_TORCH:
         return f"torch is {torch.__version__} and must be {'.'.join(map(str, MIN_TORCH))} or newer"
@@ -118,30 +120,28 @@ def why_no_cuda() -> tuple[str, bool] | None:
 
 def make_plan() -> Plan:
     choice = requested()
-    if choice == "none":
-        return Plan("none", f"{SWITCH}=none asked for the plugin alone")
     missing = why_no_extension()
     if missing is not None:
-        if choice != "auto":
-            raise SystemExit(f"{SWITCH}={choice} cannot be honoured: {missing}")
-        return Plan("none", missing, degraded=True)
+        raise SystemExit(f"cuda_llm_ops cannot be built: {missing}.")
     if choice == "portable":
         return Plan("portable", f"{SWITCH}=portable asked for it")
     no_cuda = why_no_cuda()
     if no_cuda is None:
         return Plan("cuda", "nvcc is found and torch has CUDA")
     if choice == "cuda":
-        raise SystemExit(f"{SWITCH}=cuda cannot be honoured: {no_cuda[0]}")
+        raise SystemExit(f"cuda_llm_ops cannot be built with CUDA: {no_cuda[0]}. {SWITCH}=portable builds CPU kernels.")
     return Plan("portable", *no_cuda)
 
 
 def announce(plan: Plan) -> None:
-    built = {"cuda": "with CUDA", "portable": "portable, WITHOUT CUDA", "none": "NOT AT ALL: the plugin alone"}
-    text = f"cuda_llm_ops is built {built[plan.flavour]}: {plan.reason}."
+    if plan.flavour == "cuda":
+        print(f"cuda_llm_ops is built with CUDA: {plan.reason}.", file=sys.stderr, flush=True)
+        return
+    text = f"cuda_llm_ops is built portable, WITHOUT CUDA: {plan.reason}."
     if plan.degraded:
-        text += f" To make this a failure: {SWITCH}=cuda or {SWITCH}=portable."
+        text += f" To make this a failure: {SWITCH}=cuda."
     line = "*" * 100
-    print(f"{line}\n{text}\n{line}" if plan.flavour != "cuda" else text, file=sys.stderr, flush=True)
+    print(f"{line}\n{text}\n{line}", file=sys.stderr, flush=True)
 
 
 def git(*arguments: str) -> str | None:
@@ -158,8 +158,8 @@ def commit_and_dirty() -> tuple[str, bool]:
 
     PERFSUITE_COMMIT names it for a copy without git's folder, with "-dirty" at its end where it is.
     """
-    if (ROOT / ".git").exists():
-        changed = git("status", "--porcelain", "--", "ext", "setup.py", "pyproject.toml")
+    if (ROOT.parent / ".git").exists():
+        changed = git("status", "--porcelain", "--", ".")
         return git("rev-parse", "HEAD") or "", bool(changed)
     given = os.environ.get("PERFSUITE_COMMIT", "")
     return given.removesuffix("-dirty"), given.endswith("-dirty")
@@ -168,7 +168,7 @@ def commit_and_dirty() -> tuple[str, bool]:
 def build_facts(plan: Plan) -> str:
     """The header that only module.cpp includes: when a fact changes, one file is compiled again."""
     nvcc = nvcc_path() if plan.flavour == "cuda" else None
-    digest = runpy.run_path(str(ROOT / "ext/cuda_llm_ops/_sources.py"))["digest"]
+    digest = runpy.run_path(str(ROOT / "cuda_llm_ops/_sources.py"))["digest"]
     commit, dirty = commit_and_dirty()
     facts: dict[str, str | int] = {
         "FLAVOUR": plan.flavour,
@@ -179,7 +179,7 @@ def build_facts(plan: Plan) -> str:
         "TORCH": str(importlib.import_module("torch").__version__),
         "COMMIT": commit,
         "DIRTY": int(dirty),
-        "SOURCES": digest(ROOT / "ext/csrc", plan.flavour),
+        "SOURCES": digest(ROOT / "csrc", plan.flavour),
     }
     return "#pragma once\n" + "".join(f"#define BUILD_{name} {json.dumps(value)}\n" for name, value in facts.items())
 
@@ -194,7 +194,7 @@ def pybind11_includes() -> list[str]:
 def extension(plan: Plan, generated: Path) -> Any:
     from torch.utils.cpp_extension import CppExtension, CUDAExtension
 
-    csrc = ROOT / "ext/csrc"
+    csrc = ROOT / "csrc"
     sources = [*csrc.glob("*.cpp"), *csrc.glob("cpu/*.cpp")]
     common = ["-O3", "-std=c++17", "-DNDEBUG"]
     cxx = [*common, "-g0", "-fvisibility=hidden", "-Wall"]
@@ -240,35 +240,23 @@ def extension_build(plan: Plan) -> dict[str, Any]:
                 super().run()
             except Exception as error:
                 raise SystemExit(
-                    f"cuda_llm_ops ({plan.flavour}) failed to compile: {error}. The compiler's words are above (pip "
-                    f"shows them with -v); {SWITCH}=none installs the plugin alone."
+                    f"cuda_llm_ops ({plan.flavour}) failed to compile: {error}. The compiler's words are above."
                 ) from error
-            (ROOT / "ext/cuda_llm_ops/_build.json").unlink(missing_ok=True)  # of an earlier install without it
 
     return {"ext_modules": [extension(plan, objects / "generated")], "cmdclass": {"build_ext": BuildExt}}
 
 
-def no_extension(plan: Plan) -> dict[str, Any]:
-    """The arguments of setup() that install the plugin alone, with a note for whoever imports cuda_llm_ops."""
-
-    class BuildPy(build_py):
-        def run(self) -> None:
-            super().run()
-            folder = ROOT / "ext/cuda_llm_ops" if self.editable_mode else Path(self.build_lib, "cuda_llm_ops")
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "_build.json").write_text(json.dumps({"reason": plan.reason}) + "\n")
-
-    return {"cmdclass": {"build_py": BuildPy}}
-
-
 def main() -> None:
-    # Reading the metadata (egg_info, dist_info, sdist) needs no plan, and importing torch for it takes seconds.
+    # Reading the metadata (egg_info, dist_info, sdist) needs no plan, and importing torch for it takes seconds. But pip
+    # would install torch, a dependency, between the metadata and a build that fails for the lack of it.
+    if "dist_info" in sys.argv and importlib.util.find_spec("torch") is None:
+        raise SystemExit(f"cuda_llm_ops cannot be built: {why_no_extension()}.")
     if not {"bdist_wheel", "build", "build_ext", "build_py", "develop", "editable_wheel", "install"} & set(sys.argv):
         setup()
         return
     plan = make_plan()
     announce(plan)
-    setup(**(no_extension(plan) if plan.flavour == "none" else extension_build(plan)))
+    setup(**extension_build(plan))
 
 
 if __name__ == "__main__":
