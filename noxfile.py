@@ -159,9 +159,10 @@ def history(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_params=TORCH_VENV)
 def nightly(session: nox.Session) -> None:
-    """Run the tests that take minutes: `ab`, `bisect` and asv on real builds of real commits."""
+    """Run what takes minutes: `ab`, `bisect` and asv on real builds of real commits; all device code compiled."""
     install_project(session)
     session.run("pytest", "-q", "-n", "2", "tests/history/test_ab_whole.py", env={"PERFSUITE_WHOLE": "1"})
+    session.notify("kernels", ["--recheck", "1000000"])
 
 
 @nox.session(default=False)
@@ -205,7 +206,11 @@ def exploits(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_backend="none")
 def kernels(session: nox.Session) -> None:
-    """Compile all device code; fail on a spill, a stack frame or a C75xx advisory. Needs nvcc, but no GPU."""
+    """Compile device code; fail on a spill, a stack frame or a C75xx advisory. Needs nvcc, but no GPU.
+
+    Sources that are as they were when records/kernels.jsonl was written are read from there, and four of them, chosen
+    at random, are compiled again. `-- --update` brings the record up to date; the nightly run compiles everything.
+    """
     if shutil.which("nvcc") is None and not Path(CUDA_HOME, "bin", "nvcc").exists():
         missing = f"no nvcc on PATH or under {CUDA_HOME}: the device code is not checked; install the CUDA toolkit"
         if os.environ.get("CI"):
@@ -214,7 +219,8 @@ def kernels(session: nox.Session) -> None:
     allowed = f"{DEVICE_CODE}/allowed.toml"
     # A source of Hopper code is empty for other architectures.
     hopper = "--only=*/sm90*=90a"
-    arguments = ["kernels", DEVICE_CODE, "-I", "ext/csrc", "--allow", allowed, hopper, *session.posargs]
+    record = ("--record", "records/kernels.jsonl", "--recheck", "4")
+    arguments = ["kernels", DEVICE_CODE, "-I", "ext/csrc", "--allow", allowed, hopper, *record, *session.posargs]
     session.run(sys.executable, "-m", "perfsuite", *arguments, external=True)
 
 

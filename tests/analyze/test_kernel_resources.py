@@ -9,6 +9,7 @@ import pytest
 
 from perfsuite.analyze.ptxas import demangle, parse
 from perfsuite.cli.commands import kernels
+from perfsuite.outcome import UserError
 
 CLEAN = """\
 ptxas info    : 0 bytes gmem
@@ -49,7 +50,10 @@ def test_names_are_readable() -> None:
 def fake_nvcc(tmp_path: Path) -> Path:
     """A compiler that prints the source itself as ptxas's report, and refuses a source that says so."""
     script = tmp_path / "nvcc"
-    script.write_text('#!/bin/sh\nfor last; do :; done\ngrep -q REFUSED "$last" && exit 1\ncat "$last" >&2\n')
+    script.write_text(
+        '#!/bin/sh\nfor last; do :; done\n[ "$last" = --version ] && echo 1 && exit\n'
+        'grep -q REFUSED "$last" && exit 1\necho "$last" >>"$0.log"\ncat "$last" >&2\n'
+    )
     script.chmod(0o755)
     return script
 
@@ -119,3 +123,45 @@ def test_wrong_use_names_the_thing(fake_nvcc: Path, tmp_path: Path) -> None:
     allow.write_text('[[allowed]]\nkernel = "*"\n')
     with pytest.raises(kernels.UserError, match="needs kernel and reason"):
         command(fake_nvcc, tmp_path, "--allow", allow)
+
+
+def test_only_what_changed_since_the_record_is_compiled(fake_nvcc: Path, tmp_path: Path) -> None:
+    sources, record = tmp_path / "src", tmp_path / "record.jsonl"
+    sources.mkdir()
+    (sources / "one.cu").write_text(f'#include "deep.cuh"\n{CLEAN}')
+    (sources / "two.cu").write_text(CLEAN)
+    (sources / "deep.cuh").write_text('#include "deeper.h"\n')
+    (sources / "deeper.h").write_text("// 1\n")
+    words = (sources, "--record", record)
+
+    def compiled(*more: str) -> list[str]:
+        log = Path(f"{fake_nvcc}.log")
+        log.unlink(missing_ok=True)
+        assert command(fake_nvcc, *words, *more) == 0
+        return sorted(Path(line).name for line in log.read_text().split()) if log.exists() else []
+
+    assert compiled() == ["one.cu", "two.cu"], "no record yet"
+    assert compiled("--update") == ["one.cu", "two.cu"]
+    assert compiled() == []
+    assert len(compiled("--recheck=1")) == 1
+    (sources / "deeper.h").write_text("// 2\n")
+    assert compiled() == ["one.cu"], "a header of a header changed"
+    assert compiled("--arch=80") == ["one.cu", "one.cu", "two.cu"], "for another architecture nothing is known"
+
+
+def test_a_record_that_says_something_else_fails(
+    fake_nvcc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, record = tmp_path / "spilling.cu", tmp_path / "record.jsonl"
+    source.write_text(SPILLING)
+    words = (source, "--record", record)
+    assert command(fake_nvcc, *words, "--update") == 1
+    assert "416 bytes of stack" in capsys.readouterr().out
+    assert command(fake_nvcc, *words) == 1, "what spilled before is still a failure"
+    record.write_text(record.read_text().replace(",416,176,180]", ",0,0,0]"))
+    assert command(fake_nvcc, *words) == 0
+    assert command(fake_nvcc, *words, "--recheck=1") == 1
+    assert "holds other kernels than its compilation" in capsys.readouterr().out
+    record.write_text("{}\n")
+    with pytest.raises(UserError, match=r"record\.jsonl:1 is no line"):
+        command(fake_nvcc, *words)

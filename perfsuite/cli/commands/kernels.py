@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import os
+import random
 import sys
 import tempfile
 import tomllib
@@ -16,6 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perfsuite.analyze.ptxas import Advisory, Compilation, CompileError, KernelResources, compile_resources
+from perfsuite.analyze.resource_record import Compiler, ResourceRecord
 from perfsuite.cli.places import check_place
 from perfsuite.cli.programs import find_nvcc
 from perfsuite.cli.tables import print_columns
@@ -31,6 +33,9 @@ An allowed.toml lists what may spill, each with its reason:
   arch = "sm_80"               # optional
   reason = "a teaching kernel; the array is the point"
 """
+
+Pair = tuple[Path, str]
+"""A source and an architecture."""
 
 
 @dataclass
@@ -58,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help="include folder")
     parser.add_argument("--allow", type=Path, metavar="FILE", help="TOML list of kernels that may spill")
     parser.add_argument("--nvcc", metavar="PATH", help="the compiler (default: nvcc on PATH, then CUDA_HOME)")
+    record = "take from FILE what was compiled before, where no text, flag or compiler has changed since"
+    parser.add_argument("--record", type=Path, metavar="FILE", help=record)
+    recheck = "compile N of the unchanged sources too, chosen at random, and fail where FILE says something else"
+    parser.add_argument("--recheck", type=int, default=0, metavar="N", help=recheck)
+    parser.add_argument("--update", action="store_true", help="write what was compiled into the file of --record")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilations at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every kernel's resources as JSON")
 
@@ -97,6 +107,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile and print the table; 1 if something spills or does not compile."""
     if arguments.jobs < 1:
         raise UserError(f"--jobs is {arguments.jobs}; at least 1 is needed")
+    if arguments.recheck < 0:
+        raise UserError(f"--recheck is {arguments.recheck}; it must be 0 or more")
+    if arguments.update and arguments.record is None:
+        raise UserError("--update needs --record FILE, the file to write")
     check_place("--json", arguments.json, replaced=False)
     nvcc = find_nvcc(arguments.nvcc)
     allowed = read_allowed(arguments.allow)
@@ -104,7 +118,21 @@ def run(arguments: argparse.Namespace) -> int:
     archs = [arch.removeprefix("sm_") for arch in arguments.arch or ["80", "90a"]]
     pairs = _selected(itertools.product(sources, archs), arguments.only)
     flags = ["-O3", "-std=c++17", "-DNDEBUG", *(f"-I{folder}" for folder in arguments.include)]
-    results, failures = _compile_all(pairs, nvcc=nvcc, flags=flags, jobs=arguments.jobs)
+    compiler = Compiler(nvcc, flags, [Path(folder) for folder in arguments.include])
+    known, rest, digests = _known(pairs, compiler, arguments.record)
+    again = random.SystemRandom().sample(sorted(known), min(arguments.recheck, len(known)))
+    compiled, failures = _compile_all([*rest, *again], nvcc=nvcc, flags=flags, jobs=arguments.jobs)
+    failures += [
+        f"{source} sm_{arch}: {arguments.record} holds other kernels than its compilation; add --update"
+        for source, arch in again
+        if (source, arch) in compiled and not _alike(compiled[source, arch], known[source, arch])
+    ]
+    if arguments.update:
+        record = ResourceRecord(arguments.record)
+        for pair, one in compiled.items():
+            record.put(*pair, digests[pair], one)
+        record.write(pairs)
+    results = [*{**known, **compiled}.values()]
 
     kernels = sorted((k for r in results for k in r.kernels), key=lambda k: (k.source, k.name, k.arch))
     advisories = sorted({a for r in results for a in r.advisories}, key=lambda a: (a.source, a.arch, a.code, a.text))
@@ -119,10 +147,29 @@ def run(arguments: argparse.Namespace) -> int:
         f"{len(kernels)} kernels from {len(sources)} sources for {targets}: {spilled} with spills or stack, "
         f"{len(advisories)} advisories, {len(failures)} failures"
     )
+    if known:
+        print(f"{len(known)} of {len(pairs)} compilations are those of {arguments.record}, {len(again)} checked again")
     return 1 if failures else 0
 
 
-def _selected(pairs: Iterable[tuple[Path, str]], only: list[str]) -> list[tuple[Path, str]]:
+def _known(
+    pairs: list[Pair], compiler: Compiler, place: Path | None
+) -> tuple[dict[Pair, Compilation], list[Pair], dict[Pair, str]]:
+    """The compilations that the record has, the pairs that it has not, and the digest of each pair."""
+    if place is None:
+        return {}, pairs, {}
+    record, version = ResourceRecord(place), compiler.version()
+    digests = {pair: compiler.digest(*pair, version) for pair in pairs}
+    found = {pair: record.get(*pair, digests[pair]) for pair in pairs}
+    known = {pair: one for pair, one in found.items() if one is not None}
+    return known, [pair for pair in pairs if pair not in known], digests
+
+
+def _alike(one: Compilation, other: Compilation) -> bool:
+    return set(one.kernels) == set(other.kernels) and set(one.advisories) == set(other.advisories)
+
+
+def _selected(pairs: Iterable[Pair], only: list[str]) -> list[Pair]:
     """The pairs of source and architecture without those that an --only excludes."""
     found = list(pairs)
     for entry in only:
@@ -136,22 +183,24 @@ def _selected(pairs: Iterable[tuple[Path, str]], only: list[str]) -> list[tuple[
 
 
 def _compile_all(
-    pairs: list[tuple[Path, str]], *, nvcc: str, flags: list[str], jobs: int
-) -> tuple[list[Compilation], list[str]]:
-    results, failures, futures = [], [], {}
+    pairs: list[Pair], *, nvcc: str, flags: list[str], jobs: int
+) -> tuple[dict[Pair, Compilation], list[str]]:
+    results: dict[Pair, Compilation] = {}
+    failures, futures = [], {}
     with tempfile.TemporaryDirectory(prefix="perfsuite-kernels-") as folder, ThreadPoolExecutor(jobs) as pool:
         for number, (source, arch) in enumerate(pairs):
             cubin = Path(folder) / f"{number}.cubin"
             future = pool.submit(compile_resources, source, arch, nvcc=nvcc, flags=flags, cubin=cubin)
-            futures[future] = f"{source} sm_{arch}"
+            futures[future] = source, arch
         for done, future in enumerate(as_completed(futures), start=1):
+            source, arch = futures[future]
             try:
-                results.append(future.result())
-                outcome = f"{results[-1].seconds:.0f} s"
+                results[source, arch] = future.result()
+                outcome = f"{results[source, arch].seconds:.0f} s"
             except CompileError as error:
                 failures.append(str(error))
                 outcome = "does not compile"
-            print(f"[{done}/{len(futures)}] {futures[future]} {outcome}", file=sys.stderr)
+            print(f"[{done}/{len(futures)}] {source} sm_{arch} {outcome}", file=sys.stderr)
     return results, failures
 
 
