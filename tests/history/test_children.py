@@ -15,8 +15,9 @@ from perfsuite.history import children
 
 SLEEPER = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 PARENT = """
-import sys
+import signal, sys
 from perfsuite.history import children
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background may begin without it
 with children.signals_as_interrupts():
     children.run([sys.executable, "-c", {sleeper!r}, sys.argv[1]])
 """

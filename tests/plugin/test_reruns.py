@@ -96,7 +96,8 @@ def test_a_time_out_is_not_the_candidates_fault(suite: Suite) -> None:
         "@pytest.mark.timeout(1)\ndef test_it(perf): perf(Gemm(8, 8, 8), slow)\n"
     )
     (suite.path / "conftest.py").unlink()
-    outcome = suite.run("--perf-portable", "-p", "pytest_timeout")
+    # pytest-timeout is off in a process in which any test has entered the debugger.
+    outcome = suite.run("--perf-portable", "-p", "pytest_timeout", subprocess=True)
     assert outcome.code == 1
     assert outcome.cases == []
     outcome.has("Failed: Timeout (>1.0s) from pytest-timeout.")
