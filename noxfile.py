@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nox
@@ -35,6 +36,8 @@ ASV = "benchmarks_asv/asv.conf.json"
 FEW_TESTS = "tests/perf/test_gemm.py tests/perf/test_attention.py::test_tiled_attention"
 PORTABLE_SERIES = r"^gates\.(attention|gemm)\.track_(candidate_seconds|rival_seconds|time_ratio|error_ratio)"
 SCREENSHOT = ("--screenshot", ".perfsuite/asv/page.png")
+FUZZERS = 7
+"""Tests of tests/fuzz, among which the time is divided."""
 CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
 
 
@@ -163,6 +166,15 @@ def nightly(session: nox.Session) -> None:
     install_project(session)
     session.run("pytest", "-q", "-n", "2", "tests/history/test_ab_whole.py", env={"PERFSUITE_WHOLE": "1"})
     session.notify("kernels", ["--recheck", "1000000"])
+
+
+@nox.session(default=False, venv_params=TORCH_VENV)
+def fuzz(session: nox.Session) -> None:
+    """Try inputs of any kind for an hour, or for the seconds after `--`: records, targets, markers, words, receipts."""
+    install_project(session)
+    seconds = float(next(iter(session.posargs), 3600.0))
+    first = {"PERFSUITE_FUZZ_SECONDS": str(seconds / FUZZERS), "PERFSUITE_FUZZ_SEED": str(int(time.time()))}
+    session.run("pytest", "-q", "tests/fuzz", env=first)
 
 
 @nox.session(default=False)

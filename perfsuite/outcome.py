@@ -4,6 +4,28 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+MOST_CHARACTERS = 300
+"""Longest sentence about bad input."""
+
+
+def one_line(sentence: str) -> str:
+    """The sentence as one printable line of at most MOST_CHARACTERS; a longer one lacks its middle.
+
+    The beginning names the thing, and the end says what is allowed.
+    """
+    plain = printable(sentence[: 2 * MOST_CHARACTERS] + sentence[2 * MOST_CHARACTERS :][-2 * MOST_CHARACTERS :])
+    if len(plain) <= MOST_CHARACTERS:
+        return plain
+    half = MOST_CHARACTERS // 2
+    return f"{plain[: half - 3]} ... {plain[2 - half :]}"
+
+
+def printable(text: str) -> str:
+    """The text, with an escaped form of each letter that a terminal would not print."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
 
 class UserError(Exception):
     """Bad input, or something that this machine lacks; one sentence. Commands print it and exit with 2."""

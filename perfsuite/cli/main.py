@@ -19,9 +19,9 @@ from importlib import import_module
 from pathlib import Path
 
 from perfsuite import __version__
-from perfsuite.cli.parsers import add_choice, parser_of
+from perfsuite.cli.parsers import Parser, add_choice, parser_of
 from perfsuite.exporters.listing import helps
-from perfsuite.outcome import UserError
+from perfsuite.outcome import UserError, one_line
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -36,7 +36,7 @@ def commands() -> dict[str, str]:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command itself; it does not parse a subcommand's own arguments."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="perfsuite",
         description="Judges GPU kernels. Gates run in pytest (`pytest --gpu`); this command works with their records.",
         epilog="`perfsuite COMMAND --help` describes each command with an example.",
@@ -74,5 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UserError, OSError) as error:
         # OSError: a file cannot be written, or a program is not installed.
         sentence, code = str(error), EXIT_USAGE
+    if "\n" not in sentence:  # several lines: the output of a program that failed
+        sentence = one_line(sentence)
     print(f"perfsuite {arguments.command}: {sentence}", file=sys.stderr)
     return code

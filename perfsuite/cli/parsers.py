@@ -5,11 +5,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from types import ModuleType
+from typing import NoReturn
+
+from perfsuite.outcome import one_line
 
 
-def parser_of(prog: str, module: ModuleType) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line that ends, whatever it was given."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(one_line(message))
+
+
+def parser_of(prog: str, module: ModuleType) -> Parser:
     """A parser described by a module's docstring, and by its EXAMPLE if it has one."""
-    return argparse.ArgumentParser(
+    return Parser(
         prog=prog,
         description=(module.__doc__ or module.HELP).strip(),
         epilog=getattr(module, "EXAMPLE", None),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from perfsuite.outcome import Reason
+from perfsuite.outcome import Reason, one_line
 
 if TYPE_CHECKING:
     from perfsuite.case.comparison import Comparison
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 class MarkerError(Exception):
     """A marker has an unknown argument or a bad value; the text lists the allowed ones."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(one_line(sentence))
 
 
 @dataclass(frozen=True)

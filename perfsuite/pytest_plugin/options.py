@@ -92,7 +92,7 @@ def build_options(config: pytest.Config) -> Options:
     """The options of this run; UsageError names a bad value and what is allowed."""
     gpu, portable = bool(config.getoption("gpu")), _switch(config, "perf_portable")
     if gpu and config.getoption("perf_portable"):
-        raise pytest.UsageError("--gpu and --perf-portable exclude each other: gate on the GPU or on the CPU")
+        raise bad_option("--gpu and --perf-portable exclude each other: gate on the GPU or on the CPU")
     return Options(
         gpu=gpu,
         portable=portable and not gpu,
@@ -110,6 +110,13 @@ def build_options(config: pytest.Config) -> Options:
     )
 
 
+def bad_option(sentence: str) -> pytest.UsageError:
+    """The error for a bad option, whatever its value is."""
+    from perfsuite.outcome import one_line
+
+    return pytest.UsageError(one_line(sentence))
+
+
 def _key(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
@@ -121,7 +128,7 @@ def _switch(config: pytest.Config, key: str) -> bool:
     try:
         return bool(config.getini(key))
     except (ValueError, pytest.UsageError) as error:  # pytest's sentence does not name the option
-        raise pytest.UsageError(f"ini option {key}: {error}; allowed are true and false") from None
+        raise bad_option(f"ini option {key}: {error}; allowed are true and false") from None
 
 
 def _text(config: pytest.Config, key: str) -> str | None:
@@ -144,7 +151,7 @@ def _checked(config: pytest.Config, key: str, field: str, value: Any) -> Any:
         return getattr(Settings(**{field: value}), field)
     except ValueError as error:
         allowed = str(error).partition("; ")[2]
-        raise pytest.UsageError(f"{_name(config, key)} is {_text(config, key)!r}; {allowed}") from None
+        raise bad_option(f"{_name(config, key)} is {_text(config, key)!r}; {allowed}") from None
 
 
 def _seconds(config: pytest.Config, key: str) -> float | None:
@@ -164,7 +171,7 @@ def _seed(config: pytest.Config) -> int:
         return int(config.option.perf_seed)
     if not text.isdecimal() or int(text) >= 2**63:
         name = _name(config, "perf_seed")
-        raise pytest.UsageError(f"{name} is {text!r}; it must be a whole number from 0 to {2**63 - 1}")
+        raise bad_option(f"{name} is {text!r}; it must be a whole number from 0 to {2**63 - 1}")
     return int(text)
 
 
@@ -176,7 +183,7 @@ def _distribution(config: pytest.Config) -> str | None:
 
     if name not in DISTRIBUTIONS:
         allowed = ", ".join(DISTRIBUTIONS)
-        raise pytest.UsageError(f"{_name(config, 'perf_distribution')} is {name!r}; allowed are {allowed}")
+        raise bad_option(f"{_name(config, 'perf_distribution')} is {name!r}; allowed are {allowed}")
     return name
 
 
@@ -188,12 +195,12 @@ def _path(config: pytest.Config, key: str) -> Path | None:
     base = config.rootpath if config.getoption(key) is None else config.invocation_params.dir
     path = base / text
     if os.path.isdir(path):  # Path.is_dir raises if a name is too long or a folder may not be read
-        raise pytest.UsageError(f"{_name(config, key)} is {text!r}, a folder; it must be a file")
+        raise bad_option(f"{_name(config, key)} is {text!r}, a folder; it must be a file")
     return path
 
 
 def _existing(config: pytest.Config, key: str) -> Path | None:
     path = _path(config, key)
     if path is not None and not os.path.isfile(path):
-        raise pytest.UsageError(f"{_name(config, key)} is {str(path)!r}; there is no such file")
+        raise bad_option(f"{_name(config, key)} is {str(path)!r}; there is no such file")
     return path

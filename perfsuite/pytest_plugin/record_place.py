@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.pytest_plugin.environ import MOST_SHOWN
+from perfsuite.pytest_plugin.options import bad_option
 from perfsuite.pytest_plugin.run import Run
 from perfsuite.record.atomic_write import refusal
 from perfsuite.record.journal import Journal, RecordBusy
@@ -25,19 +26,19 @@ def open_journal(run: Run) -> None:
         _check_place("--perf-markdown", markdown, replaced=False)
     path = record or _default_place(run.config.rootpath)
     if markdown is not None and markdown.resolve() == path.resolve():
-        raise pytest.UsageError(f"--perf-record and --perf-markdown are both {str(path)!r}; they must be two files")
+        raise bad_option(f"--perf-record and --perf-markdown are both {str(path)!r}; they must be two files")
     if path.exists() and path.stat().st_size:
         try:
             read_record(path)
         except RecordError as error:
-            raise pytest.UsageError(f"--perf-record would overwrite what is not a record: {error}") from None
+            raise bad_option(f"--perf-record would overwrite what is not a record: {error}") from None
     run.journal = Journal(path, variables={name: value[:MOST_SHOWN] for name, value in run.variables.items()})
     try:
         run.journal.open()
     except RecordBusy as error:
-        raise pytest.UsageError(str(error)) from None
+        raise bad_option(str(error)) from None
     except OSError as error:
-        raise pytest.UsageError(f"the record {str(path)!r} cannot be written: {error}") from None
+        raise bad_option(f"the record {str(path)!r} cannot be written: {error}") from None
     for old in remove_old_partials(run.config.rootpath / OWN_FOLDER / "runs"):
         run.notes.append(f"removed {old}, which a run did not finish long ago")
 
@@ -78,7 +79,7 @@ def _check_place(flag: str, path: Path, *, replaced: bool = True) -> None:
         except OSError as error:
             refused = str(error)
     if refused is not None:
-        raise pytest.UsageError(f"{flag} is {str(path)!r}, which cannot be written: {refused}")
+        raise bad_option(f"{flag} is {str(path)!r}, which cannot be written: {refused}")
 
 
 def _default_place(root: Path) -> Path:
@@ -88,5 +89,5 @@ def _default_place(root: Path) -> Path:
     except OSError as error:
         refused = str(error)
     if refused is not None:
-        raise pytest.UsageError(f"the record cannot be written: {refused}; name another place with --perf-record")
+        raise bad_option(f"the record cannot be written: {refused}; name another place with --perf-record")
     return path

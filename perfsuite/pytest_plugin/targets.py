@@ -25,7 +25,7 @@ import pytest
 from perfsuite.pytest_plugin import marks
 from perfsuite.pytest_plugin.collection import marker_names
 from perfsuite.pytest_plugin.marker import Marker, MarkerError
-from perfsuite.pytest_plugin.options import PORTABLE
+from perfsuite.pytest_plugin.options import PORTABLE, bad_option
 
 if TYPE_CHECKING:
     from perfsuite.pytest_plugin.run import Run
@@ -121,21 +121,19 @@ def load_targets(path: Path) -> Targets:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise pytest.UsageError(f"{path}: not readable as TOML: {error}") from None
+        raise bad_option(f"{path}: not readable as TOML: {error}") from None
     overrides: list[Override] = []
     for model, tests in document.items():
         if not isinstance(tests, dict):
-            raise pytest.UsageError(
-                f"{path}: {model!r} must be a table of a GPU model (or [{PORTABLE}]), not {tests!r}"
-            )
+            raise bad_option(f"{path}: {model!r} must be a table of a GPU model (or [{PORTABLE}]), not {tests!r}")
         for glob, markers in tests.items():
             where = f"{path}: [{model!r}] {glob!r}"
             if not isinstance(markers, dict) or not markers:
-                raise pytest.UsageError(f"{where} must be a table of markers, not {markers!r}")
+                raise bad_option(f"{where} must be a table of markers, not {markers!r}")
             for marker, entries in markers.items():
                 if marker not in marker_names() or not marks.kind(marker).overridable:
                     allowed = ", ".join(name for name in marker_names() if marks.kind(name).overridable)
-                    raise pytest.UsageError(f"{where}: marker {marker!r} cannot be overridden; allowed: {allowed}")
+                    raise bad_option(f"{where}: marker {marker!r} cannot be overridden; allowed: {allowed}")
                 listed = entries if isinstance(entries, list) else [entries]
                 for entry in listed:
                     overrides += _override(model, glob, entry, marker, f"{where}: {marker}")
@@ -146,18 +144,18 @@ def _override(model: str, glob: str, entry: Any, marker: str, where: str) -> Ite
     kind = marks.kind(marker)
     allowed = (*kind.overridable, *([kind.selector] if kind.selector else []))
     if not isinstance(entry, dict):
-        raise pytest.UsageError(f"{where} must be a table with {', '.join(allowed)}, not {entry!r}")
+        raise bad_option(f"{where} must be a table with {', '.join(allowed)}, not {entry!r}")
     if unknown := [key for key in entry if key not in allowed]:
-        raise pytest.UsageError(f"{where} has no {', '.join(map(repr, unknown))}; known are {', '.join(allowed)}")
+        raise bad_option(f"{where} has no {', '.join(map(repr, unknown))}; known are {', '.join(allowed)}")
     selected = entry.get(kind.selector)
     if selected is not None and not isinstance(selected, str):
-        raise pytest.UsageError(f"{where}: {kind.selector} is {selected!r}; it must be a name")
+        raise bad_option(f"{where}: {kind.selector} is {selected!r}; it must be a name")
     for number in kind.overridable:
         value = entry.get(number)
         try:
             kind(**kind.example, **{number: value})
         except MarkerError as error:
-            raise pytest.UsageError(f"{where}: {error}") from None
+            raise bad_option(f"{where}: {error}") from None
         yield Override(model, glob, marker, selected, number, value)
 
 

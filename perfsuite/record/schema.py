@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache, partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from perfsuite.outcome import UserError
+from perfsuite.outcome import UserError, one_line
 
 Positive = Annotated[float, "over 0"]
 NonNegative = Annotated[float, "at least 0"]
@@ -23,7 +23,6 @@ Scalar = Annotated[object, "a plain value"]
 """Text, a number, true, false or null."""
 Reader = Callable[[Any], Any]
 """Turns a JSON value into a value of its type, or raises Misfit."""
-MOST_CHARACTERS = 300
 _MOST_SHOWN = 80
 MOST = 1e100
 """No measurement is larger; beyond it, products and ratios of two numbers could overflow."""
@@ -42,19 +41,11 @@ _PLAIN: dict[Any, tuple[tuple[type, ...], float | None, str]] = {
 class RecordError(UserError):
     """A file is not a record, or not a whole one; the text names the file, the line and what is wrong.
 
-    It is one line of at most MOST_CHARACTERS, whatever the file holds.
+    It is one line of at most 300 characters, whatever the file holds.
     """
 
     def __init__(self, sentence: str) -> None:
-        if len(sentence) > MOST_CHARACTERS:
-            half = MOST_CHARACTERS // 2
-            sentence = f"{sentence[: half - 4]} ... {sentence[1 - half :]}"
-        plain = sentence if sentence.isprintable() else "".join(map(_printable, sentence))
-        super().__init__(plain[:MOST_CHARACTERS])
-
-
-def _printable(letter: str) -> str:
-    return letter if letter.isprintable() else ascii(letter)[1:-1]
+        super().__init__(one_line(sentence))
 
 
 class Misfit(ValueError):

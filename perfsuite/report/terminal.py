@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from perfsuite.outcome import printable
 from perfsuite.record.case import Case
 from perfsuite.report import figures
 
@@ -45,13 +46,8 @@ def print_lines(lines: Iterable[tuple[str, str]], styles: Mapping[str, str]) -> 
     for kind, line in lines:
         code = _CODES[styles[kind]] if styled and kind in styles else None
         # An escape sequence in a name must not reach the terminal.
-        plain = line if line.isprintable() else "".join(map(printable, line))
+        plain = printable(line)
         print(f"\033[{code}m{plain}\033[0m" if code else plain)
-
-
-def printable(letter: str) -> str:
-    """The letter, or its escaped form if a terminal would not print it."""
-    return letter if letter.isprintable() else ascii(letter)[1:-1]
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -10,10 +10,11 @@ import jsonschema
 import pytest
 
 from perfsuite.cli.main import main
+from perfsuite.outcome import MOST_CHARACTERS
 from perfsuite.record.case import Case
 from perfsuite.record.json_schema import json_schema
 from perfsuite.record.run_lines import Begin, End, Ended, as_json
-from perfsuite.record.schema import MOST_CHARACTERS, RecordError
+from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record
 from tests.record.test_record import RECORDS, line, odd_lines
 

@@ -24,7 +24,7 @@ from perfsuite import outcome
 from perfsuite.cli.bench_case import Plan, measure
 from perfsuite.cli.bench_table import print_table
 from perfsuite.cli.cards import held, tell
-from perfsuite.cli.parsers import add_choice
+from perfsuite.cli.parsers import Parser, add_choice
 from perfsuite.cli.places import check_place
 from perfsuite.cli.problem_specs import FORMS, problem_of
 from perfsuite.cli.workloads import candidate_of, named_side
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure every case, print a table for each family, write the record."""
     family = families().get(arguments.family)
     prog = f"perfsuite bench {arguments.family if family else 'CASE'}"
-    parser = argparse.ArgumentParser(prog=prog, description=f"Measure {family.family if family else 'any problems'}.")
+    parser = Parser(prog=prog, description=f"Measure {family.family if family else 'any problems'}.")
     if family is None:
         parser.add_argument("cases", nargs="+", metavar="CASE", help=FORMS)
     else:

@@ -1,0 +1,86 @@
+"""Receipts of any content: a candidate's failure, or a result that its form describes; little memory either way."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import torch
+from hypothesis import strategies as st
+
+from perfsuite.case.failures import MOST_TEXT
+from perfsuite.isolate.channel import Channel
+from perfsuite.isolate.log import Log
+from perfsuite.isolate.receipt import MOST_RESULT_BYTES
+from perfsuite.isolate.remote import CandidateError, Remote
+from perfsuite.problems.nests import Flat
+from perfsuite.problems.tensors import tensors_in
+
+from .fuzzing import fuzz, mutated, values
+
+
+class Forged(Remote):
+    """A worker that has already answered: with these bytes."""
+
+    def answer(self, *bodies: bytes) -> None:
+        ours, theirs = socket.socketpair()
+        for body in bodies:
+            theirs.sendall(len(body).to_bytes(8, "little") + body)
+        self._channel, self._log, self._worker = Channel(ours), Log(), -1
+        self._theirs = theirs
+
+    def close(self) -> None:
+        if self._channel is not None and self._log is not None:
+            self._channel.socket.close()
+            self._theirs.close()
+            self._log.close()
+        self._worker, self._channel, self._log = None, None, None
+
+    def _epitaph(self) -> str:
+        self.close()
+        return "its process ended"
+
+
+RECEIPTS = [
+    {"tensors": [{"shape": [2, 3], "dtype": "float32"}], "single": True, "structure": "", "leaves": [], "places": []},
+    {
+        "tensors": [{"shape": [4], "dtype": "int8"}, {"shape": [64, 64], "dtype": "float64"}],
+        "single": False,
+        "structure": "(tensor, int, tensor)",
+        "leaves": [None, 3, None],
+        "places": [0, 2],
+    },
+    {
+        "tensors": [{"shape": [2, 2], "dtype": "float32", "view": {"of": 0, "apart": 1, "stride": [4, 1]}}],
+        "single": True,
+    },
+    {"fault": "bad-type", "sentence": "the output is a str"},
+    {"error": "ValueError", "sentence": "m is odd", "memory": False, "frames": ["a.py:1 in f"]},
+]
+
+
+def test_receipts_of_any_content() -> None:
+    receipts = st.one_of(mutated(RECEIPTS), mutated(RECEIPTS), values())
+    bodies = st.one_of(receipts.map(lambda one: json.dumps(one).encode()), st.binary(max_size=20))
+    remote = Forged(torch.matmul, device="cpu", seconds=1.0, room=0)
+    given = torch.ones(4, 4)
+
+    def check(bodies: list[bytes]) -> None:
+        remote.answer(*bodies, b"{}")
+        remote._theirs.shutdown(socket.SHUT_WR)
+        try:
+            result = remote(given)
+        except CandidateError as error:
+            said = str(error)
+        except torch.OutOfMemoryError as error:
+            said = str(error)
+        else:
+            said = ""
+            assert isinstance(result, torch.Tensor | Flat)
+            size = sum(one.numel() * one.element_size() for one in tensors_in(result))
+            assert size <= MOST_RESULT_BYTES["cpu"]
+        finally:
+            remote.close()
+        assert len(said.encode()) <= 8 * MOST_TEXT
+
+    assert fuzz(check, bodies=st.lists(bodies, min_size=1, max_size=2))
