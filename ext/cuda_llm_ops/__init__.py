@@ -4,6 +4,9 @@ Importing it registers `torch.ops.cuda_llm_ops.*`. It raises ImportError, with t
 where the install left the extension out.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from ._loading import load as _load
 
 _load()
@@ -18,6 +21,9 @@ from .ops import flash_attention, flash_decode, gemm, naive_attention, tensor_co
 from .planning import estimate_attention_memory, find_optimal_batch_size, pad_to_alignment  # noqa: E402
 from .profiler import CUDAProfiler  # noqa: E402
 from .varlen import flash_attention_varlen  # noqa: E402
+
+if _TYPE_CHECKING:
+    from .fp8 import fp8_gemm, fp8_grouped_gemm, quantize_fp8, rms_norm_fp8, swiglu_fp8
 
 warn_if_degraded()
 
@@ -37,12 +43,27 @@ __all__ = [
     "flash_attention",
     "flash_attention_varlen",
     "flash_decode",
+    "fp8_gemm",
+    "fp8_grouped_gemm",
     "gemm",
     "kernel_attributes",
     "naive_attention",
     "optimal_attention",
     "pad_to_alignment",
+    "quantize_fp8",
+    "rms_norm_fp8",
     "safe_flash_attention",
+    "swiglu_fp8",
     "tensor_core_gemm",
     "tiled_attention",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """The FP8 operators, whose Python face is imported on first use."""
+    if name not in ("fp8", "fp8_gemm", "fp8_grouped_gemm", "quantize_fp8", "rms_norm_fp8", "swiglu_fp8"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(".fp8", __name__)
+    return module if name == "fp8" else getattr(module, name)

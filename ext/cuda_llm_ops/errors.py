@@ -15,7 +15,7 @@ import torch
 
 from . import _C
 
-OPTIONAL = ("c", "block_table", "k_scale", "v_scale")
+OPTIONAL = ("c", "block_table", "k_scale", "v_scale", "bias")
 _NAMED: dict[str, type[Exception]] = {
     "ValueError": ValueError,
     "TypeError": TypeError,

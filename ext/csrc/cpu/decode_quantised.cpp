@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "fp8_scalar.h"
 #include "scalar.h"
 
 namespace cuda_llm_ops::cpu {
@@ -14,19 +15,10 @@ namespace {
 
 // The float that each byte of a cache stands for.
 std::array<float, 256> numbers(CacheType type) {
+  if (type == CacheType::e4m3) return fp8_numbers(Fp8Type::e4m3);
   std::array<float, 256> all{};
-  for (int byte = 0; byte < 256; ++byte) {
-    if (type == CacheType::int8) {
-      all[static_cast<size_t>(byte)] = static_cast<float>(byte < 128 ? byte : byte - 256);
-      continue;
-    }
-    // e4m3: a sign, four bits of exponent, three of mantissa; no infinity, and one NaN of each sign.
-    const int exponent = byte / 8 % 16, mantissa = byte % 8;
-    float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                               : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-    if (exponent == 15 && mantissa == 7) size = std::numeric_limits<float>::quiet_NaN();
-    all[static_cast<size_t>(byte)] = byte < 128 ? size : -size;
-  }
+  for (int byte = 0; byte < 256; ++byte)
+    all[static_cast<size_t>(byte)] = static_cast<float>(byte < 128 ? byte : byte - 256);
   return all;
 }
 
