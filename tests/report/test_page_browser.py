@@ -74,7 +74,7 @@ class Shown:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.goto(file.as_uri() + fragment)
-        self.page.wait_for_selector("body[data-grid=ready]")
+        self.page.wait_for_selector("body[data-page=ready]")
 
     def __enter__(self) -> Shown:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,6 +11,7 @@ from perfsuite.report import figures
 from perfsuite.report.difference import REGRESSIONS, Change, differences
 from perfsuite.report.page.timeline import Line, Version, growth_of_time, lines
 from perfsuite.report.page.values import Gated, gated
+from perfsuite.report.quantities import kernel_part, quantities, worse, yardstick_part
 
 State = Literal["wrong", "regressed", "newly missed", "long missed", "undecided", "met"]
 GOT_WORSE = tuple(kind for kind in REGRESSIONS if kind != "worse verdict")
@@ -41,7 +43,25 @@ class Standing:
         if self.change is None or self.change.kind == "same":
             return ""
         said = "; ".join(self.change.notes)
-        return f"not the kernel, but its yardstick: {said}" if self.change.kind == "yardstick" else said
+        if self.change.kind == "yardstick":
+            return f"not the kernel, but its yardstick: {said}"
+        return _blame(self.change) or said
+
+
+def _blame(change: Change) -> str:
+    """The shares of the kernel and of its yardstick in a slow-down; empty if the case was not slowed down."""
+    if change.before is None or change.after is None or change.kind not in REGRESSIONS:
+        return ""
+    one, two = dict(quantities(change.before)), dict(quantities(change.after))
+    for name in one:
+        if name not in two or one[name].kind != "time" or worse(one[name], two[name]) <= 0:
+            continue
+        own, yardstick = kernel_part(one[name], two[name]), yardstick_part(one[name], two[name])
+        if own is not None and yardstick is not None:
+            held = "the ceiling" if change.after.aspect == "roofline" else figures.rival(change.after)
+            shares = percent(math.expm1(own)), percent(math.expm1(yardstick))
+            return f"the kernel accounts for {shares[0]}, {held} for {shares[1]}"
+    return ""
 
 
 def standings(versions: Sequence[Version], base: int | None) -> list[Standing]:

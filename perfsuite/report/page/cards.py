@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from perfsuite.record.case import Case
 from perfsuite.report import figures
@@ -15,8 +17,18 @@ from perfsuite.report.page.spark import spark
 from perfsuite.report.page.values import Gated, gated
 
 STYLES = {"wrong": "bad", "regressed": "bad", "newly missed": "bad", "long missed": "warn", "undecided": "warn"}
+VALUE_NAMES = {"speed": "speed", "share": "share", "limit": "value"}
 LEAST_GROUP = 5
 """Cases of one rival that make a geometric mean worth a tile."""
+
+
+class Fact(NamedTuple):
+    """A row of a card: a quantity at the base, now, and its change."""
+
+    name: str
+    then: str
+    now: str
+    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,12 @@ class Card:
     badge: str
     gap: str
     gap_text: str
-    facts: str
+    then: str
+    """The commit of the base, or of the last run that has the case; empty if none has it."""
+    then_link: str | None
+    now: str
+    now_link: str | None
+    facts: Sequence[Fact]
     why: str
     test: str
     link: str | None
@@ -95,9 +112,11 @@ def _card(one: Standing, report: Report) -> Card:
     from markupsafe import Markup
 
     case, value = one.line.last, gated(one.line.last)
-    gap, text = _gap(one, value)
+    then = _then(one, report)
+    gap, text = _gap(one, value, then)
     values = [gated(case).value for case in one.line.cases]
     label = f"{len(values)} runs, from {value_text(gated(one.line.cases[0]))} to {value_text(value)}"
+    commit = then.commit if then else None
     return Card(
         id=report.standings.index(one),
         name=figures.pair(case),
@@ -105,7 +124,11 @@ def _card(one: Standing, report: Report) -> Card:
         badge=_badge(one, report),
         gap=gap,
         gap_text=text,
-        facts=" · ".join(_facts(one, value)),
+        then=brief(commit) if then else "",
+        then_link=report.links.commit(commit),
+        now=brief(case.commit),
+        now_link=report.links.commit(case.commit),
+        facts=_facts(case, then),
         why=one.why,
         test=(case.test or case.case).rpartition("/")[2],
         link=report.links.test(case.test, case.commit),
@@ -114,44 +137,56 @@ def _card(one: Standing, report: Report) -> Card:
     )
 
 
-def _gap(one: Standing, value: Gated) -> tuple[str, str]:
+def _then(one: Standing, report: Report) -> Case | None:
+    """The case at the base; without one there, in the last run that has it."""
+    at_base = one.change.before if one.change else None
+    return at_base or one.line.before(one.line.versions[-1])
+
+
+def _gap(one: Standing, value: Gated, then: Case | None) -> tuple[str, str]:
     """The most important figure of a case, and the words after it."""
     case = one.line.last
-    against = {"speed": f"of {figures.rival(case)}", "share": "of the attainable", "limit": ""}[value.kind]
+    against = {"speed": f"of {figures.rival(case)}'s speed", "share": "of the attainable", "limit": ""}[value.kind]
     if one.state == "regressed" and one.growth is not None:
-        return percent(one.growth), f"of its time since the base: {value_text(value)} {against}".rstrip()
+        measure = f"time beside {figures.rival(case)}'s" if value.kind == "speed" else "time"
+        return percent(one.growth), f"{measure} since {brief(then.commit if then else None)}"
     if value.to_target is not None:
-        return percent(
-            value.to_target
-        ), f"of the target: {value_text(value)} of {target_text(value)} {against}".rstrip()
+        words = f"{value_text(value)} of {target_text(value)} {against}".rstrip()
+        return percent(value.to_target), f"to the target: {words}"
     return value_text(value) if value.value is not None else case.verdict, case.sentence
 
 
 def _badge(one: Standing, report: Report) -> str:
-    run = report.versions[one.since]
-    commit = (run.commit or "an unknown commit")[:9]
+    commit = brief(report.versions[one.since].commit)
     if one.verdict_is_new and one.change and one.change.before:
         base = report.versions[report.base].commit if report.base is not None else None
-        return f"{one.state}, was {one.change.before.verdict} at {(base or 'the base')[:9]}"
+        return f"{one.state}, was {one.change.before.verdict} at {brief(base)}"
     return f"{one.state} since {commit}" if len(one.line.versions) > 1 else one.state
 
 
-def _facts(one: Standing, value: Gated) -> list[str]:
-    """Times, last values, ceilings and clocks, each with the one before it."""
-    case, before = one.line.last, one.line.before(one.line.versions[-1])
-    then = gated(before) if before else None
-    found = []
-    if value.seconds:
-        own = figures.seconds(value.seconds)
-        found.append(f"{own} against {figures.seconds(case.rival_seconds)}" if case.rival_seconds else own)
-    if then is not None:
-        last = value_text(then) + (f" in {figures.seconds(then.seconds)}" if then.seconds else "")
-        found.append(f"last run {last}")
-    if value.ceiling:
-        last = f" (last run {rate(then.ceiling)})" if then and then.ceiling else ""
-        found.append(f"ceiling {rate(value.ceiling)}{last}")
-    found += [clock] if (clock := _clock(case)) else []
-    return found
+def _facts(case: Case, before: Case | None) -> list[Fact]:
+    """Times, value, target, ceiling and clocks, each at the base and now."""
+    value, then = gated(case), gated(before) if before else None
+    past = then or Gated(value.kind, None)
+    found = [
+        _fact("time", past.seconds, value.seconds, figures.seconds),
+        _fact(f"{figures.rival(case)}'s time", before and before.rival_seconds, case.rival_seconds, figures.seconds),
+        Fact(VALUE_NAMES[value.kind], value_text(past), value_text(value), _grown(past.value, value.value)),
+        _fact("ceiling", past.ceiling, value.ceiling, rate),
+    ]
+    if value.to_target is not None:
+        found.insert(-1, Fact("target", target_text(past), target_text(value), f"{percent(value.to_target)} to it"))
+    clocks = _clock(before) if before else "", _clock(case)
+    found.append(Fact("clock", clocks[0] or "-", clocks[1] or "-"))
+    return [fact for fact in found if fact.now != "-"]
+
+
+def _fact(name: str, then: float | None, now: float | None, text: Callable[[float | None], str]) -> Fact:
+    return Fact(name, text(then), text(now), _grown(then, now))
+
+
+def _grown(then: float | None, now: float | None) -> str:
+    return percent(now / then - 1.0) if then and now else ""
 
 
 def _clock(case: Case) -> str:
@@ -163,6 +198,11 @@ def _clock(case: Case) -> str:
     return f"{said}, {', '.join(read.reasons)}" if read.reasons else said
 
 
-def rate(flops: float) -> str:
+def rate(flops: float | None) -> str:
     """ "35.49 TFLOPS"."""
-    return f"{flops / 1e12:.4g} TFLOPS"
+    return "-" if flops is None else f"{flops / 1e12:.4g} TFLOPS"
+
+
+def brief(commit: str | None) -> str:
+    """The first nine digits of a commit."""
+    return commit[:9] if commit else "an unknown commit"

@@ -13,7 +13,7 @@ from perfsuite.record.case import Case
 from perfsuite.report import figures
 from perfsuite.report.page import libraries
 from perfsuite.report.page.attention import percent, target_text, value_text
-from perfsuite.report.page.cards import cards, sentence, tiles
+from perfsuite.report.page.cards import brief, cards, sentence, tiles
 from perfsuite.report.page.data import Report, page_data
 from perfsuite.report.page.values import gated
 
@@ -103,11 +103,11 @@ def _where(report: Report) -> list[Part]:
     now, first = report.now, report.now.cases[0]
     found = [Part(first.gpu or f"CPU {first.cpu or 'unknown'}: portable kernels, not a GPU")]
     found.append(
-        Part(f"commit {_brief(now.commit)}{' with changes' if first.dirty else ''}", _link(report, now.commit))
+        Part(f"commit {brief(now.commit)}{' with changes' if first.dirty else ''}", _link(report, now.commit))
     )
     if report.base is not None:
         base = report.versions[report.base]
-        found.append(Part(f"against {_brief(base.commit)}", _link(report, base.commit)))
+        found.append(Part(f"against {brief(base.commit)}", _link(report, base.commit)))
     found += [Part(f"{name} {value}") for name, value in _versions(first)]
     runs = len({version for one in report.standings for version in one.line.versions})
     return [*found, Part(f"{runs} recorded runs" if runs > 1 else "no earlier run")]
@@ -120,10 +120,6 @@ def _versions(case: Case) -> list[tuple[str, str]]:
 
 def _link(report: Report, commit: str | None) -> str | None:
     return report.links.commit(commit)
-
-
-def _brief(commit: str | None) -> str:
-    return commit[:9] if commit else "unknown"
 
 
 def _row(case: Case, growth: float | None) -> tuple[str, ...]:

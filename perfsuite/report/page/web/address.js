@@ -7,7 +7,6 @@ const slugs = (() => {
     return count ? `${name}@${count}` : name;
   });
 })();
-let reading = false;
 
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
@@ -17,6 +16,7 @@ function readAddress() {
   view.sort = asked.get('sort') ?? '';
   view.size = asked.get('size') ?? '';
   view.case = asked.get('case') ?? '';
+  view.compare = Object.fromEntries(['kind', 'from', 'to'].map((name) => [name, asked.get(`compare.${name}`) ?? '']));
   view.filters = Object.fromEntries([...asked].filter(([name]) => name.startsWith('only.')).map(([name, value]) => [name.slice(5), value]));
 }
 
@@ -30,6 +30,7 @@ function writeAddress() {
   for (const [field, value] of Object.entries(view.filters)) if (value !== '') said.set(`only.${field}`, value);
   if (view.size !== '') said.set('size', view.size);
   if (view.case) said.set('case', view.case);
+  for (const [name, value] of Object.entries(view.compare)) if (value) said.set(`compare.${name}`, value);
   const text = said.toString();
   history.replaceState(null, '', text ? `#${text}` : location.pathname + location.search);
 }

@@ -44,8 +44,8 @@ function historyPlot(one) {
   const xs = past.run;
   const empty = xs.map(() => null);
   const series = [
-    { label: 'high', values: past.high ?? empty, tone: 'own', points: false, width: 0.5, hidden: true },
-    { label: 'low', values: past.low ?? empty, tone: 'own', points: false, width: 0.5, hidden: true },
+    { label: 'interval, high', values: past.high ?? empty, tone: 'own', points: false, width: 0.5, hidden: true },
+    { label: 'interval, low', values: past.low ?? empty, tone: 'own', points: false, width: 0.5, hidden: true },
     { label: one.kind === 'share' ? 'share of the attainable' : one.kind === 'speed' ? `speed against ${one.rival}` : 'value', values: past.value ?? empty, tone: 'own' },
   ];
   if (past.target) series.push({ label: 'target', values: past.target, tone: 'quiet', dash: [6, 4], points: false, sign: '╍' });
@@ -102,16 +102,23 @@ function family(one) {
   return best;
 }
 
+// What all points of a curve have in common, so that a window or a query length is part of its name.
+function held(one, axis) {
+  const said = Object.entries(shape(one)).filter(([name, value]) => name !== axis && value !== false)
+    .map(([name, value]) => (value === true ? name : `${name} ${value}`));
+  return said.length ? `; ${said.join(', ').replaceAll('_', ' ')}` : '';
+}
+
 function curve(one) {
   const found = family(one);
   if (!found) return null;
   const xs = found.cases.map((other) => shape(other)[found.name]);
-  const series = [{ label: one.op, values: found.cases.map((other) => other.seconds), tone: 'own' }];
+  const series = [{ label: one.op, values: found.cases.map((other) => other.seconds), tone: 'own', many: true }];
   if (found.cases.some((other) => known(other.rivalSeconds))) {
-    series.push({ label: one.rival, values: found.cases.map((other) => other.rivalSeconds ?? null), tone: 'rival', dash: [6, 4], ring: true });
+    series.push({ label: one.rival, values: found.cases.map((other) => other.rivalSeconds ?? null), tone: 'rival', dash: [6, 4], ring: true, many: true });
   }
   return plot({
-    title: `Time by ${found.name}`, xs, series, xLabel: found.name, yLabel: 'time', logX: true, logY: true, yText: seconds,
+    title: `Time by ${found.name}${held(one, found.name)}`, xs, series, xLabel: found.name, yLabel: 'time', logX: true, logY: true, yText: seconds,
     marks: [{ x: shape(one)[found.name], tone: 'quiet', dash: [2, 3] }],
   });
 }
@@ -124,9 +131,9 @@ function roofline(one) {
   const xs = peers.map(({ x }) => x);
   const column = (read) => peers.map(({ other }) => read(other) ?? null);
   const series = [
-    { label: 'data sheet', values: column((other) => other.sheetFlops), tone: 'quiet', points: false, dash: [6, 4], sign: '╍' },
-    { label: 'measured ceiling', values: column((other) => other.ceiling), tone: 'third', points: 'only', ring: true, size: 7, sign: '○' },
-    { label: `other cases of ${one.family}`, values: column((other) => (other === one ? null : other.flopRate)), tone: 'quiet', points: 'only', size: 4, sign: '·' },
+    { label: 'data sheet', values: column((other) => other.sheetFlops), tone: 'quiet', points: false, dash: [6, 4], sign: '╍', many: true },
+    { label: 'measured ceiling', values: column((other) => other.ceiling), tone: 'third', points: 'only', ring: true, size: 7, sign: '○', many: true },
+    { label: `other cases of ${one.family}`, values: column((other) => (other === one ? null : other.flopRate)), tone: 'quiet', points: 'only', size: 4, sign: '·', many: true },
     { label: 'this case', values: column((other) => (other === one ? other.flopRate : null)), tone: 'own', points: 'only', size: 11, sign: '●' },
   ];
   return plot({
@@ -138,14 +145,17 @@ function roofline(one) {
 function samplesPlot(one) {
   const kept = one.samples;
   if (!kept?.own) return null;
-  const series = [{ label: 'candidate', values: kept.own, tone: 'own', points: 'only', sign: '●' }];
-  if (kept.rival) series.push({ label: one.rival, values: kept.rival, tone: 'rival', points: 'only', ring: true, sign: '○' });
+  const series = [{ label: 'candidate', values: kept.own, tone: 'own', points: 'only', sign: '●', many: true }];
+  if (kept.rival) series.push({ label: one.rival, values: kept.rival, tone: 'rival', points: 'only', ring: true, sign: '○', many: true });
   return plot({ title: 'Samples of this run', xs: kept.own.map((_, index) => index), series, xLabel: 'round', yLabel: 'time', yText: seconds });
 }
+
+let shownCase = null;
 
 function showCase(id) {
   const one = cases[id];
   if (!one) return;
+  shownCase = id;
   const test = one.test ? (one.link ? element('a', { href: one.link }, one.test) : one.test) : 'no test is recorded';
   drawer.replaceChildren(...[
     element('button', { type: 'button', class: 'close', onclick: () => drawer.close() }, 'Close'),

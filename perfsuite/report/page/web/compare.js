@@ -69,7 +69,7 @@ function showComparison() {
     element('td', {}, before.verdict && after.verdict ? (before.verdict === after.verdict ? after.verdict : `${before.verdict} → ${after.verdict}`) : '-')));
   place.replaceChildren(
     element('p', {}, `${found.length} cases; geometric mean of the ${what}: ${mean.toFixed(3)}. The lowest come first${found.length > MOST_COMPARED ? `, ${MOST_COMPARED} of them` : ''}.`),
-    element('table', {}, element('thead', {}, element('tr', {}, ['case', 'first', 'second', 'ratio', 'interval', 'change', 'verdict'].map((name) => element('th', { scope: 'col' }, name)))), element('tbody', {}, rows)));
+    element('table', { class: 'list' }, element('thead', {}, element('tr', {}, ['case', 'first', 'second', 'ratio', 'interval', 'change', 'verdict'].map((name) => element('th', { scope: 'col' }, name)))), element('tbody', {}, rows)));
 }
 
 function makeCompare() {
@@ -78,28 +78,51 @@ function makeCompare() {
   if (!Object.keys(kinds).length) return;
   const options = (pairs) => pairs.map(([value, text]) => element('option', { value }, text));
   const kind = element('select', { id: 'compare-kind' }, options(Object.entries(kinds)));
-  const [from, to] = ['compare-from', 'compare-to'].map((id) => element('select', { id, onchange: showComparison }));
+  const chosen = () => {
+    view.compare = { kind: kind.value, from: from.value, to: to.value };
+    showComparison();
+    writeAddress();
+  };
+  const [from, to] = ['compare-from', 'compare-to'].map((id) => element('select', { id, onchange: chosen }));
   const fill = () => {
-    const all = kind.value === 'rivals' ? rivals.map((name) => [name, name]) : runs.map((_, index) => [index, runName(index)]);
-    from.replaceChildren(...options(all));
-    to.replaceChildren(...options(all));
-    from.value = kind.value === 'rivals' ? rivals[0] : String(page.base ?? 0);
-    to.value = kind.value === 'rivals' ? rivals[1] : String(page.now);
+    const ofRivals = kind.value === 'rivals';
+    const all = ofRivals ? rivals.map((name) => [name, name]) : runs.map((_, index) => [String(index), runName(index)]);
+    const standard = ofRivals ? rivals.slice(0, 2) : [String(page.base ?? 0), String(page.now)];
+    [from, to].forEach((select, index) => {
+      select.replaceChildren(...options(all));
+      const asked = view.compare[['from', 'to'][index]];
+      select.value = all.some(([value]) => value === asked) ? asked : standard[index];
+    });
     showComparison();
   };
-  kind.addEventListener('change', fill);
-  document.getElementById('compare-tools').append(element('label', {}, 'compare', kind), element('label', {}, 'first', from), element('label', {}, 'second', to));
+  showAddressedComparison = () => {
+    kind.value = view.compare.kind in kinds ? view.compare.kind : Object.keys(kinds)[0];
+    fill();
+  };
+  kind.addEventListener('change', () => { view.compare = {}; fill(); chosen(); });
+  document.getElementById('compare-tools').append(
+    element('label', {}, 'compare', kind), element('label', {}, 'first', from), element('label', {}, 'second', to));
   document.getElementById('compare').hidden = false;
-  fill();
+  showAddressedComparison();
 }
+let showAddressedComparison = () => {};
 
+const SIGNS = { new: '▲', standing: '■', accepted: '✓', mended: '✓' };
 // The slow-downs of the history, by the recorded commits between which they happened.
 function makeRegressions() {
   const list = document.getElementById('regressions-list');
+  const at = ({ history }, run) => seconds(history.seconds?.[history.run.indexOf(run)]);
   for (const { before, after, cases: slower } of page.regressions) {
-    list.append(element('h3', {}, `${slower.length} ${slower.length === 1 ? 'case' : 'cases'} between `, commitNode(before), ' and ', commitNode(after)),
-      element('ul', {}, slower.map(({ id, growth, state, reason }) => element('li', {}, `${percent(growth)} `,
-        element('button', { type: 'button', class: 'open', onclick: () => openCase(id) }, `${cases[id].case} / ${cases[id].rival}`), `: ${state}${reason ? `, ${reason}` : ''}`))));
+    const count = `${slower.length} ${slower.length === 1 ? 'case' : 'cases'} slower`;
+    const rows = slower.map(({ id, growth, state, reason }) => element('tr', {},
+      element('td', { class: 'number' }, percent(growth)),
+      element('td', {}, element('button', { type: 'button', class: 'open', onclick: () => openCase(id) }, `${cases[id].case} / ${cases[id].rival}`)),
+      element('td', { class: 'number' }, at(cases[id], before)), element('td', { class: 'number' }, at(cases[id], after)),
+      element('td', { class: `state ${state}` }, `${SIGNS[state]} ${state}${reason ? `: ${reason}` : ''}`)));
+    const head = ['growth', 'case', 'time before', 'after', 'state'].map((name) => element('th', { scope: 'col' }, name));
+    list.append(element('h3', {}, `${count} between `, commitNode(before), ' and ', commitNode(after), runs[after].date ? `, ${runs[after].date}` : ''),
+      element('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `${count} at ${brief(runs[after].commit)}` },
+        element('table', { class: 'list' }, element('thead', {}, element('tr', {}, head)), element('tbody', {}, rows))));
   }
   if (!page.regressions.length) list.append(element('p', {}, runs.length > 1 ? 'No case got slower between two recorded runs.' : 'There is no earlier run.'));
   document.getElementById('regressions').hidden = false;

@@ -1,6 +1,6 @@
 // The grid of all cases. It is the filter, the comparison, and the way to each case.
 const SETS = {
-  speed: ['value', 'interval', 'target', 'toTarget', 'change', 'spark', 'seconds', 'rivalSeconds', 'rate'],
+  speed: ['value', 'interval', 'target', 'toTarget', 'change', 'spark', 'seconds', 'rivalSeconds', 'flopRate'],
   memory: ['peakBytes', 'rivalPeakBytes', 'launches', 'seconds', 'byteRate'],
   accuracy: ['error', 'rivalError', 'errorLimit', 'errorShare'],
   telemetry: ['hertz', 'watts', 'celsius', 'throttled', 'rounds', 'bound', 'clock', 'warnings'],
@@ -8,7 +8,9 @@ const SETS = {
 };
 const GROUPS = { 'no group': '', kernel: 'op', rival: 'rival', verdict: 'verdict', family: 'family', state: 'state' };
 const STATE_ORDER = Object.fromEntries(page.states.map((name, index) => [name, index]));
-const view = { search: '', set: 'speed', group: '', sort: '', filters: {}, size: '', case: '' };
+const view = { search: '', set: 'speed', group: '', sort: '', filters: {}, size: '', case: '', compare: {} };
+// True while the address changes the view, so that the view does not change the address.
+let reading = false;
 let grid = null;
 const grown = { hozAlign: 'right', headerHozAlign: 'right' };
 const number = (title, field, show, more = {}) => ({
@@ -37,7 +39,7 @@ function sparkline(one) {
   return svg;
 }
 
-function columns() {
+function allColumns() {
   const params = [...new Set(cases.flatMap((one) => Object.keys(one.params)))];
   const field = (name) => `params.${name}`;
   SETS.shape = params.map(field);
@@ -53,36 +55,52 @@ function columns() {
       formatter: (cell) => element('span', { class: cell.getValue() }, `${GLYPHS[cell.getValue()]} ${cell.getValue()}`),
     },
     number('value', 'value', (value, one) => valueOf(one.kind, value), { responsive: 2, minWidth: 84 }),
-    { title: 'interval', field: 'interval', ...grown, headerSort: false, minWidth: 138, responsive: 5 },
+    { title: 'interval', field: 'interval', ...grown, headerSort: false, minWidth: 138, responsive: 6 },
     number('target', 'target', (value, one) => valueOf(one.kind, value), { minWidth: 84 }),
     number('to target', 'toTarget', (value) => percent(value), { responsive: 1, minWidth: 80 }),
-    number('change', 'change', (value) => percent(value), { minWidth: 90, headerTooltip: 'growth of the time since the base' }),
-    { title: 'history', field: 'spark', headerSort: false, minWidth: 106, responsive: 6, formatter: (cell) => sparkline(cell.getRow().getData()) },
+    number('change', 'change', (value) => percent(value), {
+      minWidth: 90, headerTooltip: 'growth of the time since the base', responsive: 2,
+    }),
+    {
+      title: 'history', field: 'spark', headerSort: false, minWidth: 106, responsive: 3,
+      formatter: (cell) => sparkline(cell.getRow().getData()),
+    },
     number('time', 'seconds', seconds, { responsive: 2, minWidth: 84 }),
-    number("rival's", 'rivalSeconds', seconds, { minWidth: 92 }),
-    number('rate', 'rate', (_, one) => (known(one.flopRate) ? flopRate(one.flopRate) : '-'), { minWidth: 122, sorter: (a, b, one, two) => (one.getData().flopRate ?? 0) - (two.getData().flopRate ?? 0) }),
+    number("rival's time", 'rivalSeconds', seconds, { minWidth: 92, responsive: 5 }),
+    number('rate', 'flopRate', flopRate, { minWidth: 122, responsive: 5 }),
     number('memory', 'peakBytes', bytes), number("rival's memory", 'rivalPeakBytes', bytes),
     number('launches', 'launches', (value) => (known(value) ? String(value) : '-')), number('bandwidth', 'byteRate', byteRate),
     number('error', 'error', (value) => (known(value) ? digits(value) : '-')), number("rival's error", 'rivalError', (value) => (known(value) ? digits(value) : '-')),
     number('limit', 'errorLimit', (value) => (known(value) ? digits(value) : '-')), number('of limit', 'errorShare', (value) => percent(value, false)),
     number('clock', 'hertz', hertz), number('power', 'watts', (value) => (known(value) ? `${value.toFixed(0)} W` : '-')),
-    number('heat', 'celsius', (value) => (known(value) ? `${value.toFixed(0)} °C` : '-')), { title: 'throttled', field: 'throttled', ...text, responsive: 4 },
+    number('temperature', 'celsius', (value) => (known(value) ? `${value.toFixed(0)} °C` : '-')), { title: 'throttled', field: 'throttled', ...text, responsive: 4 },
     number('rounds', 'rounds', (value) => (known(value) ? String(value) : '-')), { title: 'bound', field: 'bound', ...text, responsive: 4 },
     { title: 'timer', field: 'clock', ...text, responsive: 5 }, { title: 'warnings', field: 'warnings', ...text, responsive: 6, minWidth: 160 },
     ...params.map((name) => ({ title: name.replaceAll('_', ' '), field: field(name), headerFilter: 'input', headerFilterPlaceholder: 'filter', minWidth: 84, responsive: 3, formatter: (cell) => String(cell.getValue() ?? '-') })),
-  ].map((column) => {
-    const inSet = Object.values(SETS).some((names) => names.includes(column.field));
-    return inSet ? { ...column, visible: SETS[view.set].includes(column.field) } : column;
-  });
+  ];
 }
+
+// The columns of the chosen set, and those that a filter or the order needs; a column that is not there costs nothing.
+function columns() {
+  const inSets = new Set(Object.values(SETS).flat()), needed = [...Object.keys(view.filters), ...sorters().map(({ column }) => column)];
+  return definitions.filter(({ field }) => !field || !inSets.has(field) || SETS[view.set].includes(field) || needed.includes(field))
+    .map((column) => ({ ...column, visible: column.visible !== false || needed.includes(column.field) }));
+}
+const definitions = allColumns();
+const sorters = () => view.sort.split(',').filter(Boolean).map((text) => text.split(':'))
+  .filter(([field]) => definitions.some((one) => one.field === field))
+  .map(([column, dir]) => ({ column, dir: dir === 'desc' ? 'desc' : 'asc' }));
 
 // What the search looks into: all words must occur in one of a case's names.
 const searched = new Map(cases.map((one) => [one.id, `${one.case} ${one.rival} ${one.test ?? ''} ${one.verdict} ${one.state} ${one.sentence}`.toLowerCase()]));
 const matches = (one) => (view.size === '' || bucketOf(one) === Number(view.size)) && view.search.toLowerCase().split(/\s+/).every((word) => searched.get(one.id).includes(word));
 
-function makeGrid() {
+// painted: called once the first rows are on the screen.
+function makeGrid(painted) {
+  // Tabulator writes into the rows that it is given, also into `params`.
   const rows = cases.map((one) => ({
-    ...one, spark: 0, rate: one.flopRate ?? null, interval: known(one.low) ? `${valueOf(one.kind, one.low).replace(' x', '')} to ${valueOf(one.kind, one.high)}` : '-',
+    ...one, params: { ...one.params }, spark: 0,
+    interval: known(one.low) ? `${valueOf(one.kind, one.low).replace(' x', '')} to ${valueOf(one.kind, one.high)}` : '-',
     errorShare: known(one.error) && one.errorLimit ? one.error / one.errorLimit : null,
   }));
   rows.sort((a, b) => STATE_ORDER[a.state] - STATE_ORDER[b.state] || (a.toTarget ?? 9) - (b.toTarget ?? 9));
@@ -98,41 +116,38 @@ function makeGrid() {
     // Only rows and groups of rows may be children of a grid; the part that scrolls is a group of rows.
     place.querySelector('.tabulator-tableholder').setAttribute('role', 'rowgroup');
     place.querySelector('.tabulator-table').setAttribute('role', 'presentation');
-    applyView();
+    if (location.hash) applyView();
     // From here on the user changes the view; before, the address did.
-    grid.on('dataSorted', (sorters) => { view.sort = sorters.map(({ field, dir }) => `${field}:${dir}`).join(','); writeAddress(); });
+    grid.on('dataSorted', (found) => {
+      if (reading) return;
+      view.sort = found.map(({ field, dir }) => `${field}:${dir}`).join(',');
+      writeAddress();
+    });
     grid.on('dataFiltering', () => {
+      if (reading) return;
       view.filters = Object.fromEntries(grid.getHeaderFilters().map(({ field, value }) => [field, value]));
       writeAddress();
     });
-    performance.mark('grid');
-    document.body.dataset.grid = 'ready';
+    // The first frame with rows has been painted when this runs.
+    requestAnimationFrame(() => setTimeout(() => { performance.mark('grid'); painted(); }));
   });
   grid.on('dataFiltered', (_, found) => { const count = document.getElementById('count'); if (count) count.textContent = `${found.length} of ${cases.length} cases`; });
-}
-
-function showSet(name) {
-  view.set = name;
-  const shown = new Set(SETS[name]), known = new Set(Object.values(SETS).flat());
-  grid.blockRedraw();
-  for (const column of grid.getColumns()) {
-    if (!known.has(column.getField())) continue;
-    if (shown.has(column.getField())) column.show(); else column.hide();
-  }
-  grid.restoreRedraw();
-  grid.redraw(true);
 }
 
 function tools() {
   const place = document.getElementById('tools');
   const options = (names) => Object.entries(names).map(([text, value]) => element('option', { value }, text));
-  const search = element('input', { type: 'search', id: 'search', placeholder: 'words of a case, test or verdict', 'aria-label': 'search', oninput: () => { view.search = search.value; grid.refreshFilter(); writeAddress(); } });
-  const set = element('select', { id: 'set', onchange: () => { showSet(set.value); writeAddress(); } }, options(Object.fromEntries(Object.keys(SETS).map((name) => [name, name]))));
+  const search = element('input', { type: 'search', id: 'search', placeholder: 'words of a case, test or verdict', 'aria-label': 'search', oninput: () => { view.search = search.value; grid.setFilter(matches); writeAddress(); } });
+  const set = element('select', { id: 'set', onchange: () => { view.set = set.value; applyView(); writeAddress(); } }, options(Object.fromEntries(Object.keys(SETS).map((name) => [name, name]))));
   const group = element('select', { id: 'group', onchange: () => { view.group = group.value; grid.setGroupBy(view.group || false); writeAddress(); } }, options(GROUPS));
-  const scheme = element('select', { id: 'scheme', onchange: () => { document.documentElement.dataset.scheme = scheme.value; } }, options({ "the system's": '', light: 'light', dark: 'dark' }));
+  const clear = () => {
+    Object.assign(view, { filters: {}, search: '', size: '' });
+    applyView();
+    writeAddress();
+  };
   place.append(
-    search, element('label', {}, 'columns', set), element('label', {}, 'group by', group), element('label', {}, 'colours', scheme),
-    element('button', { type: 'button', onclick: () => { grid.clearHeaderFilter(); search.value = view.search = view.size = ''; grid.refreshFilter(); writeAddress(); } }, 'Clear filters'),
+    search, element('label', {}, 'columns', set), element('label', {}, 'group by', group),
+    element('button', { type: 'button', onclick: clear }, 'Clear filters'),
     element('span', { id: 'count', role: 'status' }, `${cases.length} cases`),
   );
   place.hidden = false;
@@ -143,12 +158,10 @@ function applyView() {
   document.getElementById('search').value = view.search;
   document.getElementById('set').value = view.set;
   document.getElementById('group').value = view.group;
-  const wanted = { ...view.filters };
-  for (const column of grid.getColumns()) {
-    const field = column.getField();
-    if (wanted[field] !== undefined || grid.getHeaderFilters().some((one) => one.field === field)) grid.setHeaderFilterValue(field, wanted[field] ?? '');
-  }
+  reading = true;
+  grid.setColumns(columns());
+  for (const [field, value] of Object.entries(view.filters)) grid.setHeaderFilterValue(field, value);
   grid.setFilter(matches);
-  const sorters = view.sort.split(',').filter(Boolean).map((text) => text.split(':')).filter(([field]) => grid.getColumn(field));
-  if (sorters.length) grid.setSort(sorters.map(([column, dir]) => ({ column, dir: dir === 'desc' ? 'desc' : 'asc' })));
+  if (sorters().length) grid.setSort(sorters());
+  reading = false;
 }
