@@ -168,16 +168,17 @@ def _facts(case: Case, before: Case | None) -> list[Fact]:
     """Times, value, target, ceiling and clocks, each at the base and now."""
     value, then = gated(case), gated(before) if before else None
     past = then or Gated(value.kind, None)
+    rival = f"{figures.rival(case)}'s time"
     found = [
         _fact("time", past.seconds, value.seconds, figures.seconds),
-        _fact(f"{figures.rival(case)}'s time", before and before.rival_seconds, case.rival_seconds, figures.seconds),
+        _fact(rival, before and before.rival_seconds, case.rival_seconds, figures.seconds),
         Fact(VALUE_NAMES[value.kind], value_text(past), value_text(value), _grown(past.value, value.value)),
-        _fact("ceiling", past.ceiling, value.ceiling, rate),
     ]
     if value.to_target is not None:
-        found.insert(-1, Fact("target", target_text(past), target_text(value), f"{percent(value.to_target)} to it"))
-    clocks = _clock(before) if before else "", _clock(case)
-    found.append(Fact("clock", clocks[0] or "-", clocks[1] or "-"))
+        distances = ("-" if one is None else percent(one) for one in (past.to_target, value.to_target))
+        found.append(Fact("to target", *distances, f"of\u00a0{target_text(value)}"))
+    found.append(_fact("ceiling, TFLOPS", past.ceiling, value.ceiling, _tera))
+    found.append(Fact("clock, GHz", _clock(before) if before else "-", *_clock_and_reasons(case)))
     return [fact for fact in found if fact.now != "-"]
 
 
@@ -189,18 +190,21 @@ def _grown(then: float | None, now: float | None) -> str:
     return percent(now / then - 1.0) if then and now else ""
 
 
+def _clock_and_reasons(case: Case) -> tuple[str, str]:
+    return _clock(case), ", ".join(case.telemetry.reasons) if case.telemetry else ""
+
+
 def _clock(case: Case) -> str:
+    """ "1.90-1.98": the lowest and the highest clock in GHz."""
     read = case.telemetry
     if read is None or not read.sm_clock_hz:
-        return ""
+        return "-"
     low, high = ((clock or read.sm_clock_hz) / 1e9 for clock in (read.sm_clock_low_hz, read.sm_clock_high_hz))
-    said = f"{low:.2f} GHz" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f} GHz"
-    return f"{said}, {', '.join(read.reasons)}" if read.reasons else said
+    return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}-{high:.2f}"
 
 
-def rate(flops: float | None) -> str:
-    """ "35.49 TFLOPS"."""
-    return "-" if flops is None else f"{flops / 1e12:.4g} TFLOPS"
+def _tera(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e12:.4g}"
 
 
 def brief(commit: str | None) -> str:

@@ -50,6 +50,7 @@ def render(report: Report, site: Site | None = None) -> str:
     from markupsafe import Markup
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["whole"] = lambda text: re.sub(r"(?<=\d) (?=%|x\b|[mun]?s\b|TFLOPS|GHz)", "\u00a0", text)
     needed = cards(report)
     by_case = {id(one.line.last): one for one in report.standings}
     order = figures.worst_first([one.line.last for one in report.standings])
@@ -102,9 +103,7 @@ def unpacked(page: str) -> Any:
 def _where(report: Report) -> list[Part]:
     now, first = report.now, report.now.cases[0]
     found = [Part(first.gpu or f"CPU {first.cpu or 'unknown'}: portable kernels, not a GPU")]
-    found.append(
-        Part(f"commit {brief(now.commit)}{' with changes' if first.dirty else ''}", _link(report, now.commit))
-    )
+    found.append(Part(f"commit {brief(now.commit)}{' with changes' if first.dirty else ''}", _link(report, now.commit)))
     if report.base is not None:
         base = report.versions[report.base]
         found.append(Part(f"against {brief(base.commit)}", _link(report, base.commit)))

@@ -30,4 +30,4 @@ def spark(values: Sequence[float | None], target: float | None, label: str) -> s
         line = f'x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{y(target):.1f}" y2="{y(target):.1f}"'
         parts.insert(0, f'<line {line} stroke="var(--quiet)" stroke-dasharray="4 3"/>')
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return f'<svg role="img" aria-label="{label}" {size}>{"".join(parts)}</svg>'
+    return f'<svg role="img" aria-label="{label}" {size}><title>{label}</title>{"".join(parts)}</svg>'

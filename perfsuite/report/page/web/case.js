@@ -16,6 +16,7 @@ const runText = (run) => `${brief(runs[run]?.commit)}${runs[run]?.date ? `, ${ru
 
 function facts(one) {
   const rows = [
+    ['parameters', Object.entries(one.params).map(([name, value]) => `${name} ${value}`).join(', ')],
     ['verdict', `${GLYPHS[one.verdict]} ${one.verdict}: ${one.reason}`],
     ['sentence', one.sentence],
     ['why', one.why],
@@ -33,9 +34,7 @@ function facts(one) {
     ['power', known(one.watts) ? `${one.watts.toFixed(0)} W, ${known(one.celsius) ? `${one.celsius.toFixed(0)} °C` : 'temperature unknown'}` : null],
     ['warnings', one.warnings ? one.warnings.join('; ') : null],
   ].filter(([, value]) => value);
-  const list = element('dl', {}, rows.flatMap(([name, value]) => [element('dt', {}, name), element('dd', {}, value)]));
-  for (const [name, value] of Object.entries(one.params)) list.append(element('dt', {}, name), element('dd', {}, String(value)));
-  return list;
+  return element('dl', {}, rows.flatMap(([name, value]) => [element('dt', {}, name), element('dd', {}, value)]));
 }
 
 function historyPlot(one) {
@@ -50,7 +49,7 @@ function historyPlot(one) {
   ];
   if (past.target) series.push({ label: 'target', values: past.target, tone: 'quiet', dash: [6, 4], points: false, sign: '╍' });
   return plot({
-    title: 'History', xs, series, xLabel: 'recorded run', yLabel: one.kind === 'share' ? 'share' : one.kind === 'speed' ? 'x' : 'value',
+    title: 'History', xs, series, xLabel: 'recorded run', yLabel: one.kind === 'share' ? 'share of the attainable' : one.kind === 'speed' ? 'speed' : 'value',
     xTexts: (x) => (runs[x] ? brief(runs[x].commit).slice(0, 7) : ''), yText: (y) => valueOf(one.kind, y), bands: past.high ? [[1, 2]] : [],
     marks: (past.steps ?? []).map(([, after, change]) => ({ x: after, tone: change > 0 ? 'bad' : 'good', dash: [3, 3] })),
   });
@@ -162,11 +161,11 @@ function showCase(id) {
     element('h2', { id: 'case-title' }, `${one.case} / ${one.rival}`),
     element('p', { class: 'test' }, test),
     one.test ? element('p', {}, element('code', { class: 'command' }, `pytest --gpu '${one.test.replaceAll("'", "'\\''")}'`)) : null,
-    element('div', { class: 'scroll' }, facts(one)),
+    stepList(one), facts(one),
   ].filter(Boolean));
   if (!drawer.open) drawer.showModal();
   const plots = element('div', { class: 'plots' });
-  drawer.append(...[stepList(one), plots].filter(Boolean));
+  drawer.append(plots);
   plots.append(...[historyPlot(one), timesPlot(one), curve(one), roofline(one), samplesPlot(one)].filter(Boolean));
   drawer.scrollTop = 0;
 }

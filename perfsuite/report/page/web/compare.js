@@ -63,8 +63,8 @@ function showComparison() {
   const text = (one, side) => (kind === 'rivals' ? seconds(side.seconds) : found[0].ofPeak && known(side.sheetShare) ? `${percent(side.sheetShare, false)} of peak, ${seconds(side.seconds)}` : `${valueOf(one.kind, side.value)}${known(side.seconds) ? `, ${seconds(side.seconds)}` : ''}`);
   const rows = found.slice(0, MOST_COMPARED).map(({ one, before, after, ratio, low, high }) => element('tr', {},
     element('td', {}, element('button', { type: 'button', class: 'open', onclick: () => openCase(one.id) }, `${one.case} / ${one.rival}`)),
-    element('td', {}, text(one, before)), element('td', {}, text(one, after)),
-    element('td', {}, ratio.toFixed(3)), element('td', {}, known(low) ? `${low.toFixed(3)} to ${high.toFixed(3)}` : '-'),
+    element('td', { class: 'number' }, text(one, before)), element('td', { class: 'number' }, text(one, after)),
+    element('td', { class: 'number' }, ratio.toFixed(3)), element('td', { class: 'number' }, known(low) ? `${low.toFixed(3)} to ${high.toFixed(3)}` : '-'),
     element('td', {}, sureness({ ratio, low, high })),
     element('td', {}, before.verdict && after.verdict ? (before.verdict === after.verdict ? after.verdict : `${before.verdict} → ${after.verdict}`) : '-')));
   place.replaceChildren(

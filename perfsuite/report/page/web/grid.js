@@ -39,6 +39,10 @@ function sparkline(one) {
   return svg;
 }
 
+// The verdict; a case that is met but got slower says so, since it comes first.
+const verdictNode = ({ verdict, state }) => (state === 'regressed'
+  ? element('span', { class: 'slower' }, `▲ ${verdict}, slower`) : element('span', { class: verdict }, `${GLYPHS[verdict]} ${verdict}`));
+
 function allColumns() {
   const params = [...new Set(cases.flatMap((one) => Object.keys(one.params)))];
   const field = (name) => `params.${name}`;
@@ -52,7 +56,7 @@ function allColumns() {
     { title: 'rival', field: 'rival', ...text, minWidth: 104, responsive: 4 },
     {
       title: 'verdict', field: 'verdict', ...text, minWidth: 104, responsive: 0, sorter: (a, b, one, two) => STATE_ORDER[one.getData().state] - STATE_ORDER[two.getData().state],
-      formatter: (cell) => element('span', { class: cell.getValue() }, `${GLYPHS[cell.getValue()]} ${cell.getValue()}`),
+      formatter: (cell) => verdictNode(cell.getRow().getData()),
     },
     number('value', 'value', (value, one) => valueOf(one.kind, value), { responsive: 2, minWidth: 84 }),
     { title: 'interval', field: 'interval', ...grown, headerSort: false, minWidth: 138, responsive: 6 },
