@@ -21,8 +21,8 @@ CUT = """() => [...document.querySelectorAll('main *, dialog[open] *')].filter(o
     && !one.children.length && !one.classList.contains('unseen') && one.textContent.trim() && one.clientWidth > 0
     && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== 'visible')
     .map(one => one.textContent.trim())"""
-FAULTS = """async (part) => (await axe.run(part, { runOnly: ['wcag2a', 'wcag2aa'], resultTypes: ['violations'] })).violations
-    .map(one => `${one.id}: ${one.help}: ${one.nodes.map(node => node.target).join(' ')}`)"""
+FAULTS = """async (part) => (await axe.run(part, { runOnly: ['wcag2a', 'wcag2aa'], resultTypes: ['violations'] }))
+    .violations.map(one => `${one.id}: ${one.help}: ${one.nodes.map(node => node.target).join(' ')}`)"""
 VIEWS = ("now", "heat", "grid", "compare", "regressions")
 """The sections of the page; the drawer of a case is the sixth view."""
 SECONDS = {400: 1.0, 4000: 2.0}
