@@ -105,10 +105,11 @@ def tiles(report: Report) -> list[Tile]:
 
 def cards(report: Report) -> list[Card]:
     """A card for each case that needs attention, most urgent first."""
-    return [_card(one, report) for one in by_urgency(report.standings) if one.state != "met"]
+    numbers = {id(one): index for index, one in enumerate(report.standings)}
+    return [_card(one, numbers[id(one)], report) for one in by_urgency(report.standings) if one.state != "met"]
 
 
-def _card(one: Standing, report: Report) -> Card:
+def _card(one: Standing, number: int, report: Report) -> Card:
     from markupsafe import Markup
 
     case, value = one.line.last, gated(one.line.last)
@@ -118,7 +119,7 @@ def _card(one: Standing, report: Report) -> Card:
     label = f"{len(values)} runs, from {value_text(gated(one.line.cases[0]))} to {value_text(value)}"
     commit = then.commit if then else None
     return Card(
-        id=report.standings.index(one),
+        id=number,
         name=figures.pair(case),
         style=STYLES[one.state],
         badge=_badge(one, report),
@@ -171,12 +172,12 @@ def _facts(case: Case, before: Case | None) -> list[Fact]:
     rival = f"{figures.rival(case)}'s time"
     found = [
         _fact("time", past.seconds, value.seconds, figures.seconds),
-        _fact(rival, before and before.rival_seconds, case.rival_seconds, figures.seconds),
+        _fact(rival, before.rival_seconds if before else None, case.rival_seconds, figures.seconds),
         Fact(VALUE_NAMES[value.kind], value_text(past), value_text(value), _grown(past.value, value.value)),
     ]
     if value.to_target is not None:
-        distances = ("-" if one is None else percent(one) for one in (past.to_target, value.to_target))
-        found.append(Fact("to target", *distances, f"of\u00a0{target_text(value)}"))
+        distance = "-" if past.to_target is None else percent(past.to_target)
+        found.append(Fact("to target", distance, percent(value.to_target), f"of\u00a0{target_text(value)}"))
     found.append(_fact("ceiling, TFLOPS", past.ceiling, value.ceiling, _tera))
     found.append(Fact("clock, GHz", _clock(before) if before else "-", *_clock_and_reasons(case)))
     return [fact for fact in found if fact.now != "-"]
