@@ -41,47 +41,99 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """The reason of a verdict. The value is its code in records."""
+    """The reason of a verdict. The value is its code in records.
 
-    # MET
+    The text below a member names its verdict, its meaning and, after "Remedy:", what to do. The reference shows it.
+    """
+
     FAST_ENOUGH = "fast-enough"
+    """MET: the answer is right, and the speed reaches the target."""
     CHECKED = "checked"
-    # MISSED
+    """MET: the answer is right; no time was asked for, or the limit of another marker is kept."""
+
     TOO_SLOW = "too-slow"
+    """MISSED: the whole interval of the speed lies below the target, or a marker's limit of time is broken.
+    Remedy: make the kernel faster, or set a target that it can reach in `perf_targets.toml`."""
     TOO_MUCH_MEMORY = "too-much-memory"
+    """MISSED: a call holds more memory than `memory_target` allows, or its memory grows faster with the length.
+    Remedy: look for temporaries; `gpu_memory` measures a block of code."""
     TOO_MANY_LAUNCHES = "too-many-launches"
+    """MISSED: a call launches more kernels than `launches` allows. Remedy: `perfsuite trace` lists the kernels."""
     SYNCHRONISES = "synchronises"
+    """MISSED: a call waits for the device. Remedy: look for `.item()`, `.cpu()`, `print` or a copy to the host."""
     REGRESSED = "regressed"
-    # WRONG
+    """MISSED: the case became slower than its stored history.
+    Remedy: `perfsuite bisect` names the commit; a line `Perf-Accept:` in a commit's message accepts the loss."""
+
     INACCURATE = "inaccurate"
+    """WRONG: the answer is further from float64 than twice the library's own error.
+    Remedy: accumulate in float32; compare with the float64 reference on the inputs that the sentence names."""
     NOT_FINITE = "not-finite"
+    """WRONG: the answer has NaN or infinity where the right answer has none.
+    Remedy: look for an overflow in float16, or a row that is masked out completely."""
     BAD_SHAPE = "bad-shape"
+    """WRONG: a result has another shape than the rival's. Remedy: return the shape that the sentence names."""
     BAD_DTYPE = "bad-dtype"
+    """WRONG: a result has another dtype than the rival's. Remedy: convert the result inside the kernel."""
     BAD_DEVICE = "bad-device"
+    """WRONG: a result lies on another device than the inputs. Remedy: allocate it with `device=x.device`."""
     BAD_TYPE = "bad-type"
+    """WRONG: a result has another structure than the rival's, is no plain tensor, or lies in an input's memory.
+    Remedy: return what the rival returns, in memory of its own unless the rival works in place."""
     INPUTS_CHANGED = "inputs-changed"
+    """WRONG: the call changed an input that the rival leaves as it is.
+    Remedy: write to new memory, or compare with a rival that works in place."""
     OUTPUT_CHANGED = "output-changed"
+    """WRONG: a result changed after its call, or depends on an earlier call.
+    Remedy: allocate a new result in each call; for a kernel that keeps state, use `reset=`."""
     UNWRITTEN = "unwritten"
+    """WRONG: elements of the result were never written. Remedy: check the last block and the masks of stores."""
     NOT_DETERMINISTIC = "not-deterministic"
+    """WRONG: equal inputs gave other bits. Remedy: look for a race.
+    If atomic additions are intended, use `@pytest.mark.correctness(deterministic=False)`."""
     FASTER_THAN_THE_CARD = "faster-than-the-card"
+    """WRONG: no such card can do the stated work in that time.
+    Remedy: check `flops=` and `bytes=`; otherwise the candidate does not do all of the work."""
     TAMPERED = "tampered"
+    """WRONG: the candidate replaced a function or an object that the measurement uses.
+    Remedy: leave torch, the clock and the plugin as they are."""
     CANDIDATE_FAILED = "candidate-failed"
-    # UNDECIDED
+    """WRONG: the candidate raised an exception where its rival runs.
+    Remedy: the report shows the last frames of its code, and `pytest --pdb` stops there."""
+
     BUDGET_SPENT = "budget-spent"
+    """UNDECIDED: the interval still contains the target when the time is spent.
+    Remedy: raise `--perf-seconds`, quieten the machine, or move the target away from the true speed."""
     PROCESSES_DISAGREE = "processes-disagree"
+    """UNDECIDED: the target was missed in one process and not in a fresh one. Remedy: run again."""
     TOO_NOISY = "too-noisy"
+    """UNDECIDED: the stored history is too short or too noisy to show a loss of the size that the marker names.
+    Remedy: measure more commits with `perfsuite history`, or raise `slower`."""
     THROTTLED = "throttled"
+    """UNDECIDED: the card slowed down for heat or power in too many rounds. Remedy: cool the card, run again."""
     SHARED_DEVICE = "shared-device"
+    """UNDECIDED: another process uses the card. Remedy: wait for it, or allow it with `--perf-allow-shared`."""
     NO_ROUNDS = "no-rounds"
+    """UNDECIDED: no round was timed. Remedy: raise `--perf-seconds`; one call may take longer than the budget."""
     NO_RIVAL = "no-rival"
+    """UNDECIDED: the rival is not installed, or cannot run this problem. Remedy: install it or name another one."""
     RIVAL_FAILED = "rival-failed"
+    """UNDECIDED: the rival raised an exception. Remedy: call the rival alone with these arguments."""
     RIVAL_WRONG = "rival-wrong"
+    """UNDECIDED: the rival's own answer is wrong on these inputs, so it sets no tolerance.
+    Remedy: check that both sides compute the same function, or give `reference=`."""
     REFERENCE_IMPRECISE = "reference-imprecise"
+    """UNDECIDED: the right answer is not known well enough to judge the candidate.
+    Remedy: give `reference=`, a function of torch that computes in float64."""
     OUT_OF_MEMORY = "out-of-memory"
-    # the run as a whole
+    """UNDECIDED: inputs, answers or the rival do not fit in memory. Remedy: use a smaller size or a free card."""
+
     NO_DEVICE = "no-device"
+    """The run measures nothing: there is no GPU, or torch is missing. Remedy: `perfsuite doctor` says why."""
     PORTABLE_BUILD = "portable-build"
+    """The run measures nothing: the code under test was built without CUDA. Remedy: build it again with CUDA."""
     NOTHING_COLLECTED = "nothing-collected"
+    """The run measures nothing: no gated test was collected, or all were skipped. Remedy: `pytest -rs` says why."""
 
 
 # Exit codes of a gated run. pytest's own codes (2 interrupted, 3 internal error, 4 usage error) keep their meaning.

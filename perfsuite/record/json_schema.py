@@ -54,7 +54,7 @@ def _of(kind: Any) -> dict[str, Any]:
         return {"type": "array", "items": _of(inside[0])}
     if origin is Mapping:
         return {"type": "object", "additionalProperties": _of(inside[1])}
-    hints, told = get_type_hints(kind, include_extras=True), _descriptions(kind)
+    hints, told = get_type_hints(kind, include_extras=True), texts_below(kind)
     properties = {name: _of(hints[name]) for name in fields_of(kind)}
     return {
         "type": "object",
@@ -67,14 +67,19 @@ def _of(kind: Any) -> dict[str, Any]:
     }
 
 
-def _descriptions(kind: type) -> dict[str, str]:
-    """Field -> the docstring that stands below it in the source."""
+def texts_below(kind: type) -> dict[str, str]:
+    """Field of a dataclass or member of an enumeration -> the docstring that stands below it in the source."""
     found: dict[str, str] = {}
-    for base in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):
+    for base in reversed(kind.__mro__):
+        if not (dataclasses.is_dataclass(base) or (issubclass(base, Enum) and base.__module__ != "enum")):
+            continue
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):
             match field, below:
-                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(str(text))):
+                case (
+                    ast.AnnAssign(target=ast.Name(name)) | ast.Assign(targets=[ast.Name(name)]),
+                    ast.Expr(value=ast.Constant(str(text))),
+                ):
                     found[name] = " ".join(text.split())
     return found

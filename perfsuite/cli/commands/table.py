@@ -6,7 +6,7 @@ A table stands between two comments:
     <!-- /perfsuite:gates -->
 
 The path is relative to the document; field=pattern keeps the cases that fit. A block
-<!-- perfsuite:listing NAME --> lists the commands, exporters, families, markers or rivals.
+<!-- perfsuite:listing NAME --> lists commands, markers, options, classes and the like; an unknown NAME lists all.
 """
 
 from __future__ import annotations
