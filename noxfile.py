@@ -103,6 +103,13 @@ def lint(session: nox.Session) -> None:
     session.run("actionlint")  # its shell scripts by way of shellcheck
 
 
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Build the site from docs/ into .perfsuite/docs; a broken link is an error. `-- serve` serves it instead."""
+    install_tools(session, "docs")
+    session.run("zensical", *(session.posargs or ["build", "--clean", "--strict"]))
+
+
 @nox.session(default=True, venv_params=TORCH_VENV)
 def typecheck(session: nox.Session) -> None:
     """Check types with mypy, against torch's own annotations."""

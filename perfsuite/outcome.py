@@ -79,7 +79,7 @@ class Reason(StrEnum):
     """WRONG: a result lies on another device than the inputs. Remedy: allocate it with `device=x.device`."""
     BAD_TYPE = "bad-type"
     """WRONG: a result has another structure than the rival's, is no plain tensor, or lies in an input's memory.
-    Remedy: return what the rival returns, in memory of its own unless the rival works in place."""
+    Remedy: return what the rival returns, in new memory unless the rival works in place."""
     INPUTS_CHANGED = "inputs-changed"
     """WRONG: the call changed an input that the rival leaves as it is.
     Remedy: write to new memory, or compare with a rival that works in place."""

@@ -1,4 +1,4 @@
-"""The reference of classes, fixtures, hooks, options, reasons and record fields, made from signatures and docstrings."""
+"""Reference of classes, fixtures, hooks, options, reasons and record fields, from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def fixtures() -> str:
 def hooks() -> str:
     """One row a hook, with its arguments."""
     found = {name: one for name, one in vars(hookspec).items() if name.startswith("pytest_")}
-    rows = ((f"`{name}({', '.join(inspect.signature(one).parameters)})`", _one_line(one)) for name, one in found.items())
+    rows = (
+        (f"`{name}({', '.join(inspect.signature(one).parameters)})`", _one_line(one)) for name, one in found.items()
+    )
     return table(("hook", "purpose"), rows)
 
 
@@ -169,7 +171,7 @@ def _methods(kind: Any) -> list[tuple[str, str]]:
     for name, one in vars(kind).items():
         if name.startswith("_") or not (inspect.isfunction(one) or isinstance(one, property)):
             continue
-        function = one.fget if isinstance(one, property) else one
+        function: Any = one.fget if isinstance(one, property) else one
         if text := first_paragraph(function):
             parameters = [key for key in inspect.signature(function).parameters if key != "self"]
             shown = name if isinstance(one, property) else f"{name}({', '.join(parameters)})"

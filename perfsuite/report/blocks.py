@@ -96,20 +96,26 @@ def errors(path: Path, filters: Filters) -> str:
 
 
 def shown(path: Path, filters: Filters) -> str:
-    """The terminal's table at the end of the recorded run, with `rows=N` rows spread evenly over it, worst first.
+    """The terminal's table at the end of the recorded run: all of it, if the record has at most `rows=N` cases.
 
-    The sentence is the worst case's. The counts are those of the whole record.
+    Of a longer record, N rows of its timed cases are spread evenly over it, worst first, with the worst case's
+    sentence. The counts are those of the whole record.
     """
     wanted = filters.get("rows", "8")
     if not wanted.isdigit() or int(wanted) < 2:
         raise BlockError(f"{path}: rows={wanted} is no number of rows; it must be at least 2")
     cases = _fitting(path, {name: pattern for name, pattern in filters.items() if name != "rows"})
-    worst = figures.worst_first([case for case in cases if case.target is not None])
+    whole = len(cases) <= int(wanted)
+    worst = figures.worst_first([case for case in cases if whole or case.target is not None])
     count = min(int(wanted), len(worst))
     rows = [worst[round(place * (len(worst) - 1) / max(count - 1, 1))] for place in range(count)]
     title = " perfsuite: gates "
     lines = [title.center(terminal.WIDTH, "="), *(line for _, line in terminal.table(rows))]
-    lines += [part for _, text in terminal.sentences(rows)[:1] for part in textwrap.wrap(text, terminal.WIDTH)]
+    lines += [
+        part
+        for _, text in terminal.sentences(rows)[: None if whole else 1]
+        for part in textwrap.wrap(text, terminal.WIDTH)
+    ]
     return "\n".join(["```", *lines, f"{figures.counts(cases)}{figures.checking(cases)}", "```"])
 
 
