@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from perfsuite.problems import Attention as Attention
     from perfsuite.problems import Custom as Custom
     from perfsuite.problems import Decode as Decode
+    from perfsuite.problems import Fp8Gemm as Fp8Gemm
     from perfsuite.problems import Gemm as Gemm
+    from perfsuite.problems import GroupedGemm as GroupedGemm
     from perfsuite.problems import Problem as Problem
     from perfsuite.pytest_plugin.perf import Perf as Perf
     from perfsuite.settings import Settings as Settings

@@ -136,7 +136,8 @@ class Checks:
     def check(self, library: str | None) -> None:
         """Judge the candidate's answer, and stop the case if it is wrong."""
         with failures(), self.a_check():
-            rival = self.rival(library) if library or self.ask.rival is not None else None
+            measure = library or self.problem.yardstick
+            rival = self.rival(measure) if measure or self.ask.rival is not None else None
             judgement = self._examined(rival)
             if judgement.ok and rival is not None:
                 judgement = self._with_other_parameters(rival, judgement)
@@ -221,7 +222,7 @@ class Checks:
         """Judge outputs of timed calls, on inputs made after the capture. timed: True if the rounds gave a speed."""
         allowed: tuple[float | None, float | None] = (None, None)
         inputs: Inputs | None = None
-        problem, rival = self.effects.problem(self.problem), self.effects.pure(self.rival())
+        problem, rival = self.effects.problem(self.problem), self.effects.pure(self.rival(self.problem.yardstick))
         for call in clock.timed_calls(timed_calls_judged(self.problem)):
             if call.inputs_changed:
                 said = "the candidate wrote into its inputs while it was timed"
@@ -230,7 +231,7 @@ class Checks:
                 problem,
                 call.inputs,
                 call.candidate_output,
-                call.rival_output,
+                call.rival_output if self.problem.yardstick is None else call.inputs.call(rival),
                 rival=rival,
                 distribution=call.distribution or self.settings.distribution,
             )

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from .families.attention import Attention as Attention
     from .families.custom import Custom as Custom
     from .families.decode import Decode as Decode
+    from .families.fp8_gemm import Fp8Gemm as Fp8Gemm
     from .families.gemm import Gemm as Gemm
+    from .families.grouped_gemm import GroupedGemm as GroupedGemm
 
 __all__ = ["DISTRIBUTIONS", "Inputs", "Problem", "ReferenceUnavailableError", "RivalUnavailableError"]
 

@@ -153,6 +153,11 @@ class Problem(abc.ABC):
         """The rival of a case that names no rival; None if the family has no rival."""
         return next(iter(self.rival_names()), None)
 
+    @property
+    def yardstick(self) -> str | None:
+        """The rival whose error sets the tolerance, whichever rival is timed; None for the one that is timed."""
+        return None
+
     def own_rivals(self) -> Mapping[str, Callable[..., Any]]:
         """Rivals that the family itself defines, by name; each takes the same arguments as a candidate."""
         return {}

@@ -1,0 +1,265 @@
+"""Fp8Gemm and GroupedGemm: their answers, costs and hard inputs, and planted faults, each of which is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="problems are drawn with torch")
+
+from perfsuite import Fp8Gemm, GroupedGemm  # noqa: E402
+from perfsuite.oracle import examine  # noqa: E402
+from perfsuite.problems import Inputs  # noqa: E402
+from perfsuite.problems.fp8 import BLOCK, spread, values_of  # noqa: E402
+
+PRODUCTS = [
+    Fp8Gemm(64, 64, 384),
+    Fp8Gemm(8, 528, 256, scales="row", a_dtype="float8_e5m2"),
+    Fp8Gemm(40, 136, 272, scales="block"),
+    Fp8Gemm(96, 96, 1024, scales="block", out_dtype="float32"),
+    Fp8Gemm(64, 64, 1024, scales="row", out_dtype="float16"),
+]
+GROUPED = [
+    GroupedGemm(4, 16, 80, 256),
+    GroupedGemm(3, 20, 136, 272, scales="block", masked=True, out_dtype="float16"),
+    GroupedGemm(3, 24, 128, 384, scales="tensor"),
+]
+PROBLEMS: list[Any] = [*PRODUCTS, *GROUPED]
+problems = pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Thousands of small products, for which threads would wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(5)
+
+
+def plain(problem: Any, inputs: Inputs) -> torch.Tensor:
+    """Element by element of the scales, in float64: nothing shared with the family's way."""
+    a, b, scale_a, scale_b, *groups = inputs.args
+    out = torch.zeros((*a.shape[:-1], b.shape[-2]), dtype=torch.float64)
+
+    def one(numbers: torch.Tensor, scale: torch.Tensor, row: int, height: int) -> torch.Tensor:
+        wide = numbers[row].double()
+        if scale.dim() == 0:
+            return wide * scale.double()
+        if scale.dim() == 1:
+            return wide * scale[row].double()
+        return wide * scale[row // height, torch.arange(len(wide)) // 128].double()
+
+    def product(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+        left = torch.stack([one(a, scale_a, row, 1) for row in range(len(a))])
+        return left @ torch.stack([one(b, scale_b, row, 128) for row in range(len(b))]).T
+
+    if not groups:
+        return product(a, b, scale_a, scale_b)
+    first = 0
+    for group, size in enumerate(groups[0].tolist()):
+        rows: Any = (group, slice(0, size)) if problem.masked else slice(first, size)
+        if len(a[rows]):
+            out[rows] = product(a[rows], b[group], scale_a[rows] if scale_a.dim() else scale_a, scale_b[group])
+        first = size
+    return out
+
+
+@problems
+def test_the_reference_is_the_formula(problem: Any) -> None:
+    for distribution in ("normal", "dominant"):
+        inputs = problem.inputs(generator(), distribution=distribution)
+        torch.testing.assert_close(problem.answer(inputs), plain(problem, inputs), rtol=1e-12, atol=1e-12)
+    if problem.row_count:
+        rows = torch.tensor([1, 5])
+        torch.testing.assert_close(problem.answer(inputs, rows=rows), problem.answer(inputs)[rows])
+
+
+@problems
+def test_the_libraries_are_right(problem: Any) -> None:
+    assert examine(problem, problem.rival("promoted"), generator()).ok
+    inputs = problem.inputs(generator())
+    right = problem.answer(inputs)
+    for name in ("bfloat16", "scaled_mm"):
+        if name == "scaled_mm" and (problem.scales == "block" or isinstance(problem, GroupedGemm)):
+            continue  # torch has these for GPUs
+        found = inputs.call(problem.rival(name)).double()
+        assert (found - right).norm() < 0.01 * right.norm()
+
+
+def test_hard_values() -> None:
+    problem = Fp8Gemm(300, 200, 1024, scales="block")
+    a, _, scale_a, _ = problem.inputs(generator(), distribution="dominant").args
+    assert (scale_a == 0).any()
+    assert scale_a.max() / scale_a[scale_a > 0].min() > 2**10
+    assert (a.float().abs() == 448).all(-1).any()
+    inputs = problem.inputs(generator(), distribution="cancellation")
+    a, b, scale_a, scale_b = inputs.args
+    left, right = values_of(a, scale_a, 1, torch.float64), values_of(b, scale_b, BLOCK, torch.float64)
+    assert (left @ right.T).norm() < 0.1 * (left.abs() @ right.abs().T).norm()
+
+
+def test_hard_groups() -> None:
+    """One group with all rows and one with none."""
+    sizes = GROUPED[0].inputs(generator(), distribution="dominant").args[4].diff(prepend=torch.zeros(1))
+    assert sorted(sizes.tolist()) == [0, 0, 0, 64]
+    masked = replace(GROUPED[1], groups=4).inputs(generator(), distribution="dominant").args[4]
+    assert sorted(masked.tolist()) == [0, 0, 40, 40]
+    ordinary = GROUPED[0].inputs(generator()).args[4]
+    assert int(ordinary[-1]) == 64
+
+
+Fault = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def right(problem: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    return problem.rival("promoted")(*args, **options)
+
+
+def changed(place: int, change: Callable[[Any], Any]) -> Fault:
+    return lambda problem, args, options: right(
+        problem, (*args[:place], change(args[place]), *args[place + 1 :]), options
+    )
+
+
+def without_a_block(problem: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The last 128 of k, as a loop leaves out that ends too early."""
+    a = args[0].view(torch.uint8).clone()
+    a[..., (problem.k - 1) // 128 * 128 :] = 0
+    return right(problem, (a.view(args[0].dtype), *args[1:]), options)
+
+
+def exchanged(problem: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Each scale of a row where that of a column belongs."""
+    scale_a, scale_b = args[2], args[3]
+    mine, theirs = (
+        other.flatten().repeat(-(-own.numel() // other.numel()))[: own.numel()].view(own.shape)
+        for own, other in ((scale_a, scale_b), (scale_b, scale_a))
+    )
+    return right(problem, (*args[:2], mine, theirs, *args[4:]), options)
+
+
+def of_another_group(problem: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    return right(problem, (args[0], args[1].view(torch.uint8).roll(1, 0).view(args[1].dtype), *args[2:]), options)
+
+
+FAULTS: dict[str, Fault] = {
+    "zeros": lambda problem, args, options: right(problem, args, options) * 0,
+    "inverted sign": lambda problem, args, options: -right(problem, args, options),
+    "scale of a left out": changed(2, torch.ones_like),
+    "scale of b left out": changed(3, torch.ones_like),
+    "scale of a twice": changed(2, torch.square),
+    "scale of b twice": changed(3, torch.square),
+    "scales exchanged": exchanged,
+    "block of 128 dropped": without_a_block,
+    "weight of another group": of_another_group,
+}
+
+
+def fits(fault: str, problem: Any) -> bool:
+    """A product of two single scales is the same when they are exchanged."""
+    if fault == "scales exchanged":
+        return bool(problem.scales != "tensor")
+    return fault != "weight of another group" or isinstance(problem, GroupedGemm)
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        pytest.param(fault, problem, id=f"{fault}-{problem.name}")
+        for fault in FAULTS
+        for problem in PROBLEMS
+        if fits(fault, problem)
+    ],
+)
+def test_planted_faults_are_wrong(problem: Any, fault: str) -> None:
+    def candidate(*args: Any, **options: Any) -> Any:
+        return FAULTS[fault](problem, args, options)
+
+    assert not examine(problem, candidate, generator(), adversarial=False).ok
+
+
+def short_sums(problem: Any, promote: int, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The product as a tensor core forms it: 32 of k at a time, to a sum that keeps 13 bits behind its first.
+
+    promote: after so many of k the sum is added to one in float32, and begins anew.
+    """
+    a, b, scale_a, scale_b = args
+    left, right = a.double(), b.double()
+    sums = torch.zeros(a.shape[0], b.shape[0])
+    for start in range(0, problem.k, promote):
+        core = torch.zeros(sums.shape, dtype=torch.float64)
+        for at in range(start, min(start + promote, problem.k), 32):
+            mantissa, exponent = torch.frexp(core + left[:, at : at + 32] @ right[:, at : at + 32].T)
+            core = torch.ldexp((mantissa * 2**14).trunc(), exponent - 14)
+        factor = torch.ones(())
+        if scale_a.dim() == 2:
+            block = start // BLOCK
+            factor = scale_a[:, block, None] * scale_b[:, block].repeat_interleave(BLOCK)[: problem.n]
+        sums += core.float() * factor
+    if scale_a.dim() < 2:
+        sums *= spread(scale_a, sums, 1) * scale_b
+    return sums.to(options["out_dtype"])
+
+
+@pytest.mark.parametrize(
+    ("problem", "distribution"),
+    [
+        pytest.param(Fp8Gemm(16, 256, 16384, out_dtype="float32"), "normal", id="float32 of 16384"),
+        *(
+            pytest.param(Fp8Gemm(64, 64, k, scales=scales, out_dtype=out), "cancellation", id=f"{k}-{scales}-{out}")
+            for k, scales, out in ((1024, "tensor", "float32"), (1024, "row", "bfloat16"), (4096, "row", "bfloat16"))
+        ),
+    ],
+)
+def test_sums_in_few_bits_are_wrong_where_promotion_is_promised(problem: Fp8Gemm, distribution: str) -> None:
+    """Against the error of promoted sums of the same kind, which is what a GPU's yardstick has."""
+
+    def sums(promote: int) -> Callable[..., Any]:
+        return lambda *args, **options: short_sums(problem, promote, args, options)
+
+    judged = partial(examine, problem, generator=generator(), rival=sums(BLOCK), distribution=distribution)
+    assert judged(candidate=sums(BLOCK), adversarial=False).ok
+    found = judged(candidate=sums(problem.k), adversarial=False)
+    assert not found.ok, found.sentence
+
+
+def test_fast_sums_are_held_to_a_product_in_bfloat16() -> None:
+    """Never to those of a library that sums fast: what such a one gives may be as wrong as the candidate."""
+    problem = Fp8Gemm(64, 64, 1024, fast_sums=True)
+    assert problem.yardstick == "bfloat16"
+    assert problem.library() is not problem.rival("scaled_mm")
+    assert replace(problem, fast_sums=False).yardstick == "promoted"
+
+
+def test_costs_and_names() -> None:
+    problem = Fp8Gemm(256, 512, 1024, scales="block")
+    assert problem.flops == 2 * 256 * 512 * 1024
+    assert problem.bytes == 768 * 1024 + 256 * 512 * 2 + (256 + 4) * 8 * 4
+    assert problem.name == "256x512x1024 float8_e4m3fn->bfloat16 scale a block"
+    assert Fp8Gemm(**problem.params) == problem  # type: ignore[arg-type]
+    assert Fp8Gemm.parse("256x512x1024", ["scales", "block"]) == problem
+    grouped = GroupedGemm(8, 128, 512, 1024, masked=True, fast_sums=True)
+    assert grouped.name == "8x128x512x1024 float8_e4m3fn->bfloat16 scale a row masked fast sums"
+    assert GroupedGemm(**grouped.params) == grouped  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Fp8Gemm(1, 8, 64, scales="column"), "scales is 'column'; it must be one of tensor, row, block"),
+        (lambda: Fp8Gemm(1, 8, 64, a_dtype="float16"), "a_dtype is 'float16'; it must be one of float8_e4m3fn"),
+        (lambda: GroupedGemm(1, 8, 64, 0), "k is 0; it must be a whole number"),
+    ],
+)
+def test_what_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
