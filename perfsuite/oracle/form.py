@@ -131,10 +131,10 @@ def _structure_fault(one: Any, other: Any, path: str) -> Judgement | None:
     if isinstance(one, Flat):
         if has_layouts(other):
             raise UnjudgeableError("sparse and nested results cannot leave a process; run without --perf-isolate")
-        alike = one.structure == outline(other)
-        return (
-            None if alike else wrong(Reason.BAD_TYPE, f"{what} is {one.structure}; the library's is {outline(other)}")
-        )
+        librarys = other.structure if isinstance(other, Flat) else outline(other)
+        if one.structure == librarys:
+            return None
+        return wrong(Reason.BAD_TYPE, f"{what} is {one.structure}; the library's is {librarys}")
     if mine is None and theirs is None:
         if _leaf_kind(one) == _leaf_kind(other):
             return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
 import pytest
 import torch
 
-from perfsuite.clock import choose
+from perfsuite.clock import choose, host
 from perfsuite.clock.base import CaptureError, SideFailedError, Sides
 from perfsuite.clock.host import HostClock
 from perfsuite.clock.rotation import MOST_SETS, bytes_in, sets_needed, share_memory
@@ -66,7 +67,8 @@ def test_the_host_clock_finds_the_ratio_of_known_times() -> None:
     assert clock.rotation == 1
 
 
-def test_timed_calls_of_the_host_clock_are_of_rounds_drawn_in_secret() -> None:
+def test_timed_calls_of_the_host_clock_are_of_rounds_drawn_in_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "interruptions", lambda: 0)
     clock = HostClock(Sides(waits(1e-5), torch.add, lambda: Inputs(fresh().args)))
     clock.setup()
     for _ in range(3):
@@ -162,3 +164,16 @@ def test_a_cpu_gets_the_host_clock() -> None:
 
 def test_speed_is_the_rivals_time_over_the_candidates() -> None:
     assert Round(2.0, 1.0, "rival").speed == 0.5
+
+
+def test_a_round_that_was_interrupted_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = itertools.chain([0, 3, 3, 5, 5, 5], itertools.count(6))
+    monkeypatch.setattr(host, "interruptions", lambda: next(counts))
+    clock = HostClock(Sides(waits(1e-5), waits(1e-5), fresh))
+    clock.setup()
+    made: list[Any] = []
+    measured = clock._round
+    monkeypatch.setattr(clock, "_round", lambda **how: made.append(measured(**how)) or made[-1])
+    assert clock.rounds(1) == [made[2]]  # the third was left alone
+    assert len(clock.rounds(1)) == 1
+    assert len(made) == 3 + 1 + host.MOST_REPEATS  # all of them were interrupted
