@@ -47,11 +47,11 @@ def effects_of(problem: Problem, rival: Callable[..., Any] | None, generator: to
     if not isinstance(problem, Custom):
         return Effects()
     none = Effects(reset=problem.reset, calls_per_reset=problem.calls_per_reset)
-    shown = rival or problem.reference
+    shown = next(one for one in (rival, problem.reference, _nothing) if one is not None)
     inputs = problem.inputs(generator)
     places: set[int] = set()
     if problem.writes:
-        places |= set(places_of(problem.writes, inputs, shown or _nothing))
+        places |= set(places_of(problem.writes, inputs, shown))
     if rival is not None:
         try:
             with torch.no_grad():
@@ -62,7 +62,7 @@ def effects_of(problem: Problem, rival: Callable[..., Any] | None, generator: to
             return none
     if not places:
         return none
-    return replace(none, written=written(sorted(places), inputs, shown or _nothing))
+    return replace(none, written=written(sorted(places), inputs, shown))
 
 
 def _nothing() -> None:

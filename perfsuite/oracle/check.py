@@ -49,7 +49,7 @@ def check(
         inputs,
         candidate_output,
         rival_output,
-        library=rival or problem.library(),
+        library=problem.library() if rival is None else rival,
         distribution=distribution,
         whole=whole,
         dice=None,

@@ -68,7 +68,7 @@ def examine(
     if not on_adversarial_values(problem, generator.device.type):
         return judgement
     if not problem.vetted and type(problem).hard_inputs is not Problem.hard_inputs:
-        wrong_there, left_out = examine_hard(problem, candidate, generator, rival or problem.library())
+        wrong_there, left_out = examine_hard(problem, candidate, generator, problem.library() if rival is None else rival)
         return wrong_there or replace(judgement, left_out=left_out)
     for harder in problem.hard_distributions:
         found = _examine(problem, candidate, generator, rival, harder, deterministic)
@@ -97,7 +97,7 @@ def _examine(
     with torch.no_grad():
         poison_free_memory(inputs)
         arrive_late(inputs, kept)
-        library = rival or problem.library()
+        library = problem.library() if rival is None else rival
         first, seen, fault = _call(candidate, inputs, generator.device)
         if fault is not None:
             require_judgeable(kept.call(library))

@@ -9,7 +9,7 @@ from perfsuite.outcome import Reason, UserError
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.checks import plain_name
 from perfsuite.problems.nests import Flat, Nest, has_layouts, nest_of, outline
-from perfsuite.problems.tensors import leaves_in, tensors_in
+from perfsuite.problems.tensors import leaves_in, own_attributes, tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ def check_kind(output: Any) -> Judgement | None:
     import torch
 
     nest = nest_of(output)
-    if type(output) is torch.Tensor and nest is not None and _attributes_of(output):
+    if type(output) is torch.Tensor and nest is not None and own_attributes(output):
         return wrong(Reason.BAD_TYPE, f"the output {_attributes(output)}")
     for path, leaf in leaves_in(output):
         what = f"output{path}" if path else "the output"
@@ -173,20 +173,15 @@ def _tensor_fault(what: str, one: torch.Tensor) -> Judgement | None:
 
     if type(one) not in (torch.Tensor, torch.nn.Parameter):
         return wrong(Reason.BAD_TYPE, f"{what} is a {_type_name(one)}; it must be a plain torch.Tensor")
-    if _attributes_of(one):
+    if own_attributes(one):
         return wrong(Reason.BAD_TYPE, f"{what} {_attributes(one)}")
     if one.layout is not torch.strided or one.is_meta or one.is_quantized:
         return wrong(Reason.BAD_TYPE, f"{what} is {one.layout} on {one.device}; it must be strided and have memory")
     return None
 
 
-def _attributes_of(one: torch.Tensor) -> list[str]:
-    """Names of attributes that the tensor carries, but for those by which torch marks the parts of nested tensors."""
-    return sorted(name for name in vars(one) if not name.startswith("_dynamo_"))
-
-
 def _attributes(one: torch.Tensor) -> str:
-    return f"carries attributes of its own ({', '.join(_attributes_of(one))}); it must be a plain torch.Tensor"
+    return f"carries attributes of its own ({', '.join(own_attributes(one))}); it must be a plain torch.Tensor"
 
 
 def _form(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | None:

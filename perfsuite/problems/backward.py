@@ -36,8 +36,7 @@ class Differentiated:
     def __init__(self, function: Callable[..., Any], plan: Plan) -> None:
         self.__wrapped__ = function
         self._plan = plan
-        module = module_of(function)
-        self._parameters = {} if module is None else _parameters(module)
+        self._parameters = _parameters(module_of(function))
 
     def like(self, function: Callable[..., Any]) -> Differentiated:
         """The same for another function: a rival that a marker names."""
@@ -79,7 +78,7 @@ def with_gradients(problem: Custom, candidate: Callable[..., Any]) -> tuple[Cust
     """
     import torch
 
-    rival = problem.against or problem.reference
+    rival = problem.reference if problem.against is None else problem.against
     if rival is None:
         raise GradientError(f"{problem.label} has nothing to be compared with: pass reference= or against=")
     generator = torch.Generator(_device(problem)).manual_seed(0)
@@ -89,7 +88,7 @@ def with_gradients(problem: Custom, candidate: Callable[..., Any]) -> tuple[Cust
     else:
         args, kwargs = problem.args, dict(problem.kwargs)
     paths = [f"args{path}" for path, leaf in leaves_in((*args, kwargs)) if _differentiable(leaf) and leaf.requires_grad]
-    mine, theirs = (_parameters(module) if (module := module_of(side)) else {} for side in (candidate, rival))
+    mine, theirs = (_parameters(module_of(side)) for side in (candidate, rival))
     if not paths and not theirs:
         raise GradientError(
             f"backward=True, but no argument of {problem.label} requires grad, and the rival is no module with "
@@ -153,7 +152,9 @@ def _with_leaves(
     return tuple(new), options, leaves
 
 
-def _parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+def _parameters(module: torch.nn.Module | None) -> dict[str, torch.nn.Parameter]:
+    if module is None:
+        return {}
     return {name: value for name, value in module.named_parameters() if value.requires_grad}
 
 

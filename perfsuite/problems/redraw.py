@@ -47,7 +47,8 @@ def redrawn(
 
     Floating-point and complex tensors are drawn, with the mean and standard deviation of the given ones. 8-bit integers
     are drawn from the given ones, since they are values as a rule. Wider integers and booleans may be indices or masks
-    that belong together. They are drawn only where nothing else varies, and never where they are sorted.
+    that belong together. They are drawn only where nothing else varies, and never where they are sorted. A lone number
+    changes by up to a half where nothing else varies.
     """
     given = (args, dict(kwargs))
     hardened = _largest(given) if distribution in HARD else None
@@ -145,7 +146,10 @@ def _redraw(given: torch.Tensor, generator: torch.Generator, distribution: str, 
         fresh = _redraw(memory_of(given), generator, distribution, shuffle=shuffle)
         return fresh.as_strided(given.shape, given.stride())
     values = given.to(generator.device)
-    if given.is_floating_point() or given.is_complex():
+    if shuffle and given.numel() == 1 and given.is_floating_point():
+        factor = 0.5 + torch.rand((), generator=generator, device=generator.device, dtype=torch.float64)
+        values = (values.double() * factor).to(given.dtype)
+    elif given.is_floating_point() or given.is_complex():
         values = _drawn(values, generator, distribution)
     elif _values(given) or (shuffle and given.numel() > 1 and not _sorted(values)):
         values = _drawn_again(values, generator)

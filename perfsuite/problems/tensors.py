@@ -102,6 +102,11 @@ def span(tensor: torch.Tensor) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
+def own_attributes(tensor: torch.Tensor) -> list[str]:
+    """Names of attributes that a tensor carries, but for those by which torch marks the parts of nested tensors."""
+    return sorted(name for name in vars(tensor) if not name.startswith("_dynamo_"))
+
+
 def keep(value: Any) -> Any:
     """A nest with copies of its plain tensors. Other tensors are not copied; the oracle refuses them.
 
@@ -110,7 +115,7 @@ def keep(value: Any) -> Any:
     import torch
 
     def copy(tensor: torch.Tensor) -> torch.Tensor:
-        plain = type(tensor) is torch.Tensor and not vars(tensor) and tensor.layout is torch.strided
+        plain = type(tensor) is torch.Tensor and not own_attributes(tensor) and tensor.layout is torch.strided
         return copy_in_place(tensor) if plain else tensor
 
     return map_tensors(value, copy)

@@ -149,8 +149,9 @@ class Custom(Problem):
         return self.against
 
     def library(self) -> Callable[..., Any]:
-        if found := self.against or self.reference:
-            return found
+        for found in (self.against, self.reference):
+            if found is not None:  # a module may be false: an empty one, or one that refuses len()
+                return found
         raise ReferenceUnavailableError(f"{self.label} has nothing to be compared with: pass reference= or against=")
 
     def answer(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
