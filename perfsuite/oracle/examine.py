@@ -68,7 +68,9 @@ def examine(
     if not on_adversarial_values(problem, generator.device.type):
         return judgement
     if not problem.vetted and type(problem).hard_inputs is not Problem.hard_inputs:
-        wrong_there, left_out = examine_hard(problem, candidate, generator, problem.library() if rival is None else rival)
+        wrong_there, left_out = examine_hard(
+            problem, candidate, generator, problem.library() if rival is None else rival
+        )
         return wrong_there or replace(judgement, left_out=left_out)
     for harder in problem.hard_distributions:
         found = _examine(problem, candidate, generator, rival, harder, deterministic)

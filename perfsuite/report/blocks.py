@@ -20,7 +20,18 @@ from types import MappingProxyType
 from perfsuite.outcome import UserError
 from perfsuite.record.case import Case
 from perfsuite.record.store import read_record
-from perfsuite.report import accuracy, calibration, exploits, faults, figures, markdown, outputs, summary, terminal
+from perfsuite.report import (
+    accuracy,
+    calibration,
+    corpus,
+    exploits,
+    faults,
+    figures,
+    markdown,
+    outputs,
+    summary,
+    terminal,
+)
 
 Filters = Mapping[str, str]
 Listings = Mapping[str, Callable[[], str]]
@@ -146,6 +157,7 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "exploits": exploits.exploits_table,
     "downgrades": exploits.downgrades_table,
     "faults": faults.faults_table,
+    "corpus": corpus.corpus_table,
     "output": outputs.output,
 }
 """Kind of block -> the function that generates its body from the path of a record and the filters."""

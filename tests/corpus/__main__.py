@@ -1,6 +1,8 @@
-"""Gates an honest copy of every module of the corpus: python -m tests.corpus --device cuda [--kind KIND] [--out FILE].
+"""Gates the corpus by the plain call: python -m tests.corpus --device cuda --out records/h200/corpus.json.
 
-Prints the verdicts and their count. The exit code is 1 if a copy is WRONG.
+Judged are an honest copy of each module, each form of call, and with `--what compiled` each module against its copy by
+torch.compile. A run that was cut off goes on: what FILE holds of the same commit and device is not judged again. Each
+MISSED and each WRONG is repeated by plain torch (`plain.py`). The exit code is 1 if a copy is WRONG or raised.
 """
 
 from __future__ import annotations
@@ -10,63 +12,108 @@ import json
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from perfsuite.record.fingerprint import environment
 from perfsuite.settings import Settings
 
-from .written import Module, all_modules
+from . import plain
+from .calls import CALLS
+from .written import Call, Module, all_modules
+
+WHAT = ("modules", "calls", "compiled")
+Line = dict[str, Any]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--kind", nargs="+", help="only modules of these files, such as products")
-    parser.add_argument("--name", nargs="+", help="only these modules")
+    parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT[:2], help="(default: modules calls)")
+    parser.add_argument("--kind", nargs="+", help="only these kinds, such as products")
+    parser.add_argument("--name", nargs="+", help="only these modules and calls")
     parser.add_argument("--seconds", type=float, default=0.3, help="time budget of a case (default: 0.3)")
     parser.add_argument("--at-least", type=float, default=0.8, help="the target; 0 checks without timing")
-    parser.add_argument("--compile", metavar="BACKEND", help="gate the copy compiled by torch.compile, as by inductor")
-    parser.add_argument("--out", type=Path, help="write one JSON line a module")
+    parser.add_argument("--compiler", default="inductor", help="the backend of torch.compile (default: inductor)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the record")
     given = parser.parse_args()
     settings = Settings(device=given.device, seconds=given.seconds)
-    lines = []
-    for module in all_modules():
-        if (given.kind and module.kind not in given.kind) or (given.name and module.name not in given.name):
+    record: dict[str, Any] = {
+        "environment": asdict(environment(Path(__file__).parents[2], device=given.device)),
+        "corpus": [],
+    }
+    if given.out and given.out.exists():
+        before = json.loads(given.out.read_text())
+        if alike(before["environment"], record["environment"]):
+            record["corpus"] = before["corpus"]
+    lines: list[Line] = record["corpus"]
+    known = {(line["what"], line["case"]) for line in lines}
+    for what, case in cases(given.what):
+        if (given.kind and case.kind not in given.kind) or (given.name and case.name not in given.name):
             continue
-        lines.append(judged(module, settings, given.at_least or None, given.compile))
-        line = lines[-1]
-        print(f"{line['verdict']:10}{module.kind:13}{module.name:32}{line['wall']:6.2f} s  {line['sentence'][:140]}")
+        if (what, case.name) in known:
+            continue
+        line = judged(what, case, settings, given.at_least or None, given.compiler)
+        lines.append(line)
+        shown = f"{line['verdict']:10}{case.kind:13}{case.name:36}{line['wall']:6.2f} s  {line['sentence'][:140]}"
+        print(shown, flush=True)
         if given.device == "cuda":
             torch.cuda.empty_cache()
-    counts = Counter(line["verdict"] for line in lines)
-    print(f"{len(lines)} modules: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
-    if given.out:
-        given.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return int(counts["WRONG"] > 0)
+        if given.out:
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+            given.out.write_text(json.dumps(record, indent=1) + "\n")
+    for what in WHAT:
+        counts = Counter(line["verdict"] for line in lines if line["what"] == what)
+        if counts:
+            print(f"{counts.total()} {what}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
+    return int(any(line["verdict"] in ("WRONG", "ERROR") for line in lines))
 
 
-def judged(module: Module, settings: Settings, at_least: float | None, compiled: str | None) -> dict[str, object]:
-    """The verdict on an honest copy of the module, as a line; an exception counts as "ERROR"."""
-    size = module.card if settings.device == "cuda" else module.small
-    head = {"module": module.name, "kind": module.kind}
+def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """True if two environments are of one commit without changes, and of one device."""
+    same = all(one.get(name) == other.get(name) for name in ("commit", "gpu", "cpu", "torch", "harness"))
+    return same and not one.get("dirty") and not other.get("dirty")
+
+
+def cases(wanted: tuple[str, ...]) -> Iterator[tuple[str, Module | Call]]:
+    """(what, case) of everything that is to be judged."""
+    for what in wanted:
+        for case in CALLS if what == "calls" else all_modules():
+            yield what, case
+
+
+def judged(what: str, case: Module | Call, settings: Settings, at_least: float | None, compiler: str) -> Line:
+    """The verdict on one case, as a line; an exception counts as "ERROR"."""
+    line: Line = {"case": case.name, "kind": case.kind, "what": what}
     try:
-        found = module.gate(settings, size=size, at_least=at_least, compiled=compiled)
+        if what == "compiled" and isinstance(case, Module):
+            torch.compiler.reset()
+            given = case.given(settings.device, compiled=compiler)
+        else:
+            given = case.given(settings.device)
+        found = given.gate(case.name, settings, at_least=at_least)
     except Exception as error:  # the corpus shows every form that stops a run
         traceback.print_exc(limit=-3)
         said = next(iter(f"{type(error).__name__}: {error}".splitlines()))
-        return {**head, "verdict": "ERROR", "reason": type(error).__name__, "sentence": said, "wall": 0.0}
-    return {
-        **head,
+        return {**line, "verdict": "ERROR", "reason": type(error).__name__, "sentence": said, "wall": 0.0}
+    line |= {
         "verdict": str(found.verdict),
         "reason": str(found.reason),
         "sentence": found.sentence,
         "speed": found.speed,
         "candidate_seconds": found.candidate_seconds,
+        "rival_seconds": found.rival_seconds,
         "clock": found.clock,
         "warnings": list(found.warnings),
-        "wall": found.wall_seconds,
+        "wall": round(found.wall_seconds, 3),
     }
+    if line["verdict"] in ("MISSED", "WRONG"):
+        line["plain"] = plain.repeated(given, line["verdict"], at_least)
+    return line
 
 
 if __name__ == "__main__":

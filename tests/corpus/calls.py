@@ -1,6 +1,6 @@
 """Forms of calls that kernel libraries have: callables, arguments, results, dtypes, writes, state, gradients, chance.
 
-Each is an honest candidate and a rival, given to the plain call. `small` serves a CPU, `card` a GPU.
+Each is an honest candidate and a rival, given to the plain call.
 """
 
 from __future__ import annotations
@@ -8,55 +8,14 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from perfsuite.case.comparison import Comparison
-from perfsuite.case.run import compare
-from perfsuite.problems import Custom
-from perfsuite.problems.backward import with_gradients
-from perfsuite.settings import Settings
-
-SMALL, CARD = (24, 48), (4096, 4096)
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a test passes to `perf`."""
-
-    candidate: Callable[..., Any]
-    rival: Callable[..., Any]
-    args: Any
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    backward: bool = False
-    deterministic: bool = True
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One form of call; `make(rows, width)` makes it anew on torch's default device."""
-
-    name: str
-    kind: str
-    make: Callable[[int, int], Given]
-
-    def gate(self, settings: Settings, *, at_least: float | None = None, compiled: str | None = None) -> Comparison:
-        """Judge the candidate as `perf(candidate, args=, against=)` does. compiled: a backend of torch.compile."""
-        torch.manual_seed(0)
-        with torch.device(settings.device):
-            given = self.make(*(CARD if settings.device == "cuda" else SMALL))
-        candidate = given.candidate if compiled is None else torch.compile(given.candidate, backend=compiled)
-        problem = Custom(given.args, given.kwargs, against=given.rival, label=self.name, **given.options)
-        if given.backward:
-            problem, candidate = with_gradients(problem, candidate)
-        how = {"at_least": at_least, "settings": settings, "deterministic": given.deterministic}
-        return compare(problem, candidate, **how)
-
+from .written import Call, Given
 
 CALLS: list[Call] = []
 

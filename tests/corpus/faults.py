@@ -190,11 +190,11 @@ class Line:
 def chosen() -> list[Module]:
     """The modules in which faults are planted: the first of every kind, then the second, and so on.
 
-    Random results hide small faults, and modules that write their arguments stand last in their file.
+    Random results hide small faults.
     """
     kinds: dict[str, list[Module]] = {}
     for module in all_modules():
-        if module.kind != RANDOM and not module.options:
+        if module.kind != RANDOM:
             kinds.setdefault(module.kind, []).append(module)
     return [module for module in chain(*zip_longest(*kinds.values())) if module is not None][:MODULES]
 

@@ -9,36 +9,68 @@ from perfsuite.settings import Settings
 
 pytest.importorskip("torch")
 
+import torch
+
+from . import plain
+from .calls import CALLS
 from .faults import FAULTS, FEWEST, chosen, planted
-from .written import Module, all_modules
+from .written import Call, Given, Module, all_modules
 
 MODULES = list(all_modules())
 FIRST = {module.kind: module for module in reversed(MODULES)}
 """One module of each kind."""
 
 
-def test_the_names_of_the_modules_differ() -> None:
-    assert len({module.name for module in MODULES}) == len(MODULES)
+def test_there_are_enough_modules_and_calls_of_different_names() -> None:
+    assert len({module.name for module in MODULES}) == len(MODULES) >= 120
+    assert len({(call.kind, call.name) for call in CALLS}) == len(CALLS) >= 40
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: f"{module.kind}-{module.name}".replace(" ", "_"))
 def test_an_honest_copy_is_right(module: Module) -> None:
-    found = module.gate(Settings(device="cpu", seed=0), size=module.small)
+    found = module.given("cpu").gate(module.name, Settings(device="cpu", seed=0))
     assert found.verdict is Verdict.MET, found.sentence
 
 
 @pytest.mark.parametrize("module", FIRST.values(), ids=FIRST)
 def test_an_honest_copy_is_timed(module: Module) -> None:
-    found = module.gate(Settings(device="cpu", seed=0, seconds=0.02), size=module.small, at_least=0.001)
+    found = module.given("cpu").gate(module.name, Settings(device="cpu", seed=0, seconds=0.02), at_least=0.001)
     assert found.verdict is not Verdict.WRONG, found.sentence
     assert found.rounds
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.kind}-{call.name}".replace(" ", "_"))
+def test_an_honest_call_is_right(call: Call) -> None:
+    found = call.given("cpu").gate(call.name, Settings(device="cpu", seed=0))
+    assert found.verdict is Verdict.MET, found.sentence
+
+
+KEPT = ("buffer kept between calls", "cache with a reset", "nested argument and result", "compiled module")
+"""Calls whose form matters to the clock. `python -m tests.corpus` times all."""
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call.name in KEPT], ids=lambda call: call.name)
+def test_an_honest_call_is_timed(call: Call) -> None:
+    found = call.given("cpu").gate(call.name, Settings(device="cpu", seed=0, seconds=0.02), at_least=0.001)
+    assert found.verdict is not Verdict.WRONG, found.sentence
+    assert found.rounds
+
+
+def test_plain_torch_repeats_what_was_missed_or_wrong() -> None:
+    x = torch.randn(64, 512)
+    slow = Given(lambda x: torch.stack([x] * 20).softmax(-1)[0], lambda x: x.softmax(-1), (x,))
+    assert plain.repeated(slow, "MISSED", 0.8)["confirmed"] is True
+    wrong = Given(lambda x: x.softmax(-1) * 1.001, lambda x: x.softmax(-1), (x,))
+    assert plain.repeated(wrong, "WRONG", None)["confirmed"] is True
+    right = Given(lambda x: x.softmax(-1), lambda x: x.softmax(-1), (x,))
+    assert plain.repeated(right, "WRONG", None)["confirmed"] is False
 
 
 COMPILED = {
     *("linear", "perceptron", "convolution and batch norm", "layer norm", "RMS norm of bfloat16", "SwiGLU", "softmax"),
     *("maximum and its place", "running sum", "smoothed cross entropy", "self-attention", "low rank"),
 }
-"""A fixed dozen; on a card `python -m tests.corpus --compile inductor` compiles all."""
+"""A fixed dozen; on a card `python -m tests.corpus --what compiled` compiles all."""
 
 
 def test_the_compiled_dozen_is_in_the_corpus() -> None:
@@ -49,7 +81,7 @@ def test_the_compiled_dozen_is_in_the_corpus() -> None:
 @pytest.mark.parametrize("module", [module for module in MODULES if module.name in COMPILED], ids=lambda one: one.name)
 def test_a_compiled_copy_is_right(module: Module) -> None:
     # This backend traces forward as inductor does, and compiles nothing: a compiler takes ten seconds a module.
-    found = module.gate(Settings(device="cpu", seed=0), size=module.small, compiled="aot_eager")
+    found = module.given("cpu", compiled="aot_eager").gate(module.name, Settings(device="cpu", seed=0))
     assert found.verdict is Verdict.MET, found.sentence
 
 
@@ -59,8 +91,11 @@ def test_there_are_enough_faults_and_modules() -> None:
     assert len({module.kind for module in chosen()}) >= 7
 
 
-# `python -m tests.corpus.faults` plants them in all modules.
-@pytest.mark.parametrize("module", chosen()[::2], ids=lambda module: f"{module.kind}-{module.name}".replace(" ", "_"))
+FEW = [module for module in chosen()[::2] if module.kind != "recurrent"]
+"""Modules whose faults are quickly judged. `python -m tests.corpus.faults` plants them in all."""
+
+
+@pytest.mark.parametrize("module", FEW, ids=lambda module: f"{module.kind}-{module.name}".replace(" ", "_"))
 def test_planted_faults_are_wrong(module: Module) -> None:
     lines = list(planted(module, Settings(device="cpu", seed=0), module.small))
     counted = [line for line in lines if line.counts]

@@ -1,4 +1,4 @@
-"""The form of a module of the corpus, and the gate of an honest copy of it."""
+"""Cases of the corpus: modules, of which an honest copy is gated, and what is passed to the plain call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,34 @@ from torch import nn
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import compare
 from perfsuite.problems import Custom
+from perfsuite.problems.backward import with_gradients
 from perfsuite.settings import Settings
 
 Size = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a test passes to `perf`."""
+
+    candidate: Callable[..., Any]
+    rival: Callable[..., Any]
+    args: Any
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    backward: bool = False
+    deterministic: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the problem, such as written arguments."""
+
+    def gate(self, label: str, settings: Settings, *, at_least: float | None = None) -> Comparison:
+        """Judge the candidate as `perf(candidate, args=, against=)` does."""
+        problem, candidate = (
+            Custom(self.args, self.kwargs, against=self.rival, label=label, **self.options),
+            self.candidate,
+        )
+        if self.backward:
+            problem, candidate = with_gradients(problem, candidate)
+        return compare(problem, candidate, at_least=at_least, settings=settings, deterministic=self.deterministic)
 
 
 @dataclass(frozen=True)
@@ -36,28 +61,39 @@ class Module:
     """For a test on a CPU: a few thousand elements."""
     card: Size
     """For a GPU: one call takes 20 us or more."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Further fields of the problem, such as those for gradients or written arguments."""
 
     def written(self, size: Size) -> tuple[Callable[..., nn.Module], Callable[[], Any], Callable[[], Any]]:
         """(Model, get_inputs, get_init_inputs) at that size."""
         return self.build, lambda: self.make(*size), lambda: list(size)
 
-    def gate(
-        self, settings: Settings, *, size: Size, at_least: float | None = None, compiled: str | None = None
-    ) -> Comparison:
-        """Judge an honest copy of the module against the module itself, with a plain call.
+    def given(self, device: str, *, compiled: str | None = None) -> Given:
+        """An honest copy of the module against the module itself.
 
         compiled: a backend of torch.compile, by which the copy is compiled.
         """
         torch.manual_seed(0)
-        Model, get_inputs, get_init_inputs = self.written(size)
-        model = Model(*get_init_inputs()).to(settings.device).eval()
-        inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda one: one.to(settings.device), get_inputs())
-        problem = Custom(tuple(inputs), against=model, label=self.name, **self.options)
+        Model, get_inputs, get_init_inputs = self.written(self.card if device == "cuda" else self.small)
+        model = Model(*get_init_inputs()).to(device).eval()
+        inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda one: one.to(device), get_inputs())
         twin = copy.deepcopy(model)
-        candidate = twin if compiled is None else torch.compile(twin, backend=compiled)
-        return compare(problem, candidate, at_least=at_least, settings=settings)
+        return Given(twin if compiled is None else torch.compile(twin, backend=compiled), model, tuple(inputs))
+
+
+@dataclass(frozen=True)
+class Call:
+    """One form of call; `make(rows, width)` makes it anew on torch's default device."""
+
+    name: str
+    kind: str
+    make: Callable[[int, int], Given]
+    small: tuple[int, int] = (24, 48)
+    card: tuple[int, int] = (4096, 4096)
+
+    def given(self, device: str) -> Given:
+        """The call, on that device."""
+        torch.manual_seed(0)
+        with torch.device(device):
+            return self.make(*(self.card if device == "cuda" else self.small))
 
 
 class Function(nn.Module):
@@ -79,10 +115,10 @@ class Collection:
         self.modules: list[Module] = []
 
     def function(
-        self, name: str, function: Callable[..., Any], make: Callable[..., Any], small: Size, card: Size, **options: Any
+        self, name: str, function: Callable[..., Any], make: Callable[..., Any], small: Size, card: Size
     ) -> None:
         """Add a module without parameters."""
-        self.module(name, lambda *size: Function(function), make, small, card, **options)
+        self.module(name, lambda *size: Function(function), make, small, card)
 
     def module(
         self,
@@ -91,10 +127,9 @@ class Collection:
         make: Callable[..., Any],
         small: Size,
         card: Size,
-        **options: Any,
     ) -> None:
         """Add a module."""
-        self.modules.append(Module(name, self.kind, build, make, small, card, options))
+        self.modules.append(Module(name, self.kind, build, make, small, card))
 
 
 def all_modules() -> Iterator[Module]:
