@@ -90,6 +90,7 @@ def _track(group: str, measure: series.Measure, cases: list[str]) -> Callable[..
         return result if samples is None else {"samples": samples, "number": number}
 
     track.__name__ = measure.method
+    track.pretty_name = series.readable_name(group, measure)  # type: ignore[attr-defined]
     track.unit = measure.unit  # type: ignore[attr-defined]
     track.version = series.VERSION  # type: ignore[attr-defined]
     track.params = [cases]  # type: ignore[attr-defined]

@@ -94,13 +94,16 @@ def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str,
             known = found.get(title, {})
             values = [repr(case) for case in cases]
             before = known.get("params") or [[]]
-            if known and known.get("version") == series.VERSION and set(values) <= set(before[0]):
+            readable = series.readable_name(group, measure)
+            same = known.get("version") == series.VERSION and known.get("pretty_name") == readable
+            if known and same and set(values) <= set(before[0]):
                 continue
             found[title] = {
                 "code": f"# {measure.name} of the gated cases of test_{group}",
                 "timeout": 60.0,
                 **known,
                 "name": title,
+                "pretty_name": readable,
                 "type": "track",
                 "unit": measure.unit,
                 "param_names": [series.PARAMETER],

@@ -40,6 +40,8 @@ class Measure:
     unit: str
     applies: Callable[[Case], bool]
     read: Callable[[Case], Value]
+    title: str
+    """The words for it on asv's page."""
 
     @property
     def method(self) -> str:
@@ -66,7 +68,7 @@ def _error_ratio(case: Case) -> Value:
     return _short(case.candidate_error / case.rival_error)
 
 
-def _roof_ratio(case: Case) -> Value:
+def _attainable_ratio(case: Case) -> Value:
     """1 over the share of the roofline; NaN if it was not measured."""
     share = (case.measured or {}).get("share", math.nan)
     return _short(1.0 / share) if share > 0 else math.nan
@@ -87,15 +89,20 @@ def _measured(name: str) -> Callable[[Case], Value]:
 KERNEL_UNITS = {"registers": "registers", "spilled_bytes": "bytes"}
 """Series of each kernel, in records of kernels: a thread's registers, and its bytes of local memory."""
 MEASURES = (
-    Measure("candidate_seconds", "seconds", _timed, lambda case: thin(case.samples.candidate_seconds)),
-    Measure("rival_seconds", "seconds", _timed, lambda case: thin(case.samples.rival_seconds)),
-    Measure("time_ratio", "candidate/rival", _timed, _ratios),
-    Measure("error_ratio", "candidate/rival", _checked, _error_ratio),
-    Measure("roof_ratio", "time/time at the roof", _limited("roofline"), _roof_ratio),
-    Measure("peak_bytes", "bytes", _timed_or_limited("memory", "growth"), _measured("peak_bytes")),
-    Measure("launches", "launches", _timed_or_limited("launches"), _measured("launches")),
-    Measure("synchronises", "waits", _limited("no_sync"), _measured("synchronises")),
-    *(Measure(name, unit, _limited(kernels.ASPECT), _measured(name)) for name, unit in KERNEL_UNITS.items()),
+    Measure("candidate_seconds", "seconds", _timed, lambda case: thin(case.samples.candidate_seconds), "time"),
+    Measure("rival_seconds", "seconds", _timed, lambda case: thin(case.samples.rival_seconds), "rival's time"),
+    Measure("time_ratio", "candidate/rival", _timed, _ratios, "time over the rival's"),
+    Measure("error_ratio", "candidate/rival", _checked, _error_ratio, "error over the rival's"),
+    Measure(
+        "attainable_ratio", "time/attainable time", _limited("roofline"), _attainable_ratio, "time over the attainable"
+    ),
+    Measure("peak_bytes", "bytes", _timed_or_limited("memory", "growth"), _measured("peak_bytes"), "peak memory"),
+    Measure("launches", "launches", _timed_or_limited("launches"), _measured("launches"), "launches"),
+    Measure("synchronises", "waits", _limited("no_sync"), _measured("synchronises"), "waits for the device"),
+    *(
+        Measure(name, unit, _limited(kernels.ASPECT), _measured(name), name.replace("_", " "))
+        for name, unit in KERNEL_UNITS.items()
+    ),
 )
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
@@ -115,6 +122,11 @@ def group_of_file(file: str) -> str:
 def benchmark_name(group: str, measure: Measure) -> str:
     """asv's name of a series."""
     return f"{MODULE}.{group}.{measure.method}"
+
+
+def readable_name(group: str, measure: Measure) -> str:
+    """The name of a series on asv's page: "gemm shapes: time"."""
+    return f"{group.replace('_', ' ')}: {measure.title}"
 
 
 def declared(cases: Iterable[Case]) -> Declared:

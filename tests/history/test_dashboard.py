@@ -29,6 +29,7 @@ def test_the_page_draws_graphs_and_lists_the_cases(tmp_path: Path, repository: R
     from perfsuite.history.asv_export import export
     from perfsuite.history.commits import HistoryError
     from perfsuite.history.page import settle
+    from perfsuite.history.page_words import make_readable
 
     folder = tmp_path / "benchmarks_asv"
     configure(folder, repository)
@@ -42,11 +43,12 @@ def test_the_page_draws_graphs_and_lists_the_cases(tmp_path: Path, repository: R
         if REQUIRED in os.environ:
             raise
         pytest.skip(str(error))
+    assert make_readable(folder / "html", "https://code.example/o/r") == 2
     assert "https://code.jquery" not in (folder / "html" / "index.html").read_text()
 
     seen = look(folder / "html", [RATIO], tmp_path / "page.png")
     assert seen.errors == []
-    assert "kernels.track_time_ratio" in seen.listed
+    assert "kernels: time over the rival's" in seen.listed
     assert {"kernels.gemm 64 vs library", "kernels.gemm 128 vs library"} <= set(seen.cases[RATIO])
     assert seen.points[RATIO] == 6  # two cases at three commits
     assert seen.pixels[RATIO] > 1000

@@ -338,4 +338,4 @@ def test_shares_of_the_roofline_have_a_series_that_rises_as_they_fall(repository
         case("65: roofline", commit=repository.commits[0], measured={"seconds": 1e-5}, **share),
     ]
     ((_, found),) = series.values(cases).items()
-    assert found == {"roof_ratio": {cases[0].case: 1.25, cases[1].case: pytest.approx(math.nan, nan_ok=True)}}
+    assert found == {"attainable_ratio": {cases[0].case: 1.25, cases[1].case: pytest.approx(math.nan, nan_ok=True)}}

@@ -2,8 +2,9 @@
 
 `cases` lists the gated cases of a suite, without measuring them, for benchmarks_asv/cases.json.
 With --problem it also follows problems that no test measures. `machine` registers this machine
-with asv (in ~/.asv-machine.json) and prints its name. `page` puts the libraries that asv's
-published page loads from other hosts beside the page. `check` reads every file of the history.
+with asv (in ~/.asv-machine.json) and prints its name. `page` mends the page that asv published:
+short names, links to commits, regressions of the newest harness, and its libraries beside it.
+`check` reads every file of the history.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from perfsuite.cli.problem_specs import problem_of
 from perfsuite.exporters.asv import RESULTS
 from perfsuite.history.asv_files import asv_itself, check_results, read_declared
 from perfsuite.history.page import settle
+from perfsuite.history.page_words import make_readable
+from perfsuite.history.record_versions import repository_address
 from perfsuite.history.series import declared, joined, of_kernels
 from perfsuite.outcome import UserError
 from perfsuite.record.store import read_record
@@ -52,8 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine = kinds.add_parser("machine", help="register this machine with asv, and print its name")
     machine.add_argument("--portable", action="store_true", help="the processor, also where there is a GPU")
     machine.add_argument("--name", help="name of the machine (default: the card's model)")
-    page = kinds.add_parser("page", help="make a page that asv published independent of other hosts")
+    page = kinds.add_parser("page", help="make a page that asv published readable, and independent of other hosts")
     page.add_argument("html", type=Path, metavar="HTML", help="the folder that asv published")
+    address = "address of the repository's page, for links (default: CI's variables, then git's origin)"
+    page.add_argument("--repository", metavar="URL", help=address)
     page.add_argument("--cache", type=Path, default=PAGE_CACHE, help=f"folder of the libraries (default {PAGE_CACHE})")
 
 
@@ -105,6 +110,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _page(arguments: argparse.Namespace) -> int:
+    address = arguments.repository.rstrip("/") if arguments.repository else repository_address(Path.cwd())
+    count = make_readable(arguments.html, address)
+    print(f"{arguments.html}: {count} regressions of the newest harness; commits are links to {address or 'nothing'}")
     print(f"{arguments.html}: {settle(arguments.html, arguments.cache)} libraries beside the page")
     return 0
 
