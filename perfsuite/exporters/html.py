@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from perfsuite.analyze.roofline_ceilings import from_data_sheet
 from perfsuite.analyze.roofline_points import problem_of
 from perfsuite.record.case import Case
-from perfsuite.report.page.data import Costs, Links, report_of
-from perfsuite.report.page.regressions import Accepted
+from perfsuite.report.page.data import Costs, report_of
 from perfsuite.report.page.render import render
 from perfsuite.report.page.timeline import Version
 
@@ -20,19 +19,7 @@ HELP = "one self-contained HTML page: what needs attention, a grid, each case in
 
 
 def text(cases: Sequence[Case], *, title: str) -> str:
-    return page([Version(cases)], title=title)
-
-
-def page(
-    versions: Sequence[Version],
-    *,
-    title: str,
-    base: int | None = None,
-    links: Links | None = None,
-    accepted: Accepted = lambda before, after: None,
-) -> str:
-    """The page of the last version; `base` is the version that it is compared with, by default the one before."""
-    return render(report_of(versions, title=title, base=base, links=links, costs=costs_of, accepted=accepted))
+    return render(report_of([Version(cases)], title=title, costs=costs_of))
 
 
 def costs_of(case: Case) -> Costs | None:

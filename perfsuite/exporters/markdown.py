@@ -1,14 +1,14 @@
-"""Write a record as markdown: counts, environment, a table with the worst case first, sentences."""
+"""Write a record as markdown: a sentence, what needs attention with the worst case first, all cases folded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from perfsuite.record.case import Case
-from perfsuite.report import markdown
+from perfsuite.report import markdown, step_summary
 
-HELP = "a table and sentences in markdown, worst case first"
+HELP = "what needs attention in markdown, worst case first, and all cases folded"
 
 
 def text(cases: Sequence[Case], *, title: str) -> str:
-    return markdown.summary(cases, title=title, notes=[markdown.environment(cases[0])])
+    return step_summary.of_cases(cases, title=title, notes=[markdown.environment(cases[0])])

@@ -100,13 +100,15 @@ def _warnings(run: Run) -> list[str]:
 
 def write_markdown(run: Run, path: Path) -> None:
     """Append the summary of a gated run to a file; OSError if the file cannot be written."""
+    from perfsuite.report import step_summary
+
     notes = [why_nothing(run)]
     if run.cases:
         notes = [markdown.environment(run.cases[0]), *(f"Warning: {warning}." for warning in _warnings(run))]
     path.parent.mkdir(parents=True, exist_ok=True)
     # CI gives one file for all steps of a job, so a run adds to it.
     with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(markdown.summary(run.cases, title="perfsuite gates", notes=notes))
+        file.write(step_summary.of_cases(run.cases, title="perfsuite gates", notes=notes))
 
 
 def _brief(case: Case) -> str:

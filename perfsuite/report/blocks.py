@@ -90,7 +90,7 @@ def _made(block: re.Match[str], document: Path, listings: Listings) -> str:
 def gates(path: Path, filters: Filters) -> str:
     """The table of a gates record, in the record's order, and a line that names the machine."""
     cases = _fitting(path, filters)
-    return f"{markdown.table(cases, worst_first=False)}\n\n{_measured(cases)}"
+    return f"{markdown.table(cases)}\n\n{_measured(cases)}"
 
 
 def summed(path: Path, filters: Filters) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.report import figures
-from perfsuite.report.page.attention import Standing, by_urgency, percent, target_text, value_text
+from perfsuite.report.page.attention import ORDER, Standing, by_urgency, percent, target_text, value_text
 from perfsuite.report.page.cards import sentence
 from perfsuite.report.page.data import Report
-from perfsuite.report.page.values import gated
+from perfsuite.report.values import gated
 
 MARKER = "<!-- perfsuite -->"
 """The first line of the comment, by which it is found again."""
@@ -32,18 +32,8 @@ def comment(report: Report, *, page: str | None = None, ab: Sequence[Mapping[str
 
     page: the address of the whole page. ab: the cases of `perfsuite ab --json`, head against base.
     """
-    ordered = by_urgency(report.standings)
-    slower = [one for one in ordered if one.state in ("wrong", "regressed")]
-    missed = [one for one in ordered if one.state == "newly missed"]
-    before = [one for one in ordered if one.state == "long missed"]
-    unsure = [one for one in ordered if one.state == "undecided"]
     parts = [MARKER, f"**{text(sentence(report))}**" + (f" [The whole report]({page})." if page else "")]
-    parts += _ab(ab)
-    parts += _table("Wrong, or slower than the base", slower, report)
-    parts += _table("Newly missed", missed, report)
-    parts += _folded("Already missed before this change", before, report)
-    parts += _folded("Undecided", unsure, report)
-    parts.append(f"<sub>{text(_where(report))}</sub>")
+    parts += [*_ab(ab), *tables(report), f"<sub>{text(_where(report))}</sub>"]
     kept, size = [], 0
     for part in parts:
         size += len(part) + 2
@@ -54,10 +44,30 @@ def comment(report: Report, *, page: str | None = None, ab: Sequence[Mapping[str
     return "\n\n".join(kept) + "\n"
 
 
-def text(value: str) -> str:
-    """Text that markdown shows as it is: no markup, no mention, no link, one line, at most MOST_NAME characters."""
+def tables(report: Report) -> list[str]:
+    """What got slower and what is newly missed as tables, the rest folded; without a base, all misses in one table."""
+    ordered = by_urgency(report.standings)
+    states = {state: [one for one in ordered if one.state == state] for state in ORDER}
+    slower = [*states["wrong"], *states["regressed"]]
+    missed, before = states["newly missed"], states["long missed"]
+    if report.base is None:
+        return [
+            *_table("Wrong", slower, report),
+            *_table("Missed", [*missed, *before], report),
+            *_folded("Undecided", states["undecided"], report),
+        ]
+    return [
+        *_table("Wrong, or slower than the base", slower, report),
+        *_table("Newly missed", missed, report),
+        *_folded("Already missed before this change", before, report),
+        *_folded("Undecided", states["undecided"], report),
+    ]
+
+
+def text(value: str, most: int = MOST_NAME) -> str:
+    """Text that markdown shows as it is: no markup, no mention, no link, one line, at most so many characters."""
     plain = " ".join("".join(letter if letter.isprintable() else " " for letter in value).split())
-    plain = plain if len(plain) <= MOST_NAME else f"{plain[: MOST_NAME - 3]}..."
+    plain = plain if len(plain) <= most else f"{plain[: most - 3]}..."
     escaped = html.escape(plain.encode("utf-8", "replace").decode(), quote=False)
     escaped = re.sub(r"([\\`*_{}\[\]()#+!|~$])", r"\\\1", escaped)
     # A mention, and an address that becomes a link by itself, need their sign unbroken.
@@ -93,12 +103,17 @@ def _folded(title: str, standings: Sequence[Standing], report: Report) -> list[s
 def _row(one: Standing, report: Report) -> str:
     case, value = one.line.last, gated(one.line.last)
     glyph = SLOWER if one.state == "regressed" else GLYPHS[case.verdict]
-    name = f"{glyph} {text(figures.pair(case))}"
-    if link := report.links.test(case.test, case.commit):
-        name = f"[{name}]({link.replace(' ', '%20').replace(')', '%29')})"
     growth = "-" if one.growth is None else f"{percent(one.growth)} time"
     shown = spark([gated(past).value for past in one.line.cases])
-    return f"| {name} | {value_text(value)} | {target_text(value)} | {growth} | {shown} |"
+    return f"| {glyph} {named(one, report)} | {value_text(value)} | {target_text(value)} | {growth} | {shown} |"
+
+
+def named(one: Standing, report: Report) -> str:
+    """The case's name, with a link to the line of its test if that is known."""
+    case = one.line.last
+    link = report.links.test(case.test, case.commit)
+    name = text(figures.pair(case))
+    return f"[{name}]({link.replace(' ', '%20').replace(')', '%29')})" if link else name
 
 
 def _ab(found: Sequence[Mapping[str, Any]]) -> list[str]:

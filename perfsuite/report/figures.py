@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfsuite.record.case import Case
+from perfsuite.report.values import gated
 
 WORST_FIRST = ("WRONG", "MISSED", "UNDECIDED", "MET")
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -88,7 +89,10 @@ def worst_first(cases: Sequence[Case]) -> list[Case]:
     """Sorted by verdict as in WORST_FIRST; within a verdict, the case furthest below its target first."""
 
     def key(case: Case) -> tuple[int, float]:
-        margin = float("inf") if case.speed is None else case.speed / (case.target or 1.0)
+        value = gated(case)
+        margin = value.to_target
+        if margin is None:
+            margin = float("inf") if value.kind == "limit" or value.value is None else value.value - 1.0
         return WORST_FIRST.index(case.verdict), margin
 
     return sorted(cases, key=key)

@@ -1,4 +1,4 @@
-"""Renders cases as markdown, for a CI step summary and for documents."""
+"""Renders cases as markdown, for documents."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from perfsuite.record.case import Case
 from perfsuite.record.environment import Environment
 from perfsuite.report import figures
 
-MOST_ROWS = 300
-MOST_SENTENCES = 60
 _HEAD = ("case", "rival", "speed", "interval", "target", "candidate", "rival time", "verdict")
 _VERSIONS = ("driver", "CUDA", "torch", "cuBLAS", "cuDNN", "flash-attn", "harness")
 
 
-def table(cases: Sequence[Case], *, worst_first: bool = True) -> str:
+def table(cases: Sequence[Case]) -> str:
     """One row a case; speed is the rival's time over the candidate's."""
     rows = [
-        [escaped(cell) for cell in (*figures.cells(case), *figures.seconds_cells(case), case.verdict)]
-        for case in (figures.worst_first(cases) if worst_first else cases)
+        [escaped(cell) for cell in (*figures.cells(case), *figures.seconds_cells(case), case.verdict)] for case in cases
     ]
     return grid([_HEAD, ("---", "---", *["---:"] * 5, "---"), *rows])
 
@@ -27,26 +24,6 @@ def table(cases: Sequence[Case], *, worst_first: bool = True) -> str:
 def grid(rows: Iterable[Sequence[str]]) -> str:
     """A markdown table; the second row is the rule below the head."""
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def summary(cases: Sequence[Case], *, title: str, notes: Sequence[str] = ()) -> str:
-    """A page: the count of verdicts, the table, and a sentence for each case that is not met.
-
-    Its size is bounded: GitHub takes a step summary of at most one mebibyte.
-    """
-    ordered = figures.worst_first(cases)
-    parts = [f"## {escaped(title)}", figures.counts(cases) or "nothing was measured", *map(escaped, notes)]
-    if cases:
-        parts.append(table(ordered[:MOST_ROWS], worst_first=False) + _more(len(ordered) - MOST_ROWS, "\n\n"))
-    bad = [case for case in ordered if case.verdict != "MET"]
-    if bad:
-        told = [f"- **{case.verdict}** {code(case.case)}: {escaped(case.sentence)}" for case in bad[:MOST_SENTENCES]]
-        parts.append("\n".join(told) + _more(len(bad) - MOST_SENTENCES, "\n- "))
-    return "\n\n".join(parts) + "\n"
-
-
-def _more(left_out: int, before: str) -> str:
-    return f"{before}and {left_out} more, which the record holds" if left_out > 0 else ""
 
 
 def environment(where: Environment) -> str:

@@ -58,6 +58,7 @@ def test_a_miss_counts_when_it_is_seen_twice(timed: float | None, second: float,
     assert found.broken is broken
     assert found.measured["share"] == pytest.approx(2e-5 / second)
     assert found.measured["first_seconds"] == 2.5e-5
+    assert f"at least {found.measured['asked_share']:.1%} asked" in found.sentence
     assert "(25 us the first time)" in found.sentence
     assert asked == ["attainable_flops", *["seconds"] * (2 if timed is None else 1)]
 

@@ -129,7 +129,7 @@ def test_a_name_that_is_not_utf_8_passes_through_record_and_reports(suite: Suite
     # pytest itself does not write such a name to its cache and its JUnit file.
     line = ["-p", "perfsuite.plugin", "-p", "no:cacheprovider", "--gpu", "--perf-markdown=summary.md"]
     assert suite.pytester.runpytest_inprocess(*line, "--perf-record=kept.jsonl").ret == 0
-    assert "1 met" in (suite.path / "summary.md").read_text()
+    assert "1 of 1 gate met" in (suite.path / "summary.md").read_text()
     (case,) = read_record(suite.path / "kept.jsonl")
     assert case.test == "test_\\udcff.py::test_it"
     record = os.fsdecode(b"k\xffpt.jsonl")

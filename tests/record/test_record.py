@@ -389,7 +389,7 @@ def test_any_line_is_shown_or_refused_in_one_sentence(tmp_path: Path) -> None:
     from perfsuite.exporters import html
     from perfsuite.history import series
     from perfsuite.history.processes import process_of
-    from perfsuite.report import accuracy, markdown, summary, terminal
+    from perfsuite.report import accuracy, markdown, step_summary, summary, terminal
     from perfsuite.report.difference import differences, lines, unlike
 
     path, good = tmp_path / "record.jsonl", case()
@@ -409,7 +409,7 @@ def test_any_line_is_shown_or_refused_in_one_sentence(tmp_path: Path) -> None:
             continue
         shown += 1
         assert cases[0].as_json() == json.loads(text)
-        markdown.summary(cases, title="t", notes=[markdown.environment(cases[0])]).encode()
+        step_summary.of_cases(cases, title="t", notes=[markdown.environment(cases[0])]).encode()
         terminal.table(cases), terminal.sentences(cases), summary.table(cases), accuracy.table(cases)
         unlike([good], cases), lines(differences([good], cases))
         series.values(cases), process_of(cases[0]), points(cases, ceilings)

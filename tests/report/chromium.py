@@ -5,18 +5,19 @@ from __future__ import annotations
 import base64
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from perfsuite.exporters.html import page
+from perfsuite.exporters.html import costs_of
 from perfsuite.history.record_versions import versions_of
 from perfsuite.report.page import libraries
 from perfsuite.report.page.attention import standings
-from perfsuite.report.page.data import Links
+from perfsuite.report.page.data import Links, report_of
+from perfsuite.report.page.render import render
 from perfsuite.report.page.timeline import Version
 from tests.history.browser import FLAGS, chromium
 
@@ -76,7 +77,7 @@ def past_versions() -> tuple[Version, ...]:
 @cache
 def whole_page() -> str:
     """The page of all cases of the record at LAST, with its history."""
-    return page(past_versions(), title="gates.jsonl", links=Links(REPOSITORY))
+    return _page(past_versions())
 
 
 @cache
@@ -90,8 +91,11 @@ def small_page() -> str:
         if index % EVERY == 0 or id(case) in urgent or case.test == CASE
     }
     few = [replace(one, cases=[case for case in one.cases if (case.case, case.test) in names]) for one in versions]
-    made = page([one for one in few if one.cases], title="gates.jsonl", links=Links(REPOSITORY))
-    return made.replace("</head>", f"<style>{_fonts()}</style></head>")
+    return _page([one for one in few if one.cases]).replace("</head>", f"<style>{_fonts()}</style></head>")
+
+
+def _page(versions: Sequence[Version]) -> str:
+    return render(report_of(versions, title="gates.jsonl", links=Links(REPOSITORY), costs=costs_of))
 
 
 def _fonts() -> str:

@@ -17,8 +17,9 @@ from perfsuite.record.case import Case
 from perfsuite.report.page import libraries
 from perfsuite.report.page.cards import cards, sentence
 from perfsuite.report.page.data import Links, page_data, report_of
-from perfsuite.report.page.render import unpacked
+from perfsuite.report.page.render import render, unpacked
 from perfsuite.report.page.timeline import Version
+from perfsuite.report.values import gated
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "records" / "h200" / "gates.jsonl"
@@ -95,6 +96,8 @@ def test_a_risen_ceiling_is_told_from_a_slower_kernel() -> None:
     ceiling = next(card for card in cards(report) if card.test.endswith("ceiling"))
     assert ("ceiling, TFLOPS", "10", "10.5", "+5.0 %") in ceiling.facts
     assert ceiling.gap == "-1.7 %", "95.3 % of 97 % asked; the target stands in the sentence alone"
+    told = share("x", 1e-4, 1e13, sentence="no share is named here")
+    assert gated(told.changed(measured={**(told.measured or {}), "asked_share": 0.9})).target == 0.9
 
 
 def test_runs_of_another_card_or_harness_are_no_history() -> None:
@@ -199,7 +202,7 @@ def test_a_page_asks_for_nothing() -> None:
 
 def test_links_lead_to_the_line_of_the_test() -> None:
     links = Links("https://code.example/o/r", {"test_a.py::slow": 12})
-    made = html.page(HISTORY, title="t", links=links)
+    made = render(report_of(HISTORY, title="t", links=links))
     assert f'<a href="https://code.example/o/r/blob/{"c" * 40}/test_a.py#L12">' in made
     assert f'<a href="https://code.example/o/r/commit/{"b" * 40}">against bbbbbbbbb</a>' in made
     assert Links().test("test_a.py::slow", "c" * 40) is None
@@ -242,7 +245,7 @@ def test_the_command_compares_with_a_record_or_a_commit(tmp_path: Path, capsys: 
     assert main(["report", new, "--against", "feedbeef", "--html", str(made)]) == 2
     assert "'feedbeef' is no recorded commit" in capsys.readouterr().err
     assert main(["report", new, "--against", "feedbeef"]) == 2
-    assert "give --html FILE too" in capsys.readouterr().err
+    assert "give --html FILE or --markdown too" in capsys.readouterr().err
     assert main(["report", new, "--html", str(tmp_path / "no" / "page.html")]) == 2
     assert "there is no folder" in capsys.readouterr().err
 

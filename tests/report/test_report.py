@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from perfsuite.cli.main import main
 from perfsuite.record.case import Case
 from perfsuite.record.store import write_record
-from perfsuite.report import blocks, figures, markdown, summary, terminal
+from perfsuite.report import blocks, figures, markdown, step_summary, summary, terminal
 from perfsuite.report.difference import differences, lines, unlike
 
 from .conftest import case
@@ -93,18 +94,36 @@ def test_of_a_case_that_is_too_long_the_functions_name_gives_way() -> None:
     assert "2x8x8192x64 fp16 causal" in line
 
 
-def test_markdown_has_a_row_a_case_and_says_what_is_not_met() -> None:
-    page = markdown.summary(MIXED, title="gates", notes=[markdown.environment(MIXED[0])])
-    assert "| gemm 3x3x3 fp16 | cublas | 0.500 | 0.945-0.955 | 0.90 | 10.5 us | 10 us | MISSED |" in page
-    assert "- **WRONG** `kernels.gemm gemm 5x5x5 float16 vs cublas`: error 1e+00" in page
+def test_a_summary_begins_with_what_is_not_met_and_folds_the_rest() -> None:
+    page = step_summary.of_cases(MIXED, title="gates", notes=[markdown.environment(MIXED[0])])
+    wrong, missed, folded = (
+        page.index(text) for text in ("### Wrong (1)", "### Missed", "<details><summary>All cases")
+    )
+    assert wrong < missed < folded
+    assert "| ❌ gemm 5x5x5 fp16 / cublas |" in page[wrong:missed]
+    assert "- **WRONG** `kernels.gemm gemm 5x5x5 float16 vs cublas`: error 1e\\+00" in page[missed:folded]
+    assert "| gemm 3x3x3 fp16 / cublas | 0.500 x | 0.945-0.955 | 0.9 x | 10.5 us | 10 us | 🔻 MISSED |" in page[folded:]
     assert "NVIDIA H200; CUDA 13.0, torch 2.13.0, harness 1; commit c0ffeec0ffee" in page
+    assert "nothing was measured" in step_summary.of_cases([], title="gates", notes=["no gate ran"])
+
+
+def test_a_summary_against_a_base_tells_what_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    good.write_text(json.dumps(case(commit="a" * 40).as_json()) + "\n")
+    bad.write_text(json.dumps(case(commit="b" * 40, verdict="MISSED", speed=0.5).as_json()) + "\n")
+    line = ["report", str(bad), "--markdown", "--repository", "https://code.example/o/r"]
+    assert main([*line, "--against", str(good)]) == 0
+    page = capsys.readouterr().out
+    assert "1 missed, all of them new" in page
+    assert "### Newly missed (1)" in page
+    assert f"[gemm 8x8x8 fp16 / cublas](https://code.example/o/r/blob/{'b' * 40}/tests/test_it.py)" in page
 
 
 def test_markdown_shows_what_looks_like_a_tag_or_breaks_a_line() -> None:
     odd = case("a|b", rival="<lambda>", verdict="WRONG", sentence="0.5 of <lambda>: no\nkernel image")
-    page = markdown.summary([odd], title="gates")
-    assert "| gemm a\\|b | &lt;lambda> | 0.950 |" in page
-    assert "`kernels.gemm gemm a|b vs cublas`: 0.5 of &lt;lambda>: no kernel image\n" in page
+    page = step_summary.of_cases([odd], title="gates")
+    assert "| ❌ gemm a\\|b / &lt;lambda&gt; | 0.950 x |" in page
+    assert "`kernels.gemm gemm a|b vs cublas`: 0.5 of &lt;lambda&gt;: no kernel image\n" in page
 
 
 def test_of_a_roofline_the_share_is_shown_and_summed_up() -> None:
@@ -115,14 +134,14 @@ def test_of_a_roofline_the_share_is_shown_and_summed_up() -> None:
     held = case("3x1x1 float16", rival=None, speed=None, aspect="memory", measured={"peak_bytes": 4.0})
     (_, line) = terminal.table([shares[1]])[1]
     assert line.split()[3:5] == ["(roofline)", "0.980"]
-    assert "| gemm 2x1x1 fp16 | (roofline) | 0.980 |" in markdown.summary(shares, title="gates")
+    assert "| gemm 2x1x1 fp16 | (roofline) | 0.980 |" in markdown.table(shares)
     made = summary.table([*shares, held]).splitlines()
     assert made[2:] == ["| gemm | (roofline) | 2 | 2 | 0.700 | 0.500 | 1x1x1 fp16 |"]
 
 
 def test_markdown_is_bounded_and_keeps_the_worst() -> None:
     many = [case(f"{n}x1x1 float16", verdict="MISSED", speed=0.5 + n / 1e5) for n in range(5000)]
-    page = markdown.summary([*many, *MIXED], title="gates")
+    page = step_summary.of_cases([*many, *MIXED], title="gates")
     assert len(page) < 2**17
     assert "5x5x5" in page
     assert "and 4706 more, which the record holds" in page
@@ -351,7 +370,7 @@ def test_nothing_of_a_record_is_markup_in_markdown_or_an_escape_in_the_terminal(
     evil = "a\n# head <script>x</script> [b](https://e.example) @team `c` \x1b[31m"
     one = case(evil, case=evil, candidate=evil, rival=evil, verdict="MISSED", sentence=evil, gpu=evil)
     made = re.sub(
-        "`[^`\n]*`", "", markdown.summary([one], title=evil, notes=[markdown.environment(one)])
+        "`[^`\n]*`", "", step_summary.of_cases([one], title=evil, notes=[markdown.environment(one)])
     )  # code is inert
     for part in ("<script", "](https", "@team", "\x1b", "\n# head"):
         assert part not in made, part

@@ -16,12 +16,11 @@ from typing import Any
 
 from perfsuite.cli.forges import GitHub, GitLab
 from perfsuite.cli.places import record_or_latest
-from perfsuite.exporters.html import costs_of
-from perfsuite.history.record_versions import against, repository_address, test_lines, versions_of
+from perfsuite.cli.reports import report_with_history
 from perfsuite.outcome import EXIT_MET, UserError
 from perfsuite.report.comment import MARKER, comment
 from perfsuite.report.page.cards import sentence
-from perfsuite.report.page.data import Links, Report, report_of
+from perfsuite.report.page.data import Report
 
 HELP = "one comment on a pull request, edited in place: what is wrong, slower, newly missed"
 EXAMPLE = """example:
@@ -54,10 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.page and not arguments.page.startswith(("https://", "http://")):
         raise UserError(f"--page is {arguments.page!r}; it must be an address with https://")
     path = record_or_latest(arguments.record)
-    versions, base = against(versions_of(path), arguments.against)
-    root = path.resolve().parent
-    links = Links(repository_address(root), test_lines(root, versions[-1].cases))
-    report = report_of(versions, title=path.name, base=base, links=links, costs=costs_of)
+    report = report_with_history(path, arguments.against)
     body = comment(report, page=arguments.page, ab=read_ab(arguments.ab))
     if arguments.github:
         github = GitHub.of(arguments.github, arguments.pull)

@@ -12,20 +12,21 @@ import sys
 from pathlib import Path
 
 from perfsuite.cli.places import check_place, record_or_latest
+from perfsuite.cli.reports import report_with_history
 from perfsuite.exporters.listing import load
-from perfsuite.history.record_versions import acceptances_in, against, repository_address, test_lines, versions_of
 from perfsuite.outcome import UserError
 from perfsuite.record.atomic_write import write_whole
 from perfsuite.record.places import OWN_FOLDER
 from perfsuite.record.store import read_run
-from perfsuite.report import figures, markdown, terminal
+from perfsuite.report import figures, markdown, step_summary, terminal
 from perfsuite.report.page import libraries
-from perfsuite.report.page.data import Links
+from perfsuite.report.page.render import render
 
 HELP = "show a record as a table, in the terminal or as markdown, or as one HTML page"
 EXAMPLE = """example:
   perfsuite report                                    # the newest record under .perfsuite/
   perfsuite report records/h200/gates.jsonl --markdown
+  perfsuite report new.jsonl --against old.jsonl --markdown >> "$GITHUB_STEP_SUMMARY"
   perfsuite report records/h200/gates.jsonl --html report.html
   perfsuite report new.jsonl --against old.jsonl --html report.html
   perfsuite report records/h200/gates.jsonl --against d224bf9 --html report.html"""
@@ -38,11 +39,11 @@ _STYLES = {"": "bold", "MET": "green", "MISSED": "red", "WRONG": "bold red", "UN
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print markdown instead of a terminal's table")
+    form.add_argument("--markdown", action="store_true", help="print a summary in markdown, for CI")
     form.add_argument("--html", type=Path, metavar="FILE", help="write one self-contained page")
-    against = "with --html: compare with this record, or with this recorded commit (default: the version before)"
+    against = "with --html or --markdown: compare with this record or recorded commit (default: the version before)"
     parser.add_argument("--against", metavar="RECORD|COMMIT", help=against)
-    address = "with --html: address of the repository's page, for links (default: CI's variables, then git's origin)"
+    address = "with --html or --markdown: the repository's page, for links (default: CI's variables, then git's origin)"
     parser.add_argument("--repository", metavar="URL", help=address)
     form.add_argument("--fetch-libraries", action="store_true", help="fetch the page's libraries by npm, once")
     parser.add_argument("--all", action="store_true", help=f"print every case, not only the {MOST_SHOWN} worst")
@@ -52,20 +53,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the record; the exit code is 0 with any verdicts."""
     check_place("--html", arguments.html)
-    if (arguments.against or arguments.repository) and not arguments.html:
-        raise UserError("--against and --repository describe the page: give --html FILE too")
+    if (arguments.against or arguments.repository) and not (arguments.html or arguments.markdown):
+        raise UserError("--against and --repository describe a page: give --html FILE or --markdown too")
     if arguments.fetch_libraries:
         print(libraries.fetch(Path(OWN_FOLDER) / "npm"))
         return 0
     path = record_or_latest(arguments.record)
     if arguments.html:
-        write_whole(arguments.html, _page(path, arguments.against, arguments.repository))
+        write_whole(arguments.html, render(report_with_history(path, arguments.against, arguments.repository)))
         print(arguments.html)
         return 0
+    if arguments.markdown:
+        report = report_with_history(path, arguments.against, arguments.repository)
+        sys.stdout.write(step_summary.summary(report, notes=[markdown.environment(report.now.cases[0])]))
+        return 0
     found = read_run(path, samples=False)
-    cases, title = found.cases, f"perfsuite: {path.name}"
-    if arguments.json or arguments.markdown:
-        sys.stdout.write(load("json" if arguments.json else "markdown").text(cases, title=title))
+    cases = found.cases
+    if arguments.json:
+        sys.stdout.write(load("json").text(cases, title=f"perfsuite: {path.name}"))
         return 0
     print(f"{path}: {markdown.environment(cases[0])}")
     if found.begin is not None and found.unfinished:
@@ -76,14 +81,3 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"and {len(cases) - len(shown)} more, none of them worse (--all shows them)")
     print(figures.counts(cases))
     return 0
-
-
-def _page(path: Path, base_asked: str | None, repository: str | None) -> str:
-    """The HTML page of a record with its history in git."""
-    versions, base = against(versions_of(path), base_asked)
-    root = path.resolve().parent
-    lines = test_lines(root, versions[-1].cases)
-    address = repository.rstrip("/") if repository else repository_address(root)
-    links, title = Links(address, lines), f"perfsuite: {path.name}"
-    made: str = load("html").page(versions, title=title, base=base, links=links, accepted=acceptances_in(root))
-    return made

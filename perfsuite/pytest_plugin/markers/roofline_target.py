@@ -47,5 +47,5 @@ class RooflineTarget(Marker):
             f"FLOPs a byte{' read' if self.bandwidth == 'read' else ''}, at least {self.at_least:.1%} asked: "
             f"{seconds * 1e6:.4g} us{before}"
         )
-        measured |= {"seconds": seconds, "attainable_flops": attainable, "share": share}
+        measured |= {"seconds": seconds, "attainable_flops": attainable, "share": share, "asked_share": self.at_least}
         yield Finding("roofline", Reason.TOO_SLOW if share < self.at_least else None, sentence, measured)

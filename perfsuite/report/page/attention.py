@@ -10,8 +10,8 @@ from typing import Literal
 from perfsuite.report import figures
 from perfsuite.report.difference import REGRESSIONS, Change, differences
 from perfsuite.report.page.timeline import Line, Version, growth_of_time, lines
-from perfsuite.report.page.values import Gated, gated
 from perfsuite.report.quantities import kernel_part, quantities, worse, yardstick_part
+from perfsuite.report.values import Gated, gated
 
 State = Literal["wrong", "regressed", "newly missed", "long missed", "undecided", "met"]
 GOT_WORSE = tuple(kind for kind in REGRESSIONS if kind != "worse verdict")

@@ -14,7 +14,7 @@ from perfsuite.report import figures
 from perfsuite.report.page.attention import Standing, by_urgency, percent, target_text, value_text
 from perfsuite.report.page.data import Report
 from perfsuite.report.page.spark import spark
-from perfsuite.report.page.values import Gated, gated
+from perfsuite.report.values import Gated, gated
 
 STYLES = {"wrong": "bad", "regressed": "bad", "newly missed": "bad", "long missed": "warn", "undecided": "warn"}
 VALUE_NAMES = {"speed": "speed", "share": "share", "limit": "value"}

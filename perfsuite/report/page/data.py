@@ -18,7 +18,7 @@ from perfsuite.report import figures
 from perfsuite.report.page.attention import ORDER, Standing, standings
 from perfsuite.report.page.regressions import Accepted, Regression, regressions
 from perfsuite.report.page.timeline import Line, Version, elsewhere
-from perfsuite.report.page.values import gated
+from perfsuite.report.values import gated
 
 DIGITS = 5
 """Significant digits of a number on the page."""

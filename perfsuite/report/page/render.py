@@ -15,7 +15,7 @@ from perfsuite.report.page import libraries
 from perfsuite.report.page.attention import percent, target_text, value_text
 from perfsuite.report.page.cards import brief, cards, sentence, tiles
 from perfsuite.report.page.data import Report, page_data
-from perfsuite.report.page.values import gated
+from perfsuite.report.values import gated
 
 SCRIPTS = ("text.js", "plots.js", "case.js", "grid.js", "heat.js", "compare.js", "address.js", "start.js")
 """In this order they make one script; each defines functions that those after it use."""

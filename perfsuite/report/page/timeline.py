@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from perfsuite.record.case import Case
 from perfsuite.report.difference import differences
 from perfsuite.report.matching import matched
-from perfsuite.report.page.values import gated
+from perfsuite.report.values import gated
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Gated:
 
 
 def _asked(sentence: str) -> float | None:
-    """The share that a sentence says was asked: records of harness 2 and before have no other place for it."""
+    """The share that a sentence says was asked: records up to harness 2 have no other place for it."""
     found = re.search(r"at least (\d+(?:\.\d+)?)\s?% asked", sentence)
     return float(found[1]) / 100.0 if found else None
 
@@ -49,7 +49,7 @@ def gated(case: Case) -> Gated:
         return Gated(
             "share",
             measured.get("share"),
-            target=case.target or _asked(case.sentence),
+            target=measured.get("asked_share") or _asked(case.sentence),
             seconds=seconds,
             ceiling=measured.get("attainable_flops"),
         )
