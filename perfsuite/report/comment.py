@@ -45,7 +45,7 @@ def comment(report: Report, *, page: str | None = None, ab: Sequence[Mapping[str
 
 
 def tables(report: Report) -> list[str]:
-    """What got slower and what is newly missed as tables, the rest folded; without a base, all misses in one table."""
+    """Tables of the cases that got slower or are newly missed, the rest folded; without a base, of all misses."""
     ordered = by_urgency(report.standings)
     states = {state: [one for one in ordered if one.state == state] for state in ORDER}
     slower = [*states["wrong"], *states["regressed"]]
