@@ -51,9 +51,10 @@ def needs(code: str) -> set[str]:
 
 
 def pages_with_python() -> dict[str, str]:
-    """Page -> the code of all its Python blocks."""
+    """Page -> the code of all its Python blocks; of pages with the same code, the first."""
     code = {str(page.relative_to(ROOT)): "\n\n".join(blocks(page, "python")) for page in PAGES}
-    return {page: text for page, text in code.items() if text}
+    alike: set[str] = set()
+    return {page: text for page, text in sorted(code.items()) if text and not (text in alike or alike.add(text))}
 
 
 class Ran:
@@ -65,10 +66,20 @@ class Ran:
             (folder / name).write_text(code[page])
         (folder / "conftest.py").write_text('pytest_plugins = ["perfsuite.plugin"]\n')
         (folder / "perf_targets.toml").write_text(TARGETS)
-        command = [sys.executable, "-m", "pytest", "--perf-portable", "--perf-seconds=0.05", "--junitxml=tests.xml"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "ext")))}
+        command = [sys.executable, "-m", "pytest", "--perf-portable", "--perf-seconds=0.05", "--perf-cache=hot"]
+        paths = (str(ROOT), str(ROOT / "ext"), os.environ.get("PYTHONPATH", ""))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         environment |= {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        line = [*command, "--perf-record=run.jsonl", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
+        line = [
+            *command,
+            "--perf-record=run.jsonl",
+            "--junitxml=tests.xml",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-q",
+        ]
         done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         self.wrong = {name for text in code.values() for name, _ in EXPECTED.findall(text)}
         self.code, self.out = done.returncode, done.stdout[-6000:] + done.stderr[-2000:]
