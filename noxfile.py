@@ -169,9 +169,11 @@ def history(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_params=TORCH_VENV)
 def nightly(session: nox.Session) -> None:
-    """Run what takes minutes: `ab`, `bisect` and asv on real builds of real commits; all device code compiled."""
+    """Run what takes minutes: real builds of real commits, the example, Triton on the pages, all device code."""
     install_project(session)
-    session.run("pytest", "-q", "-n", "2", "tests/history/test_ab_whole.py", env={"PERFSUITE_WHOLE": "1"})
+    install(session, *pins(), "triton")
+    whole = ["tests/history/test_ab_whole.py", "tests/docs"]
+    session.run("pytest", "-q", "-n", "2", *whole, env={"PERFSUITE_WHOLE": "1"})
     session.notify("kernels", ["--recheck", "1000000"])
 
 

@@ -66,21 +66,13 @@ class Ran:
             (folder / name).write_text(code[page])
         (folder / "conftest.py").write_text('pytest_plugins = ["perfsuite.plugin"]\n')
         (folder / "perf_targets.toml").write_text(TARGETS)
-        command = [sys.executable, "-m", "pytest", "--perf-portable", "--perf-seconds=0.05", "--perf-cache=hot"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command += ["--perf-portable", "--perf-seconds=0.05", "--perf-cache=hot"]
+        command += ["--perf-record=run.jsonl", "--junitxml=tests.xml"]
         paths = (str(ROOT), str(ROOT / "ext"), os.environ.get("PYTHONPATH", ""))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         environment |= {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        line = [
-            *command,
-            "--perf-record=run.jsonl",
-            "--junitxml=tests.xml",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "-q",
-        ]
-        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         self.wrong = {name for text in code.values() for name, _ in EXPECTED.findall(text)}
         self.code, self.out = done.returncode, done.stdout[-6000:] + done.stderr[-2000:]
         self.cases = read_record(folder / "run.jsonl") if (folder / "run.jsonl").is_file() else []
