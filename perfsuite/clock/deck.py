@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from perfsuite.problems.base import Inputs
-from perfsuite.problems.tensors import copy_in_place, map_tensors, memory_of, tensors_in
+from perfsuite.problems.tensors import copy_in_place, dense, map_tensors, memory_of, tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -261,17 +261,8 @@ def _windowed(inputs: Inputs) -> Iterator[int]:
     for place, tensor in enumerate(tensors):
         values = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in (torch.int8, torch.uint8)
         alone = storages.count(storages[place]) == 1
-        if values and alone and type(tensor) is torch.Tensor and tensor.numel() > 1 and _dense(tensor):
+        if values and alone and type(tensor) is torch.Tensor and tensor.numel() > 1 and dense(tensor):
             yield place
-
-
-def _dense(tensor: torch.Tensor) -> bool:
-    expected = 1
-    for size, stride in sorted(zip(tensor.shape, tensor.stride(), strict=True), key=lambda pair: pair[1]):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:

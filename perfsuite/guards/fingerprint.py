@@ -2,56 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfsuite.problems.base import Inputs
-from perfsuite.problems.tensors import bits, tensors_in
+from perfsuite.problems.tensors import tensors_in, words
 
 if TYPE_CHECKING:
     import torch
 
-STACKED_BYTES = 1 << 25
-"""Bytes of small tensors that one stack holds, to be summed at once."""
+TOGETHER_BYTES = 1 << 25
+"""Bytes of small tensors that are summed at once."""
+BLOCK_BYTES = 1 << 27
+"""Bytes of a large tensor that are summed at once. The sums need as much memory again."""
 
 
 def fingerprint(sets: Sequence[Inputs]) -> list[torch.Tensor]:
-    """Two int64 sums over the bits of each tensor, on its device; does not wait for the device.
+    """Pairs of int64 sums over the memory of the tensors, on their device; does not wait for the device.
 
-    They stay the same when values change places. They differ when another value overwrites one, and, but for a chance
-    in millions, when several are overwritten. The second sum is that of v (1 + 2 v) in the integers of the element's
+    They stay the same when words change places. They differ when another value overwrites one, and, but for a chance
+    in millions, when several are overwritten. The second sum is that of w (1 + 2 w) in the integers of the word's
     width, which maps these one to one (R. L. Rivest, "Permutation polynomials modulo 2^w", 2001).
     """
     import torch
 
-    sums = []
-    for values in _side_by_side(bits(tensor) for tensor in tensors_in(list(sets)) if 0 not in tensor.stride()):
-        if values.element_size() == 1:  # bytes have too few values: other bytes could give the same two sums
-            values = values.to(torch.int16)
-        mixed = torch.addcmul(values, values, values, value=2)
-        places = tuple(range(1, values.dim()))
-        sums.append(torch.stack([values.sum(places, dtype=torch.int64), mixed.sum(places, dtype=torch.int64)]))
-    return sums
+    found: list[torch.Tensor] = []
+    small: dict[object, list[torch.Tensor]] = {}
+    for tensor in tensors_in(list(sets)):
+        values = words(tensor)
+        if values.nbytes > TOGETHER_BYTES // 2:
+            found.append(_sums(values))
+            continue
+        together = small.setdefault((values.dtype, values.device), [])
+        if sum(one.nbytes for one in together) + values.nbytes > TOGETHER_BYTES:
+            found.append(_sums(torch.cat(together)))
+            together.clear()
+        together.append(values.flatten())
+    return found + [_sums(torch.cat(together)) for together in small.values()]
 
 
-def _side_by_side(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """The tensors with one more axis in front: small ones of one kind stacked, to save kernels, large ones as views."""
+def _sums(values: torch.Tensor) -> torch.Tensor:
     import torch
 
-    alike: dict[tuple[object, ...], list[torch.Tensor]] = {}
-    for tensor in tensors:
-        size = max(1, tensor.numel() * tensor.element_size())
-        if tensor.dim() == 0:
-            tensor = tensor.view(1)
-        if size > STACKED_BYTES // 2:
-            yield tensor.unsqueeze(0)
-            continue
-        group = alike.setdefault((tensor.dtype, tensor.device, tensor.shape), [])
-        group.append(tensor)
-        if len(group) * size > STACKED_BYTES:
-            yield torch.stack(group)
-            group.clear()
-    yield from (torch.stack(group) for group in alike.values() if group)
+    rows = max(1, BLOCK_BYTES * len(values) // max(1, values.nbytes)) if values.dim() else 1
+    blocks = values.split(rows) if values.dim() and values.nbytes > BLOCK_BYTES else [values]
+    found = [_block_sums(block) for block in blocks]
+    return found[0] if len(found) == 1 else torch.stack(found).sum(0)
+
+
+def _block_sums(values: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if values.element_size() == 1:  # bytes have too few values: other bytes could give the same two sums
+        values = values.to(torch.int16)
+    mixed = torch.addcmul(values, values, values, value=2)
+    return torch.stack([values.sum(dtype=torch.int64), mixed.sum(dtype=torch.int64)])
 
 
 def same_fingerprint(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
@@ -60,4 +65,4 @@ def same_fingerprint(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor])
 
     if len(one) != len(other):
         return False
-    return not one or torch.equal(torch.cat(list(one), 1), torch.cat(list(other), 1))
+    return not one or torch.equal(torch.stack(list(one)), torch.stack(list(other)))

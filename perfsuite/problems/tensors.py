@@ -132,14 +132,49 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(integers[tensor.element_size()])
 
 
+def words(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor as a vector of integers, of 64 bits where its size and its place allow that.
+
+    Such integers need no wider type for their sum. A tensor with gaps in its memory comes as `bits` gives it.
+    """
+    import torch
+
+    given = tensor.detach().resolve_conj().resolve_neg()
+    if given.layout is not torch.strided or not given.numel() or not dense(memory := memory_of(given)):
+        return bits(tensor)
+    flat = memory.as_strided((memory.numel(),), (1,), memory.storage_offset())
+    size, begin = flat.numel() * flat.element_size(), flat.storage_offset() * flat.element_size()
+    kinds = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
+    return flat.view(next(kind for width, kind in kinds if not size % width and not begin % width))
+
+
+def dense(tensor: torch.Tensor) -> bool:
+    """True if a strided tensor has each element of its memory, from the first to the last, exactly once."""
+    expected = 1
+    for size, stride in sorted(zip(tensor.shape, tensor.stride(), strict=True), key=lambda pair: pair[1]):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def same_bits(one: Any, other: Any) -> bool:
     """True if two nests hold the same tensors bit by bit, shapes and dtypes included, and the same numbers."""
     import torch
 
     def alike(a: Any, b: Any) -> bool:
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-            return a.shape == b.shape and a.dtype == b.dtype and torch.equal(bits(a), bits(b))
+            return a.shape == b.shape and a.dtype == b.dtype and torch.equal(*_comparable(a, b))
         return not isinstance(a, int | float | complex) or repr(a) == repr(b)
 
     ones, others = ([leaf for _, leaf in leaves_in(nest)] for nest in (one, other))
     return len(ones) == len(others) and all(alike(a, b) for a, b in zip(ones, others, strict=True))
+
+
+def _comparable(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The bits of two tensors of one shape and dtype, in words where both lie alike: there are fewer of these."""
+    if one.stride() == other.stride():
+        ones, others = words(one), words(other)
+        if ones.dtype == others.dtype:
+            return ones, others
+    return bits(one), bits(other)

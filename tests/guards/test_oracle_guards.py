@@ -37,7 +37,7 @@ def drawn(problem: Gemm | Attention | Custom, count: int = 5) -> list[Inputs]:
 
 @pytest.mark.parametrize("stacked", [1 << 10, 1 << 15, 1 << 25], ids=["each alone", "few at once", "all at once"])
 def test_a_fingerprint_sees_one_value_overwritten(stacked: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfsuite.guards.fingerprint.STACKED_BYTES", stacked)
+    monkeypatch.setattr("perfsuite.guards.fingerprint.TOGETHER_BYTES", stacked)
     for place in range(5):
         sets = drawn(Gemm(64, 64, 64))
         marks = fingerprint(sets)
