@@ -75,6 +75,20 @@ def test_every_folder_has_its_place_and_every_place_its_folder() -> None:
     assert files == {*BELOW, *ABOVE}
 
 
+def test_no_function_inside_of_a_function_calls_itself() -> None:
+    # It would refer to itself, and keep what it uses, tensors of gigabytes too, until the garbage collector runs.
+    wrong = [
+        f"{path}:{inner.lineno} {inner.name}"
+        for _, path, tree in modules()
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef)
+        for inner in ast.walk(outer)
+        if isinstance(inner, ast.FunctionDef) and inner is not outer
+        if any(isinstance(one, ast.Name) and one.id == inner.name for one in ast.walk(inner))
+    ]
+    assert wrong == []
+
+
 def test_data_flows_one_way_type_only_imports_included() -> None:
     wrong = []
     for room, path, tree in modules():

@@ -147,6 +147,7 @@ class _Case:
             rotation=clock.rotation,
             launches=clock.launches,
             gpu_seconds=clock.seconds_spent,
+            clock_note=clock.note,
         )
         if (one := timed.estimate) is not None:
             confidence = 1.0 - 2.0 * self.settings.alpha_a_case if timed.confidence is None else timed.confidence
@@ -210,6 +211,8 @@ class _Case:
             text += f"; {len(timed.kept)} rounds only, the interval at {timed.confidence:.0%}"
         if self.settings.device == "cuda":
             text += words.clock_text(found.telemetry, timed.cycles_speed, one.speed)
+        if found.clock_note is not None:
+            text += f"; {found.clock} clock: {found.clock_note}"
         if found.bound == "host" and found.candidate_host_seconds is not None:
             text += f"; eager calls are bound by the host ({words.time_text(found.candidate_host_seconds)} a call)"
         return text

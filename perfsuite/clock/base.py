@@ -75,7 +75,7 @@ class Clock(Protocol):
 
     kind: ClockKind
     note: str | None
-    """The reason for this clock, if it is not the default one."""
+    """A remark for the record: the reason if this is not the default clock, and what it did otherwise than asked."""
     rotation: int
     """Sets of inputs that are rotated."""
     launches: int
@@ -126,7 +126,9 @@ class CallingClock(Clock):
     """The state that all clocks of real calls share."""
 
     def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
-        self.sides, self.cache, self.note = sides, cache, note
+        self.sides, self.cache = sides, cache
+        self.notes: list[str] = [] if note is None else [note]
+        """Remarks for the record."""
         self.rotation = 0
         self.launches = 0
         self.warnings: list[str] = []
@@ -135,6 +137,10 @@ class CallingClock(Clock):
         self._setups = 0
         self._sets: list[Inputs] = []
         self._settled: bool | None = None
+
+    @property
+    def note(self) -> str | None:  # type: ignore[override]
+        return "; ".join(self.notes) or None
 
     @property
     def seconds_spent(self) -> float:

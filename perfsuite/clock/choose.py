@@ -38,7 +38,7 @@ def _set_up(kind: type[CallingClock], sides: Sides, settings: Settings, note: st
         clock.close()
         raise
     if sides.written is not None:
-        clock.note = "; ".join(filter(None, (clock.note, _about_writes(clock, sides.written))))
+        clock.notes.append(_about_writes(clock, sides.written))
     return clock
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
+import traceback
 
-from perfsuite.clock.base import ClockKind, Sides
+from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.deck import Deck
-from perfsuite.clock.paired import HALVES, LARGE_SET, PairedClock
+from perfsuite.clock.paired import HALVES, PairedClock
+from perfsuite.clock.room import plan
 from perfsuite.clock.rotation import bytes_in, sets_needed
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, LIMITED_SECONDS, warm_up
@@ -26,6 +28,8 @@ HELD_SHARE = 0.3
 """Share of the free memory that the results of half a round may take."""
 HOT_WRITTEN_SETS, HOT_SHARE = 64, 0.25
 """Most sets of written inputs if the cache is hot, and the share of the L2 that they may take."""
+MOST_SPACER = 2**16
+"""Most units of 512 bytes by which the buffers of a set-up are shifted."""
 HOST_CALLS = 20
 HOST_REPEATS = 3
 HOST_BOUND_SECONDS = 0.008
@@ -43,6 +47,8 @@ class CudaClock(PairedClock):
         self._event_cost = 0.0
         self._call_seconds = 0.0
         self._l2_reset: bool | None = None
+        self._lean = False
+        """True if all sets of the rotation did not fit."""
         self._most_calls = 1
         self._full_hz = self._watch.full_clock_hz()
 
@@ -59,13 +65,34 @@ class CudaClock(PairedClock):
 
     def setup(self) -> None:
         import torch
+        from torch import OutOfMemoryError
 
+        try:
+            self._set_up()
+            return
+        except (OutOfMemoryError, SideFailedError, CaptureError) as error:
+            if not isinstance(getattr(error, "cause", error), OutOfMemoryError) or self._lean or self.rotation != 2:
+                raise
+            for one in (error, error.__cause__):
+                if one is not None:  # their frames hold what the attempt had allocated
+                    traceback.clear_frames(one.__traceback__)
+        self._lean = True
+        self._clear()
+        torch.cuda.empty_cache()
+        self._set_up()
+
+    def _clear(self) -> None:
+        """Free graphs and sets of inputs; the next ones get their memory."""
         self._release()
-        # The next sets get this memory.
         self._sets, self._deck = [], None  # type: ignore[assignment]
-        if self._by_reference:
+        if self._room.by_reference:
             self._kept.clear()
-        spacer = torch.empty(512 * self._order.randrange(1, 2**16), dtype=torch.uint8, device="cuda")
+
+    def _set_up(self) -> None:
+        import torch
+
+        self._clear()
+        spacer = torch.empty(512 * self._order.randrange(1, MOST_SPACER), dtype=torch.uint8, device="cuda")
         self._make_sets()
         torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(self._stream):
@@ -74,7 +101,7 @@ class CudaClock(PairedClock):
                 self._reset(0)
                 results.append(bytes_in(self._call(side, self._sets[0])))
                 self._restore_all()
-            if self._by_reference:
+            if self._room.by_reference:
                 torch.cuda.empty_cache()  # graphs cannot use what these calls left with the allocator
             self._most_calls = self._calls_that_fit(max(results))
             self._prepare()
@@ -122,11 +149,18 @@ class CudaClock(PairedClock):
         self._watch.sample_slow()
         return self._watch.telemetry(l2_persistence_reset=self._l2_reset, clock_settled=self._settled)
 
-    def close(self) -> None:
+    def _make_room(self) -> None:
         import torch
 
         self._release()
-        self._sets = []
+        judged = [call.inputs for call in self._kept.ordinary()]
+        self._sets, self._deck = judged[:1] or self._sets[:1], None  # type: ignore[assignment]
+        torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        import torch
+
+        self._clear()
         self._kept.clear()
         # The next case reuses this memory. To get it from the driver again takes up to 0.4 s.
         if torch.cuda.memory_reserved() > MOST_KEPT * torch.cuda.get_device_properties(self._device).total_memory:
@@ -142,15 +176,17 @@ class CudaClock(PairedClock):
         cache = l2_bytes(self._device)
         wanted = sets_needed(size, cache) if self.cache == "cold" else self._hot_sets(size, cache)
         moves, written = self.sides.moves, self._written_places
-        self._deck = Deck(self.sides.make_inputs, first, wanted, moves, stacked=True, written=written)
         total = torch.cuda.get_device_properties(self._device).total_memory
-        self._by_reference = not written and size > LARGE_SET * total
-        self._sets, self._set_bytes = self._deck.sets, size
-        self.rotation = wanted
+        self._room = plan(size, wanted, total, written=bool(written), lean=self._lean)
+        self.rotation, self._kept.most = self._room.sets, self._room.kept_calls
+        if self._room.note and self._room.note not in self.notes:
+            self.notes.append(self._room.note)
+        self._deck = Deck(self.sides.make_inputs, first, self._room.sets, moves, stacked=True, written=written)
+        self._sets = self._deck.sets
         if self._other_memory is None:
             self._other_memory = torch.zeros(EVICTED_CACHES * cache // 4, dtype=torch.int32, device="cuda")
             self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
-        covered = size * wanted / max(cache, 1)
+        covered = size * self.rotation / max(cache, 1)
         if self.cache == "cold" and 0 < covered < 3 and not self.warnings:
             self.warnings.append(
                 f"the rotation covers {covered:.1f} L2 caches, not 3: part of the inputs may be read from the L2"

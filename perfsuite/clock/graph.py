@@ -11,6 +11,7 @@ thus write to the same addresses, though never in the same half.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import statistics
@@ -41,8 +42,6 @@ TRIAL_REPLAYS = 5
 LONG_CALL_SECONDS = 250e-6
 """One call of at least this time is measured alone."""
 TRIAL_SECONDS = 1e-3
-LARGE_SET_BYTES = 1 << 30
-"""Bytes of one set of inputs above which a side is captured for one place only, to save memory."""
 COST_REPLAYS = 7
 GRAPH_LAUNCH_SECONDS = 75e-6
 PLACES = (0, 1)
@@ -109,6 +108,8 @@ class GraphClock(CudaClock):
         """The candidate's capture that was replayed last, or that will be next."""
         self._next: Captured | None = None
         self._told_of_reuse = False
+        self._seen: tuple[set[str], set[str]] | None = None
+        """The names of the kernels, once the graphs are gone."""
         self._named: Track | None = None
         """A track drawn in secret, whose first graphs can list their kernels."""
 
@@ -325,9 +326,15 @@ class GraphClock(CudaClock):
         from perfsuite.guards.kernel_names import kernels_in
 
         if self._named is None:
-            return None
+            return self._seen
         mine, rivals = ({name for name in kernels_in(self._first_graph(side)) if name} for side in SIDES)
         return mine, rivals
+
+    def _make_room(self) -> None:
+        with contextlib.suppress(RuntimeError, OSError, AttributeError):  # a driver that does not name kernels
+            self._seen = self.kernels()
+        self._anchors = []
+        super()._make_room()
 
     def _first_graph(self, side: Side) -> Any:
         assert self._named is not None

@@ -14,6 +14,7 @@ from perfsuite.clock.base import CallingClock, ClockKind, SideFailedError, Timed
 from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.clock.kept import KeptCalls, Watched
+from perfsuite.clock.room import kept_calls
 from perfsuite.clock.rotation import bytes_in, sets_needed, share_memory
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
@@ -56,6 +57,7 @@ class HostClock(CallingClock):
     def setup(self) -> None:
         first = self.sides.make_inputs()
         wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(bytes_in(first), self._cache_bytes()))
+        self._kept.most = kept_calls(bytes_in(first))
         self._deck = Deck(self.sides.make_inputs, first, wanted, self.sides.moves, written=self._written_places)
         self._sets = self._made(self._deck.sets)
         if self._sets is not self._deck.sets:

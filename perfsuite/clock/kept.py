@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.base import TimedCall
+from perfsuite.clock.room import MOST_KEPT_CALLS
 from perfsuite.guards.fingerprint import fingerprint, same_fingerprint
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import keep, tensors_in
@@ -20,11 +21,6 @@ _Marks = tuple[list["torch.Tensor"], list["torch.Tensor"]]
 
 CALLS_A_HALF = 6
 """Calls that are kept of a half that is drawn."""
-MOST_CALLS = 20
-"""Calls that are kept at most. Later ones then take the places of earlier ones, so that all are equally likely."""
-MOST_BYTES = 1 << 30
-"""Bytes of the kept calls; at least FEWEST_CALLS are kept."""
-FEWEST_CALLS = 2
 
 
 class Watched:
@@ -52,12 +48,12 @@ class KeptCalls:
         self._calls: list[tuple[TimedCall, _Marks]] = []
         self._hard: list[tuple[TimedCall, _Marks]] = []
         self._seen = 0
-        self._most = MOST_CALLS
+        self.most = MOST_KEPT_CALLS
+        """Calls that are kept. Later ones then take the places of earlier ones, so that all are equally likely."""
 
-    def draw(self, calls: Sequence[int], inputs_bytes: int) -> list[int]:
+    def draw(self, calls: Sequence[int]) -> list[int]:
         """Some of `calls`, drawn anew."""
-        self._most = max(FEWEST_CALLS, min(MOST_CALLS, MOST_BYTES // max(1, 2 * inputs_bytes)))
-        return self._secret.sample(list(calls), min(CALLS_A_HALF, self._most, len(calls)))
+        return self._secret.sample(list(calls), min(CALLS_A_HALF, self.most, len(calls)))
 
     def keep(self, watched: Watched, call: TimedCall) -> None:
         """Keep a call that has just run; its output is copied here."""
@@ -69,8 +65,8 @@ class KeptCalls:
             self._hard.append(kept)
             return
         self._seen += 1
-        place = len(self._calls) if len(self._calls) < self._most else self._secret.randrange(self._seen)
-        if place < self._most:
+        place = len(self._calls) if len(self._calls) < self.most else self._secret.randrange(self._seen)
+        if place < self.most:
             self._calls[place : place + 1] = [kept]
 
     def ordinary(self) -> list[TimedCall]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.clock.base import CallingClock, Sides, TimedCall
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.clock.kept import KeptCalls, Watched
+from perfsuite.clock.room import Room
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.clock.warmth import Probe
 from perfsuite.device.telemetry import Watch
@@ -33,9 +34,6 @@ HARD_IN_ONE = 0.25
 """Probability that a batch of one round holds the calls on hard inputs."""
 SURE_KEEPERS = 3
 """Batches that each have a half whose calls are kept. Of later ones a share has such a half."""
-LARGE_SET = 0.05
-"""Share of the card's memory above which a set of inputs is not copied. Its call is kept in the last half of a batch,
-behind which nothing is dealt until it is judged."""
 POISONED = 0.5
 """Probability that the results of kept calls begin as poison, not as memory was left."""
 
@@ -61,9 +59,8 @@ class PairedClock(CallingClock):
         self._kept = KeptCalls()
         self._judged = 0
         self._batches = 0
-        self._by_reference = False
+        self._room = Room(sets=1, by_reference=False, kept_calls=1)
         self._hard_due = False
-        self._set_bytes = 0
         self._deck: Deck
         self._other_memory: Any = None
         self._sink: Any = None
@@ -89,6 +86,9 @@ class PairedClock(CallingClock):
 
     def _poison(self, sample: int, calls: list[int], place: int) -> None:
         """Poison the memory of the results of these calls of the candidate's next sample."""
+
+    def _make_room(self) -> None:
+        """Free what the judging of the kept call does not need."""
 
     def _half_ended(self) -> None:
         """Called when both samples of half a round are enqueued."""
@@ -147,7 +147,7 @@ class PairedClock(CallingClock):
     def _keeper(self, halves: int) -> int:
         """The half of the next batch whose calls are kept, drawn anew; -1 for none, which becomes more likely."""
         self._batches += 1
-        if self._by_reference:
+        if self._room.by_reference:
             return halves - 1
         if self._secret.random() * self._batches > SURE_KEEPERS:
             return -1
@@ -187,6 +187,8 @@ class PairedClock(CallingClock):
         for turn, side in enumerate(sides):
             if turn:
                 self._restore(samples[side])
+                if self._room.sides_share_sets:
+                    self._evict()
             self._reset(samples[side])
             events[2 * turn].record()
             self._enqueue(side, samples[side], place)
@@ -203,7 +205,7 @@ class PairedClock(CallingClock):
         left: a side that computes only over poison does not know.
         """
         able = self._whole_results(sample, place)
-        calls = self._kept.draw(able, self._set_bytes)
+        calls = self._kept.draw(able)
         names: list[str | None] = [None] * len(calls)
         if hard:
             kinds = list(self.sides.hard)
@@ -214,10 +216,10 @@ class PairedClock(CallingClock):
         if self._secret.random() < POISONED:
             self._poison(sample, calls, place)
         watched = []
-        for call, name in zip(calls[: 1 if self._by_reference else None], names, strict=False):
+        for call, name in zip(calls[: 1 if self._room.by_reference else None], names, strict=False):
             live = self._inputs_of(sample, call)
             # Written inputs are never kept by reference.
-            inputs = live if self._by_reference else keep(live)
+            inputs = live if self._room.by_reference else keep(live)
             watched.append(Watched(call, inputs, live, self._written_of(live), name))
         return watched
 
@@ -251,6 +253,8 @@ class PairedClock(CallingClock):
                 self._stream.synchronize()
         self._kept.shuffle()
         self._judged = count
+        if self._room.by_reference:
+            self._make_room()
         return self._kept.ordinary()[:count] + self._kept.hard()
 
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:

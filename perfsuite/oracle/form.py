@@ -100,29 +100,23 @@ def check_memory(mine: list[tuple[str, frozenset[int]]], rivals: list[tuple[str,
     return None
 
 
-def values_in(result: Any) -> list[tuple[str, torch.Tensor]]:
+def values_in(result: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
     """(path, tensor) of everything in a result that is compared: numbers as tensors without axes, sparse ones dense."""
     import torch
 
-    found: list[tuple[str, torch.Tensor]] = []
-
-    def walk(value: Any, path: str) -> None:
-        if isinstance(value, torch.Tensor) and value.layout not in (torch.strided, torch.jagged):
-            dense = value.numel() * value.element_size() <= DENSE_BYTES
-            if dense or (value.layout is torch.sparse_coo and not value.is_coalesced()):
-                value = value.to_dense() if dense else value.coalesce()
-        if (nest := nest_of(value)) is not None:
-            for step, part in nest.parts:
-                walk(part, path + step)
-        elif isinstance(value, torch.Tensor):
-            found.append((path, value))
-        elif isinstance(value, int | float | complex):
-            # torch gives such a number from a float32, as a rule; so it counts as one.
-            kinds = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
-            found.append((path, torch.tensor(value, dtype=kinds.get(type(value), torch.float32))))
-
-    walk(result, "")
-    return found
+    if isinstance(result, torch.Tensor) and result.layout not in (torch.strided, torch.jagged):
+        dense = result.numel() * result.element_size() <= DENSE_BYTES
+        if dense or (result.layout is torch.sparse_coo and not result.is_coalesced()):
+            result = result.to_dense() if dense else result.coalesce()
+    if (nest := nest_of(result)) is not None:
+        return [found for step, part in nest.parts for found in values_in(part, path + step)]
+    if isinstance(result, torch.Tensor):
+        return [(path, result)]
+    if isinstance(result, int | float | complex):
+        # torch gives such a number from a float32, as a rule; so it counts as one.
+        kinds = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
+        return [(path, torch.tensor(result, dtype=kinds.get(type(result), torch.float32)))]
+    return []
 
 
 def _structure_fault(one: Any, other: Any, path: str) -> Judgement | None:

@@ -48,22 +48,30 @@ def map_tensors(
 
     of_layouts: replaces the tensors that say where the values of a sparse or nested tensor lie; by default `change`.
     """
+    return _mapped(value, change, of_layouts, {})
+
+
+def _mapped(
+    value: Any,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    of_layouts: Callable[[torch.Tensor], torch.Tensor] | None,
+    made: dict[int, tuple[torch.Tensor, torch.Tensor]],
+) -> Any:
+    """made: the given tensor and the new one, by the number of the first. That of a sparse tensor may be gone at once.
+
+    A function inside of `map_tensors` that calls itself would keep all tensors until the garbage collector runs.
+    """
     import torch
 
-    # With the given tensor, since that of a sparse one may be gone at once, and its number another's.
-    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def walk(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        if (nest := nest_of(value)) is not None:
-            where = change if of_layouts is None or not nest.layout else of_layouts
-            return nest.rebuild([walk(part, change if step == ".values" else where) for step, part in nest.parts])
-        if not isinstance(value, torch.Tensor):
-            return value
-        if id(value) not in made:
-            made[id(value)] = value, change(value)
-        return made[id(value)][1]
-
-    return walk(value, change)
+    if (nest := nest_of(value)) is not None:
+        where = change if of_layouts is None or not nest.layout else of_layouts
+        parts = [_mapped(part, change if step == ".values" else where, of_layouts, made) for step, part in nest.parts]
+        return nest.rebuild(parts)
+    if not isinstance(value, torch.Tensor):
+        return value
+    if id(value) not in made:
+        made[id(value)] = value, change(value)
+    return made[id(value)][1]
 
 
 def copy_in_place(tensor: torch.Tensor) -> torch.Tensor:

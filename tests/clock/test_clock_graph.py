@@ -272,7 +272,7 @@ def test_a_write_into_the_inputs_of_a_kept_call_is_seen(card: Card, monkeypatch:
         plain(side, sample, place)
         clock._sets[0].args[0].add_(1.0)
 
-    monkeypatch.setattr(clock._kept, "draw", lambda calls, size: list(calls))
+    monkeypatch.setattr(clock._kept, "draw", list)
     monkeypatch.setattr(clock, "_enqueue", writes)
     clock.rounds(2)
     assert sum(call.inputs_changed for call in clock.timed_calls(30)) == 1

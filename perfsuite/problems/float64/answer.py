@@ -48,6 +48,7 @@ def in_float64(function: Callable[..., Any], inputs: Inputs, *, deadline: float 
         marks = tuple(widening.twins.mark(tensor) or Mark() for tensor in tensors_in(result))
     finally:
         widening.restore()
+        widening.twins.clear()  # the modes' classes refer to them until the collector runs
     return Answer(values, tuple(widening.gaps), widening.random, marks)
 
 

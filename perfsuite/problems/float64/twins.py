@@ -55,6 +55,11 @@ class Twins:
         self._others: Any = WeakIdKeyDictionary()
         self._made = self._bytes = 0
 
+    def clear(self) -> None:
+        """Drop all twins."""
+        self._entries.clear()
+        self._others.clear()
+
     def of(self, tensor: torch.Tensor, *, written: bool = False) -> torch.Tensor:
         """`tensor` in float64; integers as they are, or as float64 made them.
 
