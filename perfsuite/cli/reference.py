@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import perfsuite
 from perfsuite.cli.tables_of_text import first_paragraph, table
 from perfsuite.outcome import Reason
-from perfsuite.pytest_plugin import fixtures as fixture_module
-from perfsuite.pytest_plugin import hookspec
+from perfsuite.pytest_plugin import SWITCHES, VALUES, WRITTEN, hookspec
 from perfsuite.pytest_plugin.facts import Gpu, MemoryUse
-from perfsuite.pytest_plugin.options import SWITCHES, VALUES, WRITTEN
 from perfsuite.record.json_schema import json_schema, texts_below
 
 _RETURNED = (perfsuite.Comparison, Gpu, MemoryUse)
@@ -32,9 +32,11 @@ def classes() -> str:
 
 
 def fixtures() -> str:
-    """One row a fixture."""
-    found = {name: one for name, one in vars(fixture_module).items() if hasattr(one, "_fixture_function")}
-    return table(("fixture", "gives"), ((f"`{name}`", first_paragraph(one)) for name, one in found.items()))
+    """One row a fixture, read from the file that defines them: the plugin comes after the command."""
+    tree = ast.parse(Path(perfsuite.__file__).with_name("plugin.py").read_text(encoding="utf-8"))
+    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+    made = [one for one in functions if "pytest.fixture" in map(ast.unparse, one.decorator_list)]
+    return table(("fixture", "gives"), ((f"`{one.name}`", ast.get_docstring(one) or "") for one in made))
 
 
 def hooks() -> str:

@@ -19,7 +19,7 @@ DECLARED_FILE = "cases.json"
 def asv_itself() -> Any:
     """The asv package, with the modules that we use."""
     try:
-        for name in ("benchmarks", "machine", "results", "runner", "util"):
+        for name in ("benchmarks", "config", "machine", "results", "runner", "util"):
             import_module(f"asv.{name}")
     except ImportError as error:
         raise HistoryError(f"asv is not installed ({error}): pip install asv") from None

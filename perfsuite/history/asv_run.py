@@ -53,7 +53,7 @@ def asv_run(
     card.
     """
     hashes = [full_commit(root, name) for name in commits]
-    results, known = config.parent / "results", {}
+    results, known = results_of(config), {}
     restore_results(results)
     if (results / "benchmarks.json").exists():
         check_results(results)
@@ -73,6 +73,11 @@ def asv_run(
         for name, commit in zip(commits, hashes, strict=True):
             _check_measured(results / machine["machine"], name, commit, said)
         keep_series(results, known)
+
+
+def results_of(config: Path) -> Path:
+    """The folder of results that asv's configuration names."""
+    return config.parent / str(asv_itself().config.Config.load(str(config)).results_dir)
 
 
 RUN_ASV = """

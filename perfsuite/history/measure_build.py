@@ -35,7 +35,9 @@ class Front:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's place in the build, or None."""
+        """The module's place in the build, or None. Tests are those of the checkout."""
+        if name in ("conftest", "tests", "test") or name.startswith("test_") or name.endswith("_test"):
+            return None
         return PathFinder.find_spec(name, [self.folder]) if path is None else None
 
 

@@ -1,1 +1,88 @@
-"""Everything that talks to pytest: options, markers, fixtures, gates, the run and its exit code."""
+"""Everything that talks to pytest: options, markers, fixtures, gates, the run and its exit code.
+
+This file holds what every suite loads where the plugin is installed: the options, and which tests concern perfsuite.
+The other files are imported when a run measures, or when a test concerns perfsuite.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+TARGETS = "perf_targets.toml"
+SWITCHES = (
+    ("--perf-portable", "gate the portable kernels on the CPU with a host clock (where there is no GPU)"),
+    ("--perf-allow-shared", "measure although other processes use the card"),
+    ("--perf-isolate", "run every candidate in a separate process (it must be importable)"),
+)
+VALUES = (
+    ("--perf-seconds", "SECONDS", "time budget a case (default 1)"),
+    ("--perf-cache", "cold|hot", "state of the L2 cache at each launch (default cold)"),
+    ("--perf-seed", "N", "seed of the inputs and of the rounds' order (default: new in every run, and recorded)"),
+    ("--perf-distribution", "NAME", "the inputs' distribution (default normal; cancellation, ...), named in the case"),
+    ("--perf-isolate-seconds", "SECONDS", "longest time of one request to an isolated candidate (default 30)"),
+    ("--perf-targets", "FILE", f"targets per GPU model (default {TARGETS}, if present)"),
+    ("--perf-calibration", "FILE", "calibration.json (default: this card's in .perfsuite/ or records/)"),
+)
+"""Options of the measurement. The process that measures a suspect again gets them too."""
+WRITTEN = (
+    ("--perf-record", "FILE", "the record's file (default: a new file in .perfsuite/)"),
+    ("--perf-markdown", "FILE", "also write the summary as markdown, for a CI step summary"),
+)
+"""Options that name a file to write. The process that measures a suspect again does not get them."""
+
+DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
+CONCERNED = pytest.StashKey[bool]()
+_names: list[str] = []
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare every flag and its ini option (`--perf-seconds` and `perf_seconds`); the flag wins."""
+    group = parser.getgroup("perfsuite", "GPU kernels: right and fast enough (perfsuite)")
+    group.addoption("--gpu", action="store_true", help="run the tests that need a GPU; they fail without one")
+    for flag, text in SWITCHES:
+        group.addoption(flag, action="store_true", default=None, help=text)
+        parser.addini(option_key(flag), text, type="bool", default=False)
+    for flag, metavar, text in VALUES + WRITTEN:
+        group.addoption(flag, metavar=metavar, default=None, help=text)
+        parser.addini(option_key(flag), text, default="")
+
+
+def option_key(flag: str) -> str:
+    """The name of a flag's value and of its ini option."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def uses_options(config: pytest.Config) -> bool:
+    """True if an option of perfsuite is given, on the command line or in the ini file, or a file of targets exists."""
+    keys = [option_key(flag) for flag, *_ in (*SWITCHES, *VALUES, *WRITTEN)]
+    if config.option.gpu or any(getattr(config.option, key) is not None for key in keys):
+        return True
+    try:
+        given = any(config.getini(key) for key in keys)
+    except (ValueError, pytest.UsageError):  # a bad value, which the run refuses
+        given = True
+    return given or os.path.isfile(config.rootpath / TARGETS)
+
+
+def marker_names() -> list[str]:
+    """The names of all markers, in alphabetical order; their files are listed, not imported."""
+    if not _names:
+        files = os.listdir(os.path.join(os.path.dirname(__file__), "markers"))
+        _names.extend(sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_")))
+    return _names
+
+
+def concerns(item: pytest.Item) -> bool:
+    """True if a test has one of our markers or asks for one of our fixtures."""
+    if CONCERNED not in item.stash:
+        marked = any(mark.name in marker_names() for mark in item.iter_markers())
+        item.stash[CONCERNED] = marked or needs_device(item)
+    return item.stash[CONCERNED]
+
+
+def needs_device(item: pytest.Item) -> bool:
+    """True if the test has the `gpu` marker or asks for a fixture that works on a device."""
+    asked = getattr(item, "fixturenames", ())
+    return item.get_closest_marker("gpu") is not None or not DEVICE_FIXTURES.isdisjoint(asked)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfsuite.outcome import Reason
-from perfsuite.pytest_plugin import marks
+from perfsuite.pytest_plugin import CONCERNED, DEVICE_FIXTURES, marks, needs_device
 from perfsuite.pytest_plugin.card_locks import hold_for_test
-from perfsuite.pytest_plugin.collection import CONCERNED, DEVICE_FIXTURES, needs_device
 from perfsuite.pytest_plugin.marker import MarkerError
 from perfsuite.pytest_plugin.outcome import Unmeasured
 from perfsuite.pytest_plugin.run import RUN

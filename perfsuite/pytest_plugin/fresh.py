@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.clock.rounds import Round
-from perfsuite.pytest_plugin.options import VALUES, WRITTEN
+from perfsuite.pytest_plugin import VALUES, WRITTEN
 from perfsuite.pytest_plugin.run import FRESH_VARIABLE, RUN
 from perfsuite.record.schema import RecordError, plain
 from perfsuite.record.store import read_record

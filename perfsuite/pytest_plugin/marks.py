@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perfsuite.pytest_plugin.collection import concerns, marker_names
+from perfsuite.pytest_plugin import concerns, marker_names
 from perfsuite.pytest_plugin.marker import Marker, MarkerError
 
 

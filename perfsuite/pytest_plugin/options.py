@@ -9,38 +9,12 @@ import pytest
 if TYPE_CHECKING:
     from perfsuite.settings import Settings
 
-TARGETS = "perf_targets.toml"
 PORTABLE = "portable"
 """The name of the CPU backend in perf_targets.toml."""
 
-SWITCHES = (
-    ("--perf-portable", "gate the portable kernels on the CPU with a host clock (where there is no GPU)"),
-    ("--perf-allow-shared", "measure although other processes use the card"),
-    ("--perf-isolate", "run every candidate in a separate process (it must be importable)"),
-)
-VALUES = (
-    ("--perf-seconds", "SECONDS", "time budget a case (default 1)"),
-    ("--perf-cache", "cold|hot", "state of the L2 cache at each launch (default cold)"),
-    ("--perf-seed", "N", "seed of the inputs and of the rounds' order (default: new in every run, and recorded)"),
-    ("--perf-distribution", "NAME", "the inputs' distribution (default normal; cancellation, ...), named in the case"),
-    ("--perf-isolate-seconds", "SECONDS", "longest time of one request to an isolated candidate (default 30)"),
-    ("--perf-targets", "FILE", f"targets per GPU model (default {TARGETS}, if present)"),
-    ("--perf-calibration", "FILE", "calibration.json (default: this card's in .perfsuite/ or records/)"),
-)
-"""Options of the measurement. The process that measures a suspect again gets them too."""
-WRITTEN = (
-    ("--perf-record", "FILE", "the record's file (default: a new file in .perfsuite/)"),
-    ("--perf-markdown", "FILE", "also write the summary as markdown, for a CI step summary"),
-)
-"""Options that name a file to write. The process that measures a suspect again does not get them."""
-
 
 class Options(NamedTuple):
-    """The options of a run; paths are absolute, and None leaves the choice to `Settings` or to the run.
-
-    A named tuple, since every suite loads this module: making a frozen dataclass takes seven times as long.
-    `from __future__ import annotations` would make a named tuple slower.
-    """
+    """The options of a run; paths are absolute, and None leaves the choice to `Settings` or to the run."""
 
     gpu: bool
     portable: bool
@@ -76,18 +50,6 @@ class Options(NamedTuple):
         )
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare every flag and its ini option (`--perf-seconds` and `perf_seconds`); the flag wins."""
-    group = parser.getgroup("perfsuite", "GPU kernels: right and fast enough (perfsuite)")
-    group.addoption("--gpu", action="store_true", help="run the tests that need a GPU; they fail without one")
-    for flag, text in SWITCHES:
-        group.addoption(flag, action="store_true", default=None, help=text)
-        parser.addini(_key(flag), text, type="bool", default=False)
-    for flag, metavar, text in VALUES + WRITTEN:
-        group.addoption(flag, metavar=metavar, default=None, help=text)
-        parser.addini(_key(flag), text, default="")
-
-
 def build_options(config: pytest.Config) -> Options:
     """The options of this run; UsageError names a bad value and what is allowed."""
     gpu, portable = bool(config.getoption("gpu")), _switch(config, "perf_portable")
@@ -115,10 +77,6 @@ def bad_option(sentence: str) -> pytest.UsageError:
     from perfsuite.outcome import one_line
 
     return pytest.UsageError(one_line(sentence))
-
-
-def _key(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
 
 
 def _switch(config: pytest.Config, key: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perfsuite.outcome import Verdict
-from perfsuite.pytest_plugin.collection import needs_device
+from perfsuite.pytest_plugin import needs_device
 from perfsuite.pytest_plugin.environ import restore_own
 from perfsuite.pytest_plugin.marks import gates_on, is_gated
 from perfsuite.pytest_plugin.run import RUN

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perfsuite.pytest_plugin import TARGETS
 from perfsuite.pytest_plugin.environ import found_variables
-from perfsuite.pytest_plugin.options import PORTABLE, TARGETS, Options, build_options
+from perfsuite.pytest_plugin.options import PORTABLE, Options, build_options
 
 if TYPE_CHECKING:
     from perfsuite.device.cards import Device, Devices

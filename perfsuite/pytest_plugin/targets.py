@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from perfsuite.pytest_plugin import marks
-from perfsuite.pytest_plugin.collection import marker_names
+from perfsuite.pytest_plugin import marker_names, marks
 from perfsuite.pytest_plugin.marker import Marker, MarkerError
 from perfsuite.pytest_plugin.options import PORTABLE, bad_option
 

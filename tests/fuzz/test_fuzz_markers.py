@@ -10,8 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from perfsuite.outcome import MOST_CHARACTERS
-from perfsuite.pytest_plugin import marks
-from perfsuite.pytest_plugin.collection import marker_names
+from perfsuite.pytest_plugin import marker_names, marks
 from perfsuite.pytest_plugin.marker import MarkerError
 from perfsuite.pytest_plugin.targets import load_targets
 

@@ -49,7 +49,7 @@ def test_calls_that_are_alike_have_series_of_their_own(suite: Suite) -> None:
 
 
 def test_a_config_that_was_parsed_and_never_configured_is_left_alone(pytester: pytest.Pytester) -> None:
-    from perfsuite import plugin
+    from perfsuite.pytest_plugin import hooks as plugin
 
     node = SimpleNamespace(config=pytester.parseconfig(), workerinput={}, workeroutput={})
     plugin.pytest_configure_node(node)

@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MICROSECONDS = 3000
 ATTEMPTS = 12
+LOADED = {"perfsuite", "perfsuite.plugin", "perfsuite.pytest_plugin", "perfsuite.pytest_plugin.hookspec"}
+"""All that a suite without GPU tests loads of perfsuite."""
 HEAVY = (
     *("torch", "numpy", "rich", "jinja2", "pynvml", "filelock", "perfsuite.clock", "perfsuite.oracle"),
     *("perfsuite.problems", "perfsuite.settings", "perfsuite.outcome", "perfsuite.pytest_plugin.marker"),
@@ -67,6 +69,7 @@ def test_an_unrelated_suite_gets_no_heavy_import(tmp_path: Path) -> None:
         "def test_it():\n"
         "    assert 'perfsuite.plugin' in sys.modules\n"
         "    assert not [name for name in HEAVY if name in sys.modules]\n"
+        f"    assert {{name for name in sys.modules if name.startswith('perfsuite')}} == {LOADED!r}\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "perfsuite.plugin", "--rootdir", str(tmp_path), "-q", str(tmp_path)],

@@ -14,9 +14,10 @@ from collections import Counter
 from pathlib import Path
 
 from perfsuite.cli import measured_commits
+from perfsuite.cli.asv_benchmarks import PORTABLE_VARIABLE
 from perfsuite.cli.asv_machine import this_machine
 from perfsuite.history.asv_run import asv_run
-from perfsuite.history.builds import build, source_of
+from perfsuite.history.builds import FLAVOUR_VARIABLE, build, source_of
 from perfsuite.history.children import signals_as_interrupts
 from perfsuite.outcome import UserError
 
@@ -28,13 +29,15 @@ EXAMPLE = """example:
   perfsuite history --asv HEAD~1 HEAD"""
 
 OUTPUT = Path(".perfsuite/history")
-ASV = Path("benchmarks_asv/asv.conf.json")
+ASV = (Path("asv.conf.json"), Path("benchmarks_asv/asv.conf.json"))
+"""Places of asv's configuration, the first that is there counts."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="a commit, or a folder with a project in it")
     parser.add_argument("--asv", action="store_true", help="measure by asv, into its history")
-    parser.add_argument("--config", type=Path, default=ASV, help=f"with --asv: its configuration (default {ASV})")
+    places = " or ".join(map(str, ASV))
+    parser.add_argument("--config", type=Path, help=f"with --asv: its configuration (default {places})")
     parser.add_argument("--bench", metavar="REGEX", help="with --asv: only series that match (default all)")
     parser.add_argument("--machine", help="with --asv: name of the machine (default: the card's model)")
     parser.add_argument("--tests", nargs="+", default=["tests/perf"], help="paths for pytest (default tests/perf)")
@@ -79,13 +82,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _by_asv(arguments: argparse.Namespace) -> int:
-    if not arguments.config.is_file():
-        raise UserError(f"--config is {str(arguments.config)!r}; there is no such file")
+    config = arguments.config or next((path for path in ASV if path.is_file()), ASV[-1])
+    if not config.is_file():
+        raise UserError(f"--config is {str(config)!r}; there is no such file")
     options = ["--launch-method=forkserver"]  # starting a process a case would take longer than its work
     options += ["--bench", arguments.bench] if arguments.bench else []
     environment = {"PERFSUITE_ASV_OPTIONS": f"--perf-seconds={arguments.seconds!r}"}
     if arguments.portable:
-        environment["CUDA_LLM_OPS_BUILD"] = "portable"
+        environment |= {FLAVOUR_VARIABLE: "portable", PORTABLE_VARIABLE: "1"}
     machine = this_machine(portable=arguments.portable, name=arguments.machine)
-    asv_run(Path.cwd(), arguments.config, arguments.commits, machine, options=options, environment=environment)
+    asv_run(Path.cwd(), config, arguments.commits, machine, options=options, environment=environment)
     return 0

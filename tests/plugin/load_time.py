@@ -1,0 +1,158 @@
+"""Measures what the plugin adds to a suite that has nothing to do with GPUs, beside what pytest-xdist adds.
+
+    python tests/plugin/load_time.py --pairs 40 --output records/cpu/load_time.json
+
+Each side is an environment of its own: pytest alone, with the built wheel of perfsuite, with pytest-xdist, each plugin
+with its dependencies. A round runs the same suite of one test once on every side, in turn. Only processor time counts:
+a busy machine delays a process, but adds little to its processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "Pygments")
+SIDES = {
+    "pytest": (),
+    "perfsuite": ("filelock", "nvidia-ml-py", "Jinja2", "MarkupSafe"),
+    "xdist": ("pytest-xdist", "execnet"),
+}
+"""Side -> what its environment has besides pytest; the wheel of perfsuite is installed by pip."""
+MOST_OF_XDIST = 0.42
+MOST_WITHOUT_BYTECODE_SECONDS = 0.006
+RESAMPLES = 4000
+
+
+def copy_distribution(name: str, site: Path) -> None:
+    """Copy an installed distribution into another folder of packages, without its bytecode."""
+    found = metadata.distribution(name)
+    for file in found.files or ():
+        source = Path(str(found.locate_file(file)))
+        if ".." not in file.parts and "__pycache__" not in file.parts and source.is_file():
+            (site / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, site / file)
+
+
+def make_sides(folder: Path) -> dict[str, Path]:
+    """The interpreter of each side."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    wheels = folder / "wheels"
+    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, ROOT], check=True)
+    made = {}
+    for side, more in SIDES.items():
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / side], check=True)
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        site = folder / side / "lib" / version / "site-packages"
+        for name in (*PYTEST, *more):
+            copy_distribution(name, site)
+        if side == "perfsuite":
+            wheel = next(wheels.glob("perfsuite-*.whl"))
+            subprocess.run([*pip, "install", "--no-deps", "--no-compile", "--target", site, wheel], check=True)
+        made[side] = folder / side / "bin" / "python"
+    return made
+
+
+def processor_seconds(python: Path, suite: Path, *, bytecode: bool) -> float:
+    """The processor time of one run of the suite."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    environment |= {"PYTHONHASHSEED": "0"} | ({} if bytecode else {"PYTHONDONTWRITEBYTECODE": "1"})
+    line = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_unrelated.py"]
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(line, cwd=suite, env=environment, stdout=said, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            said.seek(0)
+            raise SystemExit(f"the suite failed on {python}:\n{said.read().decode()}")
+    return used.ru_utime + used.ru_stime
+
+
+def without_bytecode(folder: Path) -> None:
+    """Remove the bytecode of the plugins' environments: a package that is installed with --no-compile has none."""
+    for cache in folder.rglob("site-packages/*/**/__pycache__"):
+        if {"perfsuite", "xdist"} & set(cache.parts):
+            shutil.rmtree(cache, ignore_errors=True)
+
+
+def measure(sides: dict[str, Path], suite: Path, pairs: int, *, bytecode: bool) -> dict[str, list[float]]:
+    """Side -> the processor time of each round; the order of a round changes."""
+    for python in sides.values():  # writes the bytecode, fills the file cache
+        for _ in range(2):
+            processor_seconds(python, suite, bytecode=bytecode)
+    order, found = list(sides), {side: [] for side in sides}
+    for number in range(pairs):
+        order = order[1:] + order[:1] if number % 2 else order[::-1]
+        for side in order:
+            found[side].append(processor_seconds(sides[side], suite, bytecode=bytecode))
+    return found
+
+
+def added(samples: dict[str, list[float]], side: str, chosen: Sequence[int]) -> float:
+    """The median over rounds of what a side takes more than pytest alone."""
+    return statistics.median(samples[side][one] - samples["pytest"][one] for one in chosen)
+
+
+def bounds(samples: dict[str, list[float]]) -> dict[str, float]:
+    """What each plugin adds, with 95 % upper bounds from resampled rounds."""
+    draw, rounds = random.Random(0), range(len(samples["pytest"]))
+    ours, ratios = [], []
+    for _ in range(RESAMPLES):
+        chosen = draw.choices(rounds, k=len(rounds))
+        one = added(samples, "perfsuite", chosen)
+        ours.append(one)
+        ratios.append(one / max(added(samples, "xdist", chosen), 1e-9))
+    last = int(0.95 * RESAMPLES)
+    return {
+        "added_seconds": added(samples, "perfsuite", rounds),
+        "added_seconds_at_most": sorted(ours)[last],
+        "xdist_added_seconds": added(samples, "xdist", rounds),
+        "of_xdist": added(samples, "perfsuite", rounds) / added(samples, "xdist", rounds),
+        "of_xdist_at_most": sorted(ratios)[last],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=40, help="rounds (default 40)")
+    parser.add_argument("--output", type=Path, help="write the result as JSON")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="perfsuite-load-") as folder:
+        sides, suite = make_sides(Path(folder)), Path(folder, "suite")
+        suite.mkdir()
+        (suite / "test_unrelated.py").write_text("def test_it():\n    assert 1 + 1 == 2\n")
+        with_bytecode = measure(sides, suite, arguments.pairs, bytecode=True)
+        without_bytecode(Path(folder))
+        bare = {side: python for side, python in sides.items() if side != "xdist"}
+        without = measure(bare, suite, arguments.pairs, bytecode=False)
+    found = bounds(with_bytecode)
+    rounds = range(arguments.pairs)
+    found["added_seconds_without_bytecode"] = added(without, "perfsuite", rounds)
+    facts = {"pairs": arguments.pairs, "python": platform.python_version(), "pytest": metadata.version("pytest")}
+    facts["cpu"] = next(iter(re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())), "unknown")
+    limits = {"of_xdist": MOST_OF_XDIST, "seconds_without_bytecode": MOST_WITHOUT_BYTECODE_SECONDS}
+    held = found["of_xdist_at_most"] <= MOST_OF_XDIST
+    held = held and found["added_seconds_without_bytecode"] <= MOST_WITHOUT_BYTECODE_SECONDS
+    result = {**facts, "limits": limits, "held": held, **{name: round(value, 5) for name, value in found.items()}}
+    print(json.dumps(result, indent=1))
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
