@@ -116,7 +116,7 @@ class Checks:
         if against is None:
             said = f"the {self.problem.family} family has no default rival, so name one (against=...)"
             raise Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, f"nothing to compare {self.problem.name} with: {said}")
-        return self.problem.rival(against) if isinstance(against, str) else against
+        return self.problem.rival(against) if isinstance(against, str) else self.problem.called(against)
 
     def untouched(self, surroundings: Surroundings) -> None:
         """Stop the case if functions of the judgement were replaced, or if the rival was slowed down."""

@@ -45,7 +45,7 @@ def compare(
     return run_case(
         Ask(
             problem,
-            candidate,
+            problem.called(candidate),
             against=against,
             correctness=correctness,
             deterministic=deterministic,

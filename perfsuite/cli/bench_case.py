@@ -37,7 +37,9 @@ class Plan:
 
 def measure(plan: Plan, settings: Settings) -> Case:
     """Check and time the case: one line of the record."""
-    rival = plan.problem.rival(plan.against) if isinstance(plan.against, str) else plan.against
+    plan = replace(plan, candidate=plan.problem.called(plan.candidate))
+    called, rivals = plan.problem.called, plan.problem.rival
+    rival = rivals(plan.against) if isinstance(plan.against, str) else called(plan.against)
     try:
         a_round = warm_up(plan.problem, (plan.candidate, rival), settings, plan.warmup)
     except Exception as error:  # from the user's function or the library: compare() turns it into a verdict

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from perfsuite.clock.deck import Moves
-from perfsuite.clock.rounds import Round, Side
+from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.differentiated import needs_preparing
 from perfsuite.problems.written import Written
 from perfsuite.settings import CacheMode
 
@@ -173,6 +174,31 @@ class CallingClock(Clock):
             return inputs.call(self._function(side))
         except Exception as error:
             raise SideFailedError(side, error) from error
+
+    def _ready(self, side: Side, inputs: Inputs) -> int:
+        """Run the forward pass of a side that is timed for its backward alone, untimed; bytes that it keeps for it.
+
+        Raises SideFailedError.
+        """
+        function = self._function(side)
+        if not needs_preparing(function):
+            return 0
+        try:
+            return int(function.prepare(*inputs.args))
+        except Exception as error:
+            raise SideFailedError(side, error) from error
+
+    def _kept_for_backward(self, inputs: Inputs) -> int:
+        """Bytes that a forward pass on these inputs keeps for a backward that is timed alone, of the side with more."""
+        most = max(self._ready(side, inputs) for side in SIDES)
+        self._forget()
+        return most
+
+    def _forget(self) -> None:
+        """Free what forward passes keep."""
+        for side in SIDES:
+            if needs_preparing(function := self._function(side)):
+                function.forget()
 
     def _function(self, side: Side) -> Callable[..., Any]:
         return self.sides.candidate if side == "candidate" else self.sides.rival

@@ -84,6 +84,7 @@ class CudaClock(PairedClock):
     def _clear(self) -> None:
         """Free graphs and sets of inputs; the next ones get their memory."""
         self._release()
+        self._forget()
         self._sets, self._deck = [], None  # type: ignore[assignment]
         if self._room.by_reference:
             self._kept.clear()
@@ -153,6 +154,7 @@ class CudaClock(PairedClock):
         import torch
 
         self._release()
+        self._forget()
         judged = [call.inputs for call in self._kept.ordinary()]
         self._sets, self._deck = judged[:1] or self._sets[:1], None  # type: ignore[assignment]
         torch.cuda.empty_cache()
@@ -172,7 +174,7 @@ class CudaClock(PairedClock):
         import torch
 
         first = self.sides.make_inputs()
-        size = bytes_in(first)
+        size = bytes_in(first) + self._kept_for_backward(first)
         cache = l2_bytes(self._device)
         wanted = sets_needed(size, cache) if self.cache == "cold" else self._hot_sets(size, cache)
         moves, written = self.sides.moves, self._written_places
@@ -212,6 +214,7 @@ class CudaClock(PairedClock):
         if self.sides.written is not None:
             self._deck.restore(self._range(number), self.sides.written.places)
         self._reset(number)
+        self._forward(side, number)
         self._enqueue(side, number, number % 2)
         self._half_ended()
 

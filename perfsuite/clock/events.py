@@ -47,6 +47,8 @@ class EventsClock(CudaClock):
             for calls in (1, self._most_in_a_sample(TRIAL_CALLS)):
                 self._restore_all()
                 self._reset(0)
+                for call in range(calls):
+                    self._ready(side, self._sets[call % len(self._sets)])
                 self._stream.synchronize()
                 spin(TRIAL_BLOCK_SECONDS)
                 before.record()

@@ -16,14 +16,17 @@ import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError
+from perfsuite.clock.base import ClockKind
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.memory import Span, free_default_generator
+from perfsuite.clock.forwards import Forwards, capture
+from perfsuite.clock.memory import Span
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.guards.poison import poison
+from perfsuite.problems.differentiated import needs_preparing
 from perfsuite.problems.tensors import map_tensors
 
 SAMPLE_SECONDS = 200e-6
@@ -101,6 +104,7 @@ class GraphClock(CudaClock):
         # A small graph keeps a pool alive through all set-ups. A pool without a graph is released by cudaFree.
         self._pools = [torch.cuda.graph_pool_handle() for _ in PLACES]
         self._anchors: list[Any] = []
+        self._forwards = Forwards()
         self._gap = 0.0
         self._tracks: list[Track] = []
         """Samples replay the tracks in turn, and the pieces of a track one after another."""
@@ -123,6 +127,9 @@ class GraphClock(CudaClock):
                 torch.zeros(1, device="cuda")
                 self._anchors[-1].capture_end()
             self._measure_costs()
+        for side in SIDES:
+            if needs_preparing(self._function(side)):
+                self._forwards.capture(side, self._sets, partial(self._ready, side), self._device)
         if not self.launches:
             self._choose_launches()
         self._tracks = self._plan()
@@ -142,6 +149,9 @@ class GraphClock(CudaClock):
             others = track.captures.setdefault((side, place), [])
             others.append(self._captured(side, track.pieces, place, nodes=track is self._named and not others))
         self._overhead = self._event_cost + (len(self._tracks[0].pieces) - 1) * self._gap
+
+    def _forward(self, side: Side, sample: int) -> None:
+        self._forwards.replay(side, (self._inputs_of(sample, call) for call in range(self.launches)))
 
     def _plan(self) -> list[Track]:
         """The tracks, without graphs: one pass over the rotation, or several parts of it."""
@@ -249,24 +259,15 @@ class GraphClock(CudaClock):
         import torch
 
         graph = torch.cuda.CUDAGraph(keep_graph=nodes)
-        self._stream.synchronize()
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-        failure: BaseException | None = None
         outputs = []
-        try:
+
+        def calls() -> None:
             for index in indices:
                 outputs.append(self._call(side, self._sets[index]))
             if last:
                 self._plant(side)
-        except SideFailedError as error:
-            failure = error.cause
-        try:
-            graph.capture_end()
-        except RuntimeError as error:
-            failure = failure or error
-        if failure is not None:
-            free_default_generator(self._device)
-            raise CaptureError(side, failure) from failure
+
+        capture(graph, calls, side, pool=pool, device=self._device)
         return graph, outputs
 
     def _plant(self, side: Side) -> None:
@@ -345,4 +346,5 @@ class GraphClock(CudaClock):
             for captured in itertools.chain(*track.captures.values()):
                 for graph in captured.graphs:
                     graph.reset()
+        self._forwards.reset()
         self._tracks, self._named, self._mine, self._next = [], None, None, None

@@ -56,8 +56,10 @@ class HostClock(CallingClock):
 
     def setup(self) -> None:
         first = self.sides.make_inputs()
-        wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(bytes_in(first), self._cache_bytes()))
-        self._kept.most = kept_calls(bytes_in(first))
+        self._forget()
+        size = bytes_in(first) + self._kept_for_backward(first)
+        wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(size, self._cache_bytes()))
+        self._kept.most = kept_calls(size)
         self._deck = Deck(self.sides.make_inputs, first, wanted, self.sides.moves, written=self._written_places)
         self._sets = self._made(self._deck.sets)
         if self._sets is not self._deck.sets:
@@ -143,6 +145,7 @@ class HostClock(CallingClock):
 
     def close(self) -> None:
         self._sets = []
+        self._forget()
         self._kept.clear()
 
     def _sample(self, side: Side, start: int, calls: int, *, keeper: bool = False, hard: str | None = None) -> float:
@@ -161,6 +164,8 @@ class HostClock(CallingClock):
                 kept.append(Watched(call, keep(live), live, touched, hard))
         if self.sides.reset is not None:
             self.sides.reset(self._sets[start % len(self._sets)])
+        for call in range(min(calls, len(self._sets))):
+            self._ready(side, self._sets[(start + call) % len(self._sets)])
         seconds, *outputs = self._run(side, start, calls, chosen)
         if keeper:
             # Copied at once: writes of a thread after the last call come too late.

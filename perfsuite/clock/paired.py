@@ -180,6 +180,8 @@ class PairedClock(CallingClock):
         self._deck.deal(used)
         mine = samples["candidate"]
         watched = self._watch_calls(mine, place, hard=hard) if keeper else []
+        for side in sides:
+            self._forward(side, samples[side])
         self._evict()
         if not number or self.kind == "events":
             self._block(2)
@@ -237,6 +239,11 @@ class PairedClock(CallingClock):
         if self.sides.written is not None:
             self._deck.restore(self._range(sample), self.sides.written.places)
             self._evict()
+
+    def _forward(self, side: Side, sample: int) -> None:
+        """Enqueue the forward passes of that sample's calls, if the side's backward alone is timed."""
+        for call in range(min(self.launches, len(self._sets))):
+            self._ready(side, self._inputs_of(sample, call))
 
     def _reset(self, sample: int) -> None:
         if self.sides.reset is not None:

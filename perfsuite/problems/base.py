@@ -64,7 +64,7 @@ class Problem(abc.ABC):
         """
 
     def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
-        """The right answer in float64, on the inputs' device: a tensor, or a tuple or list of tensors.
+        """The right answer in float64, on the inputs' device: a tensor, or a nest of tensors in the results' form.
 
         rows: indices of the rows to compute, along the next to last axis of the result; None for all rows. A family
         without a `row_count` may ignore it. Compute large answers in blocks, so that temporaries fit beside the case.
@@ -77,9 +77,10 @@ class Problem(abc.ABC):
         ReferenceUnavailableError if they are wrong. A family that cannot always give an answer overrides this.
         """
         import torch
+        from torch.utils._pytree import tree_leaves
 
         found = self.reference(inputs, rows=rows)
-        for one in found if isinstance(found, tuple | list) else (found,):
+        for one in tree_leaves(found):
             if (one.is_floating_point() or one.is_complex()) and torch.finfo(one.dtype).bits < 64:
                 raise ReferenceUnavailableError(
                     f"the reference of {self.family} {self.name} returns {one.dtype}; it must compute in float64"
@@ -157,6 +158,10 @@ class Problem(abc.ABC):
     def yardstick(self) -> str | None:
         """The rival whose error sets the tolerance, whichever rival is timed; None for the one that is timed."""
         return None
+
+    def called(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The computation that is judged and timed, made of a candidate's function: by default the function itself."""
+        return function
 
     def own_rivals(self) -> Mapping[str, Callable[..., Any]]:
         """Rivals that the family itself defines, by name; each takes the same arguments as a candidate."""

@@ -35,6 +35,11 @@ def flag(what: str, value: Any) -> bool:
     return value
 
 
+def is_backward(value: Any) -> bool:
+    """True for False, True and "only"."""
+    return isinstance(value, bool) or value == "only"
+
+
 def label_of(value: Any) -> str:
     """`value`, which must be a name for tables: one printable line."""
     if not isinstance(value, str) or not value:

@@ -75,6 +75,7 @@ class Gate:
         ]
         if as_rival is not None:
             targets = [(as_rival(rival) if callable(rival) else rival, share) for rival, share in targets]
+        candidate = problem.called(candidate)
         made = [self._one(problem, candidate, *target) for target in targets or [(None, None)]]
         if not self.run.fresh:
             self._judge(problem, candidate, made)

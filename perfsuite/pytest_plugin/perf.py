@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.case.comparison import Comparison
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
-from perfsuite.problems.checks import label_of
+from perfsuite.problems.checks import is_backward, label_of
 from perfsuite.problems.naming import short_name
 from perfsuite.pytest_plugin.measure import Gate, two_rivals
 from perfsuite.record.kernels import ASPECT, comparison_of, measured_of
@@ -46,7 +46,7 @@ class Perf:
         reset: Callable[[Inputs], Any] | None = None,
         calls_per_reset: int | None = None,
         label: str | None = None,
-        backward: bool = False,
+        backward: bool | str = False,
     ) -> Comparison:
         """Check and time one case; return the Comparison (with several rivals, the first marker's).
 
@@ -59,14 +59,21 @@ class Perf:
         reference: computes the right answer in float64.
         writes: names or positions of arguments that a call writes; those that the rival changes are found without it.
         reset: called with the inputs before every sample, untimed; at most `calls_per_reset` calls follow.
-        backward: True to time forward and backward together, of a lone candidate and its rival. The answer is the
-        result, the gradients by all arguments that require grad, and those by the parameters of modules.
+        backward: True to time forward and backward together, of a lone candidate and its rival; "only" to time the
+        backward alone, behind an untimed forward pass. The answer is the result, unless it is "only", the gradients by
+        all arguments that require grad, and those by the parameters of modules.
 
         Raises TypeError if these do not fit together.
         """
         if len(what) == 2:
             problem, candidate = what
-            extra = {"args": args, "kwargs": kwargs, "flops": flops, "bytes": bytes, "reference": reference}
+            extra: dict[str, Any] = {
+                "args": args,
+                "kwargs": kwargs,
+                "flops": flops,
+                "bytes": bytes,
+                "reference": reference,
+            }
             extra |= {"writes": writes or None, "reset": reset, "calls_per_reset": calls_per_reset}
             extra["backward"] = backward or None
             if surplus := [name for name, value in extra.items() if value is not None]:
@@ -97,13 +104,13 @@ class Perf:
             reset=reset,
             calls_per_reset=calls_per_reset,
         )
-        if backward is not True and backward is not False:
-            raise TypeError(f"backward is {backward!r}; it must be True or False")
-        if not backward:
+        if not is_backward(backward):
+            raise TypeError(f'backward is {backward!r}; it must be True, False or "only"')
+        if backward is False:
             return self._gate.measure(problem, candidate, None, label=label)
         from perfsuite.problems.backward import with_gradients
 
-        whole, both = with_gradients(problem, candidate)
+        whole, both = with_gradients(problem, candidate, only=backward == "only")
         return self._gate.measure(whole, both, None, label=label, as_rival=both.like)
 
     def kernels(self, kernels: Iterable[Mapping[str, Any]], *, of: str) -> Comparison:

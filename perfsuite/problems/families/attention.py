@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from perfsuite.problems.base import Inputs, Problem, Scalar
 from perfsuite.problems.checks import DTYPE_WORDS, ITEM_BYTES, flag, torch_dtype, window_sides
 from perfsuite.problems.distributions import dominate, draw
 from perfsuite.problems.exact import BLOCK_BYTES, MOST_ROWS, attended, running, spread
+from perfsuite.problems.exact_gradients import attention_gradients
+from perfsuite.problems.gradients import Differentiable
 from perfsuite.problems.heads import Heads
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ not read: of a causal case, almost half."""
 
 
 @dataclass(frozen=True)
-class Attention(Heads):
+class Attention(Differentiable, Heads):
     """softmax(scale q k^T) v for q (batch, heads, seq_q, head_dim) and k, v (batch, kv_heads, seq_kv, head_dim).
 
     kv_heads: fewer than heads for grouped queries; query head h reads kv head h // (heads // kv_heads).
@@ -33,6 +35,8 @@ class Attention(Heads):
     bottom_right: the diagonal ends where the last query meets the last key, for `causal` and `window` alike.
     window: (left, right), FlashAttention's: query i sees the keys from `left` before the diagonal to `right` behind it;
         -1 for no limit.
+    backward: "only" for the gradients of q, k and v alone, True for forward and backward. FLOPs of a backward are 2.5
+        times those of the forward pass, as in FlashAttention's papers: five products, where the forward has two.
     Candidates are called `f(q, k, v)`, with `is_causal=True`, `scale=...`, `bottom_right=True` and `window=...` only
     where they differ from the default.
     """
@@ -54,6 +58,7 @@ class Attention(Heads):
     dtype: str = "float16"
     bottom_right: bool = False
     window: tuple[int, int] | None = None
+    backward: bool | str = False
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -61,6 +66,7 @@ class Attention(Heads):
         self.check_heads("batch", "seq_q", "seq_kv")
         flag("causal", self.causal)
         flag("bottom_right", self.bottom_right)
+        self.check_backward()
         put(self, "window", window_sides(self.window))
 
     @property
@@ -110,7 +116,8 @@ class Attention(Heads):
         mask = " causal" if self.causal else ""
         mask += " bottom-right" if self.bottom_right else ""
         mask += "" if self.window is None else f" window {self.window[0]},{self.window[1]}"
-        return f"{self.batch}x{self.heads_word}x{length}x{self.head_dim} {self.dtype}{mask}{self.scale_word}"
+        words = f"{self.dtype}{mask}{self.scale_word}{self.backward_word}"
+        return f"{self.batch}x{self.heads_word}x{length}x{self.head_dim} {words}"
 
     @property
     def params(self) -> dict[str, Scalar]:
@@ -118,6 +125,8 @@ class Attention(Heads):
         band: dict[str, Scalar] = {"bottom_right": True} if self.bottom_right else {}
         if self.window is not None:
             band |= {"window_left": self.window[0], "window_right": self.window[1]}
+        if self.backward is not False:
+            band["backward"] = self.backward
         shown = ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim", "causal", "scale", "dtype")
         return band | {name: getattr(self, name) for name in shown}
 
@@ -126,21 +135,28 @@ class Attention(Heads):
         return self.dtype
 
     @property
+    def operands(self) -> int:
+        return 3
+
+    @property
     def flops(self) -> float:
         """Two products, two operations a pair and channel in each; without softmax, as in FlashAttention's papers."""
-        return 4.0 * self.batch * self.heads * self.pairs * self.head_dim
+        passes = {False: 1.0, True: 3.5, "only": 2.5}[self.backward]
+        return passes * 4.0 * self.batch * self.heads * self.pairs * self.head_dim
 
     @property
     def bytes(self) -> float:
+        """Of a backward: q, k, v, the result and its gradient are read, and three gradients are written."""
         seen = min(self.seq_q, self.keys) if self.causal else self.keys
         if self.banded:  # every query sees keys between those of the first and the last
             seen = max(0, self.span(self.seq_q - 1)[1] - self.span(0)[0])
         elements = 2 * self.heads * self.seq_q + 2 * self.key_heads * seen
-        return float(self.batch * elements * self.head_dim * ITEM_BYTES[self.dtype])
+        passes = {False: 1, True: 3, "only": 2}[self.backward]
+        return float(passes * self.batch * elements * self.head_dim * ITEM_BYTES[self.dtype])
 
     @property
-    def row_count(self) -> int:
-        return self.seq_q
+    def row_count(self) -> int | None:
+        return self.seq_q if self.backward is False else None
 
     def grown(self, factor: int) -> Problem:
         return replace(self, seq_q=factor * self.seq_q, seq_kv=factor * self.keys)
@@ -213,13 +229,19 @@ class Attention(Heads):
             "bottom_right": self.bottom_right,
             "window": self.window,
         }
-        return Inputs(
+        forward = Inputs(
             (q, k, v), {name: value for name, value in options.items() if value is not None and value is not False}
         )
+        if self.backward is False:
+            return forward
+        return self.with_gradient(forward, draw("normal", tuple(q.shape), dtype, generator))
 
-    def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> torch.Tensor:
+    def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
         import torch
 
+        if self.backward is not False:
+            q, k, v, _, (gradient,) = inputs.args
+            return self.answers(*attention_gradients(self, q, k, v, gradient))
         q, k, v = inputs.args
         device = q.device
         positions = torch.arange(self.seq_q, device=device)
@@ -269,9 +291,11 @@ class Attention(Heads):
 
     def in_order(
         self, inputs: Inputs, right: torch.Tensor, rows: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
         import torch
 
+        if self.backward is not False:
+            return None
         q, k, v = inputs.args
         chosen = spread(right.shape[-2], MOST_ROWS, q.device)
         some = chosen if rows is None else rows[chosen]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from perfsuite.problems.base import Inputs, Problem, Scalar
 from perfsuite.problems.checks import DTYPE_WORDS, HALF_DTYPES, ITEM_BYTES, dtype_name, flag, positive, torch_dtype
 from perfsuite.problems.distributions import draw
 from perfsuite.problems.exact import BLOCK_BYTES, MOST_COLUMNS, MOST_ROWS, running, spread
+from perfsuite.problems.exact_gradients import product_gradients
+from perfsuite.problems.gradients import Differentiable
 
 if TYPE_CHECKING:
     import argparse
@@ -18,11 +20,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gemm(Problem):
+class Gemm(Differentiable):
     """a (m, k) times b (k, n), or a batch of them: a (batch, m, k), b (batch, k, n).
 
     out_dtype: by default that of the operands; for 16-bit operands it may be "float32".
     trans_a, trans_b: the operand is stored transposed. Candidate and rival get a view of it in the shape above.
+    backward: "only" for the gradients of a and b alone, True for the product and both.
     Candidates are called `f(a, b)`. Sums are float32 for every dtype.
     """
 
@@ -38,6 +41,7 @@ class Gemm(Problem):
     trans_a: bool = False
     trans_b: bool = False
     batch: int | None = None
+    backward: bool | str = False
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -50,6 +54,7 @@ class Gemm(Problem):
             put(self, "out_dtype", None if name == self.dtype else name)
         flag("trans_a", self.trans_a)
         flag("trans_b", self.trans_b)
+        self.check_backward()
         if self.batch is not None:
             put(self, "batch", positive("batch", self.batch))
 
@@ -58,32 +63,43 @@ class Gemm(Problem):
         size = f"{self.m}x{self.n}x{self.k}" if self.batch is None else f"{self.batch}x{self.m}x{self.n}x{self.k}"
         layout = " " + "".join("nt"[t] for t in (self.trans_a, self.trans_b)) if self.trans_a or self.trans_b else ""
         out = f"->{self.out_dtype}" if self.out_dtype else ""
-        return f"{size} {self.dtype}{out}{layout}"
+        return f"{size} {self.dtype}{out}{layout}{self.backward_word}"
 
     @property
     def params(self) -> dict[str, Scalar]:
-        return super().params | {"out_dtype": self.out_dtype or self.dtype}
+        # An unused option is left out: params stay equal to those of cases recorded before it existed.
+        given = super().params | {"out_dtype": self.out_dtype or self.dtype}
+        return {name: value for name, value in given.items() if name != "backward" or value is not False}
 
     @property
-    def result_dtype(self) -> str:
-        return self.out_dtype or self.dtype
+    def result_dtype(self) -> str | None:
+        """None for a backward: gradients have the operands' dtype, the product may have another."""
+        return (self.out_dtype or self.dtype) if self.backward is False else None
+
+    @property
+    def operands(self) -> int:
+        return 2
 
     @property
     def flops(self) -> float:
-        return 2.0 * (self.batch or 1) * self.m * self.n * self.k
+        """Of a backward: two products, each as large as the forward's."""
+        return {False: 1.0, True: 3.0, "only": 2.0}[self.backward] * 2.0 * (self.batch or 1) * self.m * self.n * self.k
 
     @property
     def bytes(self) -> float:
-        read = (self.m * self.k + self.k * self.n) * ITEM_BYTES[self.dtype]
-        return float((self.batch or 1) * (read + self.m * self.n * ITEM_BYTES[self.out_dtype or self.dtype]))
+        """Of a backward: the operands and the result's gradient are read, and the operands' gradients are written."""
+        operands = (self.m * self.k + self.k * self.n) * ITEM_BYTES[self.dtype]
+        result = self.m * self.n * ITEM_BYTES[self.out_dtype or self.dtype]
+        forward, both = operands + result, 2 * operands + result
+        return float((self.batch or 1) * {False: forward, True: forward + both, "only": both}[self.backward])
 
     @property
     def default_rival(self) -> str:
         return "cublas"
 
     @property
-    def row_count(self) -> int:
-        return self.m
+    def row_count(self) -> int | None:
+        return self.m if self.backward is False else None
 
     def neighbour(self, near: Callable[[int], int]) -> Problem:
         return replace(self, m=near(self.m), n=near(self.n), k=near(self.k))
@@ -121,11 +137,17 @@ class Gemm(Problem):
 
         a = operand("a", self.m, self.k, -1, self.trans_a)
         b = operand("b", self.k, self.n, -2, self.trans_b)
-        return Inputs((a, b))
+        if self.backward is False:
+            return Inputs((a, b))
+        out_dtype = torch_dtype(self.out_dtype or self.dtype)
+        return self.with_gradient(Inputs((a, b)), draw("normal", (*lead, self.m, self.n), out_dtype, generator))
 
-    def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> torch.Tensor:
+    def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
         import torch
 
+        if self.backward is not False:
+            a, b, _, (gradient,) = inputs.args
+            return self.answers(*product_gradients(a, b, gradient))
         a, b = inputs.args
         if rows is not None:
             a = a.index_select(-2, rows.to(a.device))
@@ -141,7 +163,9 @@ class Gemm(Problem):
 
     def in_order(
         self, inputs: Inputs, right: torch.Tensor, rows: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        if self.backward is not False:
+            return None
         a, b = inputs.args
         a = a if rows is None else a.index_select(-2, rows)
         if a.dim() == 3:

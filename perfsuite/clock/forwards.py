@@ -1,0 +1,70 @@
+"""Captures into CUDA graphs, and forward passes in them, for sides whose backward alone is timed.
+
+A captured backward reads what its forward pass kept, at fixed addresses. So the forward pass is captured too, for each
+set of inputs, and replayed whenever the values of the set have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from perfsuite.clock.base import CaptureError, SideFailedError
+from perfsuite.clock.memory import free_default_generator
+from perfsuite.clock.rounds import Side
+from perfsuite.problems.base import Inputs
+
+
+def capture(graph: Any, enqueue: Callable[[], Any], side: Side, *, pool: Any, device: int) -> None:
+    """Capture into `graph` what `enqueue` puts on the current stream. Raises CaptureError with the side's failure."""
+    import torch
+
+    torch.cuda.current_stream().synchronize()
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    failure: BaseException | None = None
+    try:
+        enqueue()
+    except SideFailedError as error:
+        failure = error.cause
+    try:
+        graph.capture_end()
+    except RuntimeError as error:
+        failure = failure or error
+    if failure is not None:
+        free_default_generator(device)
+        raise CaptureError(side, failure) from failure
+
+
+class Forwards:
+    """Captured forward passes, by side and set of inputs. What they keep lies in a memory pool of its own."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: dict[tuple[Side, int], Any] = {}
+
+    def capture(self, side: Side, sets: Iterable[Inputs], forward: Callable[[Inputs], Any], device: int) -> None:
+        """Capture `forward` on each set on the current stream, and run it once. Raises CaptureError."""
+        import torch
+
+        for inputs in sets:
+            graph = torch.cuda.CUDAGraph()
+            capture(graph, partial(forward, inputs), side, pool=self._pool, device=device)
+            graph.replay()
+            self._graphs[side, id(inputs)] = graph
+
+    def replay(self, side: Side, sets: Iterable[Inputs]) -> None:
+        """Run the forward passes on these sets, each once, where they were captured."""
+        if not self._graphs:
+            return
+        for place in dict.fromkeys(map(id, sets)):
+            if (graph := self._graphs.get((side, place))) is not None:
+                graph.replay()
+
+    def reset(self) -> None:
+        """Free the graphs."""
+        for graph in self._graphs.values():
+            graph.reset()
+        self._graphs.clear()
