@@ -52,11 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end the command
             stream.reconfigure(errors="backslashreplace")
-    arguments = parser().parse_args(argv)
-    module = import_module(f"perfsuite.cli.commands.{arguments.command.replace('-', '_')}")
-    own = parser_of(f"perfsuite {arguments.command}", module)
-    module.add_arguments(own)
+    command = ""
     try:
+        arguments = parser().parse_args(argv)
+        command = f" {arguments.command}"
+        module = import_module(f"perfsuite.cli.commands.{arguments.command.replace('-', '_')}")
+        own = parser_of(f"perfsuite{command}", module)
+        module.add_arguments(own)
         code = int(module.run(own.parse_args(arguments.rest)))
         sys.stdout.flush()
         return code
@@ -76,5 +78,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         sentence, code = str(error), EXIT_USAGE
     if "\n" not in sentence:  # several lines: the output of a program that failed
         sentence = one_line(sentence)
-    print(f"perfsuite {arguments.command}: {sentence}", file=sys.stderr)
+    print(f"perfsuite{command}: {sentence}", file=sys.stderr)
     return code

@@ -32,7 +32,7 @@ class Runner:
         """The cases of one process. Its record stays at `keep`, if given. Raises HistoryError if there is none."""
         with tempfile.TemporaryDirectory(prefix="perfsuite-ab-") as folder:
             record = keep or Path(folder) / "record.jsonl"
-            record.unlink(missing_ok=True)  # of an earlier run
+            before = _identity(record)  # of an earlier run, which stays until this one has measured
             kind = "--perf-portable" if self.portable else "--gpu"
             line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
             line += ["-p", "perfsuite.history.measure_build", kind]
@@ -40,7 +40,7 @@ class Runner:
             line += tests or self.tests
             done = children.run(line, cwd=self.root, environment=self._environment(build, commit))
             try:
-                cases = read_record(record)
+                cases = read_record(record) if _identity(record) != before else []
             except RecordError:
                 cases = []
         if done.returncode not in (EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED) or not cases:
@@ -60,3 +60,12 @@ class Runner:
             measure_build.SUITE_VARIABLE: f"{suite or ''}{'-dirty' if dirty else ''}",
             COMMIT_VARIABLE: commit,
         }
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Changes when a record is replaced; None if there is no file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
