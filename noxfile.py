@@ -187,6 +187,15 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def audit(session: nox.Session) -> None:
+    """Look for known weaknesses of the packages in constraints.txt and of the workflows. Needs the network."""
+    install_tools(session, "audit")
+    session.run("pip-audit", "--no-deps", "--disable-pip", "-r", "constraints.txt", *session.posargs)
+    online = [] if os.environ.get("GH_TOKEN") else ["--offline"]
+    session.run("zizmor", *online, ".github/workflows", "examples/.github/workflows")
+
+
+@nox.session(default=False)
 def dashboard(session: nox.Session) -> None:
     """Publish the history as a page, try it in a browser, and serve it (`-- --no-serve` only makes it)."""
     install_tools(session, "test", "browser")

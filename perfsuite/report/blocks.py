@@ -29,6 +29,7 @@ from perfsuite.report import (
     figures,
     markdown,
     outputs,
+    rows,
     summary,
     terminal,
 )
@@ -159,5 +160,6 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "faults": faults.faults_table,
     "corpus": corpus.corpus_table,
     "output": outputs.output,
+    "rows": rows.rows_table,
 }
 """Kind of block -> the function that generates its body from the path of a record and the filters."""
