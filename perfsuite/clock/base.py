@@ -81,6 +81,9 @@ class Clock(Protocol):
     """Sets of inputs that are rotated."""
     launches: int
     """Calls in one sample."""
+    halves: int = 2
+    """Halves of a round: A B and B A, so that each side comes first once. One for long calls, in turn in either order.
+    """
     warnings: list[str]
 
     def setup(self) -> None:

@@ -9,7 +9,7 @@ import traceback
 from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.deck import Deck
-from perfsuite.clock.paired import HALVES, PairedClock
+from perfsuite.clock.paired import ONE_HALF_SECONDS, PairedClock
 from perfsuite.clock.room import plan
 from perfsuite.clock.rotation import bytes_in, sets_needed
 from perfsuite.clock.rounds import SIDES, Side
@@ -199,8 +199,8 @@ class CudaClock(PairedClock):
 
         It draws less power than many kernels, so a card under a power limit would run faster behind it.
         """
-        sets = min(len(self._sets), HALVES * self.launches) if self.samples_a_side > 1 else len(self._sets)
-        affordable = DEALING * HALVES * self.launches * self._call_seconds * COPIED_BYTES_A_SECOND
+        sets = min(len(self._sets), self.halves * self.launches) if self.samples_a_side > 1 else len(self._sets)
+        affordable = DEALING * self.halves * self.launches * self._call_seconds * COPIED_BYTES_A_SECOND
         return min(1.0, affordable / max(1, self._deck.bytes_dealt(sets)))
 
     def _hot_sets(self, size: int, cache: int) -> int:
@@ -221,6 +221,11 @@ class CudaClock(PairedClock):
     def _restore_all(self) -> None:
         if self.sides.written is not None:
             self._deck.restore(only=self.sides.written.places)
+
+    def _note_seconds(self, seconds: list[float]) -> None:
+        """Note how long a call of each side takes."""
+        self._call_seconds = min(seconds)
+        self.halves = 1 if sum(seconds) / 2.0 > ONE_HALF_SECONDS else 2
 
     def _calls_that_fit(self, result_bytes: int) -> int:
         """The calls of a sample whose results, of both sides, fit into HELD_SHARE of the free memory; at least one."""

@@ -60,7 +60,8 @@ class EventsClock(CudaClock):
                 after.synchronize()
             host.append(host_seconds)
             device.append(max(before.elapsed_time(after) / 1e3 / calls, 1e-6))
-        self._host_seconds_a_call, self._call_seconds = max(host), min(device)
+        self._host_seconds_a_call = max(host)
+        self._note_seconds(device)
         most = max(1, min(MOST_CALLS, self._most_calls, math.ceil(SAMPLE_SECONDS / min(device))))
         self.launches = self._most_in_a_sample(most)
 

@@ -173,7 +173,8 @@ class GraphClock(CudaClock):
         for side in SIDES:
             seconds = self._trial(side, [0])
             found.append(seconds if seconds >= LONG_CALL_SECONDS else self._trial(side, indices))
-        self._call_seconds, slower = min(found), max(found)
+        self._note_seconds(found)
+        slower = max(found)
         rotation = count * self._call_seconds
         if rotation <= LONGEST_ROTATION_SECONDS and count * slower <= LONGEST_SAMPLE_SECONDS and count <= MOST_CALLS:
             self.launches = min(count * math.ceil(SAMPLE_SECONDS / rotation), MOST_CALLS)

@@ -26,8 +26,9 @@ from perfsuite.settings import CacheMode
 if TYPE_CHECKING:
     import torch
 
-HALVES = 2
-"""Halves of a round. Under a power limit the first call behind a pause is up to 8 % faster, whichever side's it is."""
+ONE_HALF_SECONDS = 4e-3
+"""Rounds of longer calls have one half. The statistics then take off the effect of the order: under a power limit the
+first call behind a pause is up to 8 % faster, whichever side's it is."""
 HALF = 4
 """Events of half a round: every sample has two of its own."""
 HARD_IN_ONE = 0.25
@@ -61,6 +62,8 @@ class PairedClock(CallingClock):
         self._batches = 0
         self._room = Room(sets=1, by_reference=False, kept_calls=1)
         self._hard_due = False
+        self._due: list[Side] | None = None
+        """The order of the next round of one half; None if it is drawn."""
         self._deck: Deck
         self._other_memory: Any = None
         self._sink: Any = None
@@ -98,18 +101,18 @@ class PairedClock(CallingClock):
         raise NotImplementedError
 
     def rounds(self, count: int) -> list[Round]:
-        """See `Clock`. A round has two halves, A B and B A.
+        """See `Clock`. A round has two halves, A B and B A; of long calls it is one of these, and the next the other.
 
         The first sample of a half takes up to 8 us longer on an H200, and the clock may drift. Each side is first once.
         """
         import torch
 
-        kept = self._keeper(count * HALVES)
+        kept = self._keeper(count * self.halves)
         # A round with hard inputs comes between the others, where nobody expects it. Its times do not count.
         hard = None
         if self._hard_due and (count > 1 or self._secret.random() < HARD_IN_ONE):
             hard, self._hard_due = self._secret.randrange(count), False
-        while len(self._events) < (count + 1) * HALVES * HALF:
+        while len(self._events) < (count + 1) * self.halves * HALF:
             self._events.append(torch.cuda.Event(enable_timing=True))
         orders: list[list[Side]] = []
         uncounted: list[list[Side]] = []
@@ -118,7 +121,7 @@ class PairedClock(CallingClock):
                 if number == hard:
                     uncounted = self._round(len(orders), hard=True)
                     orders += uncounted
-                drawn = kept - number * HALVES
+                drawn = kept - number * self.halves
                 orders += self._round(len(orders), drawn=drawn)
             self._probe.enqueue()
             # Read while the card is busy: an idle card reports no reason.
@@ -127,12 +130,12 @@ class PairedClock(CallingClock):
             clock_hz = self._watch.note_clock(self._probe.hertz())
         found = [self._read(sides, self._events_of(number)) for number, sides in enumerate(orders)]
         if hard is not None:
-            del found[hard * HALVES : (hard + 1) * HALVES]
-            del orders[hard * HALVES : (hard + 1) * HALVES]
-        calls = HALVES * self.launches
+            del found[hard * self.halves : (hard + 1) * self.halves]
+            del orders[hard * self.halves : (hard + 1) * self.halves]
+        calls = self.halves * self.launches
         rounds = []
-        for number in range(0, len(found), HALVES):
-            halves = found[number : number + HALVES]
+        for number in range(0, len(found), self.halves):
+            halves = found[number : number + self.halves]
             one = Round(
                 candidate_seconds=sum(half["candidate"] for half in halves) / calls,
                 rival_seconds=sum(half["rival"] for half in halves) / calls,
@@ -160,7 +163,10 @@ class PairedClock(CallingClock):
         that half. hard: calls get hard inputs, and all of these are kept.
         """
         order: list[Side] = ["candidate", "rival"] if self._order.random() < 0.5 else ["rival", "candidate"]
-        orders = [order, order[::-1]][:HALVES]
+        orders = [order, order[::-1]]
+        if self.halves == 1:
+            orders = [self._due or order]
+            self._due = None if self._due else order[::-1]
         # The two places for results change hands between the halves, so addresses favour no side.
         place = self._order.randrange(2)
         for half, sides in enumerate(orders):

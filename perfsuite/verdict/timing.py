@@ -25,10 +25,11 @@ LATER_ROUNDS = 10
 LATER_SECONDS = 0.03
 """Device time of a later set-up's rounds. It takes fewer of longer rounds."""
 FEWEST_LATER_ROUNDS = 2
-LONG_ROUND_SECONDS, LONG_BUDGETS = 0.06, 2.0
-"""Longer rounds, of calls over 15 ms, may take so many times the budget of the settings."""
-BATCH_SECONDS = 0.02
-"""Device time that is enqueued at once. NVML is read once a batch."""
+LONG_CALL_SECONDS, LONG_BUDGETS = 15e-3, 2.0
+"""Rounds of longer calls may take so many times the budget of the settings."""
+BATCH_SECONDS, LONG_BATCH_SECONDS = 0.02, 0.2
+"""Device time that is enqueued at once, and that of rounds of one half. NVML is read once a batch, while the card
+idles: a call behind that may be faster, under a power limit."""
 BATCH_ROUNDS = 20
 
 
@@ -89,7 +90,9 @@ class Timing:
             self._collect(wanted - len(timed.kept))
         if len(timed.kept) < needed:
             return self._finish_early()
-        test = SequentialTest(self.target or 1.0, self.alpha, self.noise_of(self._call_seconds()))
+        test = SequentialTest(
+            self.target or 1.0, self.alpha, self.noise_of(self._call_seconds()), crossed=self._crossed
+        )
         verdict = self._look(test)
         if self.target is None:
             timed.verdict = Verdict.MET
@@ -160,7 +163,8 @@ class Timing:
         while count > 0:
             batch = BATCH_ROUNDS
             if self._seconds_of_rounds > 0.0:
-                batch = max(1, min(batch, int(BATCH_SECONDS / self._round_seconds())))
+                seconds = BATCH_SECONDS if self.clock.halves > 1 else LONG_BATCH_SECONDS
+                batch = max(1, min(batch, int(seconds / self._round_seconds())))
             batch = min(batch, count)
             before = self.clock.seconds_spent
             for one in self.clock.rounds(batch):
@@ -176,7 +180,8 @@ class Timing:
             self.timed.estimate = Estimate(statistics.median(one.speed for one in kept), 0.0, math.inf)
             if len(kept) >= GROSS_ROUNDS:
                 alpha = 2.0 ** -len(kept)
-                self.timed.estimate = estimate(kept, alpha, self.noise_of(self._call_seconds()))
+                noise = self.noise_of(self._call_seconds())
+                self.timed.estimate = estimate(kept, alpha, noise, crossed=self._crossed)
                 self.timed.confidence = 1.0 - 2.0 * alpha
             if self.target is None:
                 self.timed.verdict = Verdict.MET
@@ -188,6 +193,10 @@ class Timing:
     def _finish(self) -> Timed:
         self.timed.cycles_speed = cycles_speed(self.timed.kept)
         return self.timed
+
+    @property
+    def _crossed(self) -> bool:
+        return self.clock.halves == 1
 
     def _round_seconds(self) -> float:
         return self._seconds_of_rounds / self._rounds if self._rounds else 0.0
@@ -201,7 +210,7 @@ class Timing:
     def _left(self) -> float:
         """Seconds of the budget that are left. Rounds are charged to it, set-ups and warm-ups are not."""
         seconds = self.settings.seconds
-        if self._round_seconds() > LONG_ROUND_SECONDS:
+        if self._round_seconds() > 2 * self.clock.halves * LONG_CALL_SECONDS:
             seconds *= LONG_BUDGETS
         return seconds - self._seconds_of_rounds
 
