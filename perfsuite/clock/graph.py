@@ -15,14 +15,13 @@ import contextlib
 import itertools
 import math
 import statistics
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from perfsuite.clock.base import ClockKind
+from perfsuite.clock.captured import Captured, Track, spans_of
 from perfsuite.clock.cuda import CudaClock, spin
 from perfsuite.clock.forwards import Forwards, capture
-from perfsuite.clock.memory import Span
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.guards.poison import poison
@@ -49,47 +48,6 @@ COST_REPLAYS = 7
 GRAPH_LAUNCH_SECONDS = 75e-6
 PLACES = (0, 1)
 """Memory for the results of a sample."""
-
-
-@dataclass
-class Captured:
-    """One capture of all calls of a sample of one side, for one of the two places of results."""
-
-    graphs: list[Any]
-    """One a piece, in order."""
-    form: Any
-    """The first call's result; it shows the form of the others."""
-    memory: list[list[Span]]
-    """The tensors of each call's result."""
-    whole: list[int]
-    """The calls whose results no later call overwrites."""
-
-    def result(self, call: int) -> Any:
-        """The result of that call, as tensors that do not own their memory."""
-        spans = iter(self.memory[call])
-        return map_tensors(self.form, lambda _: next(spans).tensor())
-
-
-@dataclass
-class Track:
-    """The calls of a sample, over a part of the rotation or all of it."""
-
-    pieces: list[list[int]]
-    """The sets of inputs of each graph, in order."""
-    captures: dict[tuple[Side, int], list[Captured]] = field(default_factory=dict)
-    """Captures of each side for each place of results."""
-
-
-def _spans(output: Any) -> list[Span]:
-    """The memory of each tensor of a result; a tensor that is in two places counts once, as in `map_tensors`."""
-    spans: list[Span] = []
-
-    def note(tensor: Any) -> Any:
-        spans.append(Span.of(tensor))
-        return tensor
-
-    map_tensors(output, note)
-    return spans
 
 
 class GraphClock(CudaClock):
@@ -248,7 +206,7 @@ class GraphClock(CudaClock):
             # They are held until the last piece is captured, so that each result has memory of its own.
             outputs += found
         form = map_tensors(outputs[0], lambda _: torch.empty(0))
-        memory = [_spans(output) for output in outputs]
+        memory = [spans_of(output) for output in outputs]
         last_use = {span.address: call for call, spans in enumerate(memory) for span in spans}
         whole = [call for call, spans in enumerate(memory) if all(last_use[one.address] == call for one in spans)]
         return Captured(graphs, form, memory, whole)
@@ -313,7 +271,7 @@ class GraphClock(CudaClock):
         before, after = self._events[:2]
         before.record()
         for track in self._tracks:
-            for captured in itertools.chain(*track.captures.values()):
+            for captured in track.every():
                 self._restore_all()
                 for graph in captured.graphs:
                     graph.replay()
@@ -344,7 +302,7 @@ class GraphClock(CudaClock):
 
     def _release(self) -> None:
         for track in self._tracks:
-            for captured in itertools.chain(*track.captures.values()):
+            for captured in track.every():
                 for graph in captured.graphs:
                     graph.reset()
         self._forwards.reset()
