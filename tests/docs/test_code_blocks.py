@@ -24,7 +24,7 @@ import pytest
 
 from perfsuite.cli.main import commands
 from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED, Reason, Verdict
-from perfsuite.pytest_plugin.options import SWITCHES, VALUES, WRITTEN
+from perfsuite.pytest_plugin import SWITCHES, VALUES, WRITTEN
 from perfsuite.record.store import read_record
 
 ROOT = Path(__file__).resolve().parents[2]
