@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from perfsuite.analyze.roofline import Cost
 from perfsuite.analyze.roofline_ceilings import Ceilings
-from perfsuite.problems.base import Problem
-from perfsuite.problems.listing import families
 from perfsuite.record.case import Case
 from perfsuite.report.figures import short_types
+from perfsuite.report.rebuilt import problem_of
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,3 @@ def points(cases: Iterable[Case], ceilings: Ceilings) -> tuple[list[Point], list
             )
             found.setdefault((case.family, case.name, name), point)
     return sorted(found.values(), key=lambda point: (point.dtype, point.intensity, point.rival, point.kernel)), left_out
-
-
-def problem_of(case: Case) -> Problem | None:
-    """The problem that a case's parameters describe; None for a family without a formula."""
-    kind = families().get(case.family)
-    if kind is None:
-        return None
-    try:
-        return kind(**case.params)
-    except (TypeError, ValueError):
-        return None

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfsuite.analyze.roofline_ceilings import from_data_sheet
-from perfsuite.analyze.roofline_points import problem_of
 from perfsuite.record.case import Case
 from perfsuite.report.page.data import Costs, report_of
 from perfsuite.report.page.render import render
 from perfsuite.report.page.timeline import Version
+from perfsuite.report.rebuilt import problem_of
 
 HELP = "one self-contained HTML page: what needs attention, a grid, each case in depth"
 

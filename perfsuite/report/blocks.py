@@ -27,6 +27,7 @@ from perfsuite.report import (
     exploits,
     faults,
     figures,
+    goals,
     markdown,
     outputs,
     rows,
@@ -159,6 +160,7 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "downgrades": exploits.downgrades_table,
     "faults": faults.faults_table,
     "corpus": corpus.corpus_table,
+    "goals": goals.goals_table,
     "output": outputs.output,
     "rows": rows.rows_table,
 }

@@ -1,0 +1,84 @@
+"""Goals beside what was measured: met, missed, not measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfsuite.outcome import UserError
+from perfsuite.record.store import write_record
+from perfsuite.report.blocks import refresh
+from perfsuite.report.goals import read_goals
+
+from .conftest import case
+
+GOALS = """
+[[goal]]
+what = "both sizes, the faster rival"
+fit = { family = "gemm" }
+rivals = ["cublas", "cublas:tuned"]
+mean = 1.0
+lowest = 0.9
+
+[[goal]]
+what = "rate of the large one"
+fit = { name = "*1024*" }
+measure = "tflops"
+lowest = 600
+
+[[goal]]
+what = "decode"
+fit = { family = "decode" }
+measure = "share"
+lowest = 0.95
+"""
+
+
+def product(size: int, rival: str, speed: float) -> object:
+    params = {"m": size, "n": size, "k": size, "dtype": "float16"}
+    name = f"{size}x{size}x{size} float16"
+    flops = 2.0 * size**3
+    return case(
+        name,
+        params=params,
+        rival=rival,
+        speed=speed,
+        speed_low=speed,
+        speed_high=speed,
+        case=f"kernels.gemm gemm {name} vs {rival}",
+        candidate_seconds=flops / 700e12,
+    )
+
+
+def test_each_goal_has_a_row(tmp_path: Path) -> None:
+    record = tmp_path / "gates.jsonl"
+    cases = [product(512, "cublas", 1.2), product(512, "cublas:tuned", 0.95), product(1024, "cublas", 1.25)]
+    write_record(record, cases)
+    (tmp_path / "large.toml").write_text(GOALS)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- perfsuite:goals gates.jsonl goals=large.toml -->\n<!-- /perfsuite:goals -->\n")
+    rows = refresh(page).splitlines()[3:6]
+    assert rows == [
+        "| both sizes, the faster rival | 2 | mean 1, lowest 0.9 | 1.090 | 0.950 | met |",
+        "| rate of the large one | 1 | lowest 600 | 700 | 700 | met |",
+        "| decode | 0 | lowest 0.95 | - | - | not measured |",
+    ]
+    (tmp_path / "large.toml").write_text(GOALS.replace("lowest = 0.9\n", "lowest = 0.96\n"))
+    assert "| 1.090 | 0.950 | MISSED |" in refresh(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no table"),
+        ("[[goal]]\nwhat = 'x'\n", "goal 1 must have what and fit, and may have lowest"),
+        ("[[goal]]\nwhat = 'x'\nfit = {}\n", "goal 1 asks for nothing"),
+        ("[[goal]]\nwhat = 'x'\nfit = {}\nmeasure = 'y'\nlowest = 1\n", "measure is 'y'; it must be one of speed"),
+    ],
+)
+def test_a_goal_that_is_none_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "goals.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_goals(path)
