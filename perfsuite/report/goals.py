@@ -46,9 +46,9 @@ class Goal:
     measure: str = "speed"
     """A key of MEASURES."""
     mean: float | None = None
-    """What the geometric mean must reach."""
+    """The geometric mean must reach this."""
     lowest: float | None = None
-    """What every case must reach."""
+    """Every case must reach this."""
 
     def values(self, cases: Sequence[Case]) -> list[float]:
         """One value a problem: of several rivals, that of the fastest."""
