@@ -15,7 +15,7 @@ from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides
 from perfsuite.clock.deck import Moves
 from perfsuite.guards.library_use import shared_kernels, shared_operators
-from perfsuite.guards.surroundings import Surroundings, replaced
+from perfsuite.guards.watch import Watch
 from perfsuite.oracle import Judgement, check, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
 from perfsuite.oracle.effort import Examined, on_adversarial_values, timed_calls_judged
@@ -27,6 +27,9 @@ from perfsuite.problems.modules import drawn_anew, module_of, unlike
 
 TIMED_CALLS_LOOKED_AT = 16
 """Timed calls whose outputs are compared with the library's, besides those that the oracle judges."""
+
+MOST_SHOWN = 6
+"""Names that a sentence lists."""
 
 _examined = Examined()
 
@@ -52,6 +55,9 @@ class Checks:
         self.generator = torch.Generator(device=ask.settings.device).manual_seed(ask.settings.seed)
         self.errors = Errors()
         self._effects: Effects | None = None
+        rival = ask.rival if callable(ask.rival) else None
+        with_it = (getattr(self.problem, name, None) for name in ("reference", "against"))
+        self.watch = Watch(self.problem, *(one for one in (rival, *with_it) if one is not None))
         self.warnings: list[str] = []
         self.seconds = 0.0
         """Host time spent on checks."""
@@ -108,6 +114,7 @@ class Checks:
             written=self.effects.written,
             reset=self.effects.reset,
             calls_per_reset=self.effects.calls_per_reset,
+            watch=self.watch,
         )
 
     def rival(self, library: str | None = None) -> Callable[..., Any]:
@@ -118,15 +125,16 @@ class Checks:
             raise Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, f"nothing to compare {self.problem.name} with: {said}")
         return self.problem.rival(against) if isinstance(against, str) else self.problem.called(against)
 
-    def untouched(self, surroundings: Surroundings) -> None:
+    def untouched(self) -> None:
         """Stop the case if functions of the judgement were replaced, or if the rival was slowed down."""
         with self.a_check():
-            gone, changes = replaced(), surroundings.changes()
-        if gone:
-            said = f"functions that the judgement rests on are replaced: {', '.join(gone)}"
+            self.watch.names()
+            self.watch.after("case")
+        if self.watch.replaced:
+            said = f"functions or values that the judgement rests on are replaced: {_shown(self.watch.replaced)}"
             raise Stop(Verdict.WRONG, Reason.TAMPERED, said)
-        if changes:
-            said = f"the candidate changed what both sides share: {', '.join(changes)}"
+        if self.watch.changed:
+            said = f"the candidate changed what both sides share: {_shown(self.watch.changed)}"
             raise Stop(Verdict.WRONG, Reason.TAMPERED, said)
 
     def examined_before(self) -> bool:
@@ -151,7 +159,7 @@ class Checks:
         try:
             return examine(
                 self.effects.problem(self.problem),
-                self._first_call_apart(guarded("candidate", pure(self.candidate))),
+                self._first_call_apart(self.watch.around(guarded("candidate", pure(self.candidate)))),
                 self.generator,
                 rival=None if guard is None else self._first_call_apart(guard),
                 distribution=self.settings.distribution,
@@ -286,6 +294,11 @@ class Checks:
         if far:
             said = f"{len(far)} of {len(looks)} timed calls gave another result than the library: {max(far):.2g} off"
             raise Stop(Verdict.WRONG, Reason.INACCURATE, said)
+
+
+def _shown(names: list[str]) -> str:
+    some = list(dict.fromkeys(names))
+    return ", ".join(some[:MOST_SHOWN]) + (f" and {len(some) - MOST_SHOWN} more" if len(some) > MOST_SHOWN else "")
 
 
 def _first_lines(error: BaseException) -> str:

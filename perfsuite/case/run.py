@@ -14,7 +14,7 @@ from perfsuite.case.comparison import Comparison, unmeasured
 from perfsuite.case.failures import Stop, failures, frames_of
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
-from perfsuite.guards.surroundings import Surroundings, handicaps
+from perfsuite.guards.surroundings import handicaps
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import Problem
 from perfsuite.settings import Settings
@@ -65,31 +65,40 @@ def run_case(ask: Ask, *, open_clock: OpenClock = open_clock) -> Comparison:
 
 def _through(case: _Case, open_clock: OpenClock) -> Comparison:
     ask, checks = case.ask, case.checks
-    surroundings = Surroundings.now()
     case.warnings += [f"the rival is not at its best: {handicap}" for handicap in handicaps()]
     try:
-        checks.untouched(surroundings)
+        checks.untouched()
         # A candidate that this process has examined before counts as right until its timed calls are judged.
         examined = ask.timed and ask.correctness is True and checks.examined_before()
         if ask.correctness is not False and not examined:
             checks.check(ask.correctness if isinstance(ask.correctness, str) else None)
-        checks.untouched(surroundings)
+        checks.untouched()
         if not ask.timed:
             return case.result(Verdict.MET, Reason.CHECKED, checks.sentence())
         compared = case.time(open_clock, examined)
-        checks.untouched(surroundings)
+        checks.untouched()
         return compared
     except Stop as stop:
-        return case.stopped(stop)
+        return case.stopped(_cause(stop, checks))
     except Exception:
         # Objects that a candidate has replaced may fail inside the oracle before the replacement is found.
         try:
-            checks.untouched(surroundings)
+            checks.untouched()
         except Stop as stop:
             return case.stopped(stop)
         raise
     finally:
-        surroundings.restore()
+        checks.watch.end()
+
+
+def _cause(stop: Stop, checks: Checks) -> Stop:
+    """Tampering, if there was any: a replaced function may make the rival fail, or its answer wrong."""
+    if stop.reason is not Reason.TAMPERED:
+        try:
+            checks.untouched()
+        except Stop as tampered:
+            return tampered
+    return stop
 
 
 class _Case:
@@ -247,5 +256,5 @@ class _Case:
             candidate_error=errors.candidate,
             rival_error=errors.rival,
             error_limit=errors.limit,
-            warnings=tuple(dict.fromkeys([*self.warnings, *self.checks.warnings])),
+            warnings=tuple(dict.fromkeys([*self.warnings, *self.checks.warnings, *self.checks.watch.told])),
         )

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from perfsuite.clock.deck import Moves
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
+from perfsuite.guards.watch import Watch
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.differentiated import needs_preparing
 from perfsuite.problems.written import Written
@@ -36,6 +37,8 @@ class Sides:
     """Calls that may follow one `reset`; None for any number."""
     hard: Mapping[str, Callable[[], Inputs]] = field(default_factory=dict)
     """Makes hard inputs of the same shapes, by distribution. They are put in place for some calls that do not count."""
+    watch: Watch | None = None
+    """Looks behind samples for changes of what both sides share; None if nothing is watched."""
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,8 @@ class HostClock(CallingClock):
             if number == hard and (count > 1 or self._secret.random() < HARD_IN_ONE):
                 self._hard_rounds()
             rounds.append(self._quiet_round(keeper=number == drawn))
+        if self.sides.watch is not None:
+            self.sides.watch.names()
         return rounds
 
     def _quiet_round(self, *, keeper: bool) -> Round:
@@ -166,13 +168,18 @@ class HostClock(CallingClock):
             self.sides.reset(self._sets[start % len(self._sets)])
         for call in range(min(calls, len(self._sets))):
             self._ready(side, self._sets[(start + call) % len(self._sets)])
+        watch = self.sides.watch
         seconds, *outputs = self._run(side, start, calls, chosen)
+        if watch is not None:
+            watch.modes()
         if keeper:
             # Copied at once: writes of a thread after the last call come too late.
             several = chosen < calls - 1 and hard is None
             for one, output in list(zip(kept, outputs, strict=True))[: 1 + several]:
                 answer = self._answered(output, one.live)
                 self._kept.keep(one, TimedCall(one.inputs, answer, None, distribution=hard))
+        if watch is not None:
+            watch.after(side)
         self._seconds += seconds
         return seconds
 
@@ -188,11 +195,12 @@ class HostClock(CallingClock):
         function = self._function(side)
         # All results of a round stay in memory until it has ended, so that no side sees which of them count.
         self._held[side] = held = []
+        now = time.perf_counter_ns  # a call may replace it
         try:
-            begin = time.perf_counter_ns()
+            begin = now()
             for call in range(calls):
                 held.append(self._sets[(start + call) % len(self._sets)].call(function))
-            return (time.perf_counter_ns() - begin) / 1e9, held[chosen], held[-1]
+            return (now() - begin) / 1e9, held[chosen], held[-1]
         except Exception as error:
             raise SideFailedError(side, error) from error
 

@@ -1,206 +1,84 @@
-"""Guards the state of the process that both sides share, and the functions that the judgement rests on.
+"""Compares what both sides share before and after calls, puts it back, and tells who changed what.
 
-A slow candidate can make the rival slower: one thread, no cuDNN, a slower matrix product. A wrong one can replace the
-function that compares. This module sees the plain ways of doing so. It runs in the same process, so a determined
-attacker can undo it; `--perf-isolate` is the answer to that.
+A slow candidate can make the rival slower: one thread, no cuDNN, a mode that stays on. This module sees the plain ways
+of doing so. It runs in the same process, so a determined attacker can undo it; `--perf-isolate` is the answer to that.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import types
-from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from perfsuite.guards.process import settings_of_process
+from perfsuite.guards.settings import Setting, settings_of_torch
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One global setting of torch: its reader, its writer, and its value in a fresh process (None: any)."""
+class Change:
+    """A setting that has another value than before."""
 
-    name: str
-    read: Callable[[], Any]
-    write: Callable[[Any], Any]
-    default: Any = None
+    setting: Setting
+    old: Any
+    new: Any
+
+    @property
+    def matters(self) -> bool:
+        """True if it can slow the rival or widen a limit."""
+        return self.setting.matters(self.old, self.new)
+
+    def __str__(self) -> str:
+        return self.setting.told(self.old, self.new)
+
+    def undo(self) -> bool:
+        """Put the old value back; False if nothing can."""
+        if self.setting.write is None:
+            return False
+        with suppress(Exception):  # a value that another setting replaced, a call that this version refuses
+            self.setting.write(self.old)
+        return bool(self.setting.read() == self.old)
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """The values of all settings at one moment."""
 
-    values: dict[str, Any]
+    values: list[Any]
 
     @staticmethod
     def now() -> Surroundings:
         """The present values."""
-        return Surroundings({setting.name: setting.read() for setting in _settings()})
+        return Surroundings([setting.read() for setting in _settings()])
 
-    def changes(self) -> list[str]:
-        """The settings that have another value now, as "name from x to y"."""
-        now = Surroundings.now().values
-        return [f"{name} from {old} to {now[name]}" for name, old in self.values.items() if now[name] != old]
+    def changes(self) -> list[Change]:
+        """The settings that have another value now."""
+        pairs = zip(_settings(), self.values, strict=True)
+        return [
+            Change(setting, old, new) for setting, old in pairs if not ((new := setting.read()) is old or new == old)
+        ]
+
+    def adopt(self, change: Change) -> None:
+        """Take the new value for the right one."""
+        self.values[_settings().index(change.setting)] = change.new
 
     def restore(self) -> None:
         """Put back the settings that have another value now."""
-        for setting in _settings():
-            if setting.read() != self.values[setting.name]:
-                setting.write(self.values[setting.name])
+        for change in self.changes():
+            change.undo()
 
 
 def handicaps() -> list[str]:
     """A sentence for each setting that is not that of a fresh process: it slows a rival or makes it less exact."""
-    return [
-        f"{setting.name} is {setting.read()}, not {setting.default}"
-        for setting in _settings()
-        if setting.default is not None and setting.read() != setting.default
-    ]
+    found = []
+    for setting in _settings():
+        if setting.default is not None and (value := setting.read()) != setting.default:
+            found.append(f"{setting.name} is {_shown(value)}, not {_shown(setting.default)}")
+    return found
 
 
-def replaced() -> list[str]:
-    """The full names of replaced functions, among those that clocks, oracle and rivals rest on."""
-    import random  # noqa: F401  (loaded for _present)
-    import statistics  # noqa: F401
-    import time  # noqa: F401
-
-    import torch
-
-    package = str(Path(__file__).parents[1])
-    python, torch_home = (str(Path(file).parent) for file in (os.__file__, torch.__file__))
-    gone = [name for name in _BUILT_INS if not _comes_from(_present(name), ())]
-    for name in _IN_PYTHON:
-        home = torch_home if name.startswith("torch") else python
-        if not _comes_from(_present(name), (home,)):
-            gone.append(name)
-    gone = [name.replace(":", ".") for name in gone]
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_OURS):
-            places = [place for place in _places(name, module) if not place.as_it_was()]
-            gone += [place.name for place in places if not place.comes_from((package, python))]
-    return gone
+def _settings() -> tuple[Setting, ...]:
+    return (*settings_of_torch(), *settings_of_process())
 
 
-class _Place:
-    """The name under which a function of perfsuite stands, and the function when it was last found right.
-
-    This is fast: there are some six hundred such places, and each case looks at them three times.
-    """
-
-    __slots__ = ("_code", "_function", "_key", "_there", "_value", "name")
-
-    def __init__(self, name: str, there: Mapping[str, Any], key: str) -> None:
-        self.name, self._there, self._key = name, there, key
-        self._value: Any = None
-        self._function: Any = None
-        self._code: types.CodeType | None = None
-
-    def as_it_was(self) -> bool:
-        """True if the same function with the same code stands there: code can be replaced within a function."""
-        value = self._value
-        return value is not None and self._there.get(self._key) is value and self._function.__code__ is self._code
-
-    def comes_from(self, homes: tuple[str, ...]) -> bool:
-        """True if a function from a file in one of the folders stands there now; it is then the right one."""
-        value = self._there.get(self._key)
-        function = _plain(value)
-        if isinstance(function, _BUILT_IN) or not _comes_from(function, homes):
-            return False
-        self._value, self._function, self._code = value, function, function.__code__
-        return True
-
-
-def _settings() -> list[Setting]:
-    import torch
-
-    matmul, cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cuda, torch.backends.cudnn
-
-    def attribute(owner: Any, name: str, label: str, default: Any = None) -> Setting:
-        return Setting(label, lambda: getattr(owner, name), lambda value: setattr(owner, name, value), default)
-
-    return [
-        Setting("torch.num_threads", torch.get_num_threads, torch.set_num_threads),
-        Setting("torch.default_dtype", torch.get_default_dtype, torch.set_default_dtype, torch.float32),
-        Setting(
-            "torch.deterministic_algorithms",
-            torch.are_deterministic_algorithms_enabled,
-            torch.use_deterministic_algorithms,
-            False,
-        ),
-        Setting("SDPA's flash backend", cuda.flash_sdp_enabled, cuda.enable_flash_sdp, True),
-        Setting("SDPA's efficient backend", cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, True),
-        Setting("SDPA's math backend", cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
-        Setting("SDPA's cuDNN backend", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, True),
-        attribute(cudnn, "enabled", "torch.backends.cudnn.enabled", True),
-        attribute(matmul, "allow_fp16_accumulation", "cuBLAS's float16 accumulation", False),
-    ]
-
-
-# Functions of Python and torch that the judgement rests on, as module:name.
-_BUILT_INS = (
-    *("time:perf_counter", "time:perf_counter_ns", "time:monotonic"),
-    *("torch:mm", "torch:bmm", "torch:equal", "torch:stack", "torch:cat"),
-    "torch.nn.functional:scaled_dot_product_attention",
-)
-_IN_PYTHON = (
-    *("statistics:median", "random:SystemRandom.random", "torch.cuda:synchronize"),
-    *("torch.cuda:Event.record", "torch.cuda:Event.elapsed_time", "torch.cuda:Event.synchronize"),
-    *("torch.cuda:CUDAGraph.replay", "torch.cuda:CUDAGraph.capture_begin", "torch.cuda:CUDAGraph.capture_end"),
-)
-# Modules whose functions and methods measure, judge and decide.
-_OURS = tuple(
-    f"perfsuite.{name}" for name in ("oracle.", "guards.", "clock.", "verdict.", "problems.", "case.", "outcome")
-)
-# Name -> the module of that name, and the places of its functions at first sight. A function that is added later
-# replaces none: torch.compile adds some to the modules that it traces.
-_PLACES: dict[str, tuple[types.ModuleType, list[_Place]]] = {}
-
-
-def _places(name: str, module: types.ModuleType) -> list[_Place]:
-    """The places of a module's functions, and of the methods of its classes, at first sight.
-
-    Methods with names like __this__ are left out: dataclasses generate theirs.
-    """
-    known, places = _PLACES.get(name, (None, []))
-    if known is not module:
-        there = vars(module)
-        places = [_Place(f"{name}.{key}", there, key) for key, value in there.items() if _is_function(value)]
-        for cls in [value for value in there.values() if isinstance(value, type) and value.__module__ == name]:
-            names = [key for key, value in vars(cls).items() if _is_function(value) and not key.startswith("__")]
-            places += [_Place(f"{name}.{cls.__name__}.{key}", vars(cls), key) for key in names]
-        _PLACES[name] = module, places
-    return places
-
-
-def _plain(value: Any) -> Any:
-    """The function under a property, a class method or a static method."""
-    if isinstance(value, property):
-        return value.fget
-    return value.__func__ if isinstance(value, classmethod | staticmethod) else value
-
-
-def _is_function(value: Any) -> bool:
-    return isinstance(_plain(value), types.FunctionType)
-
-
-def _present(name: str) -> Any:
-    """The function that stands under a name of _BUILT_INS or _IN_PYTHON now.
-
-    pkgutil.resolve_name does the same, but a candidate could replace its code unseen; this module is itself guarded.
-    """
-    module, _, path = name.partition(":")
-    value: Any = sys.modules[module]
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
-
-
-def _comes_from(value: Any, homes: tuple[str, ...]) -> bool:
-    """True if a function is built in, or its code is from a file in one of the folders."""
-    code = getattr(value, "__code__", None)
-    if code is None:
-        return isinstance(value, _BUILT_IN)
-    return str(code.co_filename).startswith(homes)
-
-
-_BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+def _shown(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple) and value else value

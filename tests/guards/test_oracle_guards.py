@@ -20,7 +20,8 @@ from perfsuite.case.failures import Stop
 from perfsuite.guards import kernel_names
 from perfsuite.guards.fingerprint import fingerprint, same_fingerprint
 from perfsuite.guards.library_use import shared_kernels, shared_operators
-from perfsuite.guards.surroundings import Surroundings, handicaps, replaced
+from perfsuite.guards.origin import strangers
+from perfsuite.guards.surroundings import Surroundings, handicaps
 from perfsuite.oracle import WeakProblemError, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
 from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
@@ -53,7 +54,7 @@ def test_surroundings_say_what_changed_and_put_it_back() -> None:
     torch.set_num_threads(threads + 1)
     torch.backends.cuda.enable_flash_sdp(False)
     try:
-        assert before.changes() == [
+        assert list(map(str, before.changes())) == [
             f"torch.num_threads from {threads} to {threads + 1}",
             "SDPA's flash backend from True to False",
         ]
@@ -64,30 +65,30 @@ def test_surroundings_say_what_changed_and_put_it_back() -> None:
 
 
 def test_replaced_functions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert replaced() == []
+    assert strangers() == []
     # What torch.compile leaves behind where it has traced through a function of the oracle.
     monkeypatch.setattr("perfsuite.oracle.check.__resume_at_78_6", lambda: None, raising=False)
-    assert replaced() == []
+    assert strangers() == []
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
     monkeypatch.setattr(sys.modules["perfsuite.oracle.one_result"], "measure", lambda *args: None)
     monkeypatch.setattr(torch, "mm", lambda a, b: a)
-    assert set(replaced()) == {"time.perf_counter", "torch.mm", "perfsuite.oracle.one_result.measure"}
+    assert set(strangers()) == {"time.perf_counter", "torch.mm", "perfsuite.oracle.one_result.measure"}
 
 
 def test_a_function_of_ours_that_a_built_in_one_replaces_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert replaced() == []
+    assert strangers() == []
     monkeypatch.setattr(sys.modules["perfsuite.oracle.one_result"], "judge_errors", len)
     for _ in range(2):
-        assert replaced() == ["perfsuite.oracle.one_result.judge_errors"]
+        assert strangers() == ["perfsuite.oracle.one_result.judge_errors"]
 
 
 def test_a_function_whose_code_was_exchanged_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert replaced() == []
+    assert strangers() == []
     judge = sys.modules["perfsuite.oracle.one_result"].judge_errors
     monkeypatch.setattr(judge, "__code__", (lambda found, allowed, dtype, rows=None: None).__code__)
-    assert replaced() == ["perfsuite.oracle.one_result.judge_errors"]
+    assert strangers() == ["perfsuite.oracle.one_result.judge_errors"]
     monkeypatch.undo()
-    assert replaced() == []
+    assert strangers() == []
 
 
 def test_results_are_apart_by_their_difference() -> None:

@@ -1,0 +1,91 @@
+"""Watches a case: after calls of each side, what both share is compared with what it was, named and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+from perfsuite.guards.identity import Standing
+from perfsuite.guards.origin import strangers
+from perfsuite.guards.settings import modes
+from perfsuite.guards.surroundings import Change, Surroundings
+
+
+class Watch:
+    """Looks at the surroundings after calls of both sides, and puts back what they changed.
+
+    A first call may set up what it needs. Of that, the rival is spared what slows it.
+    """
+
+    def __init__(self, *objects: Any) -> None:
+        """objects: the problem, the rival and others whose methods, functions and hooks no side may change."""
+        self.before = Surroundings.now()
+        self.replaced = strangers()
+        """Full names that stand for something else than at the start."""
+        self.changed: list[str] = []
+        """Changes by the candidate, after its first call, that can slow the rival or widen a limit."""
+        self.told: list[str] = []
+        """Sentences for the record: changes that are put back, or that do no harm."""
+        self._standing = (Standing.of_modules(), Standing.of_case(*objects))
+        self._first = True
+        self._modes = modes()
+
+    def modes(self) -> None:
+        """Put modes back that a call left on, before anything looks at its result. This takes half a microsecond."""
+        if self._modes != (now := modes()):
+            self._modes = now
+            self.after("candidate")
+            self._modes = modes()
+
+    def after(self, side: str) -> None:
+        """Look at the surroundings behind a call, or behind a sample, of that side."""
+        changes = self.before.changes()
+        first, self._first = self._first, self._first and side != "candidate"
+        if changes:
+            self._weigh(changes, side, first=first)
+
+    def names(self) -> None:
+        """Look at all names. What was replaced is named and put back."""
+        gone = [one for standing in self._standing for one in standing.replaced()]
+        self.replaced += [*strangers(), *(one.name for one in gone)]
+        for one in gone:
+            with suppress(Exception):  # an owner that refuses to be written
+                one.put_back()
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, a call of the candidate in whatever modes the checks are, with a look behind each call."""
+
+        @wraps(function, updated=())
+        def call(*args: Any, **kwargs: Any) -> Any:
+            case, self.before = self.before, Surroundings.now()
+            now = list(self.before.values)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.after("candidate")
+                for place, (old, new) in enumerate(zip(now, self.before.values, strict=True)):
+                    if old is not new:  # it was adopted
+                        case.values[place] = new
+                self.before = case
+
+        return call
+
+    def end(self) -> None:
+        """Put back what is changed still."""
+        self.before.restore()
+
+    def _weigh(self, changes: list[Change], side: str, *, first: bool) -> None:
+        for change in changes:
+            if first and not change.matters:
+                self.before.adopt(change)
+                continue
+            back = change.undo()
+            if not back:
+                self.before.adopt(change)
+            if side == "candidate" and change.matters and not (first and back):
+                self.changed.append(str(change))
+                continue
+            when = f"the first call of the {side}" if first else f"a call of the {side}"
+            self.told.append(f"{when} changed what both sides share: {change}" + ("; it is put back" if back else ""))
