@@ -89,7 +89,7 @@ class HostClock(CallingClock):
                 self._hard_rounds()
             rounds.append(self._quiet_round(keeper=number == drawn))
         if self.sides.watch is not None:
-            self.sides.watch.names()
+            self.sides.watch.batch()
         return rounds
 
     def _quiet_round(self, *, keeper: bool) -> Round:

@@ -113,9 +113,9 @@ def _present(name: str) -> Any:
     pkgutil.resolve_name does the same, but a candidate could replace its code unseen; this module is itself guarded.
     """
     module, _, path = name.partition(":")
-    value: Any = sys.modules[module]
+    value: Any = sys.modules.get(module)
     for part in path.split("."):
-        value = getattr(value, part)
+        value = getattr(value, part, None)
     return value
 
 

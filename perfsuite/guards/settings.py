@@ -107,7 +107,7 @@ def _numbers() -> Iterator[Setting]:
     yield Setting(
         "torch.deterministic_algorithms",
         lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-        lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1]),
+        lambda old: torch._C._set_deterministic_algorithms(old[0], warn_only=old[1]),
         (False, False),
         say=lambda old, new: f"from {old[0]} to {new[0]}",
     )
@@ -172,7 +172,7 @@ def _precisions() -> Iterator[Setting]:
                 partial(core._get_fp32_precision_getter, backend, operation),
                 partial(core._set_fp32_precision_setter, backend, operation),
             )
-    yield from _pair("float32 matmul precision", "_get_float32_matmul_precision", "_set_float32_matmul_precision")
+    yield Setting("float32 matmul precision", _matmul_precision, _write_matmul_precision)
 
 
 def _watchers() -> Iterator[Setting]:
@@ -245,6 +245,25 @@ def _write_inference_mode(old: bool) -> None:
 
     _inference_modes.append(torch._C._InferenceMode(old))
     _inference_modes[-1].__enter__()
+
+
+def _matmul_precision() -> str:
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # somebody used the new names, which are settings of their own
+        return MIXED
+
+
+MIXED = "a mix of old and new names"
+
+
+def _write_matmul_precision(old: str) -> None:
+    import torch
+
+    if old != MIXED:
+        torch.set_float32_matmul_precision(old)
 
 
 def _flushes_denormals() -> bool:

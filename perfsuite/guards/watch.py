@@ -13,6 +13,10 @@ from perfsuite.guards.settings import modes
 from perfsuite.guards.surroundings import Change, Surroundings
 
 
+class TamperedError(RuntimeError):
+    """A case need not go on: a side has tampered with it."""
+
+
 class Watch:
     """Looks at the surroundings after calls of both sides, and puts back what they changed.
 
@@ -53,6 +57,12 @@ class Watch:
         for one in gone:
             with suppress(Exception):  # an owner that refuses to be written
                 one.put_back()
+
+    def batch(self) -> None:
+        """Look at all names behind a batch of rounds. TamperedError if a side has tampered with anything so far."""
+        self.names()
+        if self.replaced or self.changed:
+            raise TamperedError(", ".join([*self.replaced, *self.changed]))
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, a call of the candidate in whatever modes the checks are, with a look behind each call."""
