@@ -174,6 +174,11 @@ class CallingClock(Clock):
         given = inputs if self.sides.written is None else self.sides.written.copied(inputs)
         return self._answered(self._call("rival", given), given)
 
+    def _look(self, side: Side) -> None:
+        """Look for changes of what both sides share, behind calls of that side."""
+        if self.sides.watch is not None:
+            self.sides.watch.after(side)
+
     def _call(self, side: Side, inputs: Inputs) -> Any:
         """The side's result on these inputs. Raises SideFailedError."""
         try:

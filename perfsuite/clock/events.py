@@ -89,6 +89,7 @@ class EventsClock(CudaClock):
         self._whole = [call for call, one in enumerate(memory) if all(last_use[address] == call for address in one)]
         self._like = self._outputs["candidate"][:1]
         self._outputs = {"candidate": [], "rival": []}
+        self._look("candidate")
 
     def _block(self, samples: int) -> None:
         spin(min(LONGEST_BLOCK_SECONDS, BLOCK_MARGIN * samples * self.launches * self._host_seconds_a_call + 50e-6))

@@ -227,6 +227,7 @@ class GraphClock(CudaClock):
                 self._plant(side)
 
         capture(graph, calls, side, pool=pool, device=self._device)
+        self._look(side)
         return graph, outputs
 
     def _plant(self, side: Side) -> None:

@@ -178,8 +178,7 @@ class HostClock(CallingClock):
             for one, output in list(zip(kept, outputs, strict=True))[: 1 + several]:
                 answer = self._answered(output, one.live)
                 self._kept.keep(one, TimedCall(one.inputs, answer, None, distribution=hard))
-        if watch is not None:
-            watch.after(side)
+        self._look(side)
         self._seconds += seconds
         return seconds
 

@@ -145,6 +145,8 @@ class PairedClock(CallingClock):
                 discarded=invalid,
             )
             rounds.append(one)
+        if self.sides.watch is not None:
+            self.sides.watch.batch()
         return rounds
 
     def _keeper(self, halves: int) -> int:

@@ -70,7 +70,7 @@ def _modes() -> Iterator[Setting]:
 
     core = torch._C
     yield Setting("function modes", _function_modes, _write_function_modes)
-    yield Setting("dispatch modes", _dispatch_modes, _write_dispatch_modes, Stack(()))
+    yield Setting("dispatch modes", _dispatch_modes, _write_dispatch_modes)
     state: Any = getattr(core, "_get_torch_function_state", None)
     if state is not None:
         yield Setting("torch functions of subclasses", lambda: str(state()).rpartition(".")[2], default="ENABLED")
