@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from perfsuite.guards.settings import Setting, Stack
+from perfsuite.guards.settings import Setting
+from perfsuite.guards.stack import Stack
 
 _READ_BY_LIBRARIES = (
     *("ATEN_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "GOTO_", "KMP_", "LD_", "MALLOC_", "MKL_", "NCCL_"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
+
+from perfsuite.guards.overrides import overridden, write_overridden
+from perfsuite.guards.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -30,25 +33,6 @@ class Setting:
     def told(self, old: Any, new: Any) -> str:
         """A change in words."""
         return f"{self.name} {self.say(old, new)}"
-
-
-class Stack:
-    """Objects in order, compared by identity: a mode of a candidate may define its own comparison."""
-
-    __slots__ = ("items",)
-
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.items = tuple(items)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Stack) or len(self.items) != len(other.items):
-            return False
-        return all(one is another for one, another in zip(self.items, other.items, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return ", ".join(item if isinstance(item, str) else type(item).__name__ for item in self.items) or "none"
 
 
 @lru_cache(maxsize=1)
@@ -152,7 +136,7 @@ def _libraries() -> Iterator[Setting]:
     yield Setting("torch.compile's stance", _stance, _write_stance)
     yield Setting("share of the card's memory", _memory_fraction, _write_memory_fraction, slows=False)
     yield Setting("current CUDA device", _current_device, _write_current_device)
-    yield Setting("operators overridden in torch", _overridden, _write_overridden, Stack(()))
+    yield Setting("operators overridden in torch", overridden, write_overridden, Stack(()))
 
 
 def _precisions() -> Iterator[Setting]:
@@ -306,39 +290,6 @@ def _write_current_device(old: int | None) -> None:
 
     if old is not None:
         torch.cuda.set_device(old)
-
-
-def _overridden() -> Stack:
-    """Kernels that Python registered for torch's own operators since the first look, as "aten/mm/CPU"."""
-    import torch
-
-    known = _registered()
-    if len(torch.library._impls) != len(known):
-        # torch registers more when it loads its compiler, but none that runs on tensors with values.
-        new = [name for name in torch.library._impls - known if name.startswith("aten/")]
-        return Stack(sorted(sys.intern(name) for name in new if not name.endswith(_WITHOUT_VALUES)))
-    return Stack(())
-
-
-_WITHOUT_VALUES = ("/Meta", "/CompositeImplicitAutograd", "/CompositeExplicitAutograd")
-
-
-@lru_cache(maxsize=1)
-def _registered() -> frozenset[str]:
-    import torch
-
-    return frozenset(torch.library._impls)
-
-
-def _write_overridden(old: Stack) -> None:
-    import gc
-
-    import torch
-
-    new = {item for item in _overridden().items if item not in old.items}
-    for one in [one for one in gc.get_objects() if type(one) is torch.library.Library]:
-        if set(getattr(one, "_op_impls", ())) & new:
-            one._destroy()
 
 
 def _stop_profiler(old: bool) -> None:
