@@ -186,7 +186,7 @@ class Standing:
 
 
 _before: list[Standing] = []
-"""What stood there at the start of the last case."""
+"""The names at the start of the last case."""
 
 
 def plain(value: Any) -> Any:
