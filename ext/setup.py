@@ -37,7 +37,7 @@ MIN_NVCC = (12, 0)  # the first to compile for compute_90a
 # (virtual architecture, code): machine code for Ampere and Hopper, and PTX for what comes between and after.
 ARCHITECTURES = (("compute_80", "sm_80"), ("compute_80", "compute_80"), ("compute_90a", "sm_90a"))
 # Families whose dispatch takes its Hopper path: the build defines CUDA_LLM_OPS_SM90_<family> for each.
-HOPPER_FAMILIES = ("GEMM", "ATTENTION")
+HOPPER_FAMILIES = ("GEMM", "ATTENTION", "FP8")
 # torch's build passes these to nvcc; the device code here includes no torch and uses the operators they disable.
 TORCH_DISABLES = (
     "__CUDA_NO_HALF_OPERATORS__",

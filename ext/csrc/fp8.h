@@ -79,6 +79,9 @@ namespace cuda {
 // A size of a group beyond the rows is taken as the nearest possible one.
 size_t fp8_gemm_workspace_bytes(const Fp8GemmArguments& arguments);
 const char* fp8_gemm(const Fp8GemmArguments& arguments, void* stream);
+// For tuning, as gemm_plans() and force_gemm_plan() of kernels.h.
+std::vector<std::string> fp8_gemm_plans(const Fp8GemmArguments& arguments);
+void force_fp8_gemm_plan(const std::string& name);
 const char* fp8_quantise(const Fp8QuantiseArguments& arguments, void* stream);
 void fp8_attributes(std::vector<KernelAttributes>& into);
 }  // namespace cuda

@@ -23,6 +23,7 @@ CUtensorMapDataType data_type(TensorMapType type) {
   switch (type) {
     case TensorMapType::float16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case TensorMapType::bfloat16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case TensorMapType::bytes: return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     case TensorMapType::float32: break;
   }
   return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;

@@ -8,7 +8,7 @@
 
 namespace cuda_llm_ops::cuda {
 
-enum class TensorMapType : int32_t { float16, bfloat16, float32 };
+enum class TensorMapType : int32_t { float16, bfloat16, float32, bytes };
 
 constexpr int kTensorMapMaxRank = 5;
 

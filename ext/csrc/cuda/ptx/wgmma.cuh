@@ -63,6 +63,9 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(uint32_t shared, uint32_
 // Wgmma<N>::ss<T, transpose_a, transpose_b>(d, descriptor_a, descriptor_b, scale_d): d = a b + (scale_d ? d : 0).
 // Wgmma<N>::rs<T, transpose_b>(d, a, descriptor_b, scale_d): the same with A from registers (K-major by nature).
 // T is __half or __nv_bfloat16; transpose 0 is K-major, 1 is MN-major.
+// Wgmma<N>::ss_fp8<A, B>(d, descriptor_a, descriptor_b, scale_d): of 8-bit numbers, m64nNk32, both K-major, with A and B
+// E4m3 or E5m2. A row of 128 bytes is 128 elements; the next k32 step is + 2 again. The sum keeps fewer bits than
+// float32 has.
 template <int N>
 struct Wgmma;
 
@@ -70,6 +73,13 @@ template <typename T>
 inline constexpr bool is_bfloat16 = false;
 template <>
 inline constexpr bool is_bfloat16<__nv_bfloat16> = true;
+
+struct E4m3;
+struct E5m2;
+template <typename T>
+inline constexpr bool is_e5m2 = false;
+template <>
+inline constexpr bool is_e5m2<E5m2> = true;
 
 // Lists of the first 4, 8, ... accumulators: operand names, and operands.
 #define CUDA_LLM_OPS_R4 "%0, %1, %2, %3"
@@ -154,6 +164,14 @@ inline constexpr bool is_bfloat16<__nv_bfloat16> = true;
                : CUDA_LLM_OPS_D##R                                                                    \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(TransposeB))
 
+#define CUDA_LLM_OPS_WGMMA_FP8(N, R, TYPES, P0, P1, P2)                                                            \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #P2                                                            \
+               ", 0;\n"                                                                                            \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." TYPES " {" CUDA_LLM_OPS_R##R "}, %" #P0 ", %" #P1 \
+                                                                                              ", p, 1, 1;\n}\n"    \
+               : CUDA_LLM_OPS_D##R                                                                                 \
+               : "l"(a), "l"(b), "r"(scale_d))
+
 #define CUDA_LLM_OPS_WGMMA(N, R, P0, P1, P2, P3, P4, P5, P6)                                                    \
   template <>                                                                                                   \
   struct Wgmma<N> {                                                                                             \
@@ -163,6 +181,16 @@ inline constexpr bool is_bfloat16<__nv_bfloat16> = true;
         CUDA_LLM_OPS_WGMMA_SS(N, R, "bf16", P0, P1, P2, P3, P4);                                                \
       } else {                                                                                                  \
         CUDA_LLM_OPS_WGMMA_SS(N, R, "f16", P0, P1, P2, P3, P4);                                                 \
+      }                                                                                                         \
+    }                                                                                                           \
+    template <typename A, typename B>                                                                           \
+    __device__ __forceinline__ static void ss_fp8(float (&d)[R], uint64_t a, uint64_t b, int scale_d) {         \
+      if constexpr (is_e5m2<A>) {                                                                               \
+        CUDA_LLM_OPS_WGMMA_FP8(N, R, "e5m2.e4m3", P0, P1, P2);                                                  \
+      } else if constexpr (is_e5m2<B>) {                                                                        \
+        CUDA_LLM_OPS_WGMMA_FP8(N, R, "e4m3.e5m2", P0, P1, P2);                                                  \
+      } else {                                                                                                  \
+        CUDA_LLM_OPS_WGMMA_FP8(N, R, "e4m3.e4m3", P0, P1, P2);                                                  \
       }                                                                                                         \
     }                                                                                                           \
     template <typename T, int TransposeB>                                                                       \
@@ -274,6 +302,7 @@ CUDA_LLM_OPS_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134);
 #undef CUDA_LLM_OPS_D128
 #undef CUDA_LLM_OPS_WGMMA_SS
 #undef CUDA_LLM_OPS_WGMMA_RS
+#undef CUDA_LLM_OPS_WGMMA_FP8
 #undef CUDA_LLM_OPS_WGMMA
 
 }  // namespace cuda_llm_ops::ptx

@@ -1,0 +1,231 @@
+// FP8 products of few rows on Hopper: the transposed product, at the speed of memory. A block computes 64 columns of out
+// (rows of b) by up to 128 rows of a; the blocks of a cluster split k between them and add their parts.
+//
+//   way             TMA loads of b and a into stages (producer) -> wgmma, 64 rows of b by the rows of a -> float32 sums
+//                   after every 128 of k -> a part in shared memory -> the blocks of the cluster each add a slice of
+//                   all parts -> scales, bias -> out
+//   warps 0 .. 3    one consumer warpgroup
+//   warp 4          One thread is the producer. So many stages are in flight that memory is never waited for.
+//
+//   shared memory   [stage 0: b, in boxes of 128 of k | a, likewise] ... [stage S - 1] [full S][empty S] [factors]
+//                   The part lies where the stages were: all of them have been read by then.
+//   factors         block scales: the product of both scales for each block of k and each row of a
+//   cluster         the blocks that split k; one rank after the other adds, so that the bits repeat
+//
+// The next grid starts at once (griddepcontrol.cuh).
+#pragma once
+
+#include "../../gemm/sm90/mainloop.cuh"
+#include "store.cuh"
+
+namespace cuda_llm_ops::cuda::fp8::sm90 {
+
+using cuda::sm90::Position;
+
+template <typename Q_, int TileN, int Boxes, int Stages, int BlocksPerSm, bool BlockScales>
+struct FewRowsTile {
+  using Q = Q_;
+  static constexpr int m = 64, n = TileN, boxes = Boxes, stages = Stages, blocks_per_sm = BlocksPerSm;
+  static constexpr bool block_scales = BlockScales;
+  static constexpr int registers = TileN / 2;
+  static constexpr int threads = 160;
+  static constexpr int p_box = m * kFp8Block, q_box = n * kFp8Block, stage_bytes = Boxes * (p_box + q_box);
+  static constexpr int shared_bytes = Stages * (stage_bytes + 16);  // factors come on top
+  static constexpr int part_pitch = m + 4;  // floats from row of a to row of a, so that no two lanes share a bank
+  static_assert(TileN % 8 == 0 && q_box % 1024 == 0);
+  static_assert(TileN * part_pitch * 4 <= Stages * stage_bytes, "the part takes the place of the stages");
+};
+
+template <typename Tile>
+__global__ void __launch_bounds__(Tile::threads, Tile::blocks_per_sm)
+    fp8_few_rows(const __grid_constant__ CUtensorMap p_map, const __grid_constant__ CUtensorMap q_map,
+                 const __grid_constant__ CUtensorMap, const __grid_constant__ KernelArguments arguments) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) uint8_t shared_memory[];
+  const uint32_t stages = ptx::shared_address(shared_memory);
+  const uint32_t full = stages + Tile::stages * Tile::stage_bytes;
+  const uint32_t empty = full + Tile::stages * 8;
+  float* const factors = reinterpret_cast<float*>(shared_memory + Tile::stages * (Tile::stage_bytes + 16));
+  const Fp8GemmArguments& g = arguments.g;
+
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int split = arguments.cluster;
+  const int rank = split == 1 ? 0 : ptx::cluster_ctarank();
+  const int tile = blockIdx.x / split;
+  // Blocks that run at the same time share rows of b.
+  const int row = tile % arguments.tiles_n * Tile::n, column = tile / arguments.tiles_n * Tile::m;
+
+  // This block's blocks of k, in whole stages.
+  const int all_stages = (arguments.k_blocks + Tile::boxes - 1) / Tile::boxes;
+  const int each = (all_stages + split - 1) / split;
+  const int first_stage = min(rank * each, all_stages), my_stages = min(each, all_stages - first_stage);
+  const int first_block = first_stage * Tile::boxes;
+
+  if (warp == 4) {
+    if (ptx::elect_sync()) {
+      ptx::prefetch_tensormap(&p_map);
+      ptx::prefetch_tensormap(&q_map);
+    }
+    __syncwarp();
+  } else if (threadIdx.x == 0) {
+    for (int s = 0; s < Tile::stages; ++s) {
+      ptx::mbarrier_init(full + s * 8, 1);
+      ptx::mbarrier_init(empty + s * 8, 4);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+
+  if (warp == 4) {
+    if (ptx::elect_sync()) {
+      Position at;
+      for (int s = 0; s < my_stages; ++s) {
+        const uint32_t stage = stages + at.stage * Tile::stage_bytes, barrier = full + at.stage * 8;
+        ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
+        ptx::mbarrier_arrive_expect_tx(barrier, Tile::stage_bytes);
+#pragma unroll
+        for (int box = 0; box < Tile::boxes; ++box) {
+          const int k = (first_block + s * Tile::boxes + box) * kFp8Block;
+          ptx::tma_load_3d(stage + box * Tile::p_box, &p_map, barrier, k, column, 0, ptx::evict_first);
+          ptx::tma_load_3d(stage + Tile::boxes * Tile::p_box + box * Tile::q_box, &q_map, barrier, k, row, 0,
+                           ptx::evict_last);
+        }
+        at.advance<Tile::stages>();
+      }
+    }
+    __syncwarp();
+  } else {
+    if constexpr (Tile::block_scales) {
+      const float* const scales_b = g.scale_b + column / kFp8Block * g.scale_b_stride_n;
+      for (int i = threadIdx.x; i < my_stages * Tile::boxes * Tile::n; i += 128) {
+        const int block = first_block + i / Tile::n, at = row + i % Tile::n;
+        const bool inside = block < arguments.k_blocks && at < g.m;
+        factors[i] = inside ? __ldg(g.scale_a + at * g.scale_a_stride_m + block * g.scale_a_stride_k) *
+                                  __ldg(scales_b + block * g.scale_b_stride_k)
+                            : 0.0f;
+      }
+      ptx::bar_sync(1, 128);
+    }
+    const uint64_t p_base = ptx::k_major_descriptor(stages);
+    const uint64_t q_base = ptx::k_major_descriptor(stages + Tile::boxes * Tile::p_box);
+    float sums[Tile::registers];
+#pragma unroll
+    for (int r = 0; r < Tile::registers; ++r) sums[r] = 0.0f;
+    float d[Tile::boxes][Tile::registers];
+    Position at;
+    for (int s = 0; s < my_stages; ++s) {
+      ptx::mbarrier_wait(full + at.stage * 8, at.phase);
+      const uint64_t p = p_base + at.stage * (Tile::stage_bytes / 16), q = q_base + at.stage * (Tile::stage_bytes / 16);
+#pragma unroll
+      for (int box = 0; box < Tile::boxes; ++box) ptx::wgmma_fence_operand(d[box]);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int box = 0; box < Tile::boxes; ++box) {
+#pragma unroll
+        for (int step = 0; step < kFp8Block / 32; ++step) {
+          ptx::Wgmma<Tile::n>::template ss_fp8<ptx::E4m3, typename Tile::Q>(
+              d[box], p + box * (Tile::p_box / 16) + step * 2, q + box * (Tile::q_box / 16) + step * 2, step > 0);
+        }
+      }
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<0>();
+#pragma unroll
+      for (int box = 0; box < Tile::boxes; ++box) ptx::wgmma_fence_operand(d[box]);
+      if (lane == 0) ptx::mbarrier_arrive(empty + at.stage * 8);
+#pragma unroll
+      for (int box = 0; box < Tile::boxes; ++box) {
+        const float* const of_block = factors + (s * Tile::boxes + box) * Tile::n + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < Tile::n / 8; ++j) {
+          float2 factor = make_float2(1.0f, 1.0f);
+          if constexpr (Tile::block_scales) factor = *reinterpret_cast<const float2*>(of_block + j * 8);
+          sums[4 * j] += d[box][4 * j] * factor.x;
+          sums[4 * j + 1] += d[box][4 * j + 1] * factor.y;
+          sums[4 * j + 2] += d[box][4 * j + 2] * factor.x;
+          sums[4 * j + 3] += d[box][4 * j + 3] * factor.y;
+        }
+      }
+      at.advance<Tile::stages>();
+    }
+    // All warps have read the stages: the part takes their place, a line of 64 columns of out for each row of a.
+    ptx::bar_sync(1, 128);
+    const uint32_t part = stages + (warp * 16 + lane / 4) * 4;
+#pragma unroll
+    for (int j = 0; j < Tile::n / 8; ++j) {
+      const uint32_t line = part + (j * 8 + lane % 4 * 2) * Tile::part_pitch * 4;
+      ptx::st_shared(line, sums[4 * j]);
+      ptx::st_shared(line + Tile::part_pitch * 4, sums[4 * j + 1]);
+      ptx::st_shared(line + 32, sums[4 * j + 2]);
+      ptx::st_shared(line + Tile::part_pitch * 4 + 32, sums[4 * j + 3]);
+    }
+  }
+  if (split > 1) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+  if (warp < 4) {
+    const int lines = min(Tile::n, g.m - row);
+    // A warp takes 32 columns of a row of out; the warps of all ranks take half rows in turn.
+    for (int half = rank * 4 + warp; half < lines * 2; half += split * 4) {
+      const int line = half / 2, inside = half % 2 * 32 + lane, at = column + inside;
+      const uint32_t mine = stages + (line * Tile::part_pitch + inside) * 4;
+      float value = 0.0f;
+      for (int peer = 0; peer < split; ++peer) value += ptx::ld_cluster(ptx::mapa(mine, peer));
+      if (at >= g.n) continue;
+      if constexpr (!Tile::block_scales) value *= scale_of_row(g, row + line) * scale_of_column(g, g.scale_b, at);
+      store_number(g, row + line, at, value + bias_of(g, at));
+    }
+  }
+  // A peer may still read this block's part.
+  if (split > 1) {
+    __syncwarp();
+    ptx::barrier_cluster_arrive_relaxed();
+    ptx::barrier_cluster_wait();
+  }
+#endif
+}
+
+template <typename Tile>
+constexpr Kernel few_rows_kernel(const char* name) {
+  return {name,
+          reinterpret_cast<const void*>(&fp8_few_rows<Tile>),
+          ptx::is_e5m2<typename Tile::Q> ? Fp8Type::e5m2 : Fp8Type::e4m3,
+          true,
+          Tile::block_scales,
+          false,
+          Tile::n,
+          Tile::m,
+          Tile::boxes * kFp8Block,
+          Tile::stages,
+          Tile::threads,
+          Tile::shared_bytes,
+          Tile::blocks_per_sm};
+}
+
+#define CUDA_LLM_OPS_FEW_ROWS(Q, N, BOXES, STAGES, BLOCKS)                                                    \
+  few_rows_kernel<FewRowsTile<Q, N, BOXES, STAGES, BLOCKS, false>>("few rows " #N " k" #BOXES " s" #STAGES),  \
+      few_rows_kernel<FewRowsTile<Q, N, BOXES, STAGES, BLOCKS, true>>("few rows " #N " k" #BOXES " s" #STAGES \
+                                                                      " block scales")
+
+// clang-format off: one tile a line
+template <typename Q>
+KernelList few_rows_list() {
+  static const Kernel kernels[] = {
+      CUDA_LLM_OPS_FEW_ROWS(Q, 8, 2, 5, 2),
+      CUDA_LLM_OPS_FEW_ROWS(Q, 8, 4, 3, 2),
+      CUDA_LLM_OPS_FEW_ROWS(Q, 16, 2, 5, 2),
+      CUDA_LLM_OPS_FEW_ROWS(Q, 32, 2, 4, 2),
+      CUDA_LLM_OPS_FEW_ROWS(Q, 64, 1, 6, 2),
+      CUDA_LLM_OPS_FEW_ROWS(Q, 64, 2, 6, 1),
+      CUDA_LLM_OPS_FEW_ROWS(Q, 128, 1, 8, 1),
+  };
+  return kernels;
+}
+// clang-format on
+#undef CUDA_LLM_OPS_FEW_ROWS
+
+}  // namespace cuda_llm_ops::cuda::fp8::sm90
