@@ -76,7 +76,8 @@ void fp8_quantise(const Fp8QuantiseArguments& arguments, const ParallelFor& para
 }  // namespace cpu
 
 namespace cuda {
-// A size of a group beyond the rows is taken as the nearest possible one.
+// A size of a group beyond the rows is taken as the nearest possible one. Where ends decrease, rows are computed more
+// than once, and what they hold is not defined.
 size_t fp8_gemm_workspace_bytes(const Fp8GemmArguments& arguments);
 const char* fp8_gemm(const Fp8GemmArguments& arguments, void* stream);
 // For tuning, as gemm_plans() and force_gemm_plan() of kernels.h.

@@ -17,6 +17,7 @@
 
 #include "../../gemm/sm90/mainloop.cuh"
 #include "store.cuh"
+#include "tiles.cuh"
 
 namespace cuda_llm_ops::cuda::fp8::sm90 {
 
@@ -56,10 +57,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks_per_sm)
   const int row = tile % arguments.tiles_n * Tile::n, column = tile / arguments.tiles_n * Tile::m;
 
   // This block's blocks of k, in whole stages.
-  const int all_stages = (arguments.k_blocks + Tile::boxes - 1) / Tile::boxes;
-  const int each = (all_stages + split - 1) / split;
-  const int first_stage = min(rank * each, all_stages), my_stages = min(each, all_stages - first_stage);
-  const int first_block = first_stage * Tile::boxes;
+  const StagesOfRank mine((arguments.k_blocks + Tile::boxes - 1) / Tile::boxes, split, rank);
+  const int first_block = mine.first * Tile::boxes;
 
   if (warp == 4) {
     if (ptx::elect_sync()) {
@@ -81,7 +80,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks_per_sm)
   if (warp == 4) {
     if (ptx::elect_sync()) {
       Position at;
-      for (int s = 0; s < my_stages; ++s) {
+      for (int s = 0; s < mine.count; ++s) {
         const uint32_t stage = stages + at.stage * Tile::stage_bytes, barrier = full + at.stage * 8;
         ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
         ptx::mbarrier_arrive_expect_tx(barrier, Tile::stage_bytes);
@@ -99,7 +98,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks_per_sm)
   } else {
     if constexpr (Tile::block_scales) {
       const float* const scales_b = g.scale_b + column / kFp8Block * g.scale_b_stride_n;
-      for (int i = threadIdx.x; i < my_stages * Tile::boxes * Tile::n; i += 128) {
+      for (int i = threadIdx.x; i < mine.count * Tile::boxes * Tile::n; i += 128) {
         const int block = first_block + i / Tile::n, at = row + i % Tile::n;
         const bool inside = block < arguments.k_blocks && at < g.m;
         factors[i] = inside ? __ldg(g.scale_a + at * g.scale_a_stride_m + block * g.scale_a_stride_k) *
@@ -115,7 +114,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks_per_sm)
     for (int r = 0; r < Tile::registers; ++r) sums[r] = 0.0f;
     float d[Tile::boxes][Tile::registers];
     Position at;
-    for (int s = 0; s < my_stages; ++s) {
+    for (int s = 0; s < mine.count; ++s) {
       ptx::mbarrier_wait(full + at.stage * 8, at.phase);
       const uint64_t p = p_base + at.stage * (Tile::stage_bytes / 16), q = q_base + at.stage * (Tile::stage_bytes / 16);
 #pragma unroll
@@ -172,9 +171,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks_per_sm)
     // A warp takes 32 columns of a row of out; the warps of all ranks take half rows in turn.
     for (int half = rank * 4 + warp; half < lines * 2; half += split * 4) {
       const int line = half / 2, inside = half % 2 * 32 + lane, at = column + inside;
-      const uint32_t mine = stages + (line * Tile::part_pitch + inside) * 4;
+      const uint32_t place = stages + (line * Tile::part_pitch + inside) * 4;
       float value = 0.0f;
-      for (int peer = 0; peer < split; ++peer) value += ptx::ld_cluster(ptx::mapa(mine, peer));
+      for (int peer = 0; peer < split; ++peer) value += ptx::ld_cluster(ptx::mapa(place, peer));
       if (at >= g.n) continue;
       if constexpr (!Tile::block_scales) value *= scale_of_row(g, row + line) * scale_of_column(g, g.scale_b, at);
       store_number(g, row + line, at, value + bias_of(g, at));

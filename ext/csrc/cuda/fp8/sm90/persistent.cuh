@@ -23,8 +23,8 @@
 #include "../../gemm/sm90/mainloop.cuh"
 #include "../../ptx/setmaxnreg.cuh"
 #include "../../ptx/shared_pair.cuh"
-#include "../groups.cuh"
 #include "store.cuh"
+#include "tiles.cuh"
 
 namespace cuda_llm_ops::cuda::fp8::sm90 {
 
@@ -44,36 +44,6 @@ struct Tile {
   static_assert(!BlockScales || kFp8Block % TileN == 0, "a tile has one scale of b for each block of k");
   static_assert(!(BlockScales && Fast), "scales along k need sums of their own");
   static_assert(TileN % 64 == 0 && q_bytes % 1024 == 0);
-};
-
-// The tiles of all groups, in order; asked for with rising numbers.
-struct Tiles {
-  int group = -1, before = 0, here = 0;  // the current group, the tiles before it and in it
-  GroupRows rows{0, 0};
-  int tiles_m = 0;
-  int row = 0, n = 0;  // of the tile: its first row, and its number along n in cluster tiles
-
-  template <int TileM>
-  __device__ __forceinline__ bool find(const KernelArguments& arguments, int tile) {
-    const Fp8GemmArguments& g = arguments.g;
-    while (tile >= before + here) {
-      if (++group >= g.groups) return false;
-      before += here;
-      rows = group_rows(g.group_sizes, group, g.capacity, g.m);
-      tiles_m = (rows.end - rows.first + TileM - 1) / TileM;
-      here = tiles_m * arguments.tiles_n;
-    }
-    // As in TileCoordinates of ../../gemm/sm90/mainloop.cuh.
-    int rest = tile - before;
-    const int per_raster = arguments.raster * arguments.tiles_n;
-    const int raster = rest / per_raster;
-    rest -= raster * per_raster;
-    const int first = raster * arguments.raster;
-    const int height = min(arguments.raster, tiles_m - first);
-    n = rest / height;
-    row = rows.first + (first + rest - n * height) * TileM;
-    return true;
-  }
 };
 
 // A wave's products of one stage, over 128 of k. Asynchronous: commits a group.
