@@ -172,7 +172,7 @@ def nightly(session: nox.Session) -> None:
     """Run what takes minutes: real builds of real commits, the example, Triton on the pages, all device code."""
     install_project(session)
     install(session, *pins(), "triton")
-    whole = ["tests/history/test_ab_whole.py", "tests/docs"]
+    whole = ["tests/history/test_ab_whole.py", "tests/docs", "tests/cli/test_first_run.py", "tests/cli/test_layouts.py"]
     session.run("pytest", "-q", "-n", "2", *whole, env={"PERFSUITE_WHOLE": "1"})
     session.notify("kernels", ["--recheck", "1000000"])
 
