@@ -31,6 +31,10 @@ class UserError(Exception):
     """Bad input, or something that this machine lacks; one sentence. Commands print it and exit with 2."""
 
 
+class UnjudgeableError(UserError):
+    """A call or a result of a form that perfsuite cannot judge; the message ends with the remedy."""
+
+
 class Verdict(StrEnum):
     """The result of a gated case."""
 

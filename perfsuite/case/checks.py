@@ -19,8 +19,7 @@ from perfsuite.guards.watch import Watch
 from perfsuite.oracle import Judgement, check, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
 from perfsuite.oracle.effort import Examined, on_adversarial_values, timed_calls_judged
-from perfsuite.oracle.form import UnjudgeableError
-from perfsuite.outcome import Reason, Verdict
+from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, RivalUnavailableError
 from perfsuite.problems.modules import drawn_anew, module_of, unlike

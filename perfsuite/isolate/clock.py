@@ -12,7 +12,7 @@ from perfsuite.clock.rounds import Side
 from perfsuite.guards.poison import poison
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.remote import Remote
-from perfsuite.oracle.form import UnjudgeableError
+from perfsuite.outcome import UnjudgeableError
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
 from perfsuite.settings import Settings

@@ -21,8 +21,7 @@ from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.log import Log
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import NurseryError, nursery
-from perfsuite.oracle.form import UnjudgeableError
-from perfsuite.outcome import Reason
+from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.nests import Flat, has_layouts
 from perfsuite.problems.tensors import map_tensors, tensors_in
 

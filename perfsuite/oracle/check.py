@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.oracle.cache import cached_reference
 from perfsuite.oracle.chance import Dice, judge_by_distribution
 from perfsuite.oracle.effort import rows_to_check
-from perfsuite.oracle.form import UnjudgeableError, check_form, values_in
+from perfsuite.oracle.form import check_form, values_in
 from perfsuite.oracle.judgement import Judgement
 from perfsuite.oracle.one_result import Judge
 from perfsuite.oracle.yardstick import LibraryWrongError
-from perfsuite.outcome import Reason
+from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.answers import Answer
 from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
 from perfsuite.problems.checks import plain_name

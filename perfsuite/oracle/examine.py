@@ -12,15 +12,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.guards.fingerprint import fingerprint, same_fingerprint
 from perfsuite.guards.poison import arrive_late, poison_free_memory
 from perfsuite.oracle.chance import Dice
 from perfsuite.oracle.check import checked, compare_form
 from perfsuite.oracle.effort import on_adversarial_values
-from perfsuite.oracle.form import check_form, check_kind, check_memory, memory_shared, require_judgeable
+from perfsuite.oracle.form import (
+    check_form,
+    check_kind,
+    check_memory,
+    in_one_memory,
+    memory_shared,
+    require_judgeable,
+)
 from perfsuite.oracle.hard import examine_hard
 from perfsuite.oracle.judgement import Judgement, wrong
-from perfsuite.oracle.worth import REFUSALS, check_answer_depends, check_inputs_vary, neighbour
-from perfsuite.outcome import Reason
+from perfsuite.oracle.worth import REFUSALS, WeakProblemError, check_answer_depends, check_inputs_vary, neighbour
+from perfsuite.oracle.yardstick import LibraryWrongError
+from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.tensors import copy_in_place, map_tensors, same_bits, tensors_in
 
@@ -122,6 +131,7 @@ def _examine(
         shared = memory_shared(first, inputs)
         fault = check_form(again, seen)
         differs = None if fault is not None or same_bits(seen, again) else _differs(seen, again)
+        held = again if in_one_memory(first, again, kept) else None
         del first, again, inputs
         dice.rewind()
         expected = kept.call(library)
@@ -130,13 +140,24 @@ def _examine(
             return fault
         if (fault := check_memory(shared, memory_shared(expected, kept))) is not None:
             return fault
-        judgement, known = checked(
-            problem, kept, seen, expected, library=library, distribution=distribution, whole=False, dice=dice
-        )
+        try:
+            judgement, known = checked(
+                problem, kept, seen, expected, library=library, distribution=distribution, whole=False, dice=dice
+            )
+        except LibraryWrongError as error:
+            _require_no_state(library, kept, expected, error)
+            raise
         if judgement.ok and unproven and not judgement.random:
-            other = problem.inputs(generator, distribution=distribution).call(library)
+            fresh = problem.inputs(generator, distribution=distribution)
+            if held is not None:
+                _require_own_memory("candidate", candidate, held, fresh)
+            other = _require_own_memory("rival", library, expected, fresh)
             right = known.values if known is not None and problem.row_count is None else problem.answer(kept)
-            check_answer_depends(problem, right, expected, other)
+            try:
+                check_answer_depends(problem, right, expected, other)
+            except WeakProblemError as error:
+                _require_no_state(library, kept, expected, error)
+                raise
         may_differ = not deterministic or judgement.random
         if judgement.ok and differs is not None and not may_differ and _repeats(library, kept, expected):
             return replace(judgement, ok=False, reason=Reason.NOT_DETERMINISTIC, sentence=differs)
@@ -159,6 +180,29 @@ def _call(
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return output, copy, None
+
+
+def _require_own_memory(who: str, function: Callable[..., Any], held: Any, inputs: Inputs) -> Any:
+    """The result of one more call. UnjudgeableError if the call overwrites `held`, the result of an earlier one."""
+    marks = fingerprint([Inputs((held,))])
+    result = inputs.call(function)
+    if same_fingerprint(marks, fingerprint([Inputs((held,))])):
+        return result
+    raise UnjudgeableError(
+        f"a call of the {who} overwrites the result of the call before it; return new memory, or pass the buffer as an "
+        "argument that the call writes (out=)"
+    )
+
+
+def _require_no_state(library: Callable[..., Any], inputs: Inputs, expected: Any, cause: Exception) -> None:
+    """Raise UnjudgeableError if the library gives other results on equal inputs, and so has caused this error."""
+    import torch
+
+    if not _repeats(library, inputs, map_tensors(expected, torch.clone)):
+        raise UnjudgeableError(
+            "the rival gives other results on equal inputs: it keeps state between calls, or it draws numbers that "
+            "torch's generators do not give; prepare the state by perf(..., reset=f)"
+        ) from cause
 
 
 def _repeats(library: Callable[..., Any], inputs: Inputs, expected: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.judgement import Judgement, wrong
-from perfsuite.outcome import Reason, UserError
+from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.checks import plain_name
 from perfsuite.problems.nests import Flat, Nest, has_layouts, nest_of, outline
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 DENSE_BYTES = 1 << 30
 """Largest dense form in which a sparse result is compared; larger ones are compared by indices and values."""
-
-
-class UnjudgeableError(UserError):
-    """A call or a result of a form that perfsuite cannot judge; the message ends with the remedy."""
 
 
 def check_kind(output: Any) -> Judgement | None:
@@ -98,6 +94,15 @@ def check_memory(mine: list[tuple[str, frozenset[int]]], rivals: list[tuple[str,
             must = "it must have memory of its own, as the rival's has"
             return wrong(Reason.BAD_TYPE, f"{what} lies in the memory of an input; {must}")
     return None
+
+
+def in_one_memory(one: Any, other: Any, inputs: Inputs) -> bool:
+    """True if tensors of two results share memory that is not that of the inputs."""
+    given = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(inputs)}
+    mine, others = (
+        {tensor.untyped_storage().data_ptr() for tensor in tensors_in(nest) if tensor.numel()} for nest in (one, other)
+    )
+    return bool(mine & others - given)
 
 
 def values_in(result: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:

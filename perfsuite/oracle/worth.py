@@ -42,7 +42,7 @@ def check_answer_depends(problem: Problem, right: Any, library: Any, other: Any)
             return
     raise WeakProblemError(
         f"the answer of {problem.name} is the same whatever the inputs are, within the tolerance, and a constant would "
-        "pass; give inputs on which it depends"
+        "pass; give inputs on which it depends, or args= as a callable that draws them"
     )
 
 

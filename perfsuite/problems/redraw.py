@@ -114,18 +114,18 @@ def _other_integers(values: torch.Tensor, generator: torch.Generator) -> torch.T
 
     if not _indices(values) or values.device != generator.device:
         return values
-    device, flat = generator.device, values.flatten()
+    device, flat = generator.device, _counted(values).flatten()
     if values.dtype is torch.bool:
         share = flat.double().mean()
         return (torch.rand(values.shape, generator=generator, device=device) < share).view(values.shape)
     if flat.unique().numel() == flat.numel() and not _sorted(values):
-        return flat[torch.randperm(len(flat), generator=generator, device=device)].view(values.shape)
+        return flat[torch.randperm(len(flat), generator=generator, device=device)].view(values.shape).to(values.dtype)
     low, high = int(flat.min()), int(flat.max())
-    drawn = torch.randint(low, high + 1, values.shape, generator=generator, device=device).to(values.dtype)
+    drawn = torch.randint(low, high + 1, values.shape, generator=generator, device=device)
     if _sorted(values):
         drawn = drawn.sort(-1).values
         drawn[..., 0], drawn[..., -1] = values[..., 0], values[..., -1]
-    return drawn
+    return drawn.to(values.dtype)
 
 
 def _values(tensor: torch.Tensor) -> bool:
@@ -215,7 +215,7 @@ def _drawn_again(values: torch.Tensor, generator: torch.Generator) -> torch.Tens
     import torch
 
     count, device = values.numel(), generator.device
-    if values.unique().numel() == count:
+    if _counted(values).unique().numel() == count:
         order = torch.randperm(count, generator=generator, device=device)
     else:
         order = torch.randint(count, (count,), generator=generator, device=device)
@@ -224,4 +224,12 @@ def _drawn_again(values: torch.Tensor, generator: torch.Generator) -> torch.Tens
 
 def _sorted(values: torch.Tensor) -> bool:
     """True if whole numbers rise along the last axis, as offsets do."""
+    values = _counted(values)
     return bool((values[..., 1:] >= values[..., :-1]).all())
+
+
+def _counted(values: torch.Tensor) -> torch.Tensor:
+    """Unsigned numbers as int64, since hardly an operator takes them."""
+    import torch
+
+    return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values

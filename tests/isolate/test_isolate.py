@@ -21,8 +21,7 @@ from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import IsolationError, compare_isolated
 from perfsuite.isolate.log import MOST_LOG_BYTES, Log
 from perfsuite.isolate.memory import Arena, rebuild
-from perfsuite.oracle.form import UnjudgeableError
-from perfsuite.outcome import Reason, Verdict
+from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Attention, Custom, Gemm
 from perfsuite.settings import Settings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,8 +13,7 @@ import pytest
 from perfsuite.case.run import compare
 from perfsuite.guards.poison import poison
 from perfsuite.oracle import Judgement, examine
-from perfsuite.oracle.form import UnjudgeableError
-from perfsuite.outcome import Reason, Verdict
+from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Custom
 from perfsuite.problems.tensors import copy_in_place, leaves_in, map_tensors, same_bits, tensors_in
 from perfsuite.settings import Settings
@@ -199,6 +199,41 @@ def test_the_path_of_a_wrong_leaf_is_named() -> None:
 def test_a_form_that_cannot_be_judged_is_no_fault_of_the_candidate(candidate: Any) -> None:
     with pytest.raises(UnjudgeableError, match=r"its result is a .*Unknown; .*register_pytree_node"):
         judged(candidate, Unknown)
+
+
+class Sum:
+    """Adds to what it keeps."""
+
+    def __init__(self) -> None:
+        self.kept: Any = 0
+
+    def __call__(self, x: Any) -> Any:
+        self.kept = self.kept + x
+        return self.kept
+
+
+def test_memory_and_state_that_calls_share_are_usage_errors() -> None:
+    buffer, other = torch.empty(8, 6), torch.empty(8, 6)
+    into, rivals = (functools.partial(torch.mul, other=2, out=out) for out in (buffer, other))
+    with pytest.raises(UnjudgeableError, match="a call of the candidate overwrites the result of the call before it"):
+        judged(lambda x: into(x), lambda x: x + x)
+    with pytest.raises(UnjudgeableError, match=r"of the rival overwrites .* an argument that the call writes \(out=\)"):
+        judged(lambda x: x + x, lambda x: rivals(x))
+    wrong = judged(lambda x: into(x).add_(1), lambda x: x + x)
+    assert (wrong.ok, wrong.reason) == (False, Reason.INACCURATE)
+    table = torch.rand(6)
+    assert judged(lambda x: (x * 2, table), lambda x: (x + x, table.clone())).ok
+    with pytest.raises(UnjudgeableError, match=r"keeps state between calls.*prepare the state by perf\(..., reset=f\)"):
+        judged(Sum(), Sum())
+
+
+def test_arguments_that_cannot_be_drawn_are_usage_errors() -> None:
+    coded = torch.randn(8, 6).to(torch.float8_e4m3fn).view(torch.float4_e2m1fn_x2)
+    with pytest.raises(UnjudgeableError, match=r"cannot be drawn anew .*; give args= as a callable"):
+        judged(lambda x: x.view(torch.uint8) + 0, lambda x: 0 + x.view(torch.uint8), coded)
+    unsigned = torch.randint(0, 9, (8, 6)).to(torch.uint16)
+    assert judged(lambda x: x.long() * 2, lambda x: x.long() + x.long(), unsigned).ok
+    assert judged(lambda x: x.exp(), lambda x: torch.exp(x), torch.randn(1)).ok
 
 
 def test_a_result_of_nothing_is_a_usage_error() -> None:

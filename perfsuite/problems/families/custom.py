@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from perfsuite.outcome import UnjudgeableError
 from perfsuite.problems.answers import Answer
 from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError, Scalar
 from perfsuite.problems.checks import label_of, positive
@@ -121,7 +122,14 @@ class Custom(Problem):
     def inputs(self, generator: torch.Generator, *, distribution: str = "normal") -> Inputs:
         """Fresh arguments. The distribution applies to redrawn tensors only, not to those that a callable makes."""
         if not callable(self.args):
-            return Inputs(*redrawn(tuple(self.args), self.kwargs, generator, distribution))
+            try:
+                return Inputs(*redrawn(tuple(self.args), self.kwargs, generator, distribution))
+            except NotImplementedError as error:
+                said = str(error).partition("\n")[0].partition(". ")[0]
+                raise UnjudgeableError(
+                    f"the arguments of {self.label} cannot be drawn anew ({said[:120]}); give args= as a callable that "
+                    "takes a torch.Generator and makes them"
+                ) from error
         made = self.args(generator, _same) if _takes(self.args, 2) else self.args(generator)  # type: ignore[call-arg]
         args = tuple(made) if type(made) in (tuple, list) else (made,)
         return Inputs(args, redrawn((), self.kwargs, generator, distribution)[1])
