@@ -16,7 +16,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import nox
@@ -35,6 +37,7 @@ DEVICE_CODE = "ext/csrc/cuda"
 ASV = "benchmarks_asv/asv.conf.json"
 FEW_TESTS = "tests/perf/test_gemm.py tests/perf/test_attention.py::test_tiled_attention"
 PORTABLE_SERIES = r"^gates\.(attention|gemm)\.track_(candidate_seconds|rival_seconds|time_ratio|error_ratio)"
+SITE = ".perfsuite/site"
 SCREENSHOT = ("--screenshot", ".perfsuite/asv/page.png")
 FUZZERS = 7
 """Tests of tests/fuzz, among which the time is divided."""
@@ -197,7 +200,7 @@ def audit(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def dashboard(session: nox.Session) -> None:
-    """Publish the history as a page, try it in a browser, and serve it (`-- --no-serve` only makes it)."""
+    """Publish report and history as a site, try it in a browser, and serve it (`-- --no-serve` only makes it)."""
     install_tools(session, "test", "browser")
     install(session, *CONSTRAINTS, *PROJECT["project"]["dependencies"])
     page = ".perfsuite/asv/html"
@@ -215,8 +218,44 @@ def dashboard(session: nox.Session) -> None:
         pages = ["tests/history/test_dashboard.py", "tests/report/test_page_browser.py"]
         session.run("pytest", "-q", *pages, env={"PERFSUITE_BROWSER": "1"})
         session.run("python", "tests/history/browser.py", page, "gates.gemm.track_time_ratio", *SCREENSHOT)
+    records = sorted(str(path) for path in Path("records").glob("*/gates.jsonl"))
+    session.run("python", "-m", "perfsuite", "site", SITE, *records, "--asv", page)
     if "--no-serve" not in session.posargs:
-        session.run("asv", "preview", "--config", ASV, *session.posargs)
+        session.run("python", "-m", "http.server", "--directory", SITE, *session.posargs)
+
+
+@nox.session(default=False)
+def pictures(session: nox.Session) -> None:
+    """Take the pictures of the documents and of the browser tests again. Needs npm and Chromium."""
+    install_tools(session, "test", "browser")
+    install(session, *CONSTRAINTS, *PROJECT["project"]["dependencies"])
+    session.run("python", "-m", "perfsuite", "report", "--fetch-libraries")
+    session.run("python", "tests/report/pictures.py")
+    session.run("python", "tests/report/screenshots.py", "docs")
+
+
+@nox.session(default=False)
+def release(session: nox.Session) -> None:
+    """Build the plugin's wheel and source distribution, with the page's libraries from npm, and try the wheel."""
+    install_tools(session, "release")
+    install(session, *CONSTRAINTS, *PROJECT["project"]["dependencies"])
+    session.run("python", "-m", "perfsuite", "report", "--fetch-libraries")
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", "dist", ".")
+    (wheel,) = Path("dist").glob("perfsuite-*.whl")
+    (source,) = Path("dist").glob("perfsuite-*.tar.gz")
+    with zipfile.ZipFile(wheel) as of_wheel, tarfile.open(source) as of_source:
+        packed = {wheel: of_wheel.namelist(), source: of_source.getnames()}
+    here = sorted(path.name for path in Path("perfsuite/report/page/web/libraries").iterdir())
+    for file, names in packed.items():
+        if lacking := [name for name in here if not any(one.endswith(f"web/libraries/{name}") for one in names)]:
+            session.error(f"{file} lacks the page's libraries: {', '.join(lacking)}")
+    session.install("--no-deps", "--force-reinstall", str(wheel))
+    with session.chdir(session.create_tmp()):  # so that the wheel is imported, not the checkout
+        record, made = ROOT / "records/h200/gates.jsonl", Path("page.html").resolve()
+        session.run("perfsuite", "report", str(record), "--html", str(made))
+        if "--fetch-libraries" in made.read_text(encoding="utf-8"):
+            session.error(f"a page made by {wheel} has no libraries")
 
 
 @nox.session(default=False, venv_params=TORCH_VENV)

@@ -23,8 +23,8 @@ MOST_CHARACTERS = 65_000
 """GitHub takes a comment of at most 65,536 characters."""
 MOST_NAME = 160
 BLOCKS = "▁▂▃▄▅▆▇█"
-GLYPHS = {"MET": "✅", "MISSED": "🔻", "WRONG": "❌", "UNDECIDED": "❔"}
-SLOWER = "🔺"
+GLYPHS = {"MET": "✓", "MISSED": "▼", "WRONG": "✗", "UNDECIDED": "?"}
+SLOWER = "▲"
 
 
 def comment(report: Report, *, page: str | None = None, ab: Sequence[Mapping[str, Any]] = ()) -> str:

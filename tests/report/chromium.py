@@ -91,14 +91,15 @@ def small_page() -> str:
         if index % EVERY == 0 or id(case) in urgent or case.test == CASE
     }
     few = [replace(one, cases=[case for case in one.cases if (case.case, case.test) in names]) for one in versions]
-    return _page([one for one in few if one.cases]).replace("</head>", f"<style>{_fonts()}</style></head>")
+    return _page([one for one in few if one.cases]).replace("</head>", f"<style>{fonts()}</style></head>")
 
 
 def _page(versions: Sequence[Version]) -> str:
     return render(report_of(versions, title="gates.jsonl", links=Links(REPOSITORY), costs=costs_of))
 
 
-def _fonts() -> str:
+def fonts() -> str:
+    """Styles that set every letter in the tests' own font."""
     faces = ""
     for name, weight in (("DejaVuSans", 400), ("DejaVuSans-Bold", 700)):
         data = base64.b64encode((PICTURES / f"{name}.woff2").read_bytes()).decode()

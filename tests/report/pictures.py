@@ -43,12 +43,12 @@ def different(one: bytes, two: bytes) -> float:
     return sum(largest.histogram()[FAR + 1 :]) / (first.width * first.height)
 
 
-def small(picture: bytes) -> bytes:
+def small(picture: bytes, colours: int = COLOURS) -> bytes:
     """The picture with few colours."""
     from PIL import Image
 
     made = io.BytesIO()
-    reduced = Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    reduced = Image.open(io.BytesIO(picture)).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
     reduced.save(made, "PNG", optimize=True)
     return made.getvalue()
 

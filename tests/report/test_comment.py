@@ -36,7 +36,7 @@ def test_a_thousand_cases_fit_and_tables_have_twenty_rows() -> None:
     after = version("b", *(case(f"t{number}", 0.9, verdict="MISSED") for number in range(1000)))
     made = comment(report_of([before, after], title="t"))
     assert len(made) < MOST_CHARACTERS
-    assert made.count("\n| 🔻") == 20
+    assert made.count("\n| ▼") == 20
     assert "and 980 more" in made
 
 

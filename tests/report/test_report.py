@@ -100,9 +100,9 @@ def test_a_summary_begins_with_what_is_not_met_and_folds_the_rest() -> None:
         page.index(text) for text in ("### Wrong (1)", "### Missed", "<details><summary>All cases")
     )
     assert wrong < missed < folded
-    assert "| ❌ gemm 5x5x5 fp16 / cublas |" in page[wrong:missed]
+    assert "| ✗ gemm 5x5x5 fp16 / cublas |" in page[wrong:missed]
     assert "- **WRONG** `kernels.gemm gemm 5x5x5 float16 vs cublas`: error 1e\\+00" in page[missed:folded]
-    assert "| gemm 3x3x3 fp16 / cublas | 0.500 x | 0.945-0.955 | 0.9 x | 10.5 us | 10 us | 🔻 MISSED |" in page[folded:]
+    assert "| gemm 3x3x3 fp16 / cublas | 0.500 x | 0.945-0.955 | 0.9 x | 10.5 us | 10 us | ▼ MISSED |" in page[folded:]
     assert "NVIDIA H200; CUDA 13.0, torch 2.13.0, harness 1; commit c0ffeec0ffee" in page
     assert "nothing was measured" in step_summary.of_cases([], title="gates", notes=["no gate ran"])
 
@@ -122,7 +122,7 @@ def test_a_summary_against_a_base_tells_what_is_new(tmp_path: Path, capsys: pyte
 def test_markdown_shows_what_looks_like_a_tag_or_breaks_a_line() -> None:
     odd = case("a|b", rival="<lambda>", verdict="WRONG", sentence="0.5 of <lambda>: no\nkernel image")
     page = step_summary.of_cases([odd], title="gates")
-    assert "| ❌ gemm a\\|b / &lt;lambda&gt; | 0.950 x |" in page
+    assert "| ✗ gemm a\\|b / &lt;lambda&gt; | 0.950 x |" in page
     assert "`kernels.gemm gemm a|b vs cublas`: 0.5 of &lt;lambda&gt;: no kernel image\n" in page
 
 
