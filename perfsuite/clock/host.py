@@ -13,7 +13,7 @@ from typing import Any
 from perfsuite.clock.base import CallingClock, ClockKind, SideFailedError, TimedCall
 from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.deck import Deck, put, ranges
-from perfsuite.clock.kept import KeptCalls, Watched
+from perfsuite.clock.kept import KeptCalls, Watched, WatchedHalf
 from perfsuite.clock.room import kept_calls
 from perfsuite.clock.rotation import bytes_in, sets_needed, share_memory
 from perfsuite.clock.rounds import SIDES, Round, Side
@@ -131,7 +131,7 @@ class HostClock(CallingClock):
         self._hard_rounds()
         self._kept.shuffle()
         self._judged = count
-        return self._kept.ordinary()[:count] + self._kept.hard()
+        return self._kept.ordinary(count) + self._kept.hard()
 
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
         """See `Clock`. The rival's results are made now, on the copies of the inputs."""
@@ -164,6 +164,7 @@ class HostClock(CallingClock):
             for call, live in zip((chosen, calls - 1), watched, strict=True):
                 touched = () if written is None else written.tensors(live)
                 kept.append(Watched(call, keep(live), live, touched, hard))
+        half = WatchedHalf(kept)
         if self.sides.reset is not None:
             self.sides.reset(self._sets[start % len(self._sets)])
         for call in range(min(calls, len(self._sets))):
@@ -177,7 +178,8 @@ class HostClock(CallingClock):
             several = chosen < calls - 1 and hard is None
             for one, output in list(zip(kept, outputs, strict=True))[: 1 + several]:
                 answer = self._answered(output, one.live)
-                self._kept.keep(one, TimedCall(one.inputs, answer, None, distribution=hard))
+                self._kept.keep(one, half, TimedCall(one.inputs, answer, None, distribution=hard))
+            half.ended()
         self._look(side)
         self._seconds += seconds
         return seconds

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.base import TimedCall
@@ -16,28 +17,44 @@ from perfsuite.problems.tensors import keep, tensors_in
 if TYPE_CHECKING:
     import torch
 
-_Marks = tuple[list["torch.Tensor"], list["torch.Tensor"]]
-"""Fingerprints of a call's inputs before it and after it."""
-
 CALLS_A_HALF = 6
 """Calls that are kept of a half that is drawn."""
 
 
+@dataclass(frozen=True)
 class Watched:
     """A call that will be kept, before it runs."""
 
-    def __init__(
-        self, call: int, inputs: Inputs, live: Inputs, written: Sequence[torch.Tensor], distribution: str | None
-    ) -> None:
-        """inputs: copies of `live`, or `live` itself. written: tensors of `live` that the call may write."""
-        self.call, self.inputs, self.live, self.distribution = call, inputs, live, distribution
-        self._written = {id(tensor) for tensor in written}
-        self.before = self.marks()
+    call: int
+    inputs: Inputs
+    """Copies of `live`, or `live` itself."""
+    live: Inputs
+    written: Sequence[torch.Tensor] = ()
+    """Tensors of `live` that the call may write."""
+    distribution: str | None = None
 
-    def marks(self) -> list[torch.Tensor]:
-        """The fingerprint of what a call must not write."""
-        kept = tuple(tensor for tensor in tensors_in(self.live) if id(tensor) not in self._written)
-        return fingerprint([Inputs(kept)])
+
+class WatchedHalf:
+    """The calls of one half that will be kept, with one fingerprint of all their inputs before and one after."""
+
+    def __init__(self, watched: Sequence[Watched]) -> None:
+        self.watched = watched
+        self._before = self._marks()
+        self._after: list[torch.Tensor] = []
+
+    def ended(self) -> None:
+        """Note what the inputs are now, when the calls have run."""
+        self._after, self.watched = self._marks(), ()
+
+    @cached_property
+    def changed(self) -> bool:
+        """True if a call has written an input that it must not; waits for the device."""
+        return not same_fingerprint(self._before, self._after)
+
+    def _marks(self) -> list[torch.Tensor]:
+        written = {id(tensor) for one in self.watched for tensor in one.written}
+        lives = {id(tensor): tensor for one in self.watched for tensor in tensors_in(one.live)}
+        return fingerprint([Inputs(tuple(tensor for key, tensor in lives.items() if key not in written))])
 
 
 class KeptCalls:
@@ -45,8 +62,8 @@ class KeptCalls:
 
     def __init__(self) -> None:
         self._secret = random.SystemRandom()
-        self._calls: list[tuple[TimedCall, _Marks]] = []
-        self._hard: list[tuple[TimedCall, _Marks]] = []
+        self._calls: list[tuple[TimedCall, WatchedHalf]] = []
+        self._hard: list[tuple[TimedCall, WatchedHalf]] = []
         self._seen = 0
         self.most = MOST_KEPT_CALLS
         """Calls that are kept. Later ones then take the places of earlier ones, so that all are equally likely."""
@@ -55,9 +72,9 @@ class KeptCalls:
         """Some of `calls`, drawn anew."""
         return self._secret.sample(list(calls), min(CALLS_A_HALF, self.most, len(calls)))
 
-    def keep(self, watched: Watched, call: TimedCall) -> None:
-        """Keep a call that has just run; its output is copied here."""
-        kept = replace(call, candidate_output=keep(call.candidate_output)), (watched.before, watched.marks())
+    def keep(self, watched: Watched, half: WatchedHalf, call: TimedCall) -> None:
+        """Keep a call of `half` that has just run; its output is copied here."""
+        kept = replace(call, candidate_output=keep(call.candidate_output)), half
         if watched.inputs is watched.live:  # of those, only the last is still as it was
             self._calls = [kept]
             return
@@ -69,9 +86,9 @@ class KeptCalls:
         if place < self.most:
             self._calls[place : place + 1] = [kept]
 
-    def ordinary(self) -> list[TimedCall]:
-        """The kept calls on ordinary inputs, in the order in which they are judged: that of a shuffle."""
-        return [_finished(one) for one in self._calls]
+    def ordinary(self, count: int | None = None) -> list[TimedCall]:
+        """At most `count` kept calls on ordinary inputs, in the order in which they are judged: that of a shuffle."""
+        return [_finished(one) for one in self._calls[:count]]
 
     def hard(self) -> list[TimedCall]:
         """The kept calls on hard inputs."""
@@ -91,7 +108,7 @@ class KeptCalls:
         self._calls, self._hard = [], []
 
 
-def _finished(kept: tuple[TimedCall, _Marks]) -> TimedCall:
+def _finished(kept: tuple[TimedCall, WatchedHalf]) -> TimedCall:
     """The call, once it is known whether its inputs have changed; waits for the device."""
-    call, marks = kept
-    return replace(call, inputs_changed=not same_fingerprint(*marks))
+    call, half = kept
+    return replace(call, inputs_changed=half.changed)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.base import CallingClock, Sides, TimedCall
 from perfsuite.clock.deck import Deck, put, ranges
-from perfsuite.clock.kept import KeptCalls, Watched
+from perfsuite.clock.kept import KeptCalls, Watched, WatchedHalf
 from perfsuite.clock.room import Room
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.clock.warmth import Probe
@@ -187,7 +187,7 @@ class PairedClock(CallingClock):
         # gives the host time to enqueue the timed work.
         self._deck.deal(used)
         mine = samples["candidate"]
-        watched = self._watch_calls(mine, place, hard=hard) if keeper else []
+        watched = self._watch_calls(mine, place, hard=hard) if keeper else None
         for side in sides:
             self._forward(side, samples[side])
         self._evict()
@@ -203,12 +203,12 @@ class PairedClock(CallingClock):
             events[2 * turn].record()
             self._enqueue(side, samples[side], place)
             events[2 * turn + 1].record()
-            if side == "candidate":
+            if side == "candidate" and watched is not None:
                 # Copied right behind the sample, so that writes of another stream come too late.
                 self._keep(watched)
         self._half_ended()
 
-    def _watch_calls(self, sample: int, place: int, *, hard: bool) -> list[Watched]:
+    def _watch_calls(self, sample: int, place: int, *, hard: bool) -> WatchedHalf:
         """Draw calls of the candidate's next sample, and note their inputs.
 
         hard: each hard distribution gets a call. A coin decides whether the results begin as poison, or as memory was
@@ -231,16 +231,17 @@ class PairedClock(CallingClock):
             # Written inputs are never kept by reference.
             inputs = live if self._room.by_reference else keep(live)
             watched.append(Watched(call, inputs, live, self._written_of(live), name))
-        return watched
+        return WatchedHalf(watched)
 
     def _written_of(self, inputs: Inputs) -> Sequence[torch.Tensor]:
         return () if self.sides.written is None else self.sides.written.tensors(inputs)
 
-    def _keep(self, watched: list[Watched]) -> None:
+    def _keep(self, half: WatchedHalf) -> None:
         """Keep these calls of the candidate's sample that was enqueued last."""
-        for one in watched:
+        for one in half.watched:
             answer = self._answered(self._result(one.call), one.live)
-            self._kept.keep(one, TimedCall(one.inputs, answer, None, distribution=one.distribution))
+            self._kept.keep(one, half, TimedCall(one.inputs, answer, None, distribution=one.distribution))
+        half.ended()
 
     def _restore(self, sample: int) -> None:
         """Restore what a side has written into the sets of that sample, and leave none of it in the L2."""
@@ -270,7 +271,7 @@ class PairedClock(CallingClock):
         self._judged = count
         if self._room.by_reference:
             self._make_room()
-        return self._kept.ordinary()[:count] + self._kept.hard()
+        return self._kept.ordinary(count) + self._kept.hard()
 
     def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
         """See `Clock`. The rival's results are made now, on the copies of the inputs."""
