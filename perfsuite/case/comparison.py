@@ -22,15 +22,20 @@ class Comparison:
     """The result of one case. Times are seconds a call."""
 
     family: str
+    """The problem's family; "custom" for a call with `args`."""
     name: str
+    """The problem's name: sizes, dtype and options."""
     params: Mapping[str, Scalar]
+    """The problem's parameters, as plain values."""
     candidate: str
     """The candidate's name: "module.function"."""
     rival: str | None
     """The rival's name; None without a rival."""
 
     verdict: Verdict
+    """MET, MISSED, WRONG or UNDECIDED."""
     reason: Reason
+    """The reason of the verdict, as a code."""
     sentence: str
     """One sentence with the numbers."""
     target: float | None = None
@@ -41,29 +46,39 @@ class Comparison:
     speed_low: float | None = None
     """Lower end of the interval on the median ratio, at `confidence`."""
     speed_high: float | None = None
+    """Upper end of the interval."""
     confidence: float | None = None
     """Probability that the interval holds, over all looks of the sequential test."""
     candidate_seconds: float | None = None
     """Median over the rounds that count."""
     rival_seconds: float | None = None
+    """The same for the rival."""
     candidate_host_seconds: float | None = None
     """Host time that one call takes to launch, by `perf_counter`; None if it was not measured."""
     rival_host_seconds: float | None = None
+    """The same for the rival."""
     bound: Bound | None = None
     """The longer part of an eager call: its time on the device, or its launch by the host."""
     cycles_speed: float | None = None
     """`speed` in SM cycles instead of seconds; None if the clock is unknown."""
 
     candidate_error: float | None = None
+    """The candidate's relative error against float64."""
     rival_error: float | None = None
+    """The rival's relative error on the same inputs."""
     error_limit: float | None = None
+    """The largest error allowed, from the rival's error and the rounding of the dtype."""
 
     clock: ClockKind = "none"
+    """How calls were timed: CUDA graphs, CUDA events, or the host's clock."""
     clock_note: str | None = None
     """Why another clock than the default one was used, and how written arguments are restored; None for neither."""
     cache: CacheMode = "cold"
+    """State of the cache at each call: "cold" or "hot"."""
     distribution: str = "normal"
+    """The distribution of the inputs."""
     seed: int = 0
+    """The seed of inputs and of the order of the rounds."""
     rotation: int = 0
     """Number of sets of inputs that take turns."""
     launches: int = 0
@@ -73,6 +88,7 @@ class Comparison:
     discarded: tuple[Round, ...] = ()
     """Rounds that do not count, each with its reason."""
     telemetry: Telemetry = field(default_factory=Telemetry)
+    """Clocks, power and temperature while the case ran, and what disturbed it."""
     looks: int = 0
     """Looks of the sequential test."""
     setups: int = 0
@@ -86,6 +102,7 @@ class Comparison:
     check_seconds: float = 0.0
     """The part of `wall_seconds` spent on checks of answers and of tampering."""
     warnings: tuple[str, ...] = ()
+    """Sentences about things that a reader should know, such as a rival that is not at its best."""
     frames: tuple[str, ...] = ()
     """Of a candidate that raised: the last frames of its code, the innermost last, as "file:line in function"."""
     error: BaseException | None = field(default=None, compare=False, repr=False)

@@ -81,7 +81,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "examples", path, ignore=shutil.ignore_patterns("__pycache__", ".perfsuite", "*.egg-info"))
     git = ("git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
     norms = path / "fast_kernels" / "norms.py"
-    slow = norms.read_text().replace(PLANTED, "    for _ in range(10):\n        x = x + 0.0\n" + PLANTED)
+    slow = norms.read_text().replace(PLANTED, "    for _ in range(100):\n        x = x + 0.0\n" + PLANTED)
     assert slow != norms.read_text()
     run(*git, "init", "-q", "-b", "main", cwd=path)
     for text, message in ((norms.read_text(), "Four kernels"), (slow, "A slower rms_norm")):
