@@ -102,12 +102,13 @@ def test_attributes_are_typed() -> None:
     assert made.as_json()["newer_field"] == {"kept": [1]}
 
 
-RECORDS = sorted((Path(__file__).resolve().parents[2] / "records").rglob("*.jsonl"))
+RECORDS = sorted((Path(__file__).resolve().parents[2] / "records").glob("*/*.jsonl"))
+"""Records of runs, in a folder for each card; records/kernels.jsonl is of another kind."""
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name)
 def test_every_committed_line_is_read_and_written_as_it_is(path: Path) -> None:
-    lines = path.read_text().splitlines()
+    lines = [text for text in path.read_text().splitlines() if "case" in json.loads(text)]  # not the first and last
     assert [json.dumps(one.as_json(), separators=(",", ":")) for one in read_record(path)] == lines
     assert lines
 
