@@ -70,7 +70,7 @@ class Comparison:
     """The largest error allowed, from the rival's error and the rounding of the dtype."""
 
     clock: ClockKind = "none"
-    """How calls were timed: CUDA graphs, CUDA events, or the host's clock."""
+    """The method of timing: CUDA graphs, CUDA events, or the host's clock."""
     clock_note: str | None = None
     """Why another clock than the default one was used, and how written arguments are restored; None for neither."""
     cache: CacheMode = "cold"
