@@ -157,9 +157,11 @@ def _exposed(card: Card, known: Architecture, machine: Machine) -> Check:
         found = f"no code for this card: built for {' '.join(built) or 'nothing'}"
         return Check(what, found, "below minimum", "rebuild")
     way = "wgmma and TMA" if path == "sm_90a" else "mma.sync and cp.async"
-    unused = [kind for kind in known.tensor_types if kind not in ("FP16", "BF16")]
+    used = ("FP16", "BF16", "FP8") if path == "sm_90a" else ("FP16", "BF16")
+    unused = [kind for kind in known.tensor_types if kind not in used]
     rest = f"; {', '.join(unused)} are not used" if unused else ""
-    return Check(what, f"FP16 and BF16 on tensor cores by {way} ({path}){rest}", "ok")
+    listed = f"{', '.join(used[:-1])} and {used[-1]}"
+    return Check(what, f"{listed} on tensor cores by {way} ({path}){rest}", "ok")
 
 
 def code_for(capability: Version, built: Sequence[str]) -> str | None:

@@ -77,6 +77,9 @@ def _blocks(problem: Any) -> Callable[..., Any]:
         out_dtype: torch.dtype,
         fast_sums: bool = False,
     ) -> Any:
+        # cuBLASLt wants the scales of b in rows of a multiple of four.
+        if blocks_missing := -scale_b.shape[1] % 4:
+            scale_b = functional.pad(scale_b, (0, blocks_missing))
         try:
             return functional.scaled_mm(
                 a,

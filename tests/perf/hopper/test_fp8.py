@@ -14,6 +14,7 @@ from _pytest.mark import ParameterSet
 
 from perfsuite import Fp8Gemm, GroupedGemm, Perf
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.fp8 import values_of
 
 pytestmark = [pytest.mark.gpu(min_capability=(9, 0)), pytest.mark.correctness]
 
@@ -80,6 +81,38 @@ def test_rows_against_one_scale(m: int, n: int, k: int, perf: Perf, ops: ModuleT
 @sizes
 def test_blocks_against_one_scale(m: int, n: int, k: int, perf: Perf, ops: ModuleType) -> None:
     against_one_scale(Fp8Gemm(m, n, k, scales="block"), perf, ops)
+
+
+@pytest.mark.perf_target(against="scaled_mm", at_least=1.0)
+@sizes
+def test_scales_of_blocks(m: int, n: int, k: int, perf: Perf, ops: ModuleType) -> None:
+    perf(Fp8Gemm(m, n, k, scales="block"), ops.fp8_gemm)
+
+
+@pytest.mark.perf_target(at_least=1.5)
+@pytest.mark.parametrize(("m", "n", "k"), named([*SQUARES[2:], *LAYERS[:4]]))
+def test_against_16_bits(m: int, n: int, k: int, perf: Perf, ops: ModuleType) -> None:
+    """Our own product of the same values in bfloat16, which it gets already widened."""
+    import torch
+
+    problem = Fp8Gemm(m, n, k, scales="row")
+
+    def arguments(generator: Any) -> tuple[Any, ...]:
+        a, b, scale_a, scale_b = problem.inputs(generator).args
+        wide = (values_of(one, scale, 1, torch.float32).bfloat16() for one, scale in ((a, scale_a), (b, scale_b)))
+        return a, b, scale_a, scale_b, *wide
+
+    def in_8_bits(a: Any, b: Any, scale_a: Any, scale_b: Any, left: Any, right: Any) -> Any:
+        return ops.fp8_gemm(a, b, scale_a, scale_b)
+
+    def in_16_bits(a: Any, b: Any, scale_a: Any, scale_b: Any, left: Any, right: Any) -> Any:
+        return ops.gemm(left, right.mT)
+
+    def right(*given: Any) -> Any:
+        return problem.reference(Inputs(given[:4]))
+
+    sides = {"args": arguments, "against": in_16_bits, "reference": right}
+    perf(in_8_bits, **sides, flops=problem.flops, bytes=problem.bytes)
 
 
 def few(m: int, n: int, k: int) -> ParameterSet:
