@@ -172,11 +172,12 @@ def history(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_params=TORCH_VENV)
 def nightly(session: nox.Session) -> None:
-    """Run what takes minutes: real builds of real commits, the example, Triton on the pages, all device code."""
+    """Run what takes minutes: real builds of real commits, examples, Triton, planted faults, all device code."""
     install_project(session)
     install(session, *pins(), "triton")
     whole = ["tests/history/test_ab_whole.py", "tests/docs", "tests/cli/test_first_run.py", "tests/cli/test_layouts.py"]
-    session.run("pytest", "-q", "-n", "2", *whole, env={"PERFSUITE_WHOLE": "1"})
+    session.run("pytest", "-q", "-n", "2", *whole, "tests/corpus", env={"PERFSUITE_WHOLE": "1"})
+    session.run("python", "-m", "tests.corpus.faults")
     session.notify("kernels", ["--recheck", "1000000"])
 
 

@@ -1,8 +1,9 @@
 """Gates the corpus by the plain call: python -m tests.corpus --device cuda --out records/h200/corpus.json.
 
-Judged are an honest copy of each module, each form of call, and with `--what compiled` each module against its copy by
-torch.compile. A run that was cut off goes on: what FILE holds of the same commit and device is not judged again. Each
-MISSED and each WRONG is repeated by plain torch (`plain.py`). The exit code is 1 if a copy is WRONG or raised.
+Judged are an honest copy of each module, each form of call, with `--what compiled` each module against its copy by
+torch.compile, and with `--what liger` the operators of liger-kernel against torch. A run that was cut off goes on: what
+FILE holds of the same commit and device is not judged again. Each MISSED and each WRONG is repeated by plain torch
+(`plain.py`). The exit code is 1 if a case is WRONG or raised.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import Any
 
 import torch
 
+from perfsuite.outcome import Reason
 from perfsuite.record.fingerprint import environment
 from perfsuite.settings import Settings
 
-from . import plain
+from . import liger, plain
 from .calls import CALLS
 from .written import Call, Module, all_modules
 
-WHAT = ("modules", "calls", "compiled")
+WHAT = ("modules", "calls", "compiled", "liger")
 Line = dict[str, Any]
 
 
@@ -82,7 +84,11 @@ def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def cases(wanted: tuple[str, ...]) -> Iterator[tuple[str, Module | Call]]:
     """(what, case) of everything that is to be judged."""
     for what in wanted:
-        for case in CALLS if what == "calls" else all_modules():
+        if what == "liger" and (reason := liger.missing()):
+            print(f"the operators of liger-kernel are not judged: {reason}")
+            continue
+        listed = {"calls": lambda: CALLS, "liger": liger.calls}.get(what, all_modules)
+        for case in listed():
             yield what, case
 
 
@@ -96,6 +102,10 @@ def judged(what: str, case: Module | Call, settings: Settings, at_least: float |
         else:
             given = case.given(settings.device)
         found = given.gate(case.name, settings, at_least=at_least)
+        if what == "liger" and found.reason is Reason.INPUTS_CHANGED:
+            given = liger.on_copies(given)
+            found = given.gate(case.name, settings, at_least=at_least)
+            line["copies"] = "it writes its arguments, so it is given copies, which are timed too"
     except Exception as error:  # the corpus shows every form that stops a run
         traceback.print_exc(limit=-3)
         said = next(iter(f"{type(error).__name__}: {error}".splitlines()))

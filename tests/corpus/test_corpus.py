@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from perfsuite.outcome import Verdict
@@ -11,7 +13,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from . import plain
+from . import liger, plain
 from .calls import CALLS
 from .faults import FAULTS, FEWEST, chosen, planted
 from .written import Call, Given, Module, all_modules
@@ -64,6 +66,26 @@ def test_plain_torch_repeats_what_was_missed_or_wrong() -> None:
     assert plain.repeated(wrong, "WRONG", None)["confirmed"] is True
     right = Given(lambda x: x.softmax(-1), lambda x: x.softmax(-1), (x,))
     assert plain.repeated(right, "WRONG", None)["confirmed"] is False
+
+
+LIGER = list(liger.calls())
+
+
+EVERY = 2 if os.environ.get("PERFSUITE_WHOLE") else 8
+"""Each backward of an operator at night, every fourth in CI."""
+
+
+@pytest.mark.parametrize("call", LIGER[1::EVERY], ids=lambda call: call.name.split()[0])
+def test_what_liger_is_compared_with_is_right(call: Call) -> None:
+    # Forward and backward; Liger's own kernels need a card.
+    found = call.given("cpu").gate(call.name, Settings(device="cpu", seed=0))
+    assert found.verdict is Verdict.MET, found.sentence
+
+
+def test_every_operator_of_liger_is_judged_or_has_a_reason() -> None:
+    if not liger.public():
+        pytest.skip(liger.missing())
+    assert liger.public() == set(liger.OPERATORS) | set(liger.LACKING)
 
 
 COMPILED = {

@@ -1,4 +1,4 @@
-"""The table of planted faults."""
+"""The tables of planted faults and of the corpus."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from perfsuite.record.schema import RecordError
+from perfsuite.report.corpus import corpus_table
 from perfsuite.report.faults import faults_table
 
 CARD = {"gpu": "NVIDIA H200", "commit": "c0ffee" * 6, "dirty": False, "harness": "3", "torch": "2.11", "cuda": "13.0"}
@@ -60,3 +61,29 @@ def test_a_file_that_is_no_json_and_filters_are_refused(tmp_path: Path) -> None:
         faults_table(tmp_path / "faults.json", {})
     with pytest.raises(RecordError, match="takes no kind="):
         faults_table(record(tmp_path, line("sort", "zeros")), {"kind": "sorting"})
+
+
+def test_the_corpus_is_counted_by_kind_and_what_is_not_met_is_shown(tmp_path: Path) -> None:
+    def judged(name: str, verdict: str, **changes: Any) -> dict[str, Any]:
+        told = {"reason": "inaccurate", "sentence": f"{name} | was {verdict}"}
+        return {"case": name, "kind": "norms", "what": "modules", "verdict": verdict, "wall": 0.25, **told, **changes}
+
+    lines = [
+        judged("layer norm", "MET"),
+        judged("sort", "MISSED", kind="sorting", plain={"confirmed": True, "said": "2 us against 1 us"}),
+        judged("group norm", "WRONG", plain={"confirmed": None, "said": "no memory"}),
+        judged("a list", "UNDECIDED", what="calls"),
+    ]
+    file = tmp_path / "corpus.json"
+    file.write_text(json.dumps({"environment": CARD, "corpus": lines}))
+    table = corpus_table(file, {})
+    assert "| modules | norms | 2 | 1 | 0 | 0 | 1 | 0 | 0.25 |" in table
+    assert "| modules | all | 3 | 1 | 1 | 0 | 1 | 0 | 0.25 |" in table
+    assert "| calls | all | 1 | 0 | 0 | 1 | 0 | 0 | 0.25 |" in table
+    assert "| modules | sort | MISSED | sort \\| was MISSED | confirmed: 2 us against 1 us |" in table
+    assert "| modules | group norm | WRONG | group norm \\| was WRONG | cannot tell: no memory |" in table
+    assert "| calls | a list | UNDECIDED | a list \\| was UNDECIDED | - |" in table
+    assert "layer norm |" not in table
+    file.write_text(json.dumps({"environment": CARD, "corpus": [judged("x", "MET", wall="long")]}))
+    with pytest.raises(RecordError, match="a line of corpus must hold case, kind, what"):
+        corpus_table(file, {})
