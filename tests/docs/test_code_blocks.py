@@ -115,7 +115,7 @@ def command_lines() -> Iterator[tuple[Path, str]]:
         for language in ("", "bash", "console"):
             for block in blocks(page, language):
                 for line in block.replace("\\\n", " ").splitlines():
-                    yield page, re.split(r" \| | && | > ", line.strip().removeprefix("$ "))[0]
+                    yield page, re.split(r" (?:\||&&|>>?) ", line.strip().removeprefix("$ "))[0]
 
 
 def test_commands_of_the_pages_exist_with_their_options(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,6 +152,12 @@ def test_options_and_sessions_that_the_pages_name_exist() -> None:
         named = [name for words in re.findall(r"nox -s((?: [a-z][\w-]*)+)", text) for name in words.split()]
         wrong += [f"{page.name}: nox -s {name}" for name in named if name not in sessions]
     assert not wrong, wrong
+
+
+def test_the_site_lists_every_page() -> None:
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    docs = ROOT / "docs"
+    assert sorted(listed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
 
 
 def test_settings_on_the_pages_can_be_parsed() -> None:
