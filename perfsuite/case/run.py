@@ -14,6 +14,7 @@ from perfsuite.case.comparison import Comparison, unmeasured
 from perfsuite.case.failures import Stop, failures, frames_of
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
+from perfsuite.clock.processor import busy, pinned_threads
 from perfsuite.guards.surroundings import handicaps
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import Problem
@@ -58,8 +59,9 @@ def compare(
 def run_case(ask: Ask, *, open_clock: OpenClock = open_clock) -> Comparison:
     """Check and time one case; `open_clock` makes the clock over both sides."""
     start = time.perf_counter()
-    case = _Case(ask)
-    compared = _through(case, open_clock)
+    with pinned_threads(ask.settings.device):  # before anything looks at the settings that both sides share
+        case = _Case(ask)
+        compared = _through(case, open_clock)
     return replace(compared, wall_seconds=time.perf_counter() - start, check_seconds=case.checks.seconds)
 
 
@@ -238,7 +240,8 @@ class _Case:
             Reason.PROCESSES_DISAGREE: "missed here, and not in a fresh process",
             Reason.BUDGET_SPENT: f"not decided in {spent} of {self.settings.seconds:g} s",
         }[reason]
-        return start + so_far
+        others_run = busy() if self.settings.device == "cpu" else None
+        return start + so_far + (f"; {others_run}" if others_run else "")
 
     def stopped(self, stop: Stop) -> Comparison:
         """The comparison of a case that ended early."""

@@ -28,7 +28,10 @@ def header(run: Run) -> list[str]:
     settings = options.settings(cases=1)
     budget = f"{settings.seconds:g} s a case, {settings.cache} cache, seed {settings.seed}"
     if options.portable:
-        return [f"perfsuite: portable backend: host clock on the CPU, not a GPU; {budget}"]
+        from perfsuite.clock.processor import busy
+
+        lines = [f"perfsuite: portable backend: host clock on the CPU, not a GPU; {budget}"]
+        return [*lines, *(f"perfsuite: {sentence}" for sentence in (busy(),) if sentence)]
     devices = run.devices
     if devices.missing:
         return [f"perfsuite: --gpu, but {devices.missing}"]
