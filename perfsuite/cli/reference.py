@@ -60,12 +60,12 @@ def options() -> str:
 
 def reasons() -> str:
     """One row a reason: its code, the verdict, the meaning and the remedy."""
-    rows = []
-    for name, text in texts_below(Reason).items():
-        verdict, _, rest = text.partition(": ")
+    rows, texts = [], texts_below(Reason)
+    for reason in Reason:
+        verdict, _, rest = texts[reason.name].partition(": ")
         meaning, _, remedy = rest.partition(" Remedy: ")
         verdict = verdict if verdict.isupper() else "(none)"
-        rows.append((f"`{Reason[name]}`", verdict, _sentence(meaning), _sentence(remedy)))
+        rows.append((f"`{reason}`", verdict, _sentence(meaning), _sentence(remedy)))
     return table(("code", "verdict", "meaning", "remedy"), rows)
 
 
