@@ -52,18 +52,22 @@ int64_t tiles_of(const Plan& plan, const Fp8GemmArguments& g) {
   return down * ceil_div(across, plan.cluster);
 }
 
-// A rough model in clocks of a multiprocessor, until one is fitted to measurements: the tensor core multiplies 4096
-// pairs a clock, memory gives a multiprocessor some 19 bytes a clock, and each wave of blocks costs a start and an end.
+// A rough model in clocks of a multiprocessor, until one is fitted to measurements. The tensor core multiplies 4096 pairs
+// a clock. Memory gives a multiprocessor some 19 bytes a clock if all of them read, and one alone half as many again.
+// Each wave of blocks costs a start and an end, which other blocks of a multiprocessor hide in part. The persistent
+// kernel has one block there, so it gets a tenth less from memory.
 double clocks_of(const Plan& plan, const Fp8GemmArguments& g, int sms) {
-  constexpr double kPairs = 4096.0, kBytes = 19.0, kStart = 1500.0, kClusterStart = 400.0;
+  constexpr double kPairs = 4096.0, kBytes = 19.0, kMostBytes = 30.0, kStart = 1500.0, kClusterStart = 400.0;
   const Kernel& kernel = *plan.kernel;
   const double k = g.k;
   if (kernel.few_rows) {
     const int64_t blocks = tiles_of(plan, g) * plan.cluster;
-    const int64_t waves = ceil_div(blocks, int64_t{sms} * kernel.blocks_per_sm);
-    const double products = 64.0 * kernel.tile_m * k / plan.cluster / kPairs * kernel.blocks_per_sm;
-    const double bytes = 64.0 * k / plan.cluster / kBytes * kernel.blocks_per_sm;
-    return static_cast<double>(waves) * (std::max(products * 1.3, bytes) + kStart) +
+    const auto waves = static_cast<double>(ceil_div(blocks, int64_t{sms} * kernel.blocks_per_sm));
+    const double products = waves * 64.0 * kernel.tile_m * k / plan.cluster / kPairs * kernel.blocks_per_sm;
+    const double rate = std::min(kBytes * sms, kMostBytes * static_cast<double>(std::min<int64_t>(blocks, sms)));
+    // A weight is read again for every tile of rows of a, from L2.
+    const double bytes = 64.0 * k * static_cast<double>(tiles_of(plan, g)) / rate;
+    return std::max(products * 1.3, bytes) + kStart * (1.0 + 0.3 * (waves - 1.0)) +
            (plan.cluster > 1 ? kClusterStart : 0.0);
   }
   const int64_t waves = ceil_div(tiles_of(plan, g), std::max<int64_t>(1, sms / plan.cluster));
@@ -71,7 +75,8 @@ double clocks_of(const Plan& plan, const Fp8GemmArguments& g, int sms) {
   // Small tiles load more for each product: below 256 x 128 the loads are what lasts longest.
   const double loads = (kernel.tile_m / (1.0 * plan.cluster) + kernel.tile_n) * k / 47.0;
   const double end = kernel.tile_m * kernel.tile_n / 64.0;
-  return static_cast<double>(waves) * (std::max(products, loads) + end) + kStart +
+  const double reads = (1.0 * g.m + static_cast<double>(g.n) * g.groups) * k / (0.9 * kBytes * sms);
+  return std::max(static_cast<double>(waves) * (std::max(products, loads) + end), reads) + kStart +
          (plan.cluster > 1 ? kClusterStart : 0.0);
 }
 
