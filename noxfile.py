@@ -216,7 +216,11 @@ def dashboard(session: nox.Session) -> None:
     if lacking:
         print(f"THE PAGE IS NOT TRIED IN A BROWSER: this machine has no {', and no '.join(lacking)}.", flush=True)
     else:
-        pages = ["tests/history/test_dashboard.py", "tests/report/test_page_browser.py"]
+        pages = [
+            "tests/history/test_dashboard.py",
+            "tests/report/test_page_browser.py",
+            "tests/report/test_ten_questions.py",
+        ]
         session.run("pytest", "-q", *pages, env={"PERFSUITE_BROWSER": "1"})
         session.run("python", "tests/history/browser.py", page, "gates.gemm.track_time_ratio", *SCREENSHOT)
     records = sorted(str(path) for path in Path("records").glob("*/gates.jsonl"))

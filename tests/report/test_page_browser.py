@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 from perfsuite.cli.main import main
 from perfsuite.report.npm import NpmError, fetched
+from tests.history.browser import served
 from tests.report import chromium, pictures
 from tests.report.chromium import RECORD, ROOT, SCHEMES, WIDTHS
+from tests.report.test_page import HISTORY
 
 AXE = "axe-core@4.10.3", "axe.min.js"
 CUT = """() => [...document.querySelectorAll('main *, dialog[open] *')].filter(one => one.offsetParent
@@ -28,6 +31,7 @@ VIEWS = ("now", "heat", "grid", "compare", "regressions")
 SECONDS = {400: 1.0, 4000: 2.0}
 """Cases of a page -> most seconds until the first row is painted."""
 LOADS = 5
+MOST_PAGES = 10
 
 pytestmark = pytest.mark.skipif(bool(chromium.skipped()), reason=f"nox -s dashboard runs it: {chromium.skipped()}")
 
@@ -124,6 +128,22 @@ def test_a_kept_picture_shows_a_change(small: Any) -> None:
     assert pictures.different(kept, changed) > pictures.MOST_DIFFERENT
 
 
+@pytest.fixture(scope="module")
+def opened(browser: Any, page_file: Path) -> Iterator[Any]:
+    """The page of all cases, opened once."""
+    with Shown(browser, page_file) as shown:
+        yield shown.page
+
+
+@pytest.fixture
+def whole(opened: Any) -> Any:
+    """The page of all cases, as a new reader sees it."""
+    opened.keyboard.press("Escape")
+    opened.evaluate("history.replaceState(null, '', location.pathname); dispatchEvent(new Event('hashchange'))")
+    opened.wait_for_function("document.getElementById('count').textContent.startsWith('408 of')")
+    return opened
+
+
 def test_filters_and_the_view_are_in_the_address(browser: Any, page_file: Path) -> None:
     with Shown(browser, page_file) as shown:
         assert shown.count() == "408 of 408 cases"
@@ -144,86 +164,91 @@ def test_filters_and_the_view_are_in_the_address(browser: Any, page_file: Path) 
         again.page.wait_for_function("document.getElementById('count').textContent.startsWith('408')")
 
 
-def test_a_case_opens_by_keyboard_and_has_an_address(browser: Any, page_file: Path) -> None:
-    with Shown(browser, page_file) as shown:
-        shown.page.locator("#now .open").first.focus()
-        shown.page.keyboard.press("Enter")
-        shown.page.wait_for_selector("dialog[open] canvas")
-        assert "case=" in shown.page.evaluate("location.hash")
-        assert shown.page.locator("dialog[open] figure").count() >= 3
-        said = shown.page.text_content("dialog[open] .steps")
-        assert "between d224bf986 and 391aabba6" in said
-        shown.page.keyboard.press("Escape")
-        shown.page.wait_for_selector("dialog:not([open])", state="attached")
-        assert "case=" not in shown.page.evaluate("location.hash")
+def test_a_case_opens_by_keyboard_and_has_an_address(whole: Any) -> None:
+    whole.locator("#now .open").first.focus()
+    whole.keyboard.press("Enter")
+    whole.wait_for_selector("dialog[open] canvas")
+    assert "case=" in whole.evaluate("location.hash")
+    assert whole.locator("dialog[open] figure").count() >= 3
+    assert "between d224bf986 and 391aabba6" in whole.text_content("dialog[open] .steps")
+    whole.keyboard.press("Escape")
+    whole.wait_for_selector("dialog:not([open])", state="attached")
+    assert "case=" not in whole.evaluate("location.hash")
 
 
-def test_a_cell_of_the_heat_map_filters_the_grid(browser: Any, page_file: Path) -> None:
-    with Shown(browser, page_file) as shown:
-        cell = shown.page.locator(".heat button[aria-label*='not met']").first
-        count = cell.locator("small").text_content()
-        cell.click()
-        shown.page.wait_for_function(f"document.getElementById('count').textContent.startsWith('{count} of')")
-        assert "size=" in shown.page.evaluate("location.hash")
+def test_a_plot_names_what_its_points_share_and_has_a_table_of_numbers(whole: Any) -> None:
+    chromium.show_case(whole)
+    assert "undefined" not in whole.text_content("dialog[open]")
+    figures = whole.locator("dialog[open] figure")
+    names = figures.locator("figcaption").all_text_contents()
+    assert "Time by tokens; batch 2, heads 8, kv heads 8, head dim 64, dtype float16" in names
+    curve = figures.nth(next(index for index, name in enumerate(names) if name.startswith("Time by tokens")))
+    assert curve.locator(".key li").all_text_contents()[:2] == ["━ flash_attention ", "━ sdpa:flash "]
+    assert curve.locator("tbody tr").count() == 5
+    assert "459 us" in curve.locator("tbody tr").last.text_content()
+    past = figures.nth(names.index("History"))
+    past.locator(".u-over").hover()
+    assert "at recorded run" in past.locator(".key").text_content()
 
 
-def test_any_two_runs_or_rivals_are_compared(browser: Any, page_file: Path) -> None:
-    with Shown(browser, page_file) as shown:
-        first = shown.page.locator("#compare-table tbody tr").first.text_content()
-        assert "1x8192x28672" in first
-        shown.page.select_option("#compare-kind", "rivals")
-        shown.page.select_option("#compare-from", "sdpa")
-        shown.page.select_option("#compare-to", "flash-attn")
-        assert "geometric mean of the speed of flash-attn against sdpa" in shown.page.text_content("#compare-table")
+def test_a_link_within_the_page_leaves_the_view_as_it_is(whole: Any) -> None:
+    whole.fill("#search", "flash_decode")
+    whole.get_by_role("link", name="Compare").click()
+    assert "search=flash_decode" in whole.evaluate("location.hash")
+    assert whole.evaluate("document.activeElement.id") == "compare"
 
 
-def test_ten_questions_are_answered_in_four_actions(browser: Any, page_file: Path, tmp_path: Path) -> None:
-    """The questions of docs/report.md, by number. Each answer is read from the page after at most four actions."""
-    with Shown(browser, page_file) as shown:
-        page = shown.page
-        first = page.locator("#now .card").first
-        assert "1x8192x28672" in first.locator("h3").text_content()  # 1
-        assert "+14.9 %" in page.locator("#compare-table tbody tr, .tiles").first.text_content()  # 2
-        assert "the kernel accounts for +14.9" in first.locator(".why").text_content().replace("\u00a0", " ")  # 3
-        assert "pytest --gpu" in first.locator("code").text_content()  # 10
-        first.locator(".open").click()
-        assert "between d224bf986 and 391aabba6" in page.text_content("dialog[open] .steps")  # 4
-    with Shown(browser, page_file) as shown:
-        page = shown.page
-        page.fill("#search", "flash_decode missed")
-        page.wait_for_function("document.getElementById('count').textContent.startsWith('4 of')")
-        gaps = page.locator("#live .tabulator-cell[tabulator-field=toTarget]").all_text_contents()
-        assert sorted(gaps) == ["-0.4 %", "-1.1 %", "-1.2 %", "-2.0 %"]  # 5
-        row = page.locator(".heat tr", has_text="flash_attention / flash-attn")
-        assert "1.07" in row.locator("td").nth(4).text_content()  # 6: the lowest of the rows at 8k
-        page.select_option("#compare-kind", "rivals")
-        page.select_option("#compare-from", "sdpa")
-        page.select_option("#compare-to", "flash-attn")
-        said = page.text_content("#compare-table p")
-        assert "flash-attn against sdpa: 1." in said  # 7
-    with Shown(browser, page_file, "#columns=accuracy&sort=errorShare:desc") as shown:
-        cell = shown.page.locator("#live .tabulator-row .tabulator-cell[tabulator-field=errorShare]").first
-        assert float(cell.text_content().split()[0]) > 30  # 8
-    lines = [json.loads(line) for line in RECORD.read_text().splitlines()]
-    other, two = tmp_path / "h100.jsonl", tmp_path / "two.html"
-    for line in lines:
-        slower = 2.0 if line["case"].endswith("attention 2x8x8192x64 float16 vs sdpa:flash") else 1.0
-        line |= {"gpu": "NVIDIA H100 80GB HBM3"}
-        line |= {"candidate_seconds": line["candidate_seconds"] and line["candidate_seconds"] * slower}
-    other.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert main(["report", str(other), "--against", str(RECORD), "--html", str(two)]) == 0
-    with Shown(browser, two) as shown:
-        worst = shown.page.locator("#compare-table tbody tr").first.text_content()
-        assert "flash_attention 2x8x8192x64" in worst  # 9
-        assert "% of peak" in worst
+def test_a_cell_of_the_heat_map_filters_the_grid(whole: Any) -> None:
+    cell = whole.locator(".heat button[aria-label*='not met']").first
+    count = cell.locator("small").text_content()
+    cell.click()
+    whole.wait_for_function(f"document.getElementById('count').textContent.startsWith('{count} of')")
+    assert "size=" in whole.evaluate("location.hash")
 
 
-def test_the_table_is_printed_whole(browser: Any, page_file: Path) -> None:
+def test_any_two_runs_or_rivals_are_compared_and_the_address_holds_them(whole: Any) -> None:
+    assert "1x8192x28672" in whole.locator("#compare-table tbody tr").first.text_content()
+    whole.select_option("#compare-kind", "rivals")
+    whole.select_option("#compare-to", "flash-attn")
+    said = whole.text_content("#compare-table")
+    assert "geometric mean of the speed of flash-attn against" in said
+    address = whole.evaluate("location.hash")
+    whole.select_option("#compare-kind", "runs")
+    whole.evaluate("address => { location.hash = address; }", address)
+    whole.wait_for_function("document.getElementById('compare-kind').value === 'rivals'")
+    assert whole.text_content("#compare-table") == said
+
+
+def test_the_table_is_printed_whole_on_few_pages(browser: Any, page_file: Path) -> None:
     with Shown(browser, page_file) as shown:
         shown.page.emulate_media(media="print")
         shown.page.wait_for_selector("#plain")
         assert shown.page.locator("#plain tbody tr:visible").count() == 408
         assert shown.page.locator("#live:visible").count() == 0
+        printed = shown.page.pdf(format="A4")
+        assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= MOST_PAGES
+
+
+def test_a_site_asks_its_own_origin_alone(browser: Any, tmp_path: Path) -> None:
+    records = []
+    for card in ("NVIDIA H200", "NVIDIA H100 80GB HBM3"):
+        lines = [json.dumps(one.changed(gpu=card).as_json()) + "\n" for one in HISTORY[2].cases]
+        records.append(tmp_path / f"{len(records)}.jsonl")
+        records[-1].write_text("".join(lines))
+    assert main(["site", str(tmp_path / "site"), *map(str, records)]) == 0
+    with served(tmp_path / "site") as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(address)
+        page.wait_for_selector("body[data-page=ready]")
+        assert page.text_content("#count") == "6 of 6 cases"
+        page.get_by_role("link", name="NVIDIA H100 80GB HBM3").click()
+        page.wait_for_selector("body[data-page=ready]")
+        assert page.locator(".where").text_content().startswith("NVIDIA H100")
+        page.close()
+    assert len(asked) > 6
+    assert all(url.startswith(address) for url in asked)
 
 
 @pytest.mark.parametrize("cases", SECONDS)

@@ -163,6 +163,7 @@ function applyView() {
   document.getElementById('set').value = view.set;
   document.getElementById('group').value = view.group;
   reading = true;
+  grid.clearHeaderFilter();  // setColumns alone would keep the filters of columns that go
   grid.setColumns(columns());
   for (const [field, value] of Object.entries(view.filters)) grid.setHeaderFilterValue(field, value);
   grid.setFilter(matches);
