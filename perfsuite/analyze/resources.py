@@ -159,7 +159,8 @@ def _rounds(sides: Sides, seed: int) -> list[Round]:
 def attainable_flops(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> float:
     """FLOPs a second at most, by the roofline of this card: ceilings of a large copy and a large product, measured.
 
-    Raises ResourceError for a problem whose FLOPs, bytes or dtype are not known.
+    Without the problem's bytes, that of a product alone; without its FLOPs, the bytes a second of a copy. Raises
+    ResourceError for a problem that has neither, or FLOPs of a dtype that is not known.
     """
     from perfsuite.machine.ceilings import copy_bytes_a_second
 
@@ -180,11 +181,15 @@ def _attainable(problem: Problem, bytes_a_second: Callable[[int], float]) -> flo
     from perfsuite.machine.ceilings import product_flops_a_second
 
     dtype = _dtype(problem)
-    if problem.flops is None or problem.bytes is None or dtype not in ("float16", "bfloat16", "float32"):
-        raise ResourceError(f"{problem.family} {problem.name} has no known FLOPs, bytes or dtype")
     device = torch.cuda.current_device()
-    ceiling = Ceiling(product_flops_a_second(device, dtype), bytes_a_second(device))
-    return ceiling.attainable(Cost(problem.flops, problem.bytes).intensity)
+    if problem.flops is None and problem.bytes is not None:
+        return bytes_a_second(device)
+    if problem.flops is None or dtype not in ("float16", "bfloat16", "float32"):
+        raise ResourceError(f"{problem.family} {problem.name} has no known FLOPs or bytes, or its dtype is not known")
+    product = product_flops_a_second(device, dtype)
+    if problem.bytes is None:
+        return product
+    return Ceiling(product, bytes_a_second(device)).attainable(Cost(problem.flops, problem.bytes).intensity)
 
 
 RESOURCES: dict[str, Callable[..., float]] = {

@@ -130,12 +130,12 @@ class Perf:
 def _problem(value: Any) -> Problem:
     if isinstance(value, Problem):
         return value
-    given = repr(value)
+    given = f"a {type(value).__name__}"  # not its text: that of a tensor takes many lines
     if isinstance(value, type):
         given = f"the class {value.__name__}; give an instance of it: {value.__name__}(...)"
     raise TypeError(
         f"the problem is {given}; perf(problem, candidate) takes an instance of a subclass of perfsuite.Problem first, "
-        "such as Gemm(...), and the candidate second"
+        "such as Gemm(...), and the candidate second; without a problem write perf(candidate, args=..., against=...)"
     )
 
 

@@ -51,8 +51,9 @@ def quantities(case: Case) -> Iterator[tuple[str, Quantity]]:
     if case.speed is not None:
         yield "speed", _speed(case)
     if case.aspect == "roofline" and (share := measured.get("share", 0.0)) > 0:
-        seconds, ceiling = measured.get("seconds"), measured.get("attainable_flops")
-        says = f"{figures.seconds(seconds)} under a ceiling of {(ceiling or 0.0) / 1e12:.4g} TFLOPS"
+        seconds, unit = measured.get("seconds"), "TFLOPS" if "attainable_flops" in measured else "TB/s"
+        ceiling = measured.get("attainable_flops", measured.get("attainable_bytes"))
+        says = f"{figures.seconds(seconds)} under a ceiling of {(ceiling or 0.0) / 1e12:.4g} {unit}"
         yield "share of the roofline", Quantity("time", share, own=seconds, yardstick=ceiling, says=says)
     if case.aspect == "alignment" and measured.get("seconds", 0.0) > 0 and measured.get("misaligned_seconds", 0.0) > 0:
         own, there = measured["seconds"], measured["misaligned_seconds"]

@@ -15,6 +15,7 @@ from .conftest import Suite
         ("perf()", "TypeError: perf takes (problem, candidate) or (candidate, args=...); it was given 0 arguments"),
         ("perf(met)", "TypeError: perf(candidate) needs args=..., or write perf(problem, candidate)"),
         ("perf(met, Gemm(8, 8, 8))", "takes an instance of a subclass of perfsuite.Problem first"),
+        ("perf((1, 2), met)", "TypeError: the problem is a tuple; perf(problem, candidate) takes an instance"),
         ("perf(Gemm, met)", "TypeError: the problem is the class Gemm; give an instance of it: Gemm(...)"),
         ("perf(Gemm(0, 8, 8), met)", "ValueError: m is 0; it must be a whole number of at least 1"),
         ("perf(met, args=(1,), kwargs=[1])", "TypeError: kwargs is list; it must map names to arguments"),

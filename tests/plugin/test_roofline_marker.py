@@ -90,13 +90,34 @@ def test_bad_arguments_are_collection_errors(suite: Suite, marker: str, sentence
     outcome.has(sentence)
 
 
-def test_what_has_no_flops_has_no_roof(suite: Suite) -> None:
-    suite.write(
-        "met.seconds = met.attainable_flops = lambda problem: 1.0\n"
-        "@pytest.mark.roofline_target(at_least=0.5)\n"
-        "def test_it(perf): perf(met, args=(1,), against=met)"
-    )
-    suite.run("--gpu").has("roofline_target needs the FLOPs and bytes of a call, but")
+COSTS = """
+met.seconds, met.attainable_flops = lambda problem: 1e-3, lambda problem: 4e12
+@pytest.mark.roofline_target(at_least=0.5)
+def test_it(perf): perf(met, args=(1,), against=met, COST)
+"""
+
+
+def test_what_has_neither_flops_nor_bytes_has_no_roof(suite: Suite) -> None:
+    suite.write(COSTS.replace("COST", "label='none'"))
+    suite.run("--gpu").has("roofline_target needs FLOPs or bytes of a call, but")
+
+
+@pytest.mark.parametrize(
+    ("cost", "code", "sentence"),
+    [
+        ("bytes=3e9", 0, "75.0% of the attainable 4 TB/s, at least 50.0% asked: 1000 us"),
+        ("bytes=1e9", 1, "25.0% of the attainable 4 TB/s, at least 50.0% asked: 1000 us"),
+        ("flops=3e9", 0, "75.0% of the attainable 4 TFLOPS of a product, at least 50.0% asked: 1000 us"),
+        ("flops=3e9, bytes=1e9", 0, "75.0% of the attainable 4 TFLOPS at 3 FLOPs a byte, at least 50.0% asked"),
+    ],
+)
+def test_flops_or_bytes_alone_have_a_roof(suite: Suite, cost: str, code: int, sentence: str) -> None:
+    suite.write(COSTS.replace("COST", cost))
+    outcome = suite.run("--gpu")
+    assert outcome.code == code
+    [case] = [case for case in outcome.cases if case["aspect"] == "roofline"]
+    assert sentence in case["sentence"]
+    assert ("attainable_bytes" in case["measured"]) == ("flops" not in cost)
 
 
 def test_the_innermost_size_is_changed() -> None:

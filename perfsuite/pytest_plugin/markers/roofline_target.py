@@ -9,12 +9,12 @@ from perfsuite.outcome import Reason
 from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject, is_positive
 
 ATTAINABLE = {"copy": "attainable_flops", "read": "attainable_flops_reading"}
-"""The bandwidth that sets the roof's slope -> the resource that gives the attainable FLOPs a second."""
+"""The bandwidth that sets the roof's slope -> the resource that gives the attainable FLOPs (or bytes) a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineTarget(Marker):
-    """A call must reach the share `at_least` of the attainable FLOPs a second; bandwidth: of a "copy" or a "read"."""
+    """A call must reach the share `at_least` of the attainable rate; bandwidth: of a "copy" or a "read"."""
 
     overridable = ("at_least",)
     at_least: float
@@ -29,23 +29,33 @@ class RooflineTarget(Marker):
             raise MarkerError(f"bandwidth is {self.bandwidth!r}; allowed are {' and '.join(map(repr, ATTAINABLE))}")
 
     def judge(self, subject: Subject) -> Iterator[Finding]:
-        """Compare the call's share of the roof; a time that the test has measured already is used again."""
+        """Compare the call's share of the roof; a time that the test has measured already is used again.
+
+        Without FLOPs the roof is the bandwidth, and without bytes the rate of a large product.
+        """
         problem = subject.problem
-        if problem.flops is None or problem.bytes is None:
-            raise ValueError(f"roofline_target needs the FLOPs and bytes of a call, but {problem.name} has none")
+        work = problem.bytes if problem.flops is None else problem.flops
+        if work is None:
+            raise ValueError(f"roofline_target needs FLOPs or bytes of a call, but {problem.name} has neither")
         attainable = subject.measure(ATTAINABLE[self.bandwidth], problem)
         seconds = subject.measure("seconds", problem) if subject.seconds is None else subject.seconds
         measured = {}
-        if problem.flops / seconds / attainable < self.at_least:
+        if work / seconds / attainable < self.at_least:
             # A card's memory is at times a tenth slower for a moment, so a second measurement must confirm a miss.
             measured["first_seconds"] = seconds
             seconds = subject.measure("seconds", problem)
-        share = problem.flops / seconds / attainable
+        share = work / seconds / attainable
         before = f" ({measured['first_seconds'] * 1e6:.4g} us the first time)" if measured else ""
+        read = " read" if self.bandwidth == "read" else ""
+        if problem.flops is None:
+            roof = f"{attainable / 1e12:.4g} TB/s{read}"
+        elif problem.bytes is None:
+            roof = f"{attainable / 1e12:.4g} TFLOPS of a product"
+        else:
+            roof = f"{attainable / 1e12:.4g} TFLOPS at {problem.flops / problem.bytes:.4g} FLOPs a byte{read}"
         sentence = (
-            f"{share:.1%} of the attainable {attainable / 1e12:.4g} TFLOPS at {problem.flops / problem.bytes:.4g} "
-            f"FLOPs a byte{' read' if self.bandwidth == 'read' else ''}, at least {self.at_least:.1%} asked: "
-            f"{seconds * 1e6:.4g} us{before}"
+            f"{share:.1%} of the attainable {roof}, at least {self.at_least:.1%} asked: {seconds * 1e6:.4g} us{before}"
         )
-        measured |= {"seconds": seconds, "attainable_flops": attainable, "share": share, "asked_share": self.at_least}
+        rate = "attainable_bytes" if problem.flops is None else "attainable_flops"
+        measured |= {"seconds": seconds, rate: attainable, "share": share, "asked_share": self.at_least}
         yield Finding("roofline", Reason.TOO_SLOW if share < self.at_least else None, sentence, measured)
