@@ -189,6 +189,8 @@ class Checks:
         import torch
 
         stopped = (torch.OutOfMemoryError, torch.AcceleratorError)
+        if failure.side == "candidate" and rival is not None and isinstance(failure.cause, torch.OutOfMemoryError):
+            self._blame_for_memory(failure, rival)
         if failure.side != "candidate" or rival is None or isinstance(failure.cause, stopped):
             return
         generator = torch.Generator(device=self.settings.device).manual_seed(self.settings.seed)
@@ -202,6 +204,29 @@ class Checks:
                 f"both sides raise on these arguments: the candidate {_first_lines(failure.cause)}; the rival "
                 f"{_first_lines(error.cause)}; {_remedy(failure.cause)}"
             ) from failure.cause
+
+    def _blame_for_memory(self, failure: SideFailedError, rival: Callable[..., Any]) -> None:
+        """Stop the case if the candidate alone runs out of memory where its rival does not."""
+        candidate = guarded("candidate", self.effects.pure(self.candidate))
+        if self._fits(rival) and not self._fits(candidate):
+            said = f"the candidate ran out of memory where its rival runs: {_first_lines(failure.cause)}"
+            raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said, error=failure.cause)
+
+    def _fits(self, function: Callable[..., Any]) -> bool:
+        """True if one call, with nothing else in memory, does not run out of it."""
+        import torch
+
+        if self.settings.device == "cuda":
+            torch.cuda.empty_cache()
+        generator = torch.Generator(device=self.settings.device).manual_seed(self.settings.seed)
+        try:
+            with torch.no_grad():
+                self.problem.inputs(generator, distribution=self.settings.distribution).call(function)
+        except SideFailedError as error:
+            return not isinstance(error.cause, torch.OutOfMemoryError)
+        except torch.OutOfMemoryError:  # the inputs alone
+            return False
+        return True
 
     def _judged(self, judgement: Judgement, *, own_distribution: bool = True) -> None:
         if own_distribution or not judgement.ok:

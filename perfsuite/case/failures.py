@@ -47,7 +47,7 @@ def failures() -> Iterator[None]:
         if isinstance(error.cause, OutOfMemoryError):
             sentence = f"the {error.side} ran out of memory: {_first_line(error.cause)}"
             raise Stop(Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, sentence) from error
-        if isinstance(error.cause, RivalUnavailableError):
+        if isinstance(error.cause, RivalUnavailableError) and error.side == "rival":
             raise Stop(Verdict.UNDECIDED, Reason.NO_RIVAL, str(error.cause)) from error
         if error.side == "rival":
             raise Stop(Verdict.UNDECIDED, Reason.RIVAL_FAILED, str(error)) from error

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from perfsuite.clock.base import SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes
+from perfsuite.clock.deck import ranges
 from perfsuite.clock.host import HostClock
-from perfsuite.clock.rounds import Side
+from perfsuite.clock.rounds import Round, Side
 from perfsuite.guards.poison import poison
-from perfsuite.isolate.memory import Arena
+from perfsuite.isolate.memory import Arena, copy_values
 from perfsuite.isolate.remote import Remote
 from perfsuite.outcome import UnjudgeableError
 from perfsuite.problems.base import Inputs
@@ -18,24 +20,54 @@ from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
 from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by the host, between order and receipt; launches count"
+APART = "the rival runs in a process of its own as well"
+HERE = "the rival runs in this process"
 
 
 class IsolatedClock(HostClock):
-    """The host clock, but the candidate's calls run in its process, many calls for each order.
+    """The host clock, but the calls of the candidate, and those of the rival where it can be sent, run in processes.
 
-    The rival runs in the parent. The candidate's time is less that of an empty order. On a GPU the clock waits for both
-    sides, so a launch time that exceeds the device time counts.
+    A side's time is less that of an empty order. While one side is timed, the other's process is stopped: two pools of
+    threads would spin against each other. On a GPU a launch time that exceeds the device time counts.
     """
 
-    def __init__(self, sides: Sides, remote: Remote, settings: Settings) -> None:
-        super().__init__(sides, cache=settings.cache, seed=settings.seed, note=NOTE)
-        self._remote, self._device = remote, settings.device
-        self._arena: Arena | None = None
-        self._results: list[Any] = []
+    def __init__(self, sides: Sides, remote: Remote, settings: Settings, rival: Remote | None = None) -> None:
+        note = f"{NOTE}; {APART if rival is not None else HERE}; {remote.sandbox}"
+        # Nothing that the candidate does is done in this process.
+        super().__init__(replace(sides, watch=None), cache=settings.cache, seed=settings.seed, note=note)
+        self._remotes: dict[Side, Remote | None] = {"candidate": remote, "rival": rival}
+        self._device = settings.device
+        self._results: dict[Side, list[Any]] = {}
+        self._mirror: list[Inputs] = []
+        """The rival's copies of the sets, in memory that the candidate does not share."""
+        self._arenas: list[Arena] = []
+
+    def setup(self) -> None:
+        import torch
+
+        threads = torch.get_num_threads()
+        try:
+            super().setup()
+        finally:
+            torch.set_num_threads(threads)
+        self._copy_to_rival([(0, len(self._sets))])
+
+    def rounds(self, count: int) -> list[Round]:
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # threads that move inputs would spin while a side is timed
+        try:
+            return super().rounds(count)
+        finally:
+            torch.set_num_threads(threads)
 
     def close(self) -> None:
         super().close()
-        self._results = []
+        self._results, self._mirror = {}, []
+        for remote in self._remotes.values():
+            if remote is not None:
+                remote.resume()
 
     def _cache_bytes(self) -> int:
         if self._device == "cpu":
@@ -45,34 +77,67 @@ class IsolatedClock(HostClock):
         return l2_bytes(torch.cuda.current_device())
 
     def _made(self, sets: list[Inputs]) -> list[Inputs]:
-        """The sets, and room for two results, in memory that the worker shares."""
+        """The sets, and room for two results, in memory that the candidate's process shares, and no other."""
+        import torch
+
         result, other = (inputs.call(self.sides.rival) for inputs in (sets[0], sets[-1]))
         if [one.shape for one in tensors_in(result)] != [one.shape for one in tensors_in(other)]:
             raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
         slots = [map_tensors(result, copy_in_place) for _ in range(2)]
-        self._arena = Arena(Arena.room([sets, slots]))
-        placed = [map_tensors(inputs, self._arena.place) for inputs in sets]
-        self._results = [map_tensors(slot, self._arena.place) for slot in slots]
-        arguments = [(inputs.args, dict(inputs.kwargs)) for inputs in placed]
-        where = self._arena.describe([arguments, self._results])
-        try:
-            self._remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, self._arena.descriptor)
-        except RuntimeError as error:
-            raise SideFailedError("candidate", error) from error
+        placed = self._handed("candidate", sets, slots)
+        if self._remotes["rival"] is not None:
+            self._mirror = self._handed("rival", sets, slots)
+        torch.set_num_threads(1)
         return placed
 
+    def _handed(self, side: Side, sets: list[Inputs], slots: list[Any]) -> list[Inputs]:
+        """The sets in an arena that this side's process alone shares."""
+        remote = self._remotes[side]
+        assert remote is not None
+        arena = Arena(Arena.room([sets, slots]))
+        self._arenas.append(arena)
+        placed = [map_tensors(inputs, arena.place) for inputs in sets]
+        self._results[side] = [map_tensors(slot, arena.place) for slot in slots]
+        arguments = [(inputs.args, dict(inputs.kwargs)) for inputs in placed]
+        where = arena.describe([arguments, self._results[side]])
+        try:
+            remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, arena.descriptor)
+        except RuntimeError as error:
+            raise SideFailedError(side, error) from error
+        return placed
+
+    def _round(self, *, keeper: bool, hard: str | None = None) -> Round:
+        start = self._next
+        one = super()._round(keeper=keeper, hard=hard)
+        self._copy_to_rival(ranges(start, self.launches, len(self._sets)))
+        return one
+
+    def _copy_to_rival(self, parts: list[tuple[int, int]]) -> None:
+        for start, end in parts if self._mirror else ():
+            for mine, theirs in zip(self._sets[start:end], self._mirror[start:end], strict=True):
+                for one, other in zip(tensors_in(mine), tensors_in(theirs), strict=True):
+                    copy_values(one, other)
+
     def _run(self, side: Side, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
-        if side == "rival":
+        mine, theirs = self._remotes[side], self._remotes["rival" if side == "candidate" else "candidate"]
+        if theirs is not None:
+            theirs.stop()
+        if mine is None:
             return self._run_here(start, calls, chosen)
-        poison(self._results)
+        results = self._results[side]
+        if side == "candidate":
+            poison(results)
+        elif self.sides.written is not None:
+            self._copy_to_rival(ranges(start, calls, len(self._sets)))
         # The worker does not wait for this process's stream: inputs and poison must be there.
         self._wait()
         try:
-            seconds = self._remote.timed({"do": "run", "start": start, "calls": calls, "chosen": chosen})
-            self._remote.rest()
+            mine.resume()
+            seconds = mine.timed({"do": "run", "start": start, "calls": calls, "chosen": chosen})
+            mine.rest()
         except RuntimeError as error:
-            raise SideFailedError("candidate", error) from error
-        return seconds, self._results[0], self._results[1]
+            raise SideFailedError(side, error) from error
+        return seconds, results[0], results[1]
 
     def _run_here(self, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
         import torch

@@ -68,7 +68,7 @@ class Arena:
         self._used += -(-_span(tensor) * tensor.element_size() // ALIGNMENT) * ALIGNMENT
         placed = self.at(where)
         if tensor.numel():
-            placed.copy_(tensor) if 0 not in tensor.stride() else _once(placed).copy_(_once(tensor))
+            copy_values(tensor, placed)
         return placed
 
     def at(self, where: HostPlace) -> torch.Tensor:
@@ -96,6 +96,11 @@ class Arena:
     def close(self) -> None:
         """Free the memory; nobody may use its tensors afterwards."""
         os.close(self.descriptor)
+
+
+def copy_values(tensor: torch.Tensor, into: torch.Tensor) -> None:
+    """Copy the values of a tensor into one of the same shape and strides."""
+    into.copy_(tensor) if 0 not in tensor.stride() else _once(into).copy_(_once(tensor))
 
 
 def rebuild(nest: Any, arena: Arena | None) -> Any:

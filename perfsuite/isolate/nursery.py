@@ -17,6 +17,8 @@ import time
 import traceback
 from typing import Any
 
+from perfsuite.isolate.sandbox import box_for
+
 MOST_MESSAGE_BYTES = 1 << 18
 POLL_SECONDS = 2e-3
 
@@ -28,16 +30,21 @@ class NurseryError(RuntimeError):
 class Nursery:
     """The parent's side: starts with the first worker and ends with the interpreter."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sandboxed: bool = False) -> None:
         self._owner = os.getpid()
+        self._box, self.sandbox = box_for(sandboxed)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from perfsuite.isolate import nursery; nursery.serve({theirs.fileno()})"],
+            [*self._box.command, sys.executable, "-c", SERVE.format(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env={
+                **os.environ,
+                **self._box.environment,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            },
         )
         theirs.close()
         atexit.register(self.close)
@@ -49,7 +56,7 @@ class Nursery:
 
     def worker(self, end: socket.socket, log: int) -> int:
         """Fork a worker that serves the other side of `end` and writes errors to `log`; return its process id."""
-        request = {"environment": dict(os.environ), "folder": os.getcwd()}
+        request = {"environment": {**os.environ, **self._box.environment}, "folder": os.getcwd()}
         return int(self._ask(request, [end.fileno(), log])["worker"])
 
     def ended(self, worker: int, seconds: float) -> int | None:
@@ -63,6 +70,7 @@ class Nursery:
             self._socket.close()
             self._process.kill()
             self._process.wait()
+            self._box.close()
 
     def _ask(self, request: dict[str, Any], descriptors: list[int] | None = None) -> dict[str, Any]:
         try:
@@ -76,14 +84,15 @@ class Nursery:
         return answer
 
 
-_started: list[Nursery] = []
+SERVE = "from perfsuite.isolate import nursery; nursery.serve({})"
+_started: dict[bool, Nursery] = {}
 
 
-def nursery() -> Nursery:
-    """This process's nursery; a new one if it has not started or has ended."""
-    if not _started or not _started[0].alive:
-        _started[:] = [Nursery()]
-    return _started[0]
+def nursery(*, sandboxed: bool = False) -> Nursery:
+    """This process's nursery, of the one kind or the other; a new one if it has not started or has ended."""
+    if sandboxed not in _started or not _started[sandboxed].alive:
+        _started[sandboxed] = Nursery(sandboxed=sandboxed)
+    return _started[sandboxed]
 
 
 def serve(descriptor: int) -> None:
@@ -129,6 +138,7 @@ def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> Non
     """Turn this process into a worker, until it ends."""
     code: Any = 1
     try:
+        os.setsid()  # all that it starts is stopped and ended with it
         os.dup2(log, 2)
         os.close(log)
         os.environ.clear()

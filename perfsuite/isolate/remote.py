@@ -57,9 +57,15 @@ class IsolationError(TypeError):
 class Remote:
     """A candidate in a separate process, called like the candidate itself. A dead process is replaced."""
 
-    def __init__(self, candidate: Callable[..., Any], *, device: str, seconds: float, room: int) -> None:
-        """seconds: longest time of one request. room: bytes of host memory that the candidate may use."""
-        functools.update_wrapper(self, candidate)
+    def __init__(
+        self, candidate: Callable[..., Any], *, device: str, seconds: float, room: int, trusted: bool = False
+    ) -> None:
+        """seconds: longest time of one request. room: bytes of host memory that the candidate may use.
+
+        trusted: the code is the rival's, so its process stands in no sandbox.
+        """
+        self._trusted, self._stopped = trusted, False
+        functools.update_wrapper(self, candidate, updated=())  # no attribute of a candidate replaces one of this object
         self.device, self._seconds, self._room = device, seconds, room
         try:
             self._candidate = pickle.dumps(candidate)
@@ -122,6 +128,30 @@ class Remote:
         self.ask(request)
         return max((time.perf_counter_ns() - start) / 1e9 - self.overhead, 1e-9)
 
+    @property
+    def sandbox(self) -> str:
+        """The candidate's sandbox in words, or the reason that there is none."""
+        return "no sandbox: the code is trusted" if self._trusted else nursery(sandboxed=True).sandbox
+
+    def stop(self) -> None:
+        """Stop the process, with all that it has started, until `resume`."""
+        if self._worker is not None and not self._stopped:
+            self._signal(signal.SIGSTOP)
+            self._stopped = True
+
+    def resume(self) -> None:
+        """Let the process go on, and wait until it does."""
+        if self._worker is not None and self._stopped:
+            self._signal(signal.SIGCONT)
+            self._stopped = False
+            self.ask({"do": "run", "start": 0, "calls": 0, "chosen": 0})
+            self.rest()
+
+    def _signal(self, number: int) -> None:
+        assert self._worker is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._worker, number)
+
     def rest(self) -> None:
         """Wait for the second receipt of a `run`."""
         assert self._channel is not None
@@ -148,11 +178,11 @@ class Remote:
             self._channel.socket.close()
         if self._worker is not None:
             with contextlib.suppress(ProcessLookupError, NurseryError):
-                os.kill(self._worker, signal.SIGKILL)
+                self._signal(signal.SIGKILL)
                 self._nursery.ended(self._worker, END_SECONDS)  # then its memory is free again
         if self._log is not None:
             self._log.close()
-        self._worker, self._channel, self._log = None, None, None
+        self._worker, self._channel, self._log, self._stopped = None, None, None, False
 
     def _start(self) -> None:
         if self._worker is not None:
@@ -161,7 +191,7 @@ class Remote:
 
         ours, theirs = socket.socketpair()
         self._log = Log()
-        self._nursery = nursery()
+        self._nursery = nursery(sandboxed=not self._trusted)
         self._worker = self._nursery.worker(theirs, self._log.descriptor)
         theirs.close()
         self._channel = Channel(ours)

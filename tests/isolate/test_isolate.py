@@ -58,7 +58,7 @@ def test_an_honest_candidate_is_checked_and_timed() -> None:
         (kernels.segfaults, Verdict.WRONG, Reason.CANDIDATE_FAILED, "died of SIGSEGV"),
         (kernels.leaves, Verdict.WRONG, Reason.CANDIDATE_FAILED, "ended with exit code 0"),
         (kernels.raises, Verdict.WRONG, Reason.CANDIDATE_FAILED, "NotImplementedError: m is odd"),
-        (kernels.eats_memory, Verdict.UNDECIDED, Reason.OUT_OF_MEMORY, "out of memory"),
+        (kernels.eats_memory, Verdict.WRONG, Reason.CANDIDATE_FAILED, "out of memory where its rival runs"),
         (kernels.zeroes_its_inputs, Verdict.WRONG, Reason.INPUTS_CHANGED, "argument 1"),
         (kernels.lazy, Verdict.WRONG, Reason.BAD_TYPE, "must be a plain torch.Tensor"),
     ],
