@@ -38,7 +38,8 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
 
     try:
         # No `remeasure`: a fresh process would measure the candidate without isolation.
-        return run_case(replace(ask, candidate=remote, remeasure=None), open_clock=open_clock)
+        found = run_case(replace(ask, candidate=remote, remeasure=None), open_clock=open_clock)
+        return found if found.clock_note else replace(found, clock_note=f"isolated; {remote.sandbox}")
     finally:
         remote.close()
         if rival is not None:

@@ -6,6 +6,7 @@ Loading torch takes seconds, a fork milliseconds. Every message is a JSON object
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
 import json
 import os
@@ -21,6 +22,9 @@ from perfsuite.isolate.sandbox import box_for
 
 MOST_MESSAGE_BYTES = 1 << 18
 POLL_SECONDS = 2e-3
+PROCESSES_ALONE = 2
+"""Processes in a sandbox without workers: its first process, and the one that forks workers."""
+PR_SET_DUMPABLE = 4
 
 
 class NurseryError(RuntimeError):
@@ -30,21 +34,18 @@ class NurseryError(RuntimeError):
 class Nursery:
     """The parent's side: starts with the first worker and ends with the interpreter."""
 
-    def __init__(self, *, sandboxed: bool = False) -> None:
+    def __init__(self, *, sandboxed: bool = False, device: str = "cpu") -> None:
         self._owner = os.getpid()
-        self._box, self.sandbox = box_for(sandboxed)
+        self._box, self.sandbox = box_for(sandboxed, device)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = os.pathsep.join(path for path in sys.path if path)
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
         self._process = subprocess.Popen(
             [*self._box.command, sys.executable, "-c", SERVE.format(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                **self._box.environment,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            },
+            env={**os.environ, **self._box.environment, "PYTHONPATH": path},
         )
         theirs.close()
         atexit.register(self.close)
@@ -58,6 +59,15 @@ class Nursery:
         """Fork a worker that serves the other side of `end` and writes errors to `log`; return its process id."""
         request = {"environment": {**os.environ, **self._box.environment}, "folder": os.getcwd()}
         return int(self._ask(request, [end.fileno(), log])["worker"])
+
+    def signal(self, worker: int, number: int) -> None:
+        """Send a signal to a worker and to all that it has started."""
+        self._ask({"signal": worker, "number": int(number)})
+
+    def clear(self) -> None:
+        """End this process too if a worker has left processes in its sandbox."""
+        if self._box.alone and self._ask({"count": True})["count"] > PROCESSES_ALONE:
+            self.close()
 
     def ended(self, worker: int, seconds: float) -> int | None:
         """The exit code of a worker (negative: a signal), after at most `seconds`; None if it still runs."""
@@ -85,14 +95,15 @@ class Nursery:
 
 
 SERVE = "from perfsuite.isolate import nursery; nursery.serve({})"
-_started: dict[bool, Nursery] = {}
+_started: dict[tuple[bool, str], Nursery] = {}
 
 
-def nursery(*, sandboxed: bool = False) -> Nursery:
-    """This process's nursery, of the one kind or the other; a new one if it has not started or has ended."""
-    if sandboxed not in _started or not _started[sandboxed].alive:
-        _started[sandboxed] = Nursery(sandboxed=sandboxed)
-    return _started[sandboxed]
+def nursery(*, sandboxed: bool = False, device: str = "cpu") -> Nursery:
+    """This process's nursery of that kind; a new one if it has not started or has ended."""
+    kind = sandboxed, device
+    if kind not in _started or not _started[kind].alive:
+        _started[kind] = Nursery(sandboxed=sandboxed, device=device)
+    return _started[kind]
 
 
 def serve(descriptor: int) -> None:
@@ -101,6 +112,7 @@ def serve(descriptor: int) -> None:
 
     from perfsuite.isolate import worker
 
+    _dumpable(False)  # a candidate must not change the process that forks the next ones
     end = socket.socket(fileno=descriptor)
     while True:
         said, descriptors, _, _ = socket.recv_fds(end, MOST_MESSAGE_BYTES, 2)
@@ -109,6 +121,10 @@ def serve(descriptor: int) -> None:
         request = json.loads(said)
         if "wait" in request:
             answer = {"code": _ended(request["wait"], request["seconds"])}
+        elif "signal" in request:
+            answer = {"sent": _signalled(request["signal"], request["number"])}
+        elif "count" in request:
+            answer = {"count": sum(name.isdigit() for name in os.listdir("/proc"))}
         else:
             child = os.fork()
             if child == 0:
@@ -118,6 +134,21 @@ def serve(descriptor: int) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
         end.send(json.dumps(answer).encode())
+
+
+def _signalled(child: int, number: int) -> bool:
+    if child <= 1:
+        return False
+    try:
+        os.killpg(child, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _dumpable(value: bool) -> None:
+    """Let other processes of this user look into this one, or not."""
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(value), 0, 0, 0)
 
 
 def _ended(child: int, seconds: float) -> int | None:
@@ -138,6 +169,7 @@ def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> Non
     """Turn this process into a worker, until it ends."""
     code: Any = 1
     try:
+        _dumpable(True)
         os.setsid()  # all that it starts is stopped and ended with it
         os.dup2(log, 2)
         os.close(log)

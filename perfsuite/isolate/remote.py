@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import os
 import pickle
 import signal
 import socket
@@ -116,6 +115,7 @@ class Remote:
     def ask(self, request: dict[str, Any], memory: int | None = None) -> dict[str, Any]:
         """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
         self._start()
+        self.resume()
         assert self._channel is not None
         with self._failures(f"did not return within {self._seconds:g} s, and was ended"):
             self._channel.socket.settimeout(self._seconds)
@@ -131,26 +131,23 @@ class Remote:
     @property
     def sandbox(self) -> str:
         """The candidate's sandbox in words, or the reason that there is none."""
-        return "no sandbox: the code is trusted" if self._trusted else nursery(sandboxed=True).sandbox
+        return (
+            "no sandbox: the code is trusted" if self._trusted else nursery(sandboxed=True, device=self.device).sandbox
+        )
 
     def stop(self) -> None:
         """Stop the process, with all that it has started, until `resume`."""
         if self._worker is not None and not self._stopped:
-            self._signal(signal.SIGSTOP)
+            self._nursery.signal(self._worker, signal.SIGSTOP)
             self._stopped = True
 
     def resume(self) -> None:
         """Let the process go on, and wait until it does."""
         if self._worker is not None and self._stopped:
-            self._signal(signal.SIGCONT)
+            self._nursery.signal(self._worker, signal.SIGCONT)
             self._stopped = False
             self.ask({"do": "run", "start": 0, "calls": 0, "chosen": 0})
             self.rest()
-
-    def _signal(self, number: int) -> None:
-        assert self._worker is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._worker, number)
 
     def rest(self) -> None:
         """Wait for the second receipt of a `run`."""
@@ -178,8 +175,9 @@ class Remote:
             self._channel.socket.close()
         if self._worker is not None:
             with contextlib.suppress(ProcessLookupError, NurseryError):
-                self._signal(signal.SIGKILL)
+                self._nursery.signal(self._worker, signal.SIGKILL)
                 self._nursery.ended(self._worker, END_SECONDS)  # then its memory is free again
+                self._nursery.clear()
         if self._log is not None:
             self._log.close()
         self._worker, self._channel, self._log, self._stopped = None, None, None, False
@@ -191,7 +189,7 @@ class Remote:
 
         ours, theirs = socket.socketpair()
         self._log = Log()
-        self._nursery = nursery(sandboxed=not self._trusted)
+        self._nursery = nursery(sandboxed=not self._trusted, device=self.device)
         self._worker = self._nursery.worker(theirs, self._log.descriptor)
         theirs.close()
         self._channel = Channel(ours)

@@ -22,6 +22,8 @@ class Box:
     command: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
+    alone: bool = False
+    """True if the processes in it see no other process."""
 
     def close(self) -> None:
         """Remove the folder, which is empty on this side."""
@@ -29,7 +31,7 @@ class Box:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def box_for(sandboxed: bool) -> tuple[Box, str]:
+def box_for(sandboxed: bool, device: str) -> tuple[Box, str]:
     """A box, and a sentence for the record: the sandbox, or the reason that there is none."""
     if not sandboxed:
         return Box(), "no sandbox: the code is trusted"
@@ -37,28 +39,23 @@ def box_for(sandboxed: bool) -> tuple[Box, str]:
         return Box(), f"no sandbox: {reason}"
     folder = Path(tempfile.mkdtemp(prefix="perfsuite-"))
     places = {name: str(folder) for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME")}
-    return Box(tuple(command(folder)), places, folder), "in a sandbox of bubblewrap"
+    alone = device == "cpu"
+    kind = "in a sandbox of bubblewrap" + ("" if alone else ", which shows the numbers of other processes")
+    return Box(tuple(command(folder, alone=alone)), places, folder, alone), kind
 
 
-def command(folder: Path) -> list[str]:
+def command(folder: Path, *, alone: bool) -> list[str]:
     """bubblewrap's command line: a process in it writes to `folder` alone, and sees no network.
 
-    It keeps this machine's numbers of processes: handles of a card's memory do not cross them, and the parent stops a
-    worker by its number. `no_parent` hides the parent's process instead.
+    alone: it sees no other process either. The driver's handles of a card's memory do not cross that border.
     """
-    alone = ["--unshare-user-try", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    files = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
-    own = [
-        "--size",
-        str(MOST_FILE_BYTES),
-        "--tmpfs",
-        str(folder),
-        "--size",
-        str(MOST_FILE_BYTES),
-        "--tmpfs",
-        "/dev/shm",
-    ]
-    return [PROGRAM, *alone, *files, *own, "--cap-drop", "ALL", "--die-with-parent", "--"]
+    size = str(MOST_FILE_BYTES)
+    apart = ["--unshare-user-try", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    apart += ["--unshare-pid"] if alone else []
+    devices = ["--dev", "/dev"] if alone else ["--dev-bind", "/dev", "/dev"]
+    files = ["--ro-bind", "/", "/", *devices, "--proc", "/proc"]
+    own = ["--size", size, "--tmpfs", str(folder), "--size", size, "--tmpfs", "/dev/shm"]
+    return [PROGRAM, *apart, *files, *own, "--cap-drop", "ALL", "--die-with-parent", "--"]
 
 
 @lru_cache(maxsize=1)
@@ -68,9 +65,8 @@ def why_not() -> str | None:
         return "bubblewrap (bwrap) is not installed"
     with tempfile.TemporaryDirectory(prefix="perfsuite-") as folder:
         try:
-            tried = subprocess.run(
-                [*command(Path(folder)), "true"], capture_output=True, text=True, timeout=TRY_SECONDS
-            )
+            line = [*command(Path(folder), alone=True), "true"]
+            tried = subprocess.run(line, capture_output=True, text=True, timeout=TRY_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"bubblewrap does not start: {error}"
     if tried.returncode == 0:

@@ -83,6 +83,7 @@ class Worker:
         with open("/proc/self/statm") as statm:
             taken = int(statm.read().split()[column]) * resource.getpagesize()
         resource.setrlimit(kind, (taken + room, taken + room))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         self.channel.reply({"done": True})
 
     def do_call(self, descriptor: int | None, args: Any, kwargs: Any) -> None:

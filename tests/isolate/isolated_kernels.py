@@ -166,3 +166,43 @@ def dies_of_a_real_time_signal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor
     """Its number has no name."""
     os.kill(os.getpid(), 40)
     return a @ b
+
+
+def tries_to_get_out(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Raises if something of what a sandbox forbids succeeds. A colon parts the test's process from its port."""
+    import socket
+
+    parent, port = map(int, os.environ["TEST_OF_THE_SANDBOX"].split(":"))
+    attempts = {
+        "a signal to the parent": lambda: os.kill(parent, 0),
+        "a look at the parent": lambda: open(f"/proc/{parent}/environ").close(),
+        "a connection": lambda: socket.create_connection(("127.0.0.1", port), timeout=1.0).close(),
+        "a file": lambda: open(f"{__file__}.changed", "w").close(),
+        "the memory of the process that forked it": lambda: open(f"/proc/{os.getppid()}/mem", "r+b").close(),
+    }
+    for what, attempt in attempts.items():
+        try:
+            attempt()
+        except OSError:
+            continue
+        raise RuntimeError(f"{what} was possible")
+    with open(f"{os.environ['TMPDIR']}/own", "w") as own:
+        own.write("a cache")
+    return a @ b
+
+
+def leaves_a_child(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Starts a process in a session of its own, which would outlive the run."""
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+        os._exit(0)
+    return a @ b
+
+
+def shadows(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Has an attribute that is named as a method of the harness is."""
+    return a @ b
+
+
+shadows.timed = time.sleep  # type: ignore[attr-defined]

@@ -1,0 +1,82 @@
+"""The sandbox around isolated candidates: what they try is refused, nothing of theirs is left running."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import isolated_kernels as kernels
+
+from perfsuite.case.ask import Ask
+from perfsuite.case.comparison import Comparison
+from perfsuite.isolate import compare_isolated, sandbox
+from perfsuite.isolate.nursery import nursery
+from perfsuite.outcome import Verdict
+from perfsuite.problems import Custom, Gemm
+from perfsuite.settings import Settings
+
+needs_bubblewrap = pytest.mark.skipif(sandbox.why_not() is not None, reason=f"no sandbox: {sandbox.why_not()}")
+
+
+def isolated(candidate, **options) -> Comparison:
+    problem = options.pop("problem", Gemm(32, 32, 32, "float32"))
+    settings = Settings(device="cpu", seconds=0.05)
+    return compare_isolated(Ask(problem, candidate, settings=settings, **options), seconds=60.0)
+
+
+@needs_bubblewrap
+def test_network_files_and_other_processes_are_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("TEST_OF_THE_SANDBOX", f"{os.getpid()}:{server.getsockname()[1]}")
+        one = isolated(kernels.tries_to_get_out)
+    assert one.verdict is Verdict.MET, one.sentence
+    assert one.clock_note == "isolated; in a sandbox of bubblewrap"
+
+
+@needs_bubblewrap
+def test_a_child_that_a_candidate_leaves_is_ended_with_its_sandbox() -> None:
+    before = nursery(sandboxed=True)
+    assert isolated(kernels.leaves_a_child).verdict is Verdict.MET
+    assert not before.alive
+    after = nursery(sandboxed=True)
+    assert isolated(kernels.product).verdict is Verdict.MET
+    assert after.alive
+
+
+def test_without_bubblewrap_the_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "PROGRAM", "a program that there is not")
+    sandbox.why_not.cache_clear()
+    box, said = sandbox.box_for(True, "cpu")
+    monkeypatch.undo()
+    sandbox.why_not.cache_clear()
+    assert (box.command, said) == ((), "no sandbox: bubblewrap (bwrap) is not installed")
+
+
+def test_a_cards_driver_needs_the_numbers_of_processes(tmp_path: Path) -> None:
+    for alone in (True, False):
+        line = sandbox.command(tmp_path, alone=alone)
+        assert ("--unshare-pid" in line) is alone
+        assert {"--unshare-net", "--die-with-parent", "--cap-drop"} <= set(line)
+        assert line[line.index("--ro-bind") + 1] == "/"
+
+
+def test_the_sides_share_no_memory_and_no_time() -> None:
+    one = isolated(kernels.product, against="cublas", at_least=1e-3)
+    assert one.verdict is Verdict.MET, one.sentence
+    assert "the rival runs in a process of its own as well" in (one.clock_note or "")
+    values = torch.randn(32, 32), torch.randn(32, 32)
+    here = Custom(values, against=lambda a, b: a @ b, label="closure")
+    other = isolated(kernels.product, problem=here, at_least=1e-3)
+    assert "the rival runs in this process" in (other.clock_note or "")
+
+
+def test_attributes_of_a_candidate_replace_none_of_the_harness() -> None:
+    one = isolated(kernels.shadows, against="cublas", at_least=1e-3)
+    assert one.verdict is Verdict.MET, one.sentence
