@@ -8,7 +8,6 @@ import io
 import pickle
 import signal
 import socket
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -77,7 +76,7 @@ class Remote:
         self._channel: Channel | None = None
         self._log: Log | None = None
         self.overhead = 0.0
-        """Seconds that an empty request takes, measured before the candidate is loaded."""
+        """The least seconds that an empty request takes, measured before the candidate is loaded."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the candidate once. If it changes its arguments, the caller's change too."""
@@ -199,7 +198,7 @@ class Remote:
             for _ in range(OVERHEAD_REQUESTS):
                 spent.append(self.timed({"do": "run", "start": 0, "calls": 0, "chosen": 0}))
                 self.rest()
-            self.overhead = statistics.median(spent[1:])
+            self.overhead = min(spent[1:])  # more would be taken off the time of short samples
             request = {"candidate": self._candidate, "path": list(sys.path), "modules": _modules(self._candidate)}
             threads = torch.get_num_threads()
             self.ask({"do": "load", **request, "room": self._room, "threads": threads, "device": self.device})
