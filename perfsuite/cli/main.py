@@ -19,6 +19,8 @@ from importlib import import_module
 from pathlib import Path
 
 from perfsuite import __version__
+from perfsuite.cli.completion import VARIABLE, answer
+from perfsuite.cli.help_text import HelpFormatter
 from perfsuite.cli.parsers import Parser, add_choice, parser_of
 from perfsuite.exporters.listing import helps
 from perfsuite.outcome import UserError, one_line
@@ -30,6 +32,14 @@ OPTIONAL = ("torch", "scipy", "numpy")
 """Packages that some commands need; each is installed by its own name."""
 
 
+EPILOG = """`perfsuite COMMAND --help` describes each command with an example.
+
+Words are completed in a shell after `pip install argcomplete` and
+  eval "$(register-python-argcomplete perfsuite)"
+
+exit codes: 0 done or all met, 1 slower or wrong, 2 bad input, 20 undecided, 21 nothing measured, 130 interrupted"""
+
+
 def commands() -> dict[str, str]:
     return helps(Path(__file__).parent / "commands")
 
@@ -39,8 +49,8 @@ def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog="perfsuite",
         description="Judges GPU kernels. Gates run in pytest (`pytest --gpu`); this command works with their records.",
-        epilog="`perfsuite COMMAND --help` describes each command with an example.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EPILOG,
+        formatter_class=HelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"perfsuite {__version__}")
     add_choice(top, "command", commands())
@@ -53,8 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end the command
             stream.reconfigure(errors="backslashreplace")
     command = ""
+    if VARIABLE in os.environ:
+        answer(commands())
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        arguments = parser().parse_args(argv)
+        if not words:
+            parser().print_help()
+            return 0
+        arguments = parser().parse_args(words)
         command = f" {arguments.command}"
         module = import_module(f"perfsuite.cli.commands.{arguments.command.replace('-', '_')}")
         own = parser_of(f"perfsuite{command}", module)

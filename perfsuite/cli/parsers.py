@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from types import ModuleType
 from typing import NoReturn
 
+from perfsuite.cli.help_text import HelpFormatter
 from perfsuite.outcome import one_line
+
+EXIT_CODES = "exit codes: 0 done, 2 bad input, 130 interrupted"
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,13 +22,17 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser_of(prog: str, module: ModuleType) -> Parser:
-    """A parser described by a module's docstring, and by its EXAMPLE if it has one."""
-    return Parser(
-        prog=prog,
-        description=(module.__doc__ or module.HELP).strip(),
-        epilog=getattr(module, "EXAMPLE", None),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """A parser described by a module's docstring, and by its EXAMPLE if it has one, with the exit codes."""
+    said = "\n\n".join(filter(None, (getattr(module, "EXAMPLE", None), _codes(module))))
+    description = (module.__doc__ or module.HELP).strip()
+    return Parser(prog=prog, description=description, epilog=said or None, formatter_class=HelpFormatter)
+
+
+def _codes(module: ModuleType) -> str | None:
+    """The exit codes of most commands, unless the module names its own."""
+    if re.search("exit codes?:", getattr(module, "EXAMPLE", ""), re.IGNORECASE):
+        return None
+    return EXIT_CODES
 
 
 def add_choice(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,32 @@ def test_help_fits_100_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
             main(words)
         shown = capsys.readouterr().out.splitlines()
         assert not [line for line in shown if len(line) > 100], words
+
+
+def test_plain_perfsuite_answers_with_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert all(f"\n  {name}" in said for name in commands())
+
+
+def test_help_fits_80_columns_and_names_the_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ([], *([name] for name in commands())):
+        with pytest.raises(SystemExit, match="0"):
+            main([*words, "--help"])
+        said = capsys.readouterr().out
+        assert not [line for line in said.splitlines() if len(line) > 80], words
+        assert "exit code" in said.lower(), words
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("perfsuite comp", ["compare"]), ("perfsuite export mark", ["markdown"])], ids=str
+)
+def test_words_are_completed(tmp_path: Path, line: str, words: list[str]) -> None:
+    pytest.importorskip("argcomplete")
+    shell = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "words")}
+    shell |= {"COMP_LINE": line, "COMP_POINT": str(len(line)), "PYTHONPATH": str(GATES.parents[2])}
+    subprocess.run([sys.executable, "-m", "perfsuite"], env=os.environ | shell, check=True, capture_output=True)
+    assert (tmp_path / "words").read_text().split() == words

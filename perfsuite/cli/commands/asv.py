@@ -31,7 +31,9 @@ EXAMPLE = """example:
   perfsuite asv cases tests/perf --output benchmarks_asv/cases.json
   perfsuite asv cases --problem 'kernels.py:RMSNorm(8192, 4096)' --candidate kernels.py:rmsnorm \\
       --output benchmarks_asv/cases.json
-  perfsuite asv check"""
+  perfsuite asv check
+
+exit codes: 0 done, 1 --check finds a list that is out of date, 2 bad input or a broken history, 130 interrupted"""
 PAGE_CACHE = Path(".perfsuite/asv/libraries")
 
 

@@ -32,7 +32,9 @@ An allowed.toml lists what may spill, each with its reason:
   kernel = "my_kernel<*>"      # glob over the demangled name, or a C75xx code
   arch = "sm_80"               # optional
   reason = "a teaching kernel; the array is the point"
-"""
+
+
+exit codes: 0 no kernel fails, 1 one spills or does not compile, 2 bad input, 130 interrupted"""
 
 Pair = tuple[Path, str]
 """A source and an architecture."""

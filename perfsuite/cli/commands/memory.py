@@ -29,7 +29,9 @@ EXAMPLE = """example:
   perfsuite memory training --layers 24 --hidden 1024 --heads 16 --seq 1024 --batch 4 --measure
 
 The shape defaults are those of Llama-2-7B (32 layers, hidden 4096, 32 heads of 128).
-`perfsuite memory KIND --help` lists each kind's options."""
+`perfsuite memory KIND --help` lists each kind's options.
+
+exit codes: 0 done, 1 --measure contradicts the model, 2 bad input, 130 interrupted"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

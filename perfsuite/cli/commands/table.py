@@ -21,7 +21,9 @@ from perfsuite.report.blocks import refresh
 HELP = "make the tables in README and docs from the committed records, or check them"
 EXAMPLE = """example:
   perfsuite table README.md docs/*.md
-  perfsuite table README.md --check"""
+  perfsuite table README.md --check
+
+exit codes: 0 done, 1 --check finds a page that is out of date, 2 bad input, 130 interrupted"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
