@@ -21,6 +21,8 @@ SPIN_MULTIPLE = 10
 """The device is kept busy for this many times the host time of a call, so that a slow host is not taken for a wait."""
 ATTEMPTS = 3
 TIMED_ROUNDS = 20
+LEAK_CALLS = 8
+"""Calls after which the memory must be as before."""
 
 
 class ResourceError(Exception):
@@ -51,6 +53,25 @@ def peak_bytes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0
             gc.enable()
     del result
     return peak - before
+
+
+def leaked_bytes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> int:
+    """Bytes of torch's allocator that LEAK_CALLS calls leave behind, once their results and all garbage are gone.
+
+    What a first call allocates for good (workspaces, plans) is no leak.
+    """
+    import torch
+
+    inputs = _inputs(problem, seed)
+    inputs.call(candidate)
+    held = []
+    for calls in (1, LEAK_CALLS):
+        for _ in range(calls):
+            inputs.call(candidate)
+        torch.cuda.synchronize()
+        gc.collect()  # reference cycles are garbage, not leaks
+        held.append(torch.cuda.memory_allocated())
+    return max(0, held[1] - held[0])
 
 
 def kernel_launches(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> int:
@@ -194,6 +215,7 @@ def _attainable(problem: Problem, bytes_a_second: Callable[[int], float]) -> flo
 
 RESOURCES: dict[str, Callable[..., float]] = {
     "peak_bytes": peak_bytes,
+    "leaked_bytes": leaked_bytes,
     "launches": kernel_launches,
     "synchronises": synchronises,
     "seconds": seconds,

@@ -60,6 +60,8 @@ class Checks:
         self.warnings: list[str] = []
         self.seconds = 0.0
         """Host time spent on checks."""
+        self.first_seconds: float | None = None
+        """Host time of the candidate's first call; None if it has not been seen."""
 
     @contextmanager
     def a_check(self) -> Iterator[None]:
@@ -69,8 +71,11 @@ class Checks:
         finally:
             self.seconds += time.perf_counter() - start
 
-    def _first_call_apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, but the host time of its first call does not count as checking: that call compiles or plans."""
+    def _first_call_apart(self, function: Callable[..., Any], *, candidates: bool = False) -> Callable[..., Any]:
+        """`function`, but the host time of its first call does not count as checking: that call compiles or plans.
+
+        candidates: the function is the candidate, and the record gets that time.
+        """
         called = False
 
         @wraps(function, updated=())
@@ -81,7 +86,10 @@ class Checks:
                 return function(*args, **kwargs)
             finally:
                 if first:
-                    self.seconds -= time.perf_counter() - start
+                    spent = time.perf_counter() - start
+                    self.seconds -= spent
+                    if candidates and self.first_seconds is None:
+                        self.first_seconds = spent
 
         return call
 
@@ -158,7 +166,7 @@ class Checks:
         try:
             return examine(
                 self.effects.problem(self.problem),
-                self._first_call_apart(self.watch.around(guarded("candidate", pure(self.candidate)))),
+                self._first_call_apart(self.watch.around(guarded("candidate", pure(self.candidate))), candidates=True),
                 self.generator,
                 rival=None if guard is None else self._first_call_apart(guard),
                 distribution=self.settings.distribution,

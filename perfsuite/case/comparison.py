@@ -57,6 +57,14 @@ class Comparison:
     """Host time that one call takes to launch, by `perf_counter`; None if it was not measured."""
     rival_host_seconds: float | None = None
     """The same for the rival."""
+    candidate_first_seconds: float | None = None
+    """Host time of the candidate's first call in this case, which may compile or plan; None if that was not seen."""
+    candidate_waited_seconds: float | None = None
+    """Host time of an eager call and the wait for its end."""
+    rival_waited_seconds: float | None = None
+    """The same for the rival."""
+    timer_seconds: float | None = None
+    """The timer's own part of a sample, which is taken off its time; None if it is not known."""
     bound: Bound | None = None
     """The longer part of an eager call: its time on the device, or its launch by the host."""
     cycles_speed: float | None = None

@@ -176,7 +176,14 @@ class _Case:
 
     def _host(self, clock: Clock) -> None:
         mine, rivals = clock.host_seconds()
-        self.found = replace(self.found, candidate_host_seconds=mine, rival_host_seconds=rivals)
+        self.found = replace(
+            self.found,
+            candidate_host_seconds=mine,
+            rival_host_seconds=rivals,
+            candidate_waited_seconds=clock.waited_seconds[0],
+            rival_waited_seconds=clock.waited_seconds[1],
+            timer_seconds=clock.timer_seconds,
+        )
         seconds = self.found.candidate_seconds
         if mine is not None and seconds is not None:
             self.found = replace(self.found, bound="host" if mine > seconds else "device")
@@ -259,5 +266,6 @@ class _Case:
             candidate_error=errors.candidate,
             rival_error=errors.rival,
             error_limit=errors.limit,
+            candidate_first_seconds=self.checks.first_seconds,
             warnings=tuple(dict.fromkeys([*self.warnings, *self.checks.warnings, *self.checks.watch.told])),
         )

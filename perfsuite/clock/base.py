@@ -84,6 +84,10 @@ class Clock(Protocol):
     """Sets of inputs that are rotated."""
     launches: int
     """Calls in one sample."""
+    timer_seconds: float | None = None
+    """The part of a sample's time that is the timer's own, which is taken off; None if it is not known."""
+    waited_seconds: tuple[float | None, float | None] = (None, None)
+    """Host seconds of a call of candidate and rival with the wait for its end; known after `host_seconds`."""
     halves: int = 2
     """Halves of a round: A B and B A, so that each side comes first once. One for long calls, in turn in either order.
     """

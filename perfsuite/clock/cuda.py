@@ -123,6 +123,7 @@ class CudaClock(PairedClock):
         import torch
 
         found: dict[str, float] = {}
+        waited: dict[str, float] = {}
         with torch.cuda.stream(self._stream):
             for side in SIDES:
                 self._restore_all()
@@ -131,7 +132,7 @@ class CudaClock(PairedClock):
                 start = time.perf_counter()
                 self._call(side, self._sets[0])
                 self._stream.synchronize()
-                once = time.perf_counter() - start
+                waited[side] = once = time.perf_counter() - start
                 calls = int(HOST_BOUND_SECONDS / HOST_REPEATS / max(once, 1e-7))
                 calls = self._most_in_a_sample(max(1, min(HOST_CALLS, calls)))
                 repeats = []
@@ -144,6 +145,7 @@ class CudaClock(PairedClock):
                     repeats.append((time.perf_counter() - start) / calls)
                     self._stream.synchronize()
                 found[side] = statistics.median(repeats)
+        self.waited_seconds = waited["candidate"], waited["rival"]
         return found["candidate"], found["rival"]
 
     def telemetry(self) -> Telemetry:

@@ -107,6 +107,7 @@ class GraphClock(CudaClock):
             others = track.captures.setdefault((side, place), [])
             others.append(self._captured(side, track.pieces, place, nodes=track is self._named and not others))
         self._overhead = self._event_cost + (len(self._tracks[0].pieces) - 1) * self._gap
+        self.timer_seconds = self._overhead
 
     def _forward(self, side: Side, sample: int) -> None:
         self._forwards.replay(side, (self._inputs_of(sample, call) for call in range(self.launches)))

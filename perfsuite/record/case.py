@@ -103,6 +103,10 @@ class Case(Environment):
     rival_seconds: Positive | None
     candidate_host_seconds: NonNegative | None = None
     rival_host_seconds: NonNegative | None = None
+    candidate_first_seconds: NonNegative | None = None
+    candidate_waited_seconds: NonNegative | None = None
+    rival_waited_seconds: NonNegative | None = None
+    timer_seconds: NonNegative | None = None
     bound: str | None = None
     cycles_speed: float | None = None
     candidate_error: NonNegative | None = None

@@ -76,6 +76,19 @@ def test_they_are_a_cards_affair(suite: Suite) -> None:
     assert all("memory_target is looked at on a GPU only" in case["warnings"] for case in outcome.cases)
 
 
+def test_what_calls_leave_behind_is_limited(suite: Suite) -> None:
+    suite.write(
+        "met.leaked_bytes = lambda problem: 0.0\n"
+        "def leaks(): return 'MET', 1.0\nleaks.leaked_bytes = lambda problem: 2.0**21\n"
+        "@pytest.mark.memory_target(leaked_bytes=0)\n"
+        "@pytest.mark.parametrize('candidate', [met, leaks], ids=['met', 'leaks'])\n"
+        "def test_it(candidate, perf): perf(Gemm(8, 8, 8), candidate)"
+    )
+    outcome = suite.run("--gpu")
+    assert outcome.junit == {"test_it[met]": "passed", "test_it[leaks]": "failed"}
+    outcome.has("eight calls leave 2 MiB behind, at most 0 B allowed")
+
+
 def test_growth_needs_a_sequence(suite: Suite) -> None:
     suite.write(
         "met.peak_bytes = lambda problem: 8.0\n"
@@ -87,9 +100,10 @@ def test_growth_needs_a_sequence(suite: Suite) -> None:
 @pytest.mark.parametrize(
     ("marker", "sentence"),
     [
-        ("memory_target", "@pytest.mark.memory_target: needs peak_bytes, growth or both"),
+        ("memory_target", "@pytest.mark.memory_target: needs peak_bytes, growth, leaked_bytes or several"),
         ("memory_target(peak_bytes='1 GB')", "peak_bytes is '1 GB'; it must be a number of bytes over 0"),
         ("memory_target(growth='cubic')", "growth is 'cubic'; allowed are 'linear' and 'quadratic'"),
+        ("memory_target(leaked_bytes=-1)", "leaked_bytes is -1; it must be a number of bytes, 0 or more"),
         ("launches", "@pytest.mark.launches needs at_most"),
         ("launches(at_most=0)", "at_most is 0; it must be a whole number of kernels, at least 1"),
         ("no_sync(ever=True)", "@pytest.mark.no_sync has no argument 'ever'; known are"),

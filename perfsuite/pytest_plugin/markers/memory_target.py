@@ -14,22 +14,35 @@ GROWTH = {"linear": 1.1, "quadratic": 2.1}
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTarget(Marker):
-    """A call may hold at most that many bytes at once, growing "linear" or "quadratic" in the sequence length."""
+    """A call may hold at most that many bytes at once, growing "linear" or "quadratic" in the sequence length.
+
+    leaked_bytes: eight calls may leave at most that many bytes behind, as a rule 0.
+    """
 
     overridable = ("peak_bytes",)
     peak_bytes: float | None = None
     growth: str | None = None
+    leaked_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        if self.peak_bytes is None and self.growth is None:
-            raise MarkerError("needs peak_bytes, growth or both")
+        if self.peak_bytes is None and self.growth is None and self.leaked_bytes is None:
+            raise MarkerError("needs peak_bytes, growth, leaked_bytes or several of these")
+        if self.leaked_bytes not in (None, 0) and not is_positive(self.leaked_bytes):
+            raise MarkerError(f"leaked_bytes is {self.leaked_bytes!r}; it must be a number of bytes, 0 or more")
         if self.peak_bytes is not None and not is_positive(self.peak_bytes):
             raise MarkerError(f"peak_bytes is {self.peak_bytes!r}; it must be a number of bytes over 0")
         if self.growth is not None and self.growth not in GROWTH:
             raise MarkerError(f"growth is {self.growth!r}; allowed are {' and '.join(map(repr, GROWTH))}")
 
     def judge(self, subject: Subject) -> Iterator[Finding]:
-        """The peak of one call, and its growth from one sequence length to twice that length."""
+        """The peak of one call, its growth from one sequence length to twice that length, and the bytes left behind."""
+        if self.leaked_bytes is not None:
+            leaked = subject.measure("leaked_bytes", subject.problem)
+            broken = Reason.TOO_MUCH_MEMORY if leaked > self.leaked_bytes else None
+            sentence = f"eight calls leave {_mebibytes(leaked)} behind, at most {_mebibytes(self.leaked_bytes)} allowed"
+            yield Finding("leak", broken, sentence, {"leaked_bytes": leaked})
+        if self.peak_bytes is None and self.growth is None:
+            return
         peak = subject.measure("peak_bytes", subject.problem)
         if self.peak_bytes is not None:
             broken = Reason.TOO_MUCH_MEMORY if peak > self.peak_bytes else None
