@@ -33,6 +33,8 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 OWN_TORCH = importlib.util.find_spec("torch") is not None
 TORCH_VENV = ["--system-site-packages"] if OWN_TORCH else []
+OLDEST_TORCH = "2.10"
+"""The oldest torch that pyproject.toml allows."""
 DEVICE_CODE = "ext/csrc/cuda"
 ASV = "benchmarks_asv/asv.conf.json"
 FEW_TESTS = "tests/perf/test_gemm.py tests/perf/test_attention.py::test_tiled_attention"
@@ -127,6 +129,14 @@ def tests(session: nox.Session) -> None:
     """Build the extension and run every test that this machine can run; arguments after `--` go to pytest."""
     install_project(session)
     session.run("pytest", *(session.posargs or ["-n", "auto"]))
+
+
+@nox.session(default=False)
+def oldest(session: nox.Session) -> None:
+    """Run the tests of the plugin beside the oldest torch that it supports; the kernels are not built."""
+    install(session, f"torch=={OLDEST_TORCH}.*", *group("build"), *group("test"))
+    install(session, "--no-build-isolation", "-e", ".")
+    session.run("pytest", "-q", *(session.posargs or ["tests/plugin", "tests/cli", "tests/oracle", "tests/case"]))
 
 
 @nox.session(default=False, venv_params=TORCH_VENV)
