@@ -75,7 +75,7 @@ function plot({ title, xs, series, xTexts, xLabel, yText, yLabel, logX, logY, he
       })],
     },
   };
-  if (!logX) options.axes[0].incrs = [1, 2, 5, 10, 20, 50, 100];
+  if (!logX) Object.assign(options.axes[0], { incrs: [1, 2, 5, 10, 20, 50, 100], ...(xTexts && { space: 72 }) });
   const drawn = element('div', { role: 'img', 'aria-label': title });
   figure.append(drawn, numbers());
   const shown = new uPlot(options, [xs, ...series.map((one) => one.values)], drawn);

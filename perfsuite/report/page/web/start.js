@@ -41,6 +41,7 @@ function makeRest() {
   if (grid) makeHeat();
   makeCompare();
   makeRegressions();
+  document.querySelectorAll('nav a[href^="#"]').forEach((link) => { link.hidden = document.querySelector(link.getAttribute('href')).hidden; });
   openAddressed();
   document.body.dataset.page = 'ready';
 }
