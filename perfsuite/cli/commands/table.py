@@ -6,7 +6,8 @@ A table stands between two comments:
     <!-- /perfsuite:gates -->
 
 The path is relative to the document; field=pattern keeps the cases that fit. A block
-<!-- perfsuite:listing NAME --> lists commands, markers, options, classes and the like; an unknown NAME lists all.
+<!-- perfsuite:listing NAME --> lists commands, markers, options, classes and the like.
+An unknown NAME lists all names.
 """
 
 from __future__ import annotations
