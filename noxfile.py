@@ -273,19 +273,30 @@ def release(session: nox.Session) -> None:
             session.error(f"a page made by {wheel} has no libraries")
 
 
+def card_folder() -> str:
+    """The folder of records of this machine's card, such as "h200"; "portable" without a card."""
+    if not sees_gpu():
+        return "portable"
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    name = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    return name.removeprefix("NVIDIA ").replace(" ", "-").lower()
+
+
 @nox.session(default=False, venv_params=TORCH_VENV)
 def exploits(session: nox.Session) -> None:
     """Try every attack of docs/threat-model.md and its honest twin, and print the table; also on a GPU, if any.
 
-    What came of it is kept in .perfsuite/exploits.json. PERFSUITE_DOWNGRADE_SEEDS=200 plants losses of precision as
+    The result is kept in .perfsuite/exploits.json; `-- --record` keeps it in records/ instead, in the folder of this
+    card or in `portable`, from which the docs' tables are made. PERFSUITE_DOWNGRADE_SEEDS=200 plants losses of precision as
     often as the record has them.
     """
     install_project(session)
-    kept = ROOT / ".perfsuite"
-    kept.mkdir(exist_ok=True)
+    more = [one for one in session.posargs if one != "--record"]
+    kept = ROOT / ("records/" + card_folder() if len(more) < len(session.posargs) else ".perfsuite")
+    kept.mkdir(parents=True, exist_ok=True)
     gpu = ["--gpu"] if sees_gpu() else []
     keep = {"PERFSUITE_EXPLOITS": str(kept / "exploits.json")}
-    session.run("pytest", "-q", "tests/exploits", *gpu, *session.posargs, env=keep)
+    session.run("pytest", "-q", "tests/exploits", *gpu, *more, env=keep)
 
 
 @nox.session(default=False, venv_backend="none")
