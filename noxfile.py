@@ -287,8 +287,8 @@ def exploits(session: nox.Session) -> None:
     """Try every attack of docs/threat-model.md and its honest twin, and print the table; also on a GPU, if any.
 
     The result is kept in .perfsuite/exploits.json; `-- --record` keeps it in records/ instead, in the folder of this
-    card or in `portable`, from which the docs' tables are made. PERFSUITE_DOWNGRADE_SEEDS=200 plants losses of precision as
-    often as the record has them.
+    card or in `portable`, from which the docs' tables are made. PERFSUITE_DOWNGRADE_SEEDS=200 plants losses of
+    precision as often as the record has them.
     """
     install_project(session)
     more = [one for one in session.posargs if one != "--record"]
