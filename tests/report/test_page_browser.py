@@ -170,7 +170,7 @@ def test_a_case_opens_by_keyboard_and_has_an_address(whole: Any) -> None:
     whole.wait_for_selector("dialog[open] canvas")
     assert "case=" in whole.evaluate("location.hash")
     assert whole.locator("dialog[open] figure").count() >= 3
-    assert "between d224bf986 and 391aabba6" in whole.text_content("dialog[open] .steps")
+    assert "between d224bf986 and 391aabba6: new" in whole.text_content("dialog[open] .steps")
     whole.keyboard.press("Escape")
     whole.wait_for_selector("dialog:not([open])", state="attached")
     assert "case=" not in whole.evaluate("location.hash")

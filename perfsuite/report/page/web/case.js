@@ -66,14 +66,18 @@ function timesPlot(one) {
   });
 }
 
-// The steps as sentences: between which two recorded commits the time changed.
+// The steps as sentences: between which two recorded commits the time changed, and what became of a slow-down.
 function stepList(one) {
   const steps = one.history.steps ?? [];
   if (!steps.length) return null;
   const at = (run) => one.history.seconds?.[one.history.run.indexOf(run)];
+  const outcome = (before, after) => {
+    const found = page.regressions.find((group) => group.before === before && group.after === after)?.cases.find(({ id }) => id === one.id);
+    return found ? `: ${found.state}${found.reason ? `, ${found.reason}` : ''}` : '';
+  };
   return element('ul', { class: 'steps' }, steps.map(([before, after, change]) => element('li', {},
-    `${change > 0 ? '▲' : '▼'} ${percent(change)} `, `from ${seconds(at(before))} to ${seconds(at(after))}, between `,
-    commitNode(before), ' and ', commitNode(after))));
+    `${change > 0 ? '▲' : '▼'} ${percent(change)} from ${seconds(at(before))} to ${seconds(at(after))}, between `,
+    commitNode(before), ' and ', commitNode(after), outcome(before, after))));
 }
 
 // Equal lengths of queries and keys are one parameter.
