@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from perfsuite.calibrate.cases import CalibrationCase
+from perfsuite.calibrate.slowed import Slowed
 from perfsuite.clock.base import Sides
 from perfsuite.settings import DeviceKind
 
@@ -37,6 +38,8 @@ class Plan:
     """Time for the peers' timers, after the gates."""
     setups: int = 0
     """Above 0: no gates, but this number of set-ups of each case, whose rounds show the noise."""
+    isolated: bool = False
+    """True for gates that time both sides in processes of their own."""
 
     @classmethod
     def read(cls, file: Path) -> Plan:
@@ -64,12 +67,14 @@ def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float 
     generator = torch.Generator(device=plan.device).manual_seed(seed)
     sides = Sides(case.function, case.function, lambda: case.problem.inputs(generator))
     clock: Any
-    if plan.device == "cpu":
+    if plan.isolated:
+        from perfsuite.calibrate.isolated import IsolatedCalibrationClock
+
+        clock = IsolatedCalibrationClock(_planted(plan, case, slowdown), sides, plan.device, seed)
+    elif plan.device == "cpu":
         from perfsuite.clock.host import HostClock
 
-        if slowdown:
-            sides = Sides(slowed(case.function, slowdown), case.function, sides.make_inputs)
-        clock = HostClock(sides, seed=seed)
+        clock = HostClock(Sides(_planted(plan, case, slowdown), case.function, sides.make_inputs), seed=seed)
     else:
         from perfsuite.calibrate.planted import PlantedClock
 
@@ -79,28 +84,25 @@ def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float 
     return clock
 
 
+def _planted(plan: Plan, case: CalibrationCase, slowdown: float) -> Callable[..., Any]:
+    """The case's function with that much work planted, for a side that is called."""
+    if not slowdown:
+        return case.function
+    if plan.device == "cpu":
+        return Slowed(case.function, slowdown)
+    from perfsuite.calibrate.planted import spin_cost
+
+    cost = spin_cost()
+    return Slowed(case.function, slowdown, call_seconds(plan, case), cost.launch, cost.a_cycle)
+
+
 _CALL_SECONDS: dict[str, float] = {}
 
 
 def call_seconds(plan: Plan, case: CalibrationCase) -> float:
     """Seconds of a call of the case's kernel, measured once a process."""
     if case.name not in _CALL_SECONDS:
-        clock = open_clock(plan, case, seed=plan.process)
+        clock = open_clock(replace(plan, isolated=False), case, seed=plan.process)
         _CALL_SECONDS[case.name] = statistics.median(one.rival_seconds for one in clock.rounds(10))
         clock.close()
     return _CALL_SECONDS[case.name]
-
-
-def slowed(function: Any, slowdown: float) -> Any:
-    """The function, followed by a wait of `slowdown` times its duration: the planted work of a CPU."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
-        output = function(*args, **kwargs)
-        end = time.perf_counter()
-        end += slowdown * (end - start)
-        while time.perf_counter() < end:
-            pass
-        return output
-
-    return call

@@ -67,7 +67,8 @@ def _measure_noise(plan: Plan, output: TextIO) -> None:
             before = clock.seconds_spent
             rounds += clock.rounds(FEWEST_ROUNDS)
             each = (clock.seconds_spent - before) / FEWEST_ROUNDS
-            rounds += clock.rounds(max(0, min(FIRST_ROUNDS, int(FIRST_SECONDS / each)) - FEWEST_ROUNDS))
+            more = min(FIRST_ROUNDS, int(FIRST_SECONDS / each)) - FEWEST_ROUNDS
+            rounds += clock.rounds(more) if more > 0 else []
         clock.close()
         write_row(output, _row(plan, case, 0.0, rounds) | {"kind": "noise"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from perfsuite.calibrate import plan as calibration_plan
 from perfsuite.calibrate import planted as calibration_planted
 from perfsuite.calibrate import worker as calibration_worker
 from perfsuite.calibrate.cases import CalibrationCase
+from perfsuite.calibrate.slowed import Slowed
 from perfsuite.calibrate.summary import noise_file, summarise
 from perfsuite.problems import Custom
 
@@ -79,3 +81,13 @@ def test_the_noise_of_a_case_takes_fewer_set_ups_when_the_time_is_up(
 
 def test_no_gate_begins_after_the_time_is_up(known: CalibrationCase, tmp_path: Path) -> None:
     assert run(tmp_path, process=0, gates=[("kernel", 0.0, 5)], seconds=-1.0) == []
+
+
+def test_planted_work_of_short_calls_adds_up_in_another_process_too(card: Card) -> None:
+    slowed = pickle.loads(pickle.dumps(Slowed(print, 0.01, CALL_SECONDS, launch=1e-6, a_cycle=1 / 2e9)))
+    slowed.function = lambda: card.work(CALL_SECONDS)
+    for _ in range(4000):
+        slowed()
+    spins = 4000 * 0.01 * CALL_SECONDS / 8e-6
+    # The launch of a spin kernel takes no time on this card.
+    assert card.now == pytest.approx(4000 * CALL_SECONDS * 1.01 - spins * 1e-6, rel=1e-3)

@@ -43,7 +43,21 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def arguments(output: Path, *more: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     calibrate.add_arguments(parser)
-    line = ["--portable", "--output", str(output), "--processes", "2", "--aa", "30", "--planted", "12", "--others", "6"]
+    line = [
+        "--portable",
+        "--output",
+        str(output),
+        "--processes",
+        "2",
+        "--aa",
+        "30",
+        "--planted",
+        "12",
+        "--sharp",
+        "6",
+        "--others",
+        "6",
+    ]
     return parser.parse_args([*line, *more])
 
 
@@ -86,7 +100,7 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     ("option", "value"),
     [
         *((option, "0") for option in ("--aa", "--planted", "--processes", "--seconds")),
-        *((option, "-1") for option in ("--others", "--peers-seconds")),
+        *((option, "-1") for option in ("--sharp", "--others", "--peers-seconds")),
         *((option, "nan") for option in ("--seconds", "--peers-seconds")),
     ],
 )

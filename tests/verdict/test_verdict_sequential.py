@@ -13,9 +13,16 @@ from perfsuite.outcome import Verdict
 from perfsuite.settings import Settings
 from perfsuite.verdict.interval import normal_quantile, rank_for, rounds_needed
 from perfsuite.verdict.noise import Noise
-from perfsuite.verdict.policy import REGRESSION_MARGIN, regression_target
+from perfsuite.verdict.policy import REGRESSION_MARGIN, SHARP_MARGIN, regression_target
 from perfsuite.verdict.sequential import SequentialTest, estimate, spent_at
-from perfsuite.verdict.timing import FEWEST_LATER_ROUNDS, FIRST_ROUNDS, LATER_ROUNDS, next_look
+from perfsuite.verdict.timing import (
+    FEWEST_LATER_ROUNDS,
+    FIRST_ROUNDS,
+    FIRST_SECONDS,
+    LATER_ROUNDS,
+    LATER_SECONDS,
+    next_look,
+)
 
 TRIALS = 10_000
 MOST_SETUPS = 12
@@ -107,6 +114,17 @@ def test_a_regression_gate_tells_a_slow_down_of_one_percent_from_none(shape: str
     assert slower["MET"] == 0.0
     assert slower["MISSED"] >= 0.99
     assert pytest.approx(0.005) == REGRESSION_MARGIN
+
+
+@pytest.mark.parametrize("setup", [0.0005, 0.00085])
+def test_the_sharp_margin_tells_half_a_percent_from_none(setup: float) -> None:
+    """At the noise that a calibration saw between set-ups of calls from 20 us on, in 0.5 s of device time."""
+    alpha, noise, target = Settings().alpha / 10, Noise(setup, 0.0001, "test"), regression_target(SHARP_MARGIN)
+    assert FIRST_SECONDS + (MOST_SETUPS - 1) * LATER_SECONDS <= 0.5
+    same = simulate(1.0, target, alpha, noise, 0.002, SHAPES["normal"])
+    slower = simulate(1.0 / 1.005, target, alpha, noise, 0.002, SHAPES["normal"])
+    assert same["MISSED"] == 0.0
+    assert slower["MISSED"] >= 0.95
 
 
 def test_the_spent_error_adds_up_to_alpha() -> None:

@@ -30,15 +30,22 @@ from perfsuite.record.fingerprint import fingerprint
 from perfsuite.record.places import make_folder
 
 HELP = "measure the gate's false alarms and misses on this card; writes calibration.json"
-EXAMPLE = "example:\n  perfsuite calibrate --output .perfsuite/calibration.json --seconds 330"
+EXAMPLE = """examples:
+  perfsuite calibrate --output .perfsuite/calibration.json --seconds 330
+  perfsuite calibrate --aa 1500 --planted 300 --sharp 200 --others 0 --seconds 600 \\
+    --output records/h200/calibration.json
+  perfsuite calibrate --isolated --aa 3000 --planted 300 --sharp 0 --others 0 --seconds 3600 \\
+    --output records/h200/calibration-isolated.json"""
 
 NOISE_PROCESSES = 3
 NOISE_SETUPS = 8
-OTHER_SLOWDOWNS = (0.005, 0.02, 0.05)
+SHARP_SLOWDOWN, OTHER_SLOWDOWNS = 0.005, (0.02, 0.05)
 STARTING_SECONDS = 3.0
 """Time of a process before its first gate and after its last; its imports are done before."""
 NOISE_SECONDS = 20.0
 """Time after which a process that measures noise begins no further case."""
+ISOLATED_TIMES = 3.0
+"""Times as long for processes whose sides start processes of their own."""
 GRACE_SECONDS = 10.0
 """Extra time after which a process is ended; the rows that it wrote count."""
 PEERS_SECONDS = 45.0
@@ -52,9 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=4, help="processes that gate (default 4)")
     parser.add_argument("--aa", type=int, default=3000, help="gates of a kernel against itself (default 3000)")
     parser.add_argument("--planted", type=int, default=400, help="gates with a planted 1%% (default 400)")
-    parser.add_argument("--others", type=int, default=80, help="gates with each of 0.5, 2 and 5%% (default 80)")
+    sharp = "gates with a planted 0.5%%, of calls from 20 us on (default 80)"
+    parser.add_argument("--sharp", type=int, default=80, help=sharp)
+    parser.add_argument("--others", type=int, default=80, help="gates with each of 2 and 5%% (default 80)")
     peers = "time for the peers' timers and rules, on a card; 0 leaves them out (default 20)"
     parser.add_argument("--peers-seconds", type=float, default=20.0, help=peers)
+    isolated = "calibrate gates that time both sides in processes of their own, as --perf-isolate does"
+    parser.add_argument("--isolated", action="store_true", help=isolated)
     parser.add_argument("--portable", action="store_true", help="calibrate the host clock on the CPU")
 
 
@@ -65,8 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError(f"--{name} is {getattr(arguments, name)}; it must be at least 1")
     if not 0.0 < arguments.seconds < math.inf:
         raise UserError(f"--seconds is {arguments.seconds:g}; it must be more than 0")
-    if arguments.others < 0:
-        raise UserError(f"--others is {arguments.others}; it must be 0 or more")
+    for name in ("sharp", "others"):
+        if getattr(arguments, name) < 0:
+            raise UserError(f"--{name} is {getattr(arguments, name)}; it must be 0 or more")
     if not 0.0 <= arguments.peers_seconds < math.inf:
         raise UserError(f"--peers-seconds is {arguments.peers_seconds:g}; it must be 0 or more")
     check_place("--output", arguments.output, makes_folder=True)
@@ -94,11 +106,11 @@ class _Calibration:
     def __init__(self, arguments: argparse.Namespace, device: Any, folder: Path) -> None:
         self.arguments, self.device, self.folder = arguments, device, folder
         # Peers time replays of CUDA graphs, which a CPU does not have.
-        self.peers_seconds = arguments.peers_seconds if device == "cuda" else 0.0
+        self.peers_seconds = arguments.peers_seconds if device == "cuda" and not arguments.isolated else 0.0
         self.started = time.monotonic()
         self.rows = folder / "rows.jsonl"
         self.rows.touch()
-        self.facts = fingerprint(Path.cwd(), device=device)
+        self.facts = fingerprint(Path.cwd(), device=device) | {"isolated": arguments.isolated}
         self.next = self._prepared()
 
     def run(self) -> dict[str, Any]:
@@ -106,12 +118,13 @@ class _Calibration:
         arguments, names = self.arguments, [case.name for case in cases(self.device)]
         try:
             for process in range(NOISE_PROCESSES):
-                plan = Plan(process, self.device, str(self.rows), NOISE_SECONDS, [], setups=NOISE_SETUPS)
+                seconds = NOISE_SECONDS * (ISOLATED_TIMES if arguments.isolated else 1.0)
+                plan = Plan(process, self.device, str(self.rows), seconds, [], setups=NOISE_SETUPS)
                 self._process(plan, last=False)
             noise = self.folder / "noise.json"
             noise.write_text(json.dumps(noise_file(read(self.rows), self.facts)))
             sizes = [(0.0, arguments.aa), (0.01, arguments.planted)]
-            sizes += [(size, arguments.others) for size in OTHER_SLOWDOWNS]
+            sizes += [(SHARP_SLOWDOWN, arguments.sharp), *((size, arguments.others) for size in OTHER_SLOWDOWNS)]
             gates = []
             for size, total in sizes:
                 # Only a sharp margin lies below half a per cent, so only its cases can find that much.
@@ -138,6 +151,7 @@ class _Calibration:
 
     def _process(self, plan: Any, *, last: bool) -> None:
         """Run one worker and report its progress. Its rows count even if it fails or takes too long."""
+        plan = replace(plan, isolated=self.arguments.isolated)
         file = self.folder / f"plan-{plan.process}.json"
         file.write_text(json.dumps(asdict(plan)))
         worker = self.next
@@ -146,7 +160,12 @@ class _Calibration:
             worker.stdin.write(f"{file}\n")
             worker.stdin.close()
         reported = begun = time.monotonic()
-        limit = plan.seconds + plan.peers_seconds + STARTING_SECONDS + GRACE_SECONDS
+        limit = (
+            plan.seconds
+            + plan.peers_seconds
+            + STARTING_SECONDS
+            + GRACE_SECONDS * (ISOLATED_TIMES if plan.isolated else 1.0)
+        )
         limit += PEERS_SECONDS if plan.peers_seconds else 0.0
         while worker.poll() is None:
             time.sleep(0.1)

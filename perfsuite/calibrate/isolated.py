@@ -1,0 +1,30 @@
+"""The clock of an isolated calibration: both sides run in processes of their own, as with --perf-isolate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from perfsuite.clock.base import Sides
+from perfsuite.isolate.clock import IsolatedClock
+from perfsuite.isolate.remote import Remote
+from perfsuite.isolate.worker import SHARE_OF_MEMORY
+from perfsuite.settings import DeviceKind, Settings
+
+REQUEST_SECONDS = 60.0
+
+
+class IsolatedCalibrationClock(IsolatedClock):
+    """The isolated clock; to close it ends its processes."""
+
+    def __init__(self, candidate: Callable[..., Any], sides: Sides, device: DeviceKind, seed: int) -> None:
+        room = int(SHARE_OF_MEMORY * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE"))
+        made = [Remote(one, device=device, seconds=REQUEST_SECONDS, room=room) for one in (candidate, sides.rival)]
+        self._processes = made
+        super().__init__(Sides(made[0], sides.rival, sides.make_inputs), made[0], Settings(device, seed=seed), made[1])
+
+    def close(self) -> None:
+        super().close()
+        for one in self._processes:
+            one.close()
