@@ -15,7 +15,7 @@ from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.clock.kept import KeptCalls, Watched, WatchedHalf
 from perfsuite.clock.room import kept_calls
-from perfsuite.clock.rotation import bytes_in, sets_needed, share_memory
+from perfsuite.clock.rotation import bytes_in, sets_needed, storages_in
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.guards.poison import poison
@@ -76,6 +76,7 @@ class HostClock(CallingClock):
             fit = HELD_BYTES // max(1, 2 * size)
             most = min(calls, most, fit, int(LONGEST_SAMPLE_SECONDS / max(once)))
             self.launches = self._most_in_a_sample(max(1, most))
+        self._storages = [storages_in(one) for one in self._sets]
         self._deck.deal()
         self._warm_up()
         self._setups += 1
@@ -114,7 +115,7 @@ class HostClock(CallingClock):
             seconds[side] = self._sample(side, start, self.launches, keeper=keep_here, hard=hard) / self.launches
         # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer.
         for call, result in enumerate(self._held["rival"]):
-            if not share_memory(result, self._sets[(start + call) % len(self._sets)]):
+            if self._storages[(start + call) % len(self._sets)].isdisjoint(storages_in(result)):
                 poison(result)
         self._held = {"candidate": [], "rival": []}
         # These sets get other values long before they are used again, when the values have left the cache.

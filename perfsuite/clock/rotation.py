@@ -27,7 +27,11 @@ def sets_needed(bytes_a_set: int, cache_bytes: int) -> int:
     return min(MOST_SETS, 1 + max(1, math.ceil(CACHE_MULTIPLE * cache_bytes / bytes_a_set)))
 
 
+def storages_in(value: Any) -> frozenset[int]:
+    """The addresses of the allocations in which the tensors of `value` lie."""
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors_in(value) if tensor.numel())
+
+
 def share_memory(one: Any, other: Any) -> bool:
     """True if a tensor in `one` lies in the same allocation as one in `other`."""
-    storages = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(one) if tensor.numel()}
-    return any(tensor.untyped_storage().data_ptr() in storages for tensor in tensors_in(other) if tensor.numel())
+    return not storages_in(one).isdisjoint(storages_in(other))

@@ -24,13 +24,13 @@ def poison(value: Any) -> None:
     """Overwrite every tensor in `value`, whatever its dtype and strides, with the poison."""
     import torch
 
+    pattern = POISON_HALF.to_bytes(2, "little") * 4
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     for tensor in tensors_in(value):
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         size = tensor.element_size()
-        integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
-        pattern = POISON_HALF.to_bytes(2, "little") * 4
-        memory_of(tensor.view(integers)).fill_(int.from_bytes(pattern[:size], "little"))
+        memory_of(tensor.view(integers[size])).fill_(int.from_bytes(pattern[:size], "little"))
 
 
 def poison_free_memory(like: Any, *, copies: int = 4) -> None:

@@ -29,6 +29,9 @@ def tensors_in(value: Any, *, layouts: bool = True) -> Iterator[torch.Tensor]:
     """
     import torch
 
+    if type(value) is torch.Tensor and value.layout is torch.strided and not value.is_nested:
+        yield value  # as `nest_of` would say; most values are such tensors
+        return
     if (nest := nest_of(value)) is None:
         if isinstance(value, torch.Tensor):
             yield value
@@ -94,6 +97,8 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def overlapping(tensor: torch.Tensor) -> bool:
     """True if elements of a strided tensor may share memory, as those of an expanded tensor do."""
+    if tensor.is_contiguous():
+        return False
     axes = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
     reach = 0
     for stride, size in axes:
