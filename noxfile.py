@@ -182,8 +182,17 @@ def history(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_params=TORCH_VENV)
 def nightly(session: nox.Session) -> None:
-    """Run what takes minutes: real builds of real commits, examples, Triton, planted faults, all device code."""
+    """Run what takes minutes: real builds of real commits, examples, Triton, planted faults, all device code.
+
+    `-- faults` and `-- peer_suites` run one part of it; both write records/nightly, for docs/reliability.md.
+    """
     install_project(session)
+    part, *words = session.posargs or [""]
+    for name in ("peer_suites", "faults"):
+        if part in ("", name):
+            session.run("python", "-m", f"nightly.{name}", *words, env={"PYTHONPATH": "tests"})
+    if part:
+        return
     install(session, *pins(), "triton")
     whole = ["tests/history/test_ab_whole.py", "tests/docs", "tests/cli/test_first_run.py", "tests/cli/test_layouts.py"]
     session.run("pytest", "-q", "-n", "2", *whole, "tests/corpus", env={"PERFSUITE_WHOLE": "1"})

@@ -25,7 +25,7 @@ from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record, read_run
 
 from .made_up_project import CASES, Project
-from .written import ROOT, update
+from .written import ROOT, join, update
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 POINTS = 20
@@ -190,10 +190,10 @@ class Harm:
 
 
 def told(said: str) -> str:
-    """Of a traceback on the screen: whose it is. Python shows its own if Ctrl-C meets it while it starts."""
+    """Of a traceback on the screen: whose it is. Python or pytest shows one if Ctrl-C meets it while it starts."""
     if "Traceback (most recent call last)" not in said:
         return ""
-    return ", with a traceback" if "perfsuite" in said and "in main" in said else " while Python starts"
+    return ", with a traceback" if "perfsuite" in said and "in main" in said else " while it starts"
 
 
 def signals(harm: Harm, name: str, points: int, *, share: bool) -> Iterator[Row]:
@@ -313,7 +313,11 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=POINTS, help=f"points of each signal (default {POINTS})")
     parser.add_argument("--share", action="store_true", help="each signal at its share of the points, in turn")
     parser.add_argument("--output", type=Path, default=ROOT / "records" / "nightly" / "faults.json")
+    parser.add_argument("--join", nargs="+", type=Path, metavar="FILE", help="instead: put these results together")
     given = parser.parse_args()
+    if given.join:
+        join(given.output, given.join, key="key")
+        return 0
     lost = False
     with tempfile.TemporaryDirectory(prefix="perfsuite-faults-") as folder:
         library = Path(folder, "unwilling.so")

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .written import ROOT, update
+from .written import ROOT, join, update
 
 OWN = ("filelock", "nvidia-ml-py", "Jinja2")
 """What the plugin itself needs."""
@@ -68,7 +68,11 @@ def main() -> int:
     parser.add_argument("--workers", default="2", help="processes of pytest-xdist (default 2)")
     parser.add_argument("--venv", type=Path, help="keep the environment in this folder, and use it again")
     parser.add_argument("--output", type=Path, default=ROOT / "records" / "nightly" / "peer-suites.json")
+    parser.add_argument("--join", nargs="+", type=Path, metavar="FILE", help="instead: put these results together")
     given = parser.parse_args()
+    if given.join:
+        join(given.output, given.join, key="suite")
+        return 0
     rows = []
     with tempfile.TemporaryDirectory(prefix="perfsuite-suites-") as folder:
         python = environment(given.venv or Path(folder, "venv"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,12 +21,18 @@ def update(path: Path, rows: list[dict[str, Any]], *, key: str) -> None:
     path.write_text(json.dumps({"environment": environment(), "rows": merged}, indent=1, ensure_ascii=False) + "\n")
 
 
+def join(path: Path, parts: list[Path], *, key: str) -> None:
+    """Write the rows of several files of results to one."""
+    for part in parts:
+        update(path, json.loads(part.read_text())["rows"], key=key)
+
+
 def environment() -> dict[str, Any]:
     """Where and when the newest rows came about."""
-    git = ["git", "-C", str(ROOT)]
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    from perfsuite import __version__
+
     return {
-        "commit": commit or None,
+        "perfsuite": __version__,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "pytest": version("pytest"),
