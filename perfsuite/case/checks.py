@@ -157,6 +157,8 @@ class Checks:
             if judgement.ok and rival is not None:
                 judgement = self._with_other_parameters(rival, judgement)
         self._judged(judgement)
+        if judgement.left_out:
+            self.warnings.append(f"there was no time to check these hard inputs: {', '.join(judgement.left_out)}")
         if library is None:
             _examined.note(self.candidate, self.problem, self.settings.distribution)
 

@@ -29,7 +29,7 @@ class Judgement:
     """True if the rival draws random numbers: two of its results differ."""
 
     left_out: tuple[str, ...] = ()
-    """Hard inputs that say nothing, because the rival fails on them or there was no time."""
+    """Hard inputs that were not tried, because there was no time."""
 
     @property
     def share(self) -> float:

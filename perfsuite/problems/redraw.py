@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     import torch
 
 HARD = {
-    "dominant": "dominant",
-    "constant-rows": "constant-rows",
     "large": "normal",
     "medium": "normal",
+    "dominant": "dominant",
+    "constant-rows": "constant-rows",
     "small": "normal",
     "negative": "normal",
     "ties": "normal",
     "integers": "normal",
 }
-"""Hard inputs of any kernel -> the distribution of the largest tensor of numbers; the others are drawn as ever."""
+"""Hard inputs of any kernel -> the distribution of the largest tensor of numbers; the others are drawn as ever.
+
+Those on which most careless kernels fail come first, since time may run out."""
 MILDER = {"large": "medium"}
 """Hard inputs -> those that take their place where the rival fails."""
 FACTORS = {"large": 64.0, "medium": 8.0, "small": 1 / 1024}

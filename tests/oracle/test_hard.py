@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from perfsuite.case.run import compare
 from perfsuite.oracle import examine
-from perfsuite.outcome import Reason
+from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Custom
+from perfsuite.settings import Settings
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -88,21 +90,27 @@ def test_indices_are_drawn_anew_within_their_range() -> None:
     assert judge(sums, sums, X, ends).ok
 
 
-def test_inputs_on_which_the_rival_fails_are_left_out() -> None:
+def test_inputs_on_which_the_rival_fails_judge_nobody() -> None:
     def fussy(x):
         if x.abs().max() > 20:
             raise ValueError("too large")
         return x.sin()
 
-    verdict = judge(fussy, fussy)
-    assert verdict.ok
-    assert "medium" in verdict.left_out
+    assert judge(fussy, fussy).ok
+    assert judge(fussy, lambda x: x.clamp(-20, 20).sin()).ok
 
 
 def test_large_inputs_that_overflow_are_tried_less_large() -> None:
-    assert "large" not in judge(lambda x: x.exp(), lambda x: x.exp()).left_out
     careless = judge(lambda x: x.exp(), lambda x: x.clamp(-8, 8).exp())
     assert careless.sentence.startswith("on hard inputs (")
+
+
+def test_inputs_without_time_for_them_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfsuite.oracle.hard.SECONDS", -1.0)
+    problem = Custom((torch.randn(8, 8),), against=torch.sin, label="sine")
+    one = compare(problem, torch.sin, settings=Settings(seconds=0.05, device="cpu"))
+    assert one.verdict is Verdict.MET
+    assert any(said.startswith("there was no time to check these hard inputs: large, ") for said in one.warnings)
 
 
 def test_positive_values_stay_positive_and_shares_between_0_and_1() -> None:
