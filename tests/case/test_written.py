@@ -52,6 +52,7 @@ def test_what_both_write_is_the_answer_returned_or_not(candidate: Any, rival: An
     found = judged(candidate, rival)
     assert found.verdict is Verdict.MET, found.sentence
     assert found.clock_note == "x: written, restored before every sample; it may be in the cache then"
+    assert found.sentence.endswith(f"; host clock: {found.clock_note}")
     assert found.candidate_error is not None
 
 
