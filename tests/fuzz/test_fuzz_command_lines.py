@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from perfsuite import pytest_plugin
 from perfsuite.cli.main import commands, main
 from perfsuite.cli.parsers import parser_of
 from perfsuite.outcome import MOST_CHARACTERS
@@ -126,8 +127,8 @@ class Config:
 
 
 def test_options_of_pytest(files: list[str]) -> None:
-    switches = [flag.removeprefix("--").replace("-", "_") for flag, _ in options.SWITCHES]
-    keys = [flag.removeprefix("--").replace("-", "_") for flag, *_ in options.VALUES + options.WRITTEN]
+    switches = [flag.removeprefix("--").replace("-", "_") for flag, _ in pytest_plugin.SWITCHES]
+    keys = [flag.removeprefix("--").replace("-", "_") for flag, *_ in (*pytest_plugin.VALUES, *pytest_plugin.WRITTEN)]
     values = st.one_of(texts(), st.sampled_from([*files, "cold", "hot", "normal"]), st.floats().map(str))
     given = st.fixed_dictionaries(
         {"gpu": st.booleans()},

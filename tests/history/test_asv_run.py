@@ -28,6 +28,7 @@ def folder(tmp_path: Path, repository: Repository) -> Path:
     """benchmarks_asv with a result of the first commit in it."""
     made = tmp_path / "benchmarks_asv"
     export([case("gemm 64", commit=repository.commits[0])], made / "results", repository.path)
+    (made / "asv.conf.json").write_text('{"version": 1, "project": "kernels", "repo": "..", "results_dir": "results"}')
     return made
 
 

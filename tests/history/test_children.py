@@ -18,6 +18,7 @@ PARENT = """
 import signal, sys
 from perfsuite.history import children
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background may begin without it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with children.signals_as_interrupts():
     children.run([sys.executable, "-c", {sleeper!r}, sys.argv[1]])
 """

@@ -140,10 +140,10 @@ def test_the_command_names_the_place_that_the_copy_came_from(
     tmp_path: Path, noted: dict[str, object] | None, source: str
 ) -> None:
     plugin_alone(tmp_path)
+    described = tmp_path / "cuda_llm_ops-0.1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: cuda_llm_ops\nVersion: 0.1.0\n")
     if noted is not None:
-        described = tmp_path / "cuda_llm_ops-0.1.0.dist-info"
-        described.mkdir()
-        (described / "METADATA").write_text("Metadata-Version: 2.1\nName: cuda_llm_ops\nVersion: 0.1.0\n")
         (described / "direct_url.json").write_text(json.dumps(noted))
     said = import_from(tmp_path, "torch").strip()
     assert said.endswith(f"--no-deps --no-cache-dir --force-reinstall {source}"), said
