@@ -240,7 +240,7 @@ def dashboard(session: nox.Session) -> None:
             "tests/report/test_page_browser.py",
             "tests/report/test_ten_questions.py",
         ]
-        session.run("pytest", "-q", *pages, env={"PERFSUITE_BROWSER": "1"})
+        session.run("pytest", "-q", "-n", "auto", *pages, env={"PERFSUITE_BROWSER": "1"})
         session.run("python", "tests/history/browser.py", page, "gates.gemm.track_time_ratio", *SCREENSHOT)
     records = sorted(str(path) for path in Path("records").glob("*/gates.jsonl"))
     session.run("python", "-m", "perfsuite", "site", SITE, *records, "--asv", page)
