@@ -16,6 +16,7 @@ from perfsuite.record.store import read_record
 
 if TYPE_CHECKING:
     from perfsuite.history.series import Declared
+    from perfsuite.record.case import Case
 
 VARIABLE = "PERFSUITE_ASV_PROBLEMS"
 """The pairs of problem and candidate, as JSON, for the pytest that collects FOLLOWED."""
@@ -43,6 +44,11 @@ def listed(tests: Sequence[str], pairs: Sequence[Pair]) -> Declared:
     """The series of a suite's gated cases and of `pairs`, which pytest collects without measuring."""
     from perfsuite.history.series import declared
 
+    return declared(listed_cases(tests, pairs))
+
+
+def listed_cases(tests: Sequence[str], pairs: Sequence[Pair]) -> list[Case]:
+    """The cases of a suite and of `pairs`, without any measurement."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-cases-") as folder:
         record = Path(folder) / "cases.jsonl"
         line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -53,4 +59,4 @@ def listed(tests: Sequence[str], pairs: Sequence[Pair]) -> Declared:
         if done.returncode != 0 or not record.exists():
             last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["no output"]
             raise HistoryError(f"pytest could not list {' '.join(tests)} (exit {done.returncode}): {last[0]}")
-        return declared(read_record(record))
+        return read_record(record)

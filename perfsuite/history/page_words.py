@@ -1,7 +1,7 @@
 """Makes a page that asv published readable: short names of cases, links to commits, regressions of today's harness.
 
-asv's page names a case by its whole key, `module.function family shape vs rival`, links commits to "#", and lists the
-regressions of every harness that ever measured.
+asv's page names a case without a test by its whole key, `module.function family shape vs rival`. It links commits to "#",
+and lists the regressions of every harness that ever measured.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from perfsuite.history.series_names import name_of, orders
 from perfsuite.record import kernels
 from perfsuite.record.case import Case
 
@@ -149,24 +150,21 @@ def of_kernels(series: Declared) -> Declared:
 def values(cases: Iterable[Case]) -> Values:
     """The values of a record in each series. Samples of one call in several processes are pooled."""
     found: Values = {}
-    for case in _single(cases):
+    for case, name in named(cases):
         for measure in MEASURES:
             if not measure.applies(case):
                 continue
             series = found.setdefault(group_of(case), {}).setdefault(measure.name, {})
             new = None if case.verdict == "WRONG" else measure.read(case)
-            name = name_of(case)
             series[name] = _pooled(series.get(name, math.nan), new)
     return found
 
 
-def name_of(case: Case) -> str:
-    """The case's name among the series of its test file: with its label, and its place among calls that are alike.
-
-    The first call of a kind without a label has the case's name alone, so that stored series go on.
-    """
-    label = f" ({case.label})" if case.label and case.family != "custom" else ""  # a custom name begins with the label
-    return f"{case.case}{label}" + (f" #{case.alike}" if (case.alike or 1) > 1 else "")
+def named(cases: Iterable[Case]) -> Iterator[tuple[Case, str]]:
+    """The cases of a record with the names of their series."""
+    listed = list(cases)
+    for case, order in zip(listed, orders(listed), strict=True):
+        yield from ((one, name_of(one, order)) for one in _single(case))
 
 
 def joined(*parts: Declared) -> Declared:
@@ -180,14 +178,13 @@ def joined(*parts: Declared) -> Declared:
     return found
 
 
-def _single(cases: Iterable[Case]) -> Iterator[Case]:
-    """The cases; the case of all kernels of a module is replaced by one for each kernel."""
-    for case in cases:
-        if case.aspect != kernels.ASPECT:
-            yield case
-            continue
-        for kernel, measured in kernels.by_kernel(case.measured or {}):
-            yield case.changed(case=kernel, measured=measured)
+def _single(case: Case) -> Iterator[Case]:
+    """The case; that of all kernels of a module is replaced by one for each kernel."""
+    if case.aspect != kernels.ASPECT:
+        yield case
+        return
+    for kernel, measured in kernels.by_kernel(case.measured or {}):
+        yield case.changed(case=kernel, measured=measured)
 
 
 def thin(samples: Sequence[float]) -> Value:

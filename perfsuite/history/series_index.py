@@ -7,6 +7,7 @@ import os
 import sqlite3
 from array import array
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,18 @@ _SUFFIX = f".{series.BY_NAME['time_ratio'].method}"
 
 
 def samples_of(
-    index: Index, folder: Path, key: Mapping[str, str], titles: list[str], name: str
+    index: Index, folder: Path, key: Mapping[str, str], titles: list[str], names: list[str]
 ) -> dict[str, list[float]]:
     """Commit -> samples of a case in the result files of a machine's folder whose parameters have the values of `key`.
 
-    titles: asv's names of the series, the newest first; a commit's samples are those of the first title that has any.
+    titles, names: asv's names of the series, and the case's names in it, the newest first. A commit's samples are those
+    of the first name and title that have any.
     Raises HistoryError if a result file cannot be read.
     """
     update(index, folder)
     place = os.fspath(folder.resolve())
     found: dict[str, list[float]] = {}
-    for title in titles:
+    for name, title in product(names, titles):
         rows = index.connection.execute(
             "SELECT commit_hash, params, samples FROM series JOIN result_files ON id = file "
             "WHERE title = ? AND series.name = ? AND folder = ? AND version = ? ORDER BY result_files.name",

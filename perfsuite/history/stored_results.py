@@ -16,6 +16,7 @@ from perfsuite.history.commits import HistoryError, earlier_names, first_parents
 from perfsuite.history.machines import machine_of
 from perfsuite.history.processes import process_of, process_of_samples
 from perfsuite.history.series_index import samples_of
+from perfsuite.history.series_names import name_of, older_name_of
 from perfsuite.history.steps_and_drift import Finding, Point, Rule, look_back, unused
 from perfsuite.record.case import Case, Samples
 from perfsuite.record.index_db import Index, open_index
@@ -50,15 +51,15 @@ def points_of(
 ) -> list[Point]:
     """The stored results of a record's case at these commits, on the same machine and in their order.
 
-    The series of a test file that git has renamed is that of its earlier names too. Raises HistoryError if a result
-    file of the machine cannot be read.
+    The series of a test file that git has renamed is that of its earlier names too. A commit without results under the
+    series' name has those of its older name. Raises HistoryError if a result file of the machine cannot be read.
     """
     key = machine_of(case)
     measure = series.BY_NAME["time_ratio"]
     groups = dict.fromkeys([series.group_of(case), *(series.group_of_file(name) for name in _names(repository, case))])
     titles = [series.benchmark_name(group, measure) for group in groups]
-    folder, name = results / key["machine"], repr(series.name_of(case))
-    samples = samples_of(index or open_index(repository), folder, key, titles, name)
+    folder, names = results / key["machine"], [repr(name) for name in (name_of(case), older_name_of(case))]
+    samples = samples_of(index or open_index(repository), folder, key, titles, names)
     place = {commit: number for number, commit in enumerate(commits)}
     ordered = sorted((commit for commit in samples if commit in place and samples[commit]), key=place.__getitem__)
     return [_point(commit, samples[commit], noise) for commit in ordered]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -53,6 +54,7 @@ class Gate:
         self.calls = 0
         """Calls of `perf` so far; the cases of a call have its number."""
         self._label: str | None = None
+        self._of_label: Counter[str | None] = Counter()
 
     def measure(
         self,
@@ -85,6 +87,7 @@ class Gate:
         """Count a call of `perf`; its cases carry its number and its label."""
         self.calls += 1
         self._label = label
+        self._of_label[label] += 1
 
     @property
     def test(self) -> str:
@@ -176,6 +179,7 @@ class Gate:
             measured=measured,
             label=self._label,
             call=self.calls,
+            order=self._of_label[self._label],
         )
         earlier = {one.call for one in self.item.stash[CASES] if (one.case, one.label) == (case.case, case.label)}
         case = case.changed(alike=len(earlier | {self.calls}))

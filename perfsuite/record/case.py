@@ -81,6 +81,8 @@ class Case(Environment):
     it."""
     alike: Count | None = None
     """Place of the call among those of its test that have the same case and label, from 1."""
+    order: Count | None = None
+    """Place of the call among those of its test that have the same label, from 1; part of a series' key."""
     aspect: str | None = None
     """The limited quantity, other than time: "memory", "launches", ..."""
     measured: Mapping[str, float] | None = None
@@ -187,17 +189,18 @@ def case_record(
     label: str | None = None,
     call: int | None = None,
     alike: int | None = None,
+    order: int | None = None,
 ) -> Case:
     """The case of a comparison. aspect: the limited quantity other than time, of which `measured` has the values.
 
     label, call: the label of the call of `perf`, and its number in the test, from 1. alike: its place among those of
-    the same case and label.
+    the same case and label. order: its place among those of the same label.
     """
     values = comparison.as_dict()
     name = f"{comparison.candidate} {comparison.family} {comparison.name}"
     name += (f" vs {comparison.rival}" if comparison.rival else "") + (f": {aspect}" if aspect else "")
     samples, discarded = (Samples.columns_of(values.pop(rounds)) for rounds in ("rounds", "discarded"))
-    head = {"schema": SCHEMA, "case": name, "test": test, "label": label, "call": call, "alike": alike}
-    head |= {"aspect": aspect, "measured": measured}
+    head = {"schema": SCHEMA, "case": name, "test": test, "label": label, "call": call}
+    head |= {"alike": alike, "order": order, "aspect": aspect, "measured": measured}
     tail = {"workers": workers, "samples": samples, "discarded_samples": discarded}
     return Case.of_json(plain({**head, **values, **fingerprint, **tail}), name)

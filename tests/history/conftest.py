@@ -73,7 +73,7 @@ def case(
     values: dict[str, Any] = {
         "schema": 1,
         "case": f"kernels.{name} vs library",
-        "test": "tests/perf/test_kernels.py::test_it",
+        "test": f"tests/perf/test_kernels.py::test_it[{name}]",
         "aspect": None,
         "measured": None,
         "family": "gemm",

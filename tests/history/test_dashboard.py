@@ -49,7 +49,7 @@ def test_the_page_draws_graphs_and_lists_the_cases(tmp_path: Path, repository: R
     seen = look(folder / "html", [RATIO], tmp_path / "page.png")
     assert seen.errors == []
     assert "kernels: time over the rival's" in seen.listed
-    assert {"kernels.gemm 64 vs library", "kernels.gemm 128 vs library"} <= set(seen.cases[RATIO])
+    assert {"test_it[gemm 64] vs library", "test_it[gemm 128] vs library"} <= set(seen.cases[RATIO])
     assert seen.points[RATIO] == 6  # two cases at three commits
     assert seen.pixels[RATIO] > 1000
     assert (tmp_path / "page.png").stat().st_size > 10_000

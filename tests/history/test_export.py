@@ -156,7 +156,7 @@ def test_another_case_of_the_same_commit_joins_and_leaves_the_first_alone(
     assert first == before
     assert second == pytest.approx(2.0, rel=0.01)
     described = json.loads((results / "benchmarks.json").read_text())[RATIO]
-    assert described["params"] == [["'kernels.gemm 64 vs library'", "'kernels.gemm 128 vs library'"]]
+    assert described["params"] == [["'test_it[gemm 64] vs library'", "'test_it[gemm 128] vs library'"]]
 
 
 def test_a_wrong_case_has_failed_and_one_that_was_not_timed_is_skipped(tmp_path: Path, repository: Repository) -> None:
@@ -185,7 +185,7 @@ def test_a_skip_does_not_displace_what_was_measured(tmp_path: Path, repository: 
 def test_declared_cases_that_a_run_did_not_measure_are_skipped_not_missing(
     tmp_path: Path, repository: Repository
 ) -> None:
-    names = ["kernels.gemm 64 vs library", "kernels.never vs library"]
+    names = ["test_it[gemm 64] vs library", "test_it[never] vs library"]
     (tmp_path / "cases.json").write_text(json.dumps({"groups": {"kernels": {"time_ratio": names}}}))
     done = export([case(commit=repository.commits[0])], tmp_path / "results", repository.path)
     measured, skipped = values_in(done.file)
@@ -338,4 +338,5 @@ def test_shares_of_the_roofline_have_a_series_that_rises_as_they_fall(repository
         case("65: roofline", commit=repository.commits[0], measured={"seconds": 1e-5}, **share),
     ]
     ((_, found),) = series.values(cases).items()
-    assert found == {"attainable_ratio": {cases[0].case: 1.25, cases[1].case: pytest.approx(math.nan, nan_ok=True)}}
+    first, second = (f"test_it[{size}: roofline]: roofline" for size in (64, 65))
+    assert found == {"attainable_ratio": {first: 1.25, second: pytest.approx(math.nan, nan_ok=True)}}

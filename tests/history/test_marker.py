@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("asv", reason="asv is not installed")
 
+from perfsuite.history import series
 from perfsuite.history.asv_export import export
 from perfsuite.history.machines import machine_of
+from perfsuite.history.series_names import older_name_of
 from perfsuite.record.case import Case
 from perfsuite.record.store import read_record
 
@@ -45,7 +47,13 @@ from perfsuite import Gemm
 def test_mine(perf):
     perf(Gemm(64, 64, 64), lambda a, b: a @ b)
 """
-PORTABLE = {"gpu": None, "cuda": None, "cpu": "Some CPU", "case": "kernels.mine gemm gemm 64 vs cublas"}
+PORTABLE = {
+    "gpu": None,
+    "cuda": None,
+    "cpu": "Some CPU",
+    "case": "kernels.old gemm gemm 64 vs cublas",
+    "rival": "cublas",
+}
 
 
 @pytest.fixture
@@ -119,6 +127,19 @@ def test_a_case_without_a_history_is_said_on_screen(
     code, _ = gate(pytester, monkeypatch, 1.25)
     assert code == 0
     assert "warning: regression compared nothing: the history holds no result of this case" in capsys.readouterr().out
+
+
+def test_results_under_the_older_name_are_the_cases_history_too(
+    stored: Repository, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(pytester.path / "benchmarks_asv")
+    monkeypatch.setattr(series, "name_of", lambda case, order: older_name_of(case))
+    for commit in stored.commits[1:5]:
+        named = PORTABLE | {"case": "kernels.mine gemm gemm 64 vs cublas"}
+        one = case(commit=commit, test="test_kernels.py::test_mine", **named)
+        export([one], pytester.path / "benchmarks_asv" / "results", pytester.path)
+    code, looked = gate(pytester, monkeypatch, 1.25 * 1.5)
+    assert (code, looked.reason) == (1, "regressed")
 
 
 def test_the_series_of_a_renamed_file_goes_on(

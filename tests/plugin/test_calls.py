@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfsuite.history import series
+from perfsuite.history.series_names import name_of, older_name_of
 
 from .conftest import Suite
 
@@ -40,12 +41,26 @@ def test_calls_that_are_alike_have_series_of_their_own(suite: Suite) -> None:
     lines = (suite.path / "out" / "record.jsonl").read_text()
     cases = suite.cases_of(lines)
     assert [case.alike for case in cases] == [1, 1, 2, 1]
-    first = cases[0].case
-    assert [series.name_of(case) for case in cases] == [first, cases[1].case, f"{first} #2", f"{first} (cold)"]
+    assert [case.order for case in cases] == [1, 2, 3, 1]
+    names = [f"test_it{part} vs cublas" for part in ("", " #2", " #3", " (cold)")]
+    assert [name_of(case) for case in cases] == names
     pooled = series.values([*cases, *cases])["kernels"]["time_ratio"]
     assert len(pooled) == 4  # the samples of two processes, each call by itself
-    old = [case.changed(alike=None, call=None, label=None) for case in cases]
-    assert {series.name_of(case) for case in old} == {case.case for case in cases}  # as older perfsuites wrote them
+    assert len({older_name_of(case) for case in cases}) == 4
+    unnumbered = [case.changed(order=None) for case in cases]  # as older versions wrote them
+    assert [name for _, name in series.named(unnumbered)] == names
+    uncounted = [case.changed(order=None, call=None, alike=None, label=None) for case in cases[:2]]
+    assert [name for _, name in series.named([*uncounted, *uncounted])] == [*names[:2]] * 2
+
+
+def test_a_series_goes_on_under_another_kernel_and_not_under_other_conditions(suite: Suite) -> None:
+    suite.write("@TARGET\ndef test_it(perf):\n    perf(Gemm(8, 8, 8), met)\n")
+    suite.run("--perf-portable")
+    (case,) = suite.cases_of((suite.path / "out" / "record.jsonl").read_text())
+    assert name_of(case.changed(case="other", candidate="other", name="16x16x16")) == name_of(case)
+    others = [{"cache": "hot"}, {"distribution": "cancelling"}, {"rival": "cudnn"}, {"test": "t.py::test_other"}]
+    assert len({name_of(case.changed(**one)) for one in [{}, *others]}) == 5
+    assert name_of(case.changed(test=None)) == case.case
 
 
 def test_a_config_that_was_parsed_and_never_configured_is_left_alone(pytester: pytest.Pytester) -> None:

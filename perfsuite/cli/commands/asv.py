@@ -1,7 +1,8 @@
 """Prepare and check the history that asv keeps; `perfsuite export asv` adds a record to it.
 
 `cases` lists the gated cases of a suite, without measuring them, for benchmarks_asv/cases.json.
-With --problem it also follows problems that no test measures. `machine` registers this machine
+With --problem it also follows problems that no test measures. `carry` gives stored series the
+names that they have today, also after a test was renamed. `machine` registers this machine
 with asv (in ~/.asv-machine.json) and prints its name. `page` mends the page that asv published:
 short names, links to commits, regressions of the newest harness, and its libraries beside it.
 `check` reads every file of the history.
@@ -14,11 +15,11 @@ import json
 from pathlib import Path
 
 from perfsuite.cli.asv_machine import this_machine
-from perfsuite.cli.asv_problems import listed, read_pairs
+from perfsuite.cli.asv_problems import listed, listed_cases, read_pairs
 from perfsuite.cli.callables import load_callable
 from perfsuite.cli.problem_specs import problem_of
 from perfsuite.exporters.asv import RESULTS
-from perfsuite.history.asv_files import asv_itself, check_results, read_declared
+from perfsuite.history.asv_files import DECLARED_FILE, asv_itself, check_results, read_declared
 from perfsuite.history.page import settle
 from perfsuite.history.page_words import make_readable
 from perfsuite.history.record_versions import repository_address
@@ -31,6 +32,7 @@ EXAMPLE = """example:
   perfsuite asv cases tests/perf --output benchmarks_asv/cases.json
   perfsuite asv cases --problem 'kernels.py:RMSNorm(8192, 4096)' --candidate kernels.py:rmsnorm \\
       --output benchmarks_asv/cases.json
+  perfsuite asv carry records/gates.jsonl --renamed test_gemm=test_product
   perfsuite asv check
 
 exit codes: 0 done, 1 --check finds a list that is out of date, 2 bad input or a broken history, 130 interrupted"""
@@ -38,7 +40,7 @@ PAGE_CACHE = Path(".perfsuite/asv/libraries")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{cases,check,machine,page}")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="{cases,carry,check,machine,page}")
     cases = kinds.add_parser("cases", help="list the gated cases of a suite, measuring nothing")
     cases.add_argument("tests", nargs="*", default=["tests/perf"], help="paths for pytest (default tests/perf)")
     cases.add_argument("--output", type=Path, help="where to write (default: standard output)")
@@ -52,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     cases.add_argument("--candidate", action="append", default=[], metavar="MODULE:FUNCTION", help="its kernel")
     cases.add_argument("--check", action="store_true", help="write nothing; exit 1 where --output is out of date")
+    carry = kinds.add_parser("carry", help="give stored series the names that they have today; none is lost")
+    carry.add_argument("records", nargs="*", type=Path, metavar="RECORD", help="records that name more series")
+    carry.add_argument("--tests", nargs="*", default=["tests/perf"], help="the suite of today (default tests/perf)")
+    carry.add_argument(
+        "--renamed", action="append", default=[], metavar="OLD=NEW", help="a test function that has another name now"
+    )
+    carry.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
     check = kinds.add_parser("check", help="read every file of the history; exit 2 at the first broken one")
     check.add_argument("--results", type=Path, default=RESULTS, help=f"asv's results folder (default {RESULTS})")
     machine = kinds.add_parser("machine", help="register this machine with asv, and print its name")
@@ -65,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return {"cases": _cases, "check": _check, "machine": _machine, "page": _page}[arguments.kind](arguments)
+    return {"cases": _cases, "carry": _carry, "check": _check, "machine": _machine, "page": _page}[arguments.kind](
+        arguments
+    )
 
 
 def _cases(arguments: argparse.Namespace) -> int:
@@ -103,6 +114,20 @@ def _cases(arguments: argparse.Namespace) -> int:
         return 1
     output.write_text(text, encoding="utf-8")
     print(f"{output}: written")
+    return 0
+
+
+def _carry(arguments: argparse.Namespace) -> int:
+    from perfsuite.history.carried import Plan, carry, names_of, renamed_tests
+
+    renamed, results = renamed_tests(arguments.renamed), arguments.results
+    records = [read_record(path) for path in arguments.records]
+    pairs = read_pairs(results.parent / DECLARED_FILE)
+    today = [listed_cases(arguments.tests, pairs)] if arguments.tests else []
+    done = carry(results, Plan(names_of([*today, *records]), renamed))
+    print(f"{results}: {done.moved} values have today's names")
+    if done.kept:
+        print(f"{results}: {done.kept} values keep their name, for no test of today and no record names their series")
     return 0
 
 
