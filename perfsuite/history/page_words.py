@@ -1,6 +1,6 @@
 """Makes a page that asv published readable: short names of cases, links to commits, regressions of today's harness.
 
-asv's page names a case without a test by its whole key, `module.function family shape vs rival`. It links commits to "#",
+asv's page names a case without a test by its whole key, `module.function family shape vs rival`, links commits to "#",
 and lists the regressions of every harness that ever measured.
 """
 
