@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from perfsuite.case.comparison import Comparison as Comparison
     from perfsuite.case.run import compare as compare
+    from perfsuite.isolate import Source as Source
     from perfsuite.outcome import Reason as Reason
     from perfsuite.outcome import Verdict as Verdict
     from perfsuite.problems import Attention as Attention
@@ -31,6 +32,7 @@ _HOMES = {
     "Problem": "problems",
     "Reason": "outcome",
     "Settings": "settings",
+    "Source": "isolate",
     "Verdict": "outcome",
     "compare": "case.run",
 }

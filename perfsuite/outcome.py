@@ -105,6 +105,10 @@ class Reason(StrEnum):
     """WRONG: the candidate raised an exception where its rival runs.
     Remedy: the report shows the last frames of its code, and `pytest --pdb` stops there."""
 
+    DOES_NOT_PARSE = "does-not-parse"
+    """WRONG: judged source text is no valid program of its language, or lacks the function that is judged.
+    Remedy: the sentence names the file and the line."""
+
     BUDGET_SPENT = "budget-spent"
     """UNDECIDED: the interval still contains the target when the time is spent.
     Remedy: raise `--perf-seconds`, quieten the machine, or move the target away from the true speed."""

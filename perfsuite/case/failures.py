@@ -110,7 +110,10 @@ def _relative(file: str) -> str:
 def _told(error: SideFailedError | CaptureError) -> str:
     """The sentence of a candidate that raised: the exception, and where."""
     frames = frames_of(error.cause)
-    return str(error) + (f" ({frames[-1]})" if frames else "")
+    # The sentence of an error that has its own reason is complete.
+    return (str(error.cause) if isinstance(getattr(error.cause, "reason", None), Reason) else str(error)) + (
+        f" ({frames[-1]})" if frames else ""
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,5 +2,6 @@
 
 from .compare import compare_isolated
 from .remote import IsolationError
+from .source import Source, source_in
 
-__all__ = ["IsolationError", "compare_isolated"]
+__all__ = ["IsolationError", "Source", "compare_isolated", "source_in"]

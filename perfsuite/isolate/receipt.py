@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from perfsuite.case.failures import MOST_TEXT
+from perfsuite.outcome import Reason
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +18,7 @@ MOST_RECEIPT_BYTES = 1 << 20
 MOST_RESULT_BYTES = {"cpu": 1 << 30, "cuda": 1 << 34}
 """Device -> the most memory that the tensors of one receipt may take."""
 _MOST_SIZE = 1 << 62
+_NO_CANDIDATE = {str(one): one for one in (Reason.DOES_NOT_PARSE, Reason.CANDIDATE_FAILED)}
 
 
 class ReceiptError(ValueError):
@@ -49,6 +51,8 @@ class Failure:
     sentence: str
     memory: bool
     frames: tuple[str, ...]
+    reason: Reason | None
+    """Not None: the source gave no candidate to call."""
 
 
 def parsed(body: bytes) -> dict[str, Any]:
@@ -74,6 +78,7 @@ def failure_in(receipt: dict[str, Any]) -> Failure | None:
         _text(receipt, "sentence"),
         receipt.get("memory") is True,
         tuple(_cut(str(frame), 300) for frame in frames[:100]),
+        _NO_CANDIDATE.get(str(receipt.get("reason"))),
     )
 
 

@@ -9,8 +9,10 @@ import pickle
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.case.failures import MOST_FRAMES
@@ -19,6 +21,7 @@ from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.log import Log
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import NurseryError, nursery
+from perfsuite.isolate.source import Sent, source_in
 from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.nests import Flat, has_layouts
 from perfsuite.problems.tensors import map_tensors, tensors_in
@@ -41,7 +44,7 @@ class CandidateError(RuntimeError):
 
 
 class FormError(CandidateError):
-    """The candidate returned something other than plain tensors in fresh memory."""
+    """The source gives no candidate, or the candidate returned other than plain tensors in fresh memory."""
 
     def __init__(self, reason: Reason, sentence: str) -> None:
         super().__init__(sentence)
@@ -65,12 +68,16 @@ class Remote:
         self._trusted, self._stopped = trusted, False
         functools.update_wrapper(self, candidate, updated=())  # no attribute of a candidate replaces one of this object
         self.device, self._seconds, self._room = device, seconds, room
+        self._source = source_in(candidate)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         try:
-            self._candidate = pickle.dumps(candidate)
+            self._candidate = b"" if self._source is not None else pickle.dumps(candidate)
+            self._whole = candidate if self._source is not None else None
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise IsolationError(
                 f"{getattr(candidate, '__qualname__', candidate)!r} cannot be sent to a process of its own ({error}); "
-                "--perf-isolate needs a function that can be imported, one defined at the top of its module"
+                "--perf-isolate needs a function that can be imported, one defined at the top of its module, or its "
+                "source: perfsuite.Source(text, 'name')"
             ) from None
         self._worker: int | None = None
         self._channel: Channel | None = None
@@ -179,6 +186,9 @@ class Remote:
                 self._nursery.clear()
         if self._log is not None:
             self._log.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
         self._worker, self._channel, self._log, self._stopped = None, None, None, False
 
     def _start(self) -> None:
@@ -199,9 +209,17 @@ class Remote:
                 spent.append(self.timed({"do": "run", "start": 0, "calls": 0, "chosen": 0}))
                 self.rest()
             self.overhead = min(spent[1:])  # more would be taken off the time of short samples
+            if self._source is not None:
+                self._folder, placed = self._source.placed()
+                Sent(written := io.BytesIO(), placed).dump(self._whole)
+                self._candidate = written.getvalue()
             request = {"candidate": self._candidate, "path": list(sys.path), "modules": _modules(self._candidate)}
             threads = torch.get_num_threads()
-            self.ask({"do": "load", **request, "room": self._room, "threads": threads, "device": self.device})
+            where = {
+                "device": self.device,
+                "folder": "\0" if self._folder is None else f"{Path(self._folder.name).name}/",
+            }
+            self.ask({"do": "load", **request, "room": self._room, "threads": threads, **where})
         finally:
             self._seconds = limit
 
@@ -224,7 +242,10 @@ class Remote:
             from torch import OutOfMemoryError
 
             raise OutOfMemoryError(failed.sentence)
-        failure = CandidateError(f"raised {failed.error}: {failed.sentence}")
+        if failed.reason is not None:
+            failure: CandidateError = FormError(failed.reason, failed.sentence)
+        else:
+            failure = CandidateError(f"raised {failed.error}: {failed.sentence}")
         failure.frames = failed.frames[:MOST_FRAMES]
         raise failure
 
@@ -261,6 +282,10 @@ def _modules(candidate: bytes) -> dict[str, str]:
             if file is not None:
                 found[module] = str(file)
             return super().find_class(module, name)
+
+        def persistent_load(self, placed: Any) -> Any:
+            """Some function, which nobody calls: source text is imported in the worker alone."""
+            return type(placed).load
 
     Names(io.BytesIO(candidate)).load()
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import pickle
+import io
 import resource
 import socket
 import sys
@@ -19,6 +19,7 @@ from typing import Any
 from perfsuite.case.failures import MOST_TEXT, frames_of
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Arena, rebuild
+from perfsuite.isolate.source import Received, SourceError
 from perfsuite.oracle.form import check_kind, memory_shared
 from perfsuite.oracle.judgement import Judgement
 from perfsuite.problems.base import Inputs
@@ -40,6 +41,8 @@ class Worker:
         self.buffers: list[list[Any]] = []
         self.output: Any = None
         self._arenas: dict[str, Arena] = {}
+        self._folder = "\0"
+        """Where the candidate's source lies, which frames leave out."""
 
     def serve(self) -> None:
         """Carry out orders until the parent closes the socket."""
@@ -51,7 +54,7 @@ class Worker:
             try:
                 getattr(self, f"do_{request.pop('do')}")(descriptor, **request)
             except Exception as error:  # mostly the candidate's; it goes to the parent as a receipt
-                self.channel.reply(_failure(error))
+                self.channel.reply(_failure(error, self._folder))
 
     def do_load(
         self,
@@ -62,6 +65,7 @@ class Worker:
         room: int,
         threads: int,
         device: str,
+        folder: str,
     ) -> None:
         """Import the candidate as the parent has it. room: bytes of host memory that it may use from now on.
 
@@ -73,7 +77,6 @@ class Worker:
         sys.path[:] = path
         for name, file in modules.items():
             _import(name, file)
-        self.candidate = pickle.loads(candidate)
         # On a CPU the limit is for the whole address space. A card's driver reserves far more addresses than it uses,
         # so there it is for writable memory alone.
         kind, column = (resource.RLIMIT_DATA, 5) if device == "cuda" else (resource.RLIMIT_AS, 0)
@@ -84,6 +87,8 @@ class Worker:
             taken = int(statm.read().split()[column]) * resource.getpagesize()
         resource.setrlimit(kind, (taken + room, taken + room))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        self._folder = folder
+        self.candidate = Received(io.BytesIO(candidate)).load()  # the first lines of source text run under the limits
         self.channel.reply({"done": True})
 
     def do_call(self, descriptor: int | None, args: Any, kwargs: Any) -> None:
@@ -179,13 +184,22 @@ def _sent(leaf: Any) -> Any:
     return leaf if isinstance(leaf, bool | int | float | str | None) else str(leaf)
 
 
-def _failure(error: Exception) -> dict[str, Any]:
+def _failure(error: Exception, folder: str) -> dict[str, Any]:
     import torch
 
     said = str(error)
+    none = isinstance(error, SourceError)  # too little memory to import is a failure of the candidate
     memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in said
-    frames = list(frames_of(error))
-    return {"error": type(error).__name__, "sentence": said[:MOST_TEXT], "memory": memory, "frames": frames}
+    # The private folder has another name in each run.
+    frames = [frame.rpartition(folder)[2] for frame in frames_of(error)]
+    reason = {"reason": str(error.reason)} if isinstance(error, SourceError) else {}
+    return {
+        "error": type(error).__name__,
+        "sentence": said[:MOST_TEXT],
+        "memory": memory and not none,
+        "frames": frames,
+        **reason,
+    }
 
 
 def _synchronise() -> None:

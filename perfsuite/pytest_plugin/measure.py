@@ -36,10 +36,10 @@ _SHOWN = (
 
 
 def compare(run: Run, ask: Ask) -> Comparison:
-    """Measure and judge one case; under --perf-isolate the candidate runs in another process."""
-    if run.options.isolate:
-        from perfsuite.isolate import compare_isolated
+    """Measure and judge one case; under --perf-isolate, and as source text, the candidate runs in another process."""
+    from perfsuite.isolate import compare_isolated, source_in
 
+    if run.options.isolate or source_in(ask.candidate) is not None:
         return compare_isolated(ask, run.options.isolate_seconds)
     return run_case(ask)
 
