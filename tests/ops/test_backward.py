@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import math
 from typing import Any
 
@@ -350,6 +351,19 @@ def test_hopper_in_a_cuda_graph() -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert all(torch.equal(a, b) for a, b in zip(captured, eager, strict=True))
+
+
+@hopper
+def test_a_thread_that_has_not_used_the_card_yet_can_call() -> None:
+    """As autograd's thread may be: it has no context before its first call of the CUDA runtime."""
+    q, k, v, d_out = sixteen_bit("cuda")
+    out, lse = cuda_llm_ops.flash_attention(q, k, v, return_lse=True)
+    right = _backward(d_out, q, k, v, out, lse, False, None, True)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        found = pool.submit(_backward, d_out, q, k, v, out, lse, False, None, True).result()
+        again = pool.submit(cuda_llm_ops.flash_attention, q, k, v).result()
+    assert all(torch.equal(one, other) for one, other in zip(found, right, strict=True))
+    assert torch.equal(again, out)
 
 
 @hopper

@@ -44,14 +44,19 @@ const char* encode_tensor_map(CUtensorMap* map, const TensorMapArguments& argume
   const Encode encode = encoder();
   if (encode == nullptr) return "the driver has no cuTensorMapEncodeTiled: Hopper kernels need driver 525 or newer";
   cuuint32_t element_strides[kTensorMapMaxRank] = {1, 1, 1, 1, 1};
-  const CUresult result =
-      encode(map, data_type(arguments.type), static_cast<cuuint32_t>(arguments.rank),
-             const_cast<void*>(arguments.pointer), reinterpret_cast<const cuuint64_t*>(arguments.size),
-             reinterpret_cast<const cuuint64_t*>(arguments.stride_bytes + 1),
-             reinterpret_cast<const cuuint32_t*>(arguments.box), element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             arguments.swizzle_128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-             arguments.promote ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_NONE,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto call = [&] {
+    return encode(map, data_type(arguments.type), static_cast<cuuint32_t>(arguments.rank),
+                  const_cast<void*>(arguments.pointer), reinterpret_cast<const cuuint64_t*>(arguments.size),
+                  reinterpret_cast<const cuuint64_t*>(arguments.stride_bytes + 1),
+                  reinterpret_cast<const cuuint32_t*>(arguments.box), element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  arguments.swizzle_128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                  arguments.promote ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult result = call();
+  // The driver wants a context, which a thread has from its first call of the runtime on. Autograd's thread may come
+  // here before any: all memory that a backward pass needs can be in torch's cache.
+  if (result != CUDA_SUCCESS && cudaFree(nullptr) == cudaSuccess) result = call();
   if (result != CUDA_SUCCESS) {
     return "cuTensorMapEncodeTiled refused a tensor map: sizes, strides or box outside what TMA can describe";
   }
