@@ -51,6 +51,8 @@ class Checks:
 
         self.ask = ask
         self.problem, self.candidate, self.settings = ask.problem, ask.candidate, ask.settings
+        if ask.settings.device == "cuda":
+            torch.cuda.init()  # it binds names of torch.cuda anew, and the watch must not take that for tampering
         self.generator = torch.Generator(device=ask.settings.device).manual_seed(ask.settings.seed)
         self.errors = Errors()
         self._effects: Effects | None = None

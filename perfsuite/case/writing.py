@@ -29,8 +29,8 @@ class Effects:
         return (self.written or Written((), ())).pure(function, self.reset)
 
     def problem(self, problem: Problem) -> Problem:
-        """The problem whose right answer holds all that a call writes."""
-        if self.written is None or not isinstance(problem, Custom):
+        """The problem whose right answer holds all that a call writes, from the state that a reset leaves."""
+        if (self.written is None and self.reset is None) or not isinstance(problem, Custom):
             return problem
         reference = None if problem.reference is None else self.pure(problem.reference)
         against = problem.against if problem.against is None else self.pure(problem.against)

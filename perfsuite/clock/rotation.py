@@ -33,5 +33,16 @@ def storages_in(value: Any) -> frozenset[int]:
 
 
 def share_memory(one: Any, other: Any) -> bool:
-    """True if a tensor in `one` lies in the same allocation as one in `other`."""
-    return not storages_in(one).isdisjoint(storages_in(other))
+    """True if a tensor in `one` lies in memory that one in `other` reaches.
+
+    By addresses: a captured call's results, and the sets of a rotation, are parts of larger allocations.
+    """
+    theirs = [_reach(tensor) for tensor in tensors_in(other) if tensor.numel()]
+    mine = (_reach(tensor) for tensor in tensors_in(one) if tensor.numel())
+    return any(first < end and start < last for start, end in mine for first, last in theirs)
+
+
+def _reach(tensor: Any) -> tuple[int, int]:
+    """The address of a tensor's first element, and the one behind its last."""
+    steps = ((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (1 + sum(steps)) * tensor.element_size()

@@ -25,6 +25,7 @@ from perfsuite.outcome import Reason
 from perfsuite.problems.answers import Answer, Mark
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.checks import plain_name
+from perfsuite.problems.float64 import is_float64
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,10 @@ class Judge:
             allowed = moved_limits(found, rivals, [each[place] for each in self._moved if place < len(each)])
             return soften(judge_errors(found, allowed, dtype), allowed, self.known.gaps)
         found = measure(mine, exact, rivals, poison=POISON_HALF)
+        if found.library_frobenius == 0 and is_float64((rivals,)) and not limits(found).allow(found):
+            # The right answer is the rival's own: nothing wider stands behind float64.
+            allowed = moved_limits(found, rivals, [each[place] for each in self._moved if place < len(each)])
+            return judge_errors(found, allowed, dtype)
         if self.known.random:  # further draws have other numbers
             if found.library_frobenius > FARTHEST_LIBRARY:
                 return wrong(Reason.INACCURATE, "the rival drew other numbers than its float64 form")

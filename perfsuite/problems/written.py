@@ -37,7 +37,7 @@ class Written:
         written = self.tensors(inputs)
         answer: dict[str, Any] = dict(zip(self.names, written, strict=True))
         returned = list(tensors_in(result))
-        beside = [one for one in returned if not any(one is other for other in written)]
+        beside = [one for one in returned if not any(_same_memory(one, other) for other in written)]
         if result is not None and (beside or not returned):
             answer[RESULT] = result
         return answer
@@ -71,6 +71,18 @@ class Written:
             return answer
 
         return update_wrapper(call, function, updated=())
+
+
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True for one tensor, and for two that show the same elements: a captured call's results are made anew."""
+    if one is other:
+        return True
+    if one.layout is not other.layout or one.dtype is not other.dtype or one.shape != other.shape or not one.numel():
+        return False
+    try:
+        return one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
+    except RuntimeError:  # of another layout, without a memory of its own
+        return False
 
 
 def written_by(function: Callable[..., Any], inputs: Inputs) -> list[int]:

@@ -46,6 +46,17 @@ def does_nothing(x: torch.Tensor, y: torch.Tensor) -> None:
     pass
 
 
+def test_a_written_argument_that_is_returned_as_another_object_is_no_further_result() -> None:
+    """As the result of a captured call is: a tensor over the argument's memory."""
+    x = torch.randn(4, 5)
+    inputs = Inputs((x, Y))
+    both = written([0], inputs, add_)
+    again = torch.from_numpy(x.numpy())
+    assert again is not x
+    assert list(both.answer(again, inputs)) == ["x"]
+    assert list(both.answer(again[1:], inputs)) == ["x", "result"]
+
+
 @pytest.mark.parametrize("rival", [add_, in_place])
 @pytest.mark.parametrize("candidate", [add_, in_place])
 def test_what_both_write_is_the_answer_returned_or_not(candidate: Any, rival: Any) -> None:
@@ -114,6 +125,27 @@ def test_a_kernel_that_is_right_on_untouched_arguments_only_is_found_in_timed_ca
     found = judged(tires, in_place)
     assert found.verdict is Verdict.WRONG
     assert "in a timed call" in found.sentence
+
+
+def test_the_right_answer_too_comes_from_the_state_that_a_reset_leaves() -> None:
+    mine, theirs = torch.zeros(256, 256), torch.zeros(256, 256)
+
+    def reset(inputs: Inputs) -> None:
+        mine.zero_()
+        theirs.zero_()
+
+    def rival(x: torch.Tensor) -> torch.Tensor:
+        return torch.add(theirs, x, out=theirs).clone()
+
+    def half(x: torch.Tensor) -> torch.Tensor:
+        return mine.add_(x).mul(0.5)
+
+    options = {"reset": reset, "calls_per_reset": 1}
+    found = judged(lambda x: mine.add_(x).clone(), rival, torch.randn(256, 256), **options)
+    assert found.verdict is Verdict.MET, found.sentence
+    assert found.candidate_error is not None
+    assert found.candidate_error < 1e-6
+    assert judged(half, rival, torch.randn(256, 256), **options).reason is Reason.INACCURATE
 
 
 def test_reset_comes_before_every_sample_and_bounds_its_calls() -> None:

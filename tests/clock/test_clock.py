@@ -41,6 +41,10 @@ def test_shared_memory_is_seen_through_views() -> None:
     inputs = fresh()
     assert share_memory(inputs.args[0][1:], inputs)
     assert not share_memory(inputs.args[0] + 1.0, inputs)
+    whole = inputs.args[0]  # sets are stacked: neighbours of one allocation are not each other's memory
+    assert not share_memory(whole[:4], Inputs((whole[4:],)))
+    alone = torch.from_numpy(whole.numpy()[4:])  # results of a capture come back with a storage of their own
+    assert share_memory(alone, Inputs((whole[6:],)))
     assert bytes_in(inputs) == 2 * 32 * 32 * 4
 
 

@@ -80,3 +80,23 @@ def test_a_module_in_half_precision_needs_no_reference() -> None:
 
     assert examine(problem, lambda x: module(x), generator).ok
     assert examine(problem, without_bias, generator).reason is Reason.INACCURATE
+
+
+def test_a_rival_in_float64_sets_a_tolerance_by_its_own_sensitivity() -> None:
+    """Nothing wider stands behind float64: the right answer is the rival's own, and its error is 0."""
+    problem = Custom((torch.randn(2048, 512, dtype=torch.float64),), against=lambda x: x.softmax(-1))
+
+    def by_hand(x: torch.Tensor) -> torch.Tensor:
+        powers = (x - x.amax(-1, keepdim=True)).exp()
+        return powers / powers.sum(-1, keepdim=True)
+
+    found = {
+        name: examine(problem, candidate, torch.Generator("cpu").manual_seed(0))
+        for name, candidate in {
+            "by hand": by_hand,
+            "in float32": lambda x: x.float().softmax(-1).double(),
+            "a little off": lambda x: x.softmax(-1) * (1 + 1e-13),
+        }.items()
+    }
+    assert found["by hand"].ok, found["by hand"].sentence
+    assert found["in float32"].reason is found["a little off"].reason is Reason.INACCURATE
