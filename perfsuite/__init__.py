@@ -44,6 +44,8 @@ def __getattr__(name: str) -> Any:
 
     if home := _HOMES.get(name):
         return getattr(import_module(f"{__name__}.{home}"), name)
+    if name == "judge":  # a package that can be called
+        return import_module(f"{__name__}.judge")
     if name[:1].isupper():
         from perfsuite.problems.listing import family_class
 

@@ -104,6 +104,11 @@ class Reason(StrEnum):
     CANDIDATE_FAILED = "candidate-failed"
     """WRONG: the candidate raised an exception where its rival runs.
     Remedy: the report shows the last frames of its code, and `pytest --pdb` stops there."""
+    DOES_NOT_COMPILE = "does-not-compile"
+    """WRONG: the compiler refused judged source text. Remedy: the answer holds the compiler's output."""
+    TIMED_OUT = "timed-out"
+    """WRONG: judged source text passed the time limit of a stage.
+    Remedy: look for an endless loop or a wait; the sentence names the limit."""
 
     DOES_NOT_PARSE = "does-not-parse"
     """WRONG: judged source text is no valid program of its language, or lacks the function that is judged.
@@ -135,6 +140,15 @@ class Reason(StrEnum):
     Remedy: give `reference=`, a function of torch that computes in float64."""
     OUT_OF_MEMORY = "out-of-memory"
     """UNDECIDED: inputs, answers or the rival do not fit in memory. Remedy: use a smaller size or a free card."""
+
+    WORKER_LOST = "worker-lost"
+    """UNDECIDED: the process that judges died three times with this job.
+    Remedy: judge it alone; the sentence has the end of its output."""
+    UNSUPPORTED = "unsupported"
+    """UNDECIDED: one of several judged jobs has a form that perfsuite does not support.
+    Remedy: the sentence names the form. A call with this job alone raises an error."""
+    SERVICE_FAILED = "service-failed"
+    """UNDECIDED: the judge itself failed, not the candidate. Remedy: report the sentence as a defect of perfsuite."""
 
     NO_DEVICE = "no-device"
     """The run measures nothing: there is no GPU, or torch is missing. Remedy: `perfsuite doctor` says why."""

@@ -31,6 +31,7 @@ ORDER = (
     "memory",
     "history",
     "calibrate",
+    "judge",
     "exporters",
     "pytest_plugin",
     "cli",

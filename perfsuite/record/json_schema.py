@@ -35,27 +35,27 @@ def json_schema() -> dict[str, Any]:
         "$schema": DRAFT,
         "title": "A line of a perfsuite record",
         "description": "A record is a file of JSON lines: a first line, one line a case, a last line.",
-        "anyOf": [_of(Begin), _of(Case), _of(End)],
+        "anyOf": [schema_of(Begin), schema_of(Case), schema_of(End)],
     }
 
 
-def _of(kind: Any) -> dict[str, Any]:
+def schema_of(kind: Any) -> dict[str, Any]:
     """The schema of a type that `schema.reader_of` knows."""
     origin, inside = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _PLAIN[kind]
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_of(inside[0]), {"type": "null"}]}
+        return {"anyOf": [schema_of(inside[0]), {"type": "null"}]}
     if origin is Literal:
         return {"enum": list(inside)}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return {"enum": [member.value for member in kind]}
     if origin is tuple:
-        return {"type": "array", "items": _of(inside[0])}
+        return {"type": "array", "items": schema_of(inside[0])}
     if origin is Mapping:
-        return {"type": "object", "additionalProperties": _of(inside[1])}
+        return {"type": "object", "additionalProperties": schema_of(inside[1])}
     hints, told = get_type_hints(kind, include_extras=True), texts_below(kind)
-    properties = {name: _of(hints[name]) for name in fields_of(kind)}
+    properties = {name: schema_of(hints[name]) for name in fields_of(kind)}
     return {
         "type": "object",
         "title": kind.__name__,

@@ -1,0 +1,28 @@
+"""`perfsuite.judge`: one candidate, in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfsuite.judge.answer import Answer
+from perfsuite.judge.candidates import candidate_of
+from perfsuite.judge.engine import Terms, judge_one
+from perfsuite.judge.tasks import task_of
+from perfsuite.outcome import UserError
+
+
+def judge(candidate: Any, problem: Any, *, id: str | None = None, **terms: Any) -> Answer:
+    """Judge source text on a problem. The text runs in a process of its own, in a sandbox if the machine has one.
+
+    candidate: a path (.py, .cpp, .cu, .json), Python source with a line break, or an object with files.
+    problem: a path (.py with Model and get_inputs, .json), a JSON value such as {"family": "gemm", ...}, or a Problem.
+    id: the job's identifier in the answer; by default a hash.
+    terms: fields of `perfsuite.judge.engine.Terms`, such as at_least, seconds, device, run_seconds and timed.
+    UserError for bad input, and for a form that is not supported.
+    """
+    try:
+        agreed = Terms(**terms)
+        agreed.settings(1)
+    except (TypeError, ValueError) as error:
+        raise UserError(str(error).replace("Terms.__init__() got an", "judge() got an")) from None
+    return judge_one(candidate_of(candidate), task_of(problem, device=agreed.device), agreed, id=id)

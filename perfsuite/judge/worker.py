@@ -1,0 +1,45 @@
+"""A process of a pool: reads one job a line, writes one answer a line. `perfsuite.judge.pool` starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from perfsuite.judge.candidates import candidate_of
+from perfsuite.judge.engine import Terms, judge_one
+from perfsuite.judge.pool import Job, undecided
+from perfsuite.judge.tasks import Task, task_of
+from perfsuite.outcome import Reason, UserError, one_line
+
+_tasks: dict[str, Task] = {}
+
+
+def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request. A form that is not supported, and a fault of the judge, are UNDECIDED."""
+    job, terms = Job(**request["job"]), Terms(**request["terms"])
+    try:
+        key = json.dumps(job.problem, sort_keys=True)
+        if key not in _tasks:
+            _tasks[key] = task_of(job.problem, device=terms.device)
+        return judge_one(candidate_of(dict(job.candidate)), _tasks[key], terms, id=job.id).as_json()
+    except UserError as error:
+        return undecided(job, Reason.UNSUPPORTED, one_line(str(error)), terms)
+    except Exception as error:
+        return undecided(job, Reason.SERVICE_FAILED, one_line(f"{type(error).__name__}: {error}"), terms)
+
+
+def main() -> None:
+    """Answer until the input ends. The words of the command line are the processors to stay on."""
+    if cores := [int(word) for word in sys.argv[1:]]:
+        os.sched_setaffinity(0, cores)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for line in sys.stdin:
+        answers.write(json.dumps(answer_to(json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
