@@ -104,15 +104,14 @@ class Reason(StrEnum):
     CANDIDATE_FAILED = "candidate-failed"
     """WRONG: the candidate raised an exception where its rival runs.
     Remedy: the report shows the last frames of its code, and `pytest --pdb` stops there."""
+    DOES_NOT_PARSE = "does-not-parse"
+    """WRONG: judged source text is no valid program of its language, or lacks the function that is judged.
+    Remedy: the sentence names the file and the line."""
     DOES_NOT_COMPILE = "does-not-compile"
     """WRONG: the compiler refused judged source text. Remedy: the answer holds the compiler's output."""
     TIMED_OUT = "timed-out"
     """WRONG: judged source text passed the time limit of a stage.
     Remedy: look for an endless loop or a wait; the sentence names the limit."""
-
-    DOES_NOT_PARSE = "does-not-parse"
-    """WRONG: judged source text is no valid program of its language, or lacks the function that is judged.
-    Remedy: the sentence names the file and the line."""
 
     BUDGET_SPENT = "budget-spent"
     """UNDECIDED: the interval still contains the target when the time is spent.

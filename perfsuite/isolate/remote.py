@@ -43,6 +43,10 @@ class CandidateError(RuntimeError):
     """The last frames of the candidate's code, as "file:line in function"."""
 
 
+class LateError(CandidateError):
+    """The candidate did not return within its time limit, and its process was ended."""
+
+
 class FormError(CandidateError):
     """The source gives no candidate, or the candidate returned other than plain tensors in fresh memory."""
 
@@ -168,7 +172,7 @@ class Remote:
             yield
         except TimeoutError:
             self.close()
-            raise CandidateError(late) from None
+            raise LateError(late) from None
         except (EOFError, ConnectionError):
             raise CandidateError(self._epitaph()) from None
         except ValueError as error:
@@ -213,6 +217,8 @@ class Remote:
                 self._folder, placed = self._source.placed()
                 Sent(written := io.BytesIO(), placed).dump(self._whole)
                 self._candidate = written.getvalue()
+                if self.device == "cpu":  # on a card, the driver's start is waited for as well
+                    self._seconds = limit
             request = {"candidate": self._candidate, "path": list(sys.path), "modules": _modules(self._candidate)}
             threads = torch.get_num_threads()
             where = {

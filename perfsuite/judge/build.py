@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.analyze.ptxas import parse
+from perfsuite.analyze.ptxas import demangle, parse
 from perfsuite.isolate import sandbox
 from perfsuite.judge.answer import Kernel, bounded
 
@@ -112,11 +113,16 @@ def _compiled(files: Mapping[str, str], main: str, line: list[str], kept: Path, 
 
 def _kernels(output: str) -> tuple[Kernel, ...]:
     found, _ = parse(output, source="candidate", arch="")
+    targets = re.findall(r"Compiling entry function '[^']+' for '([^']+)'", output)
+    names = demangle([one.symbol for one in found])
     return tuple(
         Kernel(
-            name=one.name, arch=one.arch, registers=one.registers, spill_bytes=one.spill_stores + one.spill_loads
+            name=names[one.symbol],
+            arch=arch,
+            registers=one.registers,
+            spill_bytes=one.spill_stores + one.spill_loads,
         )
-        for one in found
+        for one, arch in zip(found, targets, strict=False)
     )
 
 

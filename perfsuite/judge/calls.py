@@ -7,7 +7,7 @@ from typing import Any
 from perfsuite.judge.answer import Answer
 from perfsuite.judge.candidates import candidate_of
 from perfsuite.judge.engine import Terms, judge_one
-from perfsuite.judge.tasks import task_of
+from perfsuite.judge.problem_forms import task_of
 from perfsuite.outcome import UserError
 
 

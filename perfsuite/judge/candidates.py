@@ -37,7 +37,7 @@ class Candidate:
     form: str = "python"
     """One of FORMS."""
     grid: tuple[str, ...] = ()
-    """Of a kernel: the blocks along each axis, as C expressions of its own parameters."""
+    """Of a kernel: the blocks along each axis, as C expressions of the parameters."""
     block: tuple[str, ...] = ()
     """Of a kernel: the threads along each axis."""
     shared: str = "0"

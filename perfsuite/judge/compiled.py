@@ -97,7 +97,9 @@ class Compiled:
             text = _TENSORS.format(module=MODULE, library=library, name=self.name)
             if not self.candidate.destination:
                 return Source(f"{text}run = inner\n", "run", name=ENTRY)
-            return Source(text + _WRITES, "run", name=ENTRY, files={"perfsuite_shapes.py": shapes_source(workload, folder)})
+            return Source(
+                text + _WRITES, "run", name=ENTRY, files={"perfsuite_shapes.py": shapes_source(workload, folder)}
+            )
         values = expressions(self.parameters, self.candidate.arguments, workload)
         launched = self.candidate.form == "kernel"
         if launched:
@@ -118,7 +120,8 @@ def compile_candidate(candidate: Candidate, task: Task, device: DeviceKind, seco
     name, cuda = function_of(candidate, task), candidate.language == "cuda"
     if candidate.form == "kernel" and not cuda:
         raise UserError("a __global__ kernel needs a .cu file")
-    text, parameters = candidate.files[candidate.main], ()
+    text = candidate.files[candidate.main]
+    parameters: tuple[Parameter, ...] = ()
     if candidate.form == "tensors":
         if "PYBIND11_MODULE" not in text:
             text += _BINDING.format(name=name)
@@ -138,9 +141,7 @@ def compile_candidate(candidate: Candidate, task: Task, device: DeviceKind, seco
     try:
         built = build(files, candidate.main, tensors=candidate.form == "tensors", cuda=cuda, seconds=seconds)
     except NoCompilerError as error:
-        return Compiled(
-            candidate, name, verdict=Verdict.UNDECIDED, reason=Reason.SERVICE_FAILED, sentence=str(error)
-        )
+        return Compiled(candidate, name, verdict=Verdict.UNDECIDED, reason=Reason.SERVICE_FAILED, sentence=str(error))
     made = Compiled(
         candidate, name, parameters, built.library, built.output, built.kernels, built.seconds,
         "cached" if built.cached else "ahead",

@@ -92,9 +92,7 @@ def _reference(text: str) -> Any:
     return found
 
 
-def _workload(
-    definition: Mapping[str, Any], given: Any, reference: Any, folder: Path, device: str
-) -> Workload:
+def _workload(definition: Mapping[str, Any], given: Any, reference: Any, folder: Path, device: str) -> Workload:
     row = given.get("workload", given) if isinstance(given, dict) else None
     if not isinstance(row, dict) or not isinstance(row.get("axes"), dict):
         raise UserError(one_line(f"a workload is {given!r}; it must have axes and inputs"))
@@ -125,7 +123,9 @@ def _workload(
     return Workload(name, problem, float(row.get("weight", 1.0)), reference, places)
 
 
-def _drawn(name: str, spec: Mapping[str, Any], source: Mapping[str, Any], axes: Mapping[str, int], generator: Any) -> Any:
+def _drawn(
+    name: str, spec: Mapping[str, Any], source: Mapping[str, Any], axes: Mapping[str, int], generator: Any
+) -> Any:
     """One argument: a scalar, or a tensor of the definition's shape and dtype."""
     import torch
 

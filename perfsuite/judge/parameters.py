@@ -17,12 +17,17 @@ from perfsuite.outcome import UserError, one_line
 from perfsuite.problems.base import Problem
 
 _TYPES = {
-    "int": "ctypes.c_int32", "int32_t": "ctypes.c_int32", "unsigned": "ctypes.c_uint32", "unsigned int": "ctypes.c_uint32",
-    "uint32_t": "ctypes.c_uint32", "long": "ctypes.c_int64", "long long": "ctypes.c_int64", "int64_t": "ctypes.c_int64",
-    "size_t": "ctypes.c_uint64", "uint64_t": "ctypes.c_uint64", "float": "ctypes.c_float", "double": "ctypes.c_double",
+    **dict.fromkeys(("int", "int32_t"), "ctypes.c_int32"),
+    **dict.fromkeys(("unsigned", "unsigned int", "uint32_t"), "ctypes.c_uint32"),
+    **dict.fromkeys(("long", "long long", "int64_t"), "ctypes.c_int64"),
+    **dict.fromkeys(("size_t", "uint64_t"), "ctypes.c_uint64"),
+    "float": "ctypes.c_float",
+    "double": "ctypes.c_double",
     "bool": "ctypes.c_bool",
-}  # fmt: skip
-_TOKEN = re.compile(r"(?:arg(?P<arg>\d+)(?:\.shape\[(?P<axis>\d+)\])?|out(?P<out>\d*)|(?P<stream>stream)|(?P<number>-?\d+))")
+}
+_TOKEN = re.compile(
+    r"(?:arg(?P<arg>\d+)(?:\.shape\[(?P<axis>\d+)\])?|out(?P<out>\d*)|(?P<stream>stream)|(?P<number>-?\d+))"
+)
 DISTINCT = (48, 80, 112, 176, 208, 272)
 """Sizes that differ, by which the axes of a family's inputs are known."""
 
@@ -48,7 +53,9 @@ class Parameter:
         kind = re.sub(r"\b(const|volatile|std::|__restrict__)\b|std::", " ", self.declared.rpartition(self.name)[0])
         kind = " ".join(kind.split())
         if kind not in _TYPES:
-            raise UserError(one_line(f"parameter {self.declared!r} has a type that cannot be passed: {', '.join(_TYPES)}"))
+            raise UserError(
+                one_line(f"parameter {self.declared!r} has a type that cannot be passed: {', '.join(_TYPES)}")
+            )
         return _TYPES[kind]
 
 
@@ -94,7 +101,9 @@ def expressions(parameters: Sequence[Parameter], given: Sequence[str], workload:
         if one.stream:
             values.append("(torch.cuda.current_stream().cuda_stream if given and given[0].is_cuda else None)")
         elif one.pointer:
-            values.append(f"given[{at}].data_ptr()" if at < len(tensors) else f"results[{at - len(tensors)}].data_ptr()")
+            values.append(
+                f"given[{at}].data_ptr()" if at < len(tensors) else f"results[{at - len(tensors)}].data_ptr()"
+            )
             at += 1
         elif one.name in axes:
             arg, axis = axes[one.name]
@@ -107,7 +116,9 @@ def expressions(parameters: Sequence[Parameter], given: Sequence[str], workload:
 def _of_token(token: str) -> str:
     found = _TOKEN.fullmatch(token)
     if found is None:
-        raise UserError(one_line(f"arguments has {token!r}; allowed are arg0, arg0.shape[1], out, out0, stream, numbers"))
+        raise UserError(
+            one_line(f"arguments has {token!r}; allowed are arg0, arg0.shape[1], out, out0, stream, numbers")
+        )
     if found["stream"]:
         return "(torch.cuda.current_stream().cuda_stream if given and given[0].is_cuda else None)"
     if found["number"]:

@@ -49,7 +49,10 @@ class Pool:
     """Processes that judge. Use it in a `with` statement; `answers` gives each answer as soon as it is there."""
 
     def __init__(self, terms: Terms, *, jobs: int = 1, cards: Sequence[str] = (), most_seconds: float = 600.0) -> None:
-        """jobs: processes. cards: values of CUDA_VISIBLE_DEVICES, one process each. most_seconds: the longest time of one job, all stages."""
+        """jobs: processes. cards: values of CUDA_VISIBLE_DEVICES, one process each.
+
+        most_seconds: the longest time of one job, all stages.
+        """
         if jobs < 1:
             raise ValueError(f"jobs is {jobs!r}; it must be at least 1")
         self.terms, self.stream, self._most = terms, Stream(terms.one_in), most_seconds
@@ -166,7 +169,7 @@ class _Slot:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
         path = os.pathsep.join(one for one in sys.path if one)
         self._process = subprocess.Popen(
             [sys.executable, "-m", WORKER, *map(str, self._cores)],

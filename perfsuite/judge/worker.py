@@ -10,7 +10,8 @@ from typing import Any
 from perfsuite.judge.candidates import candidate_of
 from perfsuite.judge.engine import Terms, judge_one
 from perfsuite.judge.pool import Job, undecided
-from perfsuite.judge.tasks import Task, task_of
+from perfsuite.judge.problem_forms import task_of
+from perfsuite.judge.tasks import Task
 from perfsuite.outcome import Reason, UserError, one_line
 
 _tasks: dict[str, Task] = {}

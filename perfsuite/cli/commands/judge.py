@@ -25,7 +25,7 @@ from perfsuite.device import cards as devices
 from perfsuite.judge.answer import answer_schema
 from perfsuite.judge.engine import Terms
 from perfsuite.judge.pool import Job, Pool
-from perfsuite.judge.tasks import task_of
+from perfsuite.judge.problem_forms import task_of
 from perfsuite.outcome import UserError, Verdict
 from perfsuite.record.atomic_write import write_whole
 
