@@ -1,0 +1,6 @@
+# gemm: WRONG does-not-parse parse
+import torch
+
+
+def run(a, b):
+    return (a @ b

@@ -1,0 +1,2 @@
+# gemm: WRONG does-not-parse parse
+

@@ -1,0 +1,7 @@
+# gemm: WRONG timed-out run
+import torch
+
+
+def run(a, b):
+    while True:
+        pass

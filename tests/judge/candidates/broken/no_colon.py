@@ -1,0 +1,7 @@
+# gemm: WRONG does-not-parse parse
+import torch
+
+
+def run(a, b):
+    if a
+        return b

@@ -1,0 +1,6 @@
+# gemm: WRONG bad-type right
+import torch
+
+
+def run(a, b):
+    torch.mm(a, b)

@@ -1,0 +1,8 @@
+# gelu: WRONG
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x

@@ -1,0 +1,8 @@
+# softmax: MISSED
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.stack([torch.softmax(row, -1) for row in x])

@@ -1,0 +1,8 @@
+# logsumexp: WRONG inaccurate
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x.amax(-1)

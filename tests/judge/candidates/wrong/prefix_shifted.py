@@ -1,0 +1,8 @@
+# prefix: WRONG inaccurate
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.cumsum(x, -1) - x

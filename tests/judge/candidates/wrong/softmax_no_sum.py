@@ -1,0 +1,8 @@
+# softmax: WRONG inaccurate
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return (x - x.amax(-1, keepdim=True)).exp()

@@ -1,0 +1,14 @@
+"""Gelu, the exact one."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x)
+
+
+def get_inputs() -> list[torch.Tensor]:
+    return [torch.randn(96, 384)]

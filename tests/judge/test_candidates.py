@@ -1,0 +1,60 @@
+"""A hundred candidates as a model writes them, each with its expected answer on its first line.
+
+`# softmax: WRONG inaccurate` names the problem, the verdict, and perhaps the reason and the stage. The folder is the
+kind: right, slow, wrong (those that begin with hard_ are wrong on hard inputs only), cheating, broken. CI judges a
+subset that changes with the day; PERFSUITE_WHOLE=1 judges all of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import perfsuite
+from perfsuite.judge.answer import Answer
+
+HERE = Path(__file__).parent
+FILES = sorted(HERE.glob("candidates/*/*.*"))
+KINDS = ("right", "slow", "wrong", "cheating", "broken")
+SLOW_TARGET, SECONDS, LIMIT = 0.7, 0.3, 4.0
+IN_CI = 3
+"""Candidates of each kind that CI judges."""
+
+
+def drawn() -> list[Path]:
+    """All candidates, or those of today."""
+    if os.environ.get("PERFSUITE_WHOLE"):
+        return FILES
+    draw = random.Random(datetime.datetime.now(datetime.UTC).date().isoformat())
+    return [file for kind in KINDS for file in draw.sample([one for one in FILES if one.parent.name == kind], IN_CI)]
+
+
+def judged(file: Path) -> tuple[Answer, list[str]]:
+    """The answer on a candidate, and the words that it should have."""
+    problem, _, expected = file.read_text().partition("\n")[0].lstrip("#/ ").partition(": ")
+    place = next(HERE.glob(f"problems/{problem}.*"))
+    timed = file.parent.name in ("slow", "cheating")  # some cheat only when they are timed
+    target = SLOW_TARGET if file.parent.name == "slow" else None
+    answer = perfsuite.judge(file, place, at_least=target, timed=timed, seconds=SECONDS, run_seconds=LIMIT)
+    return answer, expected.split()
+
+
+def test_there_are_a_hundred_and_twenty_of_each_kind() -> None:
+    counts = {kind: sum(file.parent.name == kind for file in FILES) for kind in KINDS}
+    assert min(counts.values()) >= 20, counts
+    assert len(FILES) >= 100
+    hard = sum(file.name.startswith("hard_") for file in FILES)
+    assert 3 * hard >= counts["wrong"]
+
+
+@pytest.mark.parametrize("file", drawn(), ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_the_answer_is_the_expected_one(file: Path) -> None:
+    answer, (verdict, *rest) = judged(file)
+    assert answer.verdict == verdict, f"{answer.verdict} {answer.reason}: {answer.sentence}"
+    if file.name.startswith("hard_"):
+        assert "hard inputs" in answer.sentence
+    assert [answer.reason, str(answer.stage)][: len(rest)] == rest, f"{answer.reason} {answer.stage}: {answer.sentence}"
