@@ -26,10 +26,8 @@ from perfsuite.problems.modules import drawn_anew, module_of, unlike
 
 TIMED_CALLS_LOOKED_AT = 16
 """Timed calls whose outputs are compared with the library's, besides those that the oracle judges."""
-
 MOST_SHOWN = 6
 """Names that a sentence lists."""
-
 _examined = Examined()
 
 
