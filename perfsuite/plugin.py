@@ -2,7 +2,7 @@
 
 Loading imports little and no test costs much. When a run measures, or a test concerns perfsuite, the hooks that do the
 work are registered. Functions are imported, not modules: pytester forgets modules between runs in one process, and
-`from package import module` would find the forgotten one.
+`from package import module` would find the forgotten one. PYTEST_DONT_REWRITE: nothing here asserts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
 
 # Hooks, options, markers.
-def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    from perfsuite.pytest_plugin import hookspec
-
-    pluginmanager.add_hookspecs(hookspec)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
@@ -46,12 +40,30 @@ def pytest_configure(config: pytest.Config) -> None:
         register_hooks(config.pluginmanager)
 
 
+def add_hooks(manager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks that a conftest or another plugin may implement, unless that is done."""
+    if not manager.has_plugin("perfsuite.hookspec"):
+        from perfsuite.pytest_plugin import hookspec
+
+        manager.add_hookspecs(hookspec)
+        manager.register(object(), "perfsuite.hookspec")
+
+
 def register_hooks(manager: pytest.PytestPluginManager) -> None:
     """Register the hooks of a run that measures or has a test of ours, unless that is done."""
     if not manager.has_plugin("perfsuite.hooks"):
         from perfsuite.pytest_plugin import hooks
 
+        add_hooks(manager)
         manager.register(hooks, "perfsuite.hooks")
+
+
+# pytest refuses an unknown hook when it begins to collect. A suite where nobody implements ours does without them.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    manager = session.config.pluginmanager
+    if any(name.startswith("pytest_perfsuite_") for name in vars(manager.hook)):
+        add_hooks(manager)
 
 
 # Markers are checked while a module is collected, so that a bad one is a collection error in every mode.

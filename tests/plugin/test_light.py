@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MICROSECONDS = 3000
 ATTEMPTS = 12
-LOADED = {"perfsuite", "perfsuite.plugin", "perfsuite.pytest_plugin", "perfsuite.pytest_plugin.hookspec"}
+LOADED = {"perfsuite", "perfsuite.plugin", "perfsuite.pytest_plugin"}
 """All that a suite without GPU tests loads of perfsuite."""
 HEAVY = (
     *("torch", "numpy", "rich", "jinja2", "pynvml", "filelock", "perfsuite.clock", "perfsuite.oracle"),
