@@ -21,6 +21,7 @@ from perfsuite.pytest_plugin import marks
 from perfsuite.pytest_plugin.fresh import measure_afresh
 from perfsuite.pytest_plugin.marker import Finding, Marker, Subject
 from perfsuite.pytest_plugin.outcome import CASES, CAUSE
+from perfsuite.pytest_plugin.present import write_live
 from perfsuite.pytest_plugin.run import RUN, Run
 from perfsuite.pytest_plugin.xdist import workers_in
 from perfsuite.record.case import Case, case_record
@@ -185,6 +186,7 @@ class Gate:
         case = case.changed(alike=len(earlier | {self.calls}))
         self.comparisons.append(comparison)
         self.item.stash[CASES].append(case)
+        write_live(self.run, case)
         number, line = len(self.comparisons), case.as_json()
         prefix = "perf_" if number == 1 else f"perf_{number}_"
         self.item.user_properties += [(prefix + name, line[name]) for name in _SHOWN if line[name] is not None]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfsuite.outcome import printable
 from perfsuite.pytest_plugin.exit_code import why_nothing
 from perfsuite.pytest_plugin.run import Run
 from perfsuite.record.case import Case
+from perfsuite.record.schema import RecordError
+from perfsuite.record.store import read_record
 from perfsuite.report import figures, markdown, terminal
 
 _STATUS = {"MISSED": ("missed", "M"), "WRONG": ("wrong", "W"), "UNDECIDED": ("undecided", "U")}
@@ -72,13 +76,19 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
     if not run.cases:
         reporter.write_line(why_nothing(run), red=True)
         return
-    for verdict, line in terminal.table(run.cases) + terminal.sentences(run.cases):
-        reporter.write_line(line, **_MARKUP[verdict])
+    whole = reporter.config.get_verbosity() > 0
+    shown = [case for case in run.cases if whole or case.verdict != "MET"]
+    if shown:
+        lines = terminal.table(shown, _width(reporter), before=_last_run(run))
+        for verdict, line in lines + terminal.sentences(shown):
+            reporter.write_line(line, **_MARKUP[verdict])
     for warning in _warnings(run):
-        reporter.write_line(f"warning: {warning}", yellow=True)
+        reporter.write_line(printable(f"warning: {warning}"), yellow=True)
     beside = run.cases[0].workers
     together = f", {beside} workers" if beside > 1 else ""
     where = f"; record: {_place(run)}" if run.journal is not None else ""
+    if len(shown) < len(run.cases):
+        where = f" (-v shows all cases){where}"
     reporter.write_line(f"{figures.counts(run.cases)}{figures.checking(run.cases)}{together}{where}")
 
 
@@ -96,9 +106,56 @@ def _place(run: Run) -> str:
     return f"{shown} (the run did not finish{older})"
 
 
+def _width(reporter: pytest.TerminalReporter) -> int:
+    """The terminal's width; COLUMNS overrides it."""
+    return int(reporter._tw.fullwidth)
+
+
+def _last_run(run: Run) -> list[Case]:
+    """The cases of the run before this one; none if there is no record of it that can be read."""
+    try:
+        return [] if run.previous is None else read_record(run.previous)
+    except (OSError, RecordError):
+        return []
+
+
+def write_live(run: Run, case: Case) -> None:
+    """A line about a case that has just ended, for somebody who watches; a log gets none."""
+    manager = run.config.pluginmanager
+    reporter, capture = manager.get_plugin("terminalreporter"), manager.get_plugin("capturemanager")
+    if reporter is None or run.worker or run.fresh or not watched(reporter):
+        return
+    line = terminal.brief(case, _width(reporter) - 1)
+    if capture is None:
+        _write_live(reporter, line, case.verdict)
+    else:
+        with capture.global_and_fixture_disabled():
+            _write_live(reporter, line, case.verdict)
+
+
+def watched(reporter: pytest.TerminalReporter) -> bool:
+    """True if the output goes to a terminal, not in CI, and nobody asked for less with -q."""
+    return bool(reporter.isatty) and reporter.config.get_verbosity() >= 0 and not os.environ.get("CI")
+
+
+def _write_live(reporter: pytest.TerminalReporter, line: str, verdict: str) -> None:
+    reporter.ensure_newline()
+    reporter.write_line(line, **_MARKUP[verdict])
+
+
 def _warnings(run: Run) -> list[str]:
-    """The warnings of all cases, each once."""
-    return list(dict.fromkeys(warning for case in run.cases for warning in case.warnings))
+    """The warnings of all cases, each once, with the first test that it concerns and the number of others."""
+    tests: dict[str, dict[str, None]] = {}
+    for case in run.cases:
+        for warning in case.warnings:
+            tests.setdefault(warning, {})[case.test or case.case] = None
+    return [_of_tests(warning, list(found)) for warning, found in tests.items()]
+
+
+def _of_tests(warning: str, tests: list[str]) -> str:
+    more = len(tests) - 1
+    others = "" if not more else f" and {more} more test{'s' if more > 1 else ''}"
+    return f"{warning} ({tests[0]}{others})"
 
 
 def write_markdown(run: Run, path: Path) -> None:
@@ -119,4 +176,5 @@ def _brief(case: Case) -> str:
         return f"{case.verdict} ({case.reason})"
     wanted = "" if case.target is None else f", target {figures.target(case)}"
     spent = f", {case.gpu_seconds:.2g} s" if case.gpu_seconds else ""
-    return f"{case.verdict} {figures.ratio(case.speed)} [{figures.interval(case)}] of {case.rival}{wanted}{spent}"
+    said = f"{case.verdict} {figures.ratio(case.speed)} [{figures.interval(case)}] of {case.rival}{wanted}{spent}"
+    return printable(said)

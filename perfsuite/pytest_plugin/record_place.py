@@ -11,7 +11,7 @@ from perfsuite.pytest_plugin.options import bad_option
 from perfsuite.pytest_plugin.run import Run
 from perfsuite.record.atomic_write import refusal
 from perfsuite.record.journal import Journal, RecordBusy
-from perfsuite.record.places import OWN_FOLDER, default_path, remove_old_partials
+from perfsuite.record.places import OWN_FOLDER, default_path, latest_path, remove_old_partials
 from perfsuite.record.run_lines import Ended
 from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record
@@ -24,6 +24,7 @@ def open_journal(run: Run) -> None:
         _check_place("--perf-record", record)
     if markdown is not None:
         _check_place("--perf-markdown", markdown, replaced=False)
+    run.previous = latest_path(run.config.rootpath)
     path = record or _default_place(run.config.rootpath)
     if markdown is not None and markdown.resolve() == path.resolve():
         raise bad_option(f"--perf-record and --perf-markdown are both {str(path)!r}; they must be two files")

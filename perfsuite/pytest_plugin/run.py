@@ -14,6 +14,8 @@ from perfsuite.pytest_plugin.environ import found_variables
 from perfsuite.pytest_plugin.options import PORTABLE, Options, build_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from perfsuite.device.cards import Device, Devices
     from perfsuite.problems.base import Problem
     from perfsuite.pytest_plugin.targets import Targets
@@ -59,6 +61,8 @@ class Run:
         self.held = ExitStack()
         """The locks of the cards."""
         self.journal: Journal | None = None
+        self.previous: Path | None = None
+        """The record of the run before this one, for the table's column `last`."""
         self.notes: list[str] = []
         """Sentences for the end of the run that are no faults."""
         self.tests = 0

@@ -71,7 +71,8 @@ def test_the_table_is_ordered_from_the_worst() -> None:
     assert figures.counts(MIXED) == "2 met, 1 undecided, 2 missed, 1 wrong"
 
 
-def test_the_table_fits_100_columns_whatever_it_holds() -> None:
+@pytest.mark.parametrize("width", [20, 33, 60, 80, 100, 140])
+def test_the_table_fits_its_width_whatever_it_holds(width: int) -> None:
     long = [
         case(
             "2x16x131072x256 kv2 bfloat16 causal scale 0.0883883 and more that nobody expected to be here",
@@ -79,11 +80,27 @@ def test_the_table_fits_100_columns_whatever_it_holds() -> None:
             rival="sdpa:efficient_and_then_some_more_of_it",
             verdict="UNDECIDED",
             reason="faster-than-the-card",
+            test="tests/test_it.py::test_of_a_name_that_goes_on[2x16x131072x256-bfloat16-causal]",
         )
     ]
-    assert max(len(line) for _, line in terminal.table(long)) <= terminal.WIDTH
-    assert "UNDECIDED" in terminal.table(long)[1][1]
-    assert "faster-than-the-card" in terminal.table(long)[1][1]
+    shown = terminal.table(long, width, before=long)
+    assert len(shown) == 2
+    assert max(len(line) for _, line in shown) <= width
+    assert "UNDECIDED" in shown[1][1]
+    if width >= 80:
+        assert {"test", "case", "value", "to target", "last", "time"} <= set(re.split(r"\s{2,}", shown[0][1]))
+    assert "faster-than-the-card" in terminal.table(long, 300)[1][1]
+
+
+def test_a_row_tells_the_gap_to_the_target_and_the_last_run() -> None:
+    old = [case("8x8x8 float16", speed=0.99), case("9x9x9 float16", speed=0.5, gpu="another card")]
+    new = [case("8x8x8 float16", verdict="MISSED", speed=0.855), case("9x9x9 float16", speed=1.8)]
+    head, *rows = [re.split(r"\s{2,}", line.strip()) for _, line in terminal.table(new, 200, before=old)]
+    cells = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [(one["test"], one["to target"], one["last"]) for one in cells] == [
+        ("test_it", "-5.0 %", "0.990"),
+        ("test_it", "+100.0 %", "-"),  # another card tells nothing
+    ]
 
 
 def test_of_a_case_that_is_too_long_the_functions_name_gives_way() -> None:
@@ -133,7 +150,7 @@ def test_of_a_roofline_the_share_is_shown_and_summed_up() -> None:
     ]
     held = case("3x1x1 float16", rival=None, speed=None, aspect="memory", measured={"peak_bytes": 4.0})
     (_, line) = terminal.table([shares[1]])[1]
-    assert line.split()[3:5] == ["(roofline)", "0.980"]
+    assert line.split()[4:6] == ["(roofline)", "0.980"]
     assert "| gemm 2x1x1 fp16 | (roofline) | 0.980 |" in markdown.table(shares)
     made = summary.table([*shares, held]).splitlines()
     assert made[2:] == ["| gemm | (roofline) | 2 | 2 | 0.700 | 0.500 | 1x1x1 fp16 |"]
@@ -228,7 +245,7 @@ def test_the_end_of_a_run_is_shown_from_its_record(tmp_path: Path) -> None:
     assert made[1] == made[-2] == "```"
     rows = [row.split() for row in made[4:8]]
     assert "WRONG" in rows[0]
-    assert [row[4] for row in rows[1:]] == ["1.030", "1.110", "1.190"]
+    assert [row[5] for row in rows[1:]] == ["1.030", "1.110", "1.190"]
     assert made[8].startswith("WRONG tests/test_it.py::test_it: error 1e+00")
     assert made[-3] == "22 met, 1 undecided, 2 missed, 1 wrong"
     assert all(len(line) <= terminal.WIDTH for line in made)
@@ -374,7 +391,9 @@ def test_nothing_of_a_record_is_markup_in_markdown_or_an_escape_in_the_terminal(
     )  # code is inert
     for part in ("<script", "](https", "@team", "\x1b", "\n# head"):
         assert part not in made, part
-    terminal.print_lines(terminal.table([one]) + terminal.sentences([one]), {})
+    terminal.print_lines(terminal.table([one], 400) + terminal.sentences([one]), {})
     shown = capsys.readouterr().out
+    written = [line for _, line in terminal.table([one], 400) + terminal.sentences([one])]
+    assert all(line.isprintable() for line in [*written, terminal.brief(one, 400)])  # pytest writes them as they are
     assert "\x1b" not in shown
     assert "\\x1b[31m" in shown

@@ -8,6 +8,7 @@ each case in depth. The versions of the record that git holds are its history.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     if found.begin is not None and found.unfinished:
         print(f"not whole: {found.unfinished}")
     shown = cases if arguments.all else figures.worst_first(cases)[:MOST_SHOWN]
-    terminal.print_lines(terminal.table(shown) + terminal.sentences(shown), _STYLES)
+    width = shutil.get_terminal_size((terminal.WIDTH, 24)).columns
+    terminal.print_lines(terminal.table(shown, width) + terminal.sentences(shown), _STYLES)
     if len(shown) < len(cases):
         print(f"and {len(cases) - len(shown)} more, none of them worse (--all shows them)")
     print(figures.counts(cases))
