@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 HARNESS = "3"
 """Version of the measuring and deciding code. It changes with every change that can affect a measured number. Records
@@ -12,7 +12,21 @@ and calibrations carry it."""
 
 DeviceKind = Literal["cuda", "cpu"]
 CacheMode = Literal["cold", "hot"]
+CacheAsked = Literal["cold", "hot", "both"]
+"""A test may ask for both states: the call is then measured twice."""
 ClockChoice = Literal["auto", "graph", "events", "host"]
+
+
+def cache_modes(asked: str) -> tuple[CacheMode, ...]:
+    """The states of the cache that a user asked for. Raises ValueError for another word."""
+    _check_allowed("cache", asked, get_args(CacheAsked))
+    return ("cold", "hot") if asked == "both" else (cast(CacheMode, asked),)
+
+
+def _check_allowed(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        *others, last = map(repr, allowed)
+        raise ValueError(f"{name} is {value!r}; allowed are {', '.join(others)} and {last}")
 
 
 @dataclass(frozen=True)
@@ -46,10 +60,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, kinds in {"device": DeviceKind, "cache": CacheMode, "clock": ClockChoice}.items():
-            value, allowed = getattr(self, name), get_args(kinds)
-            if value not in allowed:
-                *others, last = map(repr, allowed)
-                raise ValueError(f"{name} is {value!r}; allowed are {', '.join(others)} and {last}")
+            _check_allowed(name, getattr(self, name), get_args(kinds))
         if not 0.0 < self.seconds <= 3600.0:
             raise ValueError(f"seconds is {self.seconds!r}; it must be a number of seconds over 0 and at most 3600")
         if not 0.0 < self.alpha < 0.5:

@@ -19,7 +19,7 @@ SWITCHES = (
 )
 VALUES = (
     ("--perf-seconds", "SECONDS", "time budget a case (default 1)"),
-    ("--perf-cache", "cold|hot", "state of the L2 cache at each launch (default cold)"),
+    ("--perf-cache", "cold|hot|both", "state of the L2 cache at each launch (default cold); both measures twice"),
     ("--perf-seed", "N", "seed of the inputs and of the rounds' order (default: new in every run, and recorded)"),
     ("--perf-distribution", "NAME", "the inputs' distribution (default normal; cancellation, ...), named in the case"),
     ("--perf-isolate-seconds", "SECONDS", "longest time of one request to an isolated candidate (default 30)"),

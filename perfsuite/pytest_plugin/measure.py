@@ -25,6 +25,7 @@ from perfsuite.pytest_plugin.present import write_live
 from perfsuite.pytest_plugin.run import RUN, Run
 from perfsuite.pytest_plugin.xdist import workers_in
 from perfsuite.record.case import Case, case_record
+from perfsuite.settings import CacheMode, Settings, cache_modes
 
 Candidate = Callable[..., Any]
 Rival = str | Candidate | None
@@ -64,10 +65,12 @@ class Gate:
         against: Rival,
         *,
         label: str | None = None,
+        cache: str | None = None,
         as_rival: Callable[[Candidate], Candidate] | None = None,
     ) -> Comparison:
         """Check the candidate, time it against each rival that a marker names; return the first comparison.
 
+        cache: "cold", "hot" or "both", instead of the run's; each state of the cache is a case of its own.
         as_rival: makes a rival of a function that a marker names.
         """
         self.begin_call(label)
@@ -79,7 +82,12 @@ class Gate:
         if as_rival is not None:
             targets = [(as_rival(rival) if callable(rival) else rival, share) for rival, share in targets]
         candidate = problem.called(candidate)
-        made = [self._one(problem, candidate, *target) for target in targets or [(None, None)]]
+        modes = cache_modes(cache or self.run.options.cache or Settings.cache)
+        made = [
+            self._one(problem, candidate, *target, mode)
+            for target in targets or [(None, None)]
+            for mode in (modes if targets else modes[:1])  # a call that is not timed has no state of the cache
+        ]
         if not self.run.fresh:
             self._judge(problem, candidate, made)
         return made[0]
@@ -103,7 +111,9 @@ class Gate:
         values = marks.values_of(self.item, marker)
         return [self.run.override(marker, value, self.item.nodeid) for value in values]
 
-    def _one(self, problem: Problem, candidate: Candidate, against: Rival, at_least: float | None) -> Comparison:
+    def _one(
+        self, problem: Problem, candidate: Candidate, against: Rival, at_least: float | None, cache: CacheMode
+    ) -> Comparison:
         named = marks.values_of(self.item, "correctness")
         # A fresh process judges no limits, so it counts comparisons alone.
         number = sum(case.aspect is None for case in self.item.stash[CASES])
@@ -116,7 +126,7 @@ class Gate:
             at_least=at_least,
             label=self._label,
             test=self.test,
-            settings=self.run.settings(),
+            settings=replace(self.run.settings(), cache=cache),
             remeasure=None if at_least is None or self.run.fresh else partial(measure_afresh, self.item, number),
         )
         comparison: Comparison = self.run.config.hook.pytest_perfsuite_compare(config=self.run.config, ask=ask)

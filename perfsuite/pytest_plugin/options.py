@@ -37,13 +37,14 @@ class Options(NamedTuple):
 
     def settings(self, *, cases: int) -> "Settings":
         """The instrument's settings for a run of `cases` timed cases."""
-        from perfsuite.settings import Settings
+        from perfsuite.settings import Settings, cache_modes
 
-        given: dict[str, Any] = {"seconds": self.seconds, "cache": self.cache, "distribution": self.distribution}
+        cache = cache_modes(self.cache)[0] if self.cache else None
+        given: dict[str, Any] = {"seconds": self.seconds, "cache": cache, "distribution": self.distribution}
         return Settings(
             device="cpu" if self.portable else "cuda",
             seed=self.seed,
-            cases=max(cases, 1),
+            cases=max(cases, 1) * (2 if self.cache == "both" else 1),
             allow_shared=self.allow_shared,
             calibration=self.calibration,
             **{name: value for name, value in given.items() if value is not None},
@@ -61,7 +62,7 @@ def build_options(config: pytest.Config) -> Options:
         allow_shared=_switch(config, "perf_allow_shared"),
         isolate=_switch(config, "perf_isolate"),
         seconds=_seconds(config, "perf_seconds"),
-        cache=_checked(config, "perf_cache", "cache", _text(config, "perf_cache")),
+        cache=_cache(config),
         seed=_seed(config),
         distribution=_distribution(config),
         isolate_seconds=_seconds(config, "perf_isolate_seconds") or 30.0,
@@ -110,6 +111,19 @@ def _checked(config: pytest.Config, key: str, field: str, value: Any) -> Any:
     except ValueError as error:
         allowed = str(error).partition("; ")[2]
         raise bad_option(f"{_name(config, key)} is {_text(config, key)!r}; {allowed}") from None
+
+
+def _cache(config: pytest.Config) -> str | None:
+    text = _text(config, "perf_cache")
+    if text is None:
+        return None
+    from perfsuite.settings import cache_modes
+
+    try:
+        cache_modes(text)
+    except ValueError as error:
+        raise bad_option(f"{_name(config, 'perf_cache')} is {text!r}; {str(error).partition('; ')[2]}") from None
+    return text
 
 
 def _seconds(config: pytest.Config, key: str) -> float | None:

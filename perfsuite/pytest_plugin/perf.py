@@ -13,6 +13,7 @@ from perfsuite.problems.checks import is_backward, label_of
 from perfsuite.problems.naming import short_name
 from perfsuite.pytest_plugin.measure import Gate, two_rivals
 from perfsuite.record.kernels import ASPECT, comparison_of, measured_of
+from perfsuite.settings import cache_modes
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,7 @@ class Perf:
         calls_per_reset: int | None = None,
         label: str | None = None,
         backward: bool | str = False,
+        cache: str | None = None,
     ) -> Comparison:
         """Check and time one case; return the Comparison (with several rivals, the first marker's).
 
@@ -62,9 +64,13 @@ class Perf:
         backward: True to time forward and backward together, of a lone candidate and its rival; "only" to time the
         backward alone, behind an untimed forward pass. The answer is the result, unless it is "only", the gradients by
         all arguments that require grad, and those by the parameters of modules.
+        cache: "cold", "hot" or "both", instead of --perf-cache; "both" times the call twice, and both must be fast
+        enough.
 
         Raises TypeError if these do not fit together.
         """
+        if cache is not None:
+            cache_modes(cache)
         if len(what) == 2:
             problem, candidate = what
             extra: dict[str, Any] = {
@@ -79,7 +85,9 @@ class Perf:
             if surplus := [name for name, value in extra.items() if value is not None]:
                 raise TypeError(f"perf(problem, candidate) takes no {', '.join(surplus)}: the problem defines them")
             label = None if label is None else label_of(label)
-            return self._gate.measure(_problem(problem), _callable("candidate", candidate), against, label=label)
+            return self._gate.measure(
+                _problem(problem), _callable("candidate", candidate), against, label=label, cache=cache
+            )
         if len(what) != 1:
             raise TypeError(
                 f"perf takes (problem, candidate) or (candidate, args=...); it was given {len(what)} arguments"
@@ -107,11 +115,11 @@ class Perf:
         if not is_backward(backward):
             raise TypeError(f'backward is {backward!r}; it must be True, False or "only"')
         if backward is False:
-            return self._gate.measure(problem, candidate, None, label=label)
+            return self._gate.measure(problem, candidate, None, label=label, cache=cache)
         from perfsuite.problems.backward import with_gradients
 
         whole, both = with_gradients(problem, candidate, only=backward == "only")
-        return self._gate.measure(whole, both, None, label=label, as_rival=both.like)
+        return self._gate.measure(whole, both, None, label=label, cache=cache, as_rival=both.like)
 
     def kernels(self, kernels: Iterable[Mapping[str, Any]], *, of: str) -> Comparison:
         """Put the resources of compiled kernels on record, as one case of the module that `of` names.

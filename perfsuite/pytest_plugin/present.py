@@ -15,6 +15,7 @@ from perfsuite.record.case import Case
 from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record
 from perfsuite.report import figures, markdown, terminal
+from perfsuite.settings import cache_modes
 
 _STATUS = {"MISSED": ("missed", "M"), "WRONG": ("wrong", "W"), "UNDECIDED": ("undecided", "U")}
 _MARKUP: dict[str, dict[str, bool]] = {
@@ -30,7 +31,8 @@ def header(run: Run) -> list[str]:
     """One line about the device and the settings."""
     options = run.options
     settings = options.settings(cases=1)
-    budget = f"{settings.seconds:g} s a case, {settings.cache} cache, seed {settings.seed}"
+    cache = " and ".join(cache_modes(options.cache or settings.cache))
+    budget = f"{settings.seconds:g} s a case, {cache} cache, seed {settings.seed}"
     if options.portable:
         from perfsuite.clock.processor import busy
 

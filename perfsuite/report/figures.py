@@ -59,8 +59,10 @@ def label(case: Case) -> str:
     """The case's name in a table: the label or the function, and the problem, with short names of types."""
     name = short_types(case.name)
     named = case.label or candidate(case)
+    hot = ", hot" if case.cache == "hot" else ""
     # The name of a custom problem begins with the label already.
-    return name if case.family == "custom" and name.split(" ")[0] == named.split(" ")[0] else f"{named} {name}"
+    begins = case.family == "custom" and name.split(" ")[0] == named.split(" ")[0]
+    return f"{name}{hot}" if begins else f"{named} {name}{hot}"
 
 
 def cells(case: Case) -> tuple[str, ...]:

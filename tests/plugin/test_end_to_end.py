@@ -51,6 +51,10 @@ def test_checked(perf):
 def test_custom(perf):
     perf(torch.softmax, args=(torch.randn(64, 64),), kwargs={"dim": -1}, against="torch.nn.functional.softmax")
 
+@pytest.mark.perf_target(at_least=0.01)
+def test_cold_and_hot(perf):
+    perf(torch.tanh, args=(torch.randn(64, 64),), against=torch.tanh, cache="both")
+
 @pytest.mark.perf_target(against=torch.neg, at_least=0.01)
 def test_custom_marked(perf):
     perf(torch.neg, args=(torch.randn(64, 64),))
@@ -67,7 +71,10 @@ def test_from_problem_to_record(pytester: pytest.Pytester, monkeypatch: pytest.M
     result = pytester.runpytest_subprocess(*arguments)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*portable backend: host clock on the CPU, not a GPU*"])
-    cases = {(case.test or "").partition("::")[2]: case for case in read_record(pytester.path / "record.jsonl")}
+    recorded = read_record(pytester.path / "record.jsonl")
+    cases = {(case.test or "").partition("::")[2]: case for case in recorded}
+    both = [case for case in recorded if case.test == "test_it.py::test_cold_and_hot"]
+    assert [(case.cache, case.rotation == 1) for case in both] == [("cold", False), ("hot", True)]
     assert {name: (case.verdict, case.reason) for name, case in cases.items()} == {
         "test_met": ("MET", "fast-enough"),
         "test_missed": ("MISSED", "too-slow"),
@@ -75,6 +82,7 @@ def test_from_problem_to_record(pytester: pytest.Pytester, monkeypatch: pytest.M
         "test_breaks": ("WRONG", "candidate-failed"),
         "test_checked": ("MET", "checked"),
         "test_custom": ("MET", "fast-enough"),
+        "test_cold_and_hot": ("MET", "fast-enough"),
         "test_custom_marked": ("MET", "fast-enough"),
     }
     met = cases["test_met"]

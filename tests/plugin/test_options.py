@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perfsuite.history.series_names import name_of
+
 from .conftest import Suite
 
 GATE = "@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n"
@@ -18,7 +20,7 @@ GATE = "@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n"
         ),
         (["--perf-seconds", "0"], "--perf-seconds is '0'; it must be"),
         (["--perf-seconds", "nan"], "--perf-seconds is 'nan'; it must be"),
-        (["--perf-cache", "tepid"], "--perf-cache is 'tepid'; allowed are 'cold' and 'hot'"),
+        (["--perf-cache", "tepid"], "--perf-cache is 'tepid'; allowed are 'cold', 'hot' and 'both'"),
         (["--perf-distribution", "zeros"], "--perf-distribution is 'zeros'; allowed are normal, uniform"),
         (["--perf-seed", "-1"], "--perf-seed is '-1'; it must be a whole number from 0"),
         (["--perf-seed", "1.5"], "--perf-seed is '1.5'; it must be a whole number from 0"),
@@ -45,6 +47,31 @@ def test_ini_options_are_taken_and_flags_win(suite: Suite) -> None:
     assert (case["cache"], case["seed"]) == ("hot", 7)
     case = suite.run("--gpu", "--perf-cache=cold", "--perf-seed=8").cases[0]
     assert (case["cache"], case["seed"]) == ("cold", 8)
+
+
+def test_cold_and_hot_are_two_cases_of_one_run(suite: Suite) -> None:
+    suite.write(
+        "@TARGET\ndef test_it(perf):\n    perf(Gemm(8, 8, 8), met)\n    perf(Gemm(8, 8, 8), met, cache='hot')\n"
+        "def test_untimed(perf):\n    perf(Gemm(8, 8, 8), met)\n"
+        "@TARGET\ndef test_asked(perf):\n    perf(Gemm(8, 8, 8), missed, cache='both')\n"
+        "@TARGET\ndef test_bad(perf):\n    perf(Gemm(8, 8, 8), met, cache='warm')\n"
+    )
+    outcome = suite.run("--perf-portable", "--perf-cache=both")
+    outcome.has(
+        "cold and hot cache", "missed 8x8x8 fp16, hot", "ValueError: cache is 'warm'; allowed are 'cold', 'hot'"
+    )
+    caches = {test: [case["cache"] for case in outcome.cases if test in case["test"]] for test in outcome.junit}
+    assert caches == {
+        "test_it": ["cold", "hot", "hot"],
+        "test_untimed": ["cold"],
+        "test_asked": ["cold", "hot"],
+        "test_bad": [],
+    }
+    assert "(correctness True, 6 cases)" in outcome.cases[0]["sentence"]  # each state of the cache is a chance to err
+    names = [name_of(case) for case in outcome.records if "test_it" in (case.test or "")]
+    assert names == ["test_it vs cublas", "test_it vs cublas, hot", "test_it #2 vs cublas, hot"]
+    plain = suite.run("--perf-portable")
+    assert [case["cache"] for case in plain.cases if "test_asked" in case["test"]] == ["cold", "hot"]
 
 
 def test_inputs_are_drawn_from_what_was_asked(suite: Suite) -> None:
