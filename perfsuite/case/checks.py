@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any
 
+from perfsuite.case import beside
 from perfsuite.case.ask import Ask
 from perfsuite.case.failures import Stop, failures, guarded
 from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides
 from perfsuite.clock.deck import Moves
-from perfsuite.guards.library_use import shared_kernels, shared_operators
 from perfsuite.guards.watch import Watch
 from perfsuite.oracle import Judgement, check, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
@@ -58,6 +58,8 @@ class Checks:
         with_it = (getattr(self.problem, name, None) for name in ("reference", "against"))
         self.watch = Watch(self.problem, *(one for one in (rival, *with_it) if one is not None))
         self.warnings: list[str] = []
+        self.rival_differs: list[str] = []
+        """Sentences about strides of results, and settings of precision, that differ between the sides."""
         self.seconds = 0.0
         """Host time spent on checks."""
         self.first_seconds: float | None = None
@@ -283,23 +285,15 @@ class Checks:
             if call.distribution is None:
                 allowed, inputs = (judgement.limit, judgement.rival_error), call.inputs
         self._look_at_more(clock, *allowed)
-        if timed and clock.kind != "fake" and not callable(self.ask.rival):
-            self._look_for_the_rival(clock, inputs)
+        if timed and clock.kind != "fake":
+            self._look_at_the_rival(clock, inputs)
 
-    def _look_for_the_rival(self, clock: Clock, inputs: Inputs | None) -> None:
-        """Warn if the candidate runs the rival's code, or if that cannot be determined."""
-        try:
-            names = shared_operators(
-                self.effects.pure(self.candidate), self.effects.pure(self.rival()), inputs or self.inputs()
-            )
-            if not names and (launched := clock.kernels()) is not None:
-                names = shared_kernels(*launched)
-        except Exception as error:  # a call that refuses a dispatch mode, no memory for one more call, a silent driver
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
-            self.warnings.append(f"whether the candidate runs what {self.ask.rival_name} runs was not seen ({said})")
-            return
-        if names:
-            self.warnings.append(f"the candidate runs what {self.ask.rival_name} runs: {', '.join(names)}")
+    def _look_at_the_rival(self, clock: Clock, inputs: Inputs | None) -> None:
+        """Note what sets the rival apart, and warn if the candidate runs the code of a rival that a name stands for."""
+        mine, theirs = self.effects.pure(self.candidate), self.effects.pure(self.rival())
+        self.rival_differs = beside.differences(mine, theirs, inputs or self.inputs())
+        if not callable(self.ask.rival):
+            self.warnings += beside.code_of_both(mine, theirs, inputs or self.inputs(), clock, self.ask.rival_name)
 
     def _look_at_more(self, clock: Clock, limit: float | None, rival_error: float | None) -> None:
         """Compare results of more timed calls with the library's: a candidate may skip the work in some calls only."""

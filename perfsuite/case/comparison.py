@@ -111,6 +111,8 @@ class Comparison:
     """The part of `wall_seconds` spent on checks of answers and of tampering."""
     warnings: tuple[str, ...] = ()
     """Sentences about things that a reader should know, such as a rival that is not at its best."""
+    rival_differs: tuple[str, ...] = ()
+    """Of a timed case: strides of the rival's results, and settings such as TF32, that are not the candidate's."""
     frames: tuple[str, ...] = ()
     """Of a candidate that raised: the last frames of its code, the innermost last, as "file:line in function"."""
     error: BaseException | None = field(default=None, compare=False, repr=False)

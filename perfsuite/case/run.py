@@ -267,5 +267,6 @@ class _Case:
             rival_error=errors.rival,
             error_limit=errors.limit,
             candidate_first_seconds=self.checks.first_seconds,
+            rival_differs=tuple(self.checks.rival_differs),
             warnings=tuple(dict.fromkeys([*self.warnings, *self.checks.warnings, *self.checks.watch.told])),
         )

@@ -5,10 +5,13 @@ That is no fault, so it makes no verdict. But it explains a speed of 1.00.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from perfsuite.guards.settings import precisions_of_torch
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.tensors import leaves_in
 
 # Operators that move or name memory and compute nothing.
 _NAMES = """_reshape_alias _to_copy _unsafe_view alias as_strided clone contiguous copy_ detach empty empty_like
@@ -33,9 +36,55 @@ _MAKERS = {
 }
 
 
-def shared_operators(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:
-    """Operators of torch that compute and that both sides call on `inputs`, sorted."""
-    return sorted((_operators(candidate, inputs) & _operators(rival, inputs)) - _PLUMBING)
+@dataclass(frozen=True)
+class Ran:
+    """What one call ran."""
+
+    operators: frozenset[str]
+    """Operators of torch."""
+    precisions: Mapping[str, frozenset[str]]
+    """Setting of precision, such as that of TF32 -> its values while the operators ran."""
+    strides: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+    """Path of a dense tensor in the result -> its shape and strides, of dimensions with more than one element."""
+
+
+def shared_operators(mine: Ran, rivals: Ran) -> list[str]:
+    """Operators of torch that compute and that both sides call, sorted."""
+    return sorted((mine.operators & rivals.operators) - _PLUMBING)
+
+
+def precisions_apart(mine: Ran, rivals: Ran) -> list[str]:
+    """A sentence for each setting of precision that has other values in the rival's call than in the candidate's."""
+    return [
+        f"{name} is {_values(theirs)} in the rival's call, {_values(mine.precisions[name])} in the candidate's"
+        for name, theirs in rivals.precisions.items()
+        if theirs != mine.precisions[name]
+    ]
+
+
+def strides_apart(mine: Ran, rivals: Ran) -> list[str]:
+    """A sentence for each tensor of the result that has the rival's shape, and other strides."""
+    found = []
+    for path, (shape, steps) in rivals.strides.items():
+        if mine.strides.get(path, (shape, steps)) != (shape, steps) and mine.strides[path][0] == shape:
+            sides = f"strides {steps} from the rival, {mine.strides[path][1]} from the candidate"
+            found.append(f"the result{path} has {sides}")
+    return found
+
+
+def _strides_of(result: Any) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    import torch
+
+    found = {}
+    for path, leaf in leaves_in(result):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel():
+            pairs = [(size, step) for size, step in zip(leaf.shape, leaf.stride(), strict=True) if size > 1]
+            found[path] = tuple(size for size, _ in pairs), tuple(step for _, step in pairs)
+    return found
+
+
+def _values(found: frozenset[str]) -> str:
+    return " and ".join(sorted(found))
 
 
 def shared_kernels(mine: set[str], rivals: set[str]) -> list[str]:
@@ -54,11 +103,17 @@ def _maker(kernel: str) -> str | None:
     return next((maker for start, maker in _MAKERS.items() if kernel.startswith(start)), None)
 
 
-def _operators(function: Callable[..., Any], inputs: Inputs) -> set[str]:
+def ran(function: Callable[..., Any], inputs: Inputs) -> Ran:
+    """The operators of one call on `inputs`, and the settings of precision as they were then.
+
+    A call without operators of torch has the settings from before it.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     called: set[str] = set()
+    before = _precisions_now()
+    precisions: dict[str, set[str]] = {name: set() for name in before}
 
     class Listener(TorchDispatchMode):
         @classmethod
@@ -68,8 +123,15 @@ def _operators(function: Callable[..., Any], inputs: Inputs) -> set[str]:
 
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             called.add(str(operator.name()).partition(".")[0])
+            for name, value in _precisions_now().items():
+                precisions[name].add(value)
             return operator(*args, **(kwargs or {}))
 
     with torch.no_grad(), Listener():
-        inputs.call(function)
-    return called
+        result = inputs.call(function)
+    seen = {name: frozenset(values or {before[name]}) for name, values in precisions.items()}
+    return Ran(frozenset(called), seen, _strides_of(result))
+
+
+def _precisions_now() -> dict[str, str]:
+    return {setting.name: str(setting.read()) for setting in precisions_of_torch()}

@@ -41,6 +41,12 @@ def settings_of_torch() -> tuple[Setting, ...]:
     return (*_modes(), *_numbers(), *_attention(), *_libraries(), *_precisions(), *_watchers(), *_hooks())
 
 
+@lru_cache(maxsize=1)
+def precisions_of_torch() -> tuple[Setting, ...]:
+    """The settings of torch that say how exactly a library computes, such as those of TF32."""
+    return tuple(_precisions())
+
+
 def modes() -> tuple[int, int]:
     """The numbers of function modes and of dispatch modes that are on."""
     from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack

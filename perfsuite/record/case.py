@@ -129,6 +129,7 @@ class Case(Environment):
     wall_seconds: NonNegative | None = None
     check_seconds: NonNegative | None = None
     warnings: tuple[str, ...] = ()
+    rival_differs: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
 
     workers: int = 1

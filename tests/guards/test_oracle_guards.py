@@ -19,7 +19,7 @@ from perfsuite.case.checks import Checks
 from perfsuite.case.failures import Stop
 from perfsuite.guards import kernel_names
 from perfsuite.guards.fingerprint import fingerprint, same_fingerprint
-from perfsuite.guards.library_use import shared_kernels, shared_operators
+from perfsuite.guards.library_use import ran, shared_kernels, shared_operators
 from perfsuite.guards.origin import strangers
 from perfsuite.guards.surroundings import Surroundings, handicaps
 from perfsuite.oracle import WeakProblemError, examine
@@ -166,9 +166,9 @@ def test_small_results_may_be_further_apart(elements: int, allowed: float) -> No
 
 def test_operators_that_both_sides_run() -> None:
     inputs = drawn(Gemm(8, 8, 8, "float32"), 1)[0]
-    assert shared_operators(lambda a, b: (a @ b).clone(), torch.mm, inputs) == ["aten::mm"]
-    assert shared_operators(lambda a, b: torch.einsum("ij,jk->ik", a, b), torch.mm, inputs) == []
-    assert shared_operators(torch.add, torch.mm, inputs) == []
+    assert shared_operators(ran(lambda a, b: (a @ b).clone(), inputs), ran(torch.mm, inputs)) == ["aten::mm"]
+    assert shared_operators(ran(lambda a, b: torch.einsum("ij,jk->ik", a, b), inputs), ran(torch.mm, inputs)) == []
+    assert shared_operators(ran(torch.add, inputs), ran(torch.mm, inputs)) == []
 
 
 @pytest.mark.parametrize(
