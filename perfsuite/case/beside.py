@@ -11,7 +11,7 @@ from perfsuite.problems.base import Inputs
 from perfsuite.problems.differentiated import needs_preparing
 
 MOST_STRIDES = 4
-"""Results whose strides are told."""
+"""The number of results whose strides are reported."""
 
 
 def differences(candidate: Callable[..., Any], rival: Callable[..., Any], inputs: Inputs) -> list[str]:

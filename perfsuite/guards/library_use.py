@@ -38,7 +38,7 @@ _MAKERS = {
 
 @dataclass(frozen=True)
 class Ran:
-    """What one call ran."""
+    """The operators, settings and results of one call."""
 
     operators: frozenset[str]
     """Operators of torch."""
