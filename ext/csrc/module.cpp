@@ -11,6 +11,7 @@
 #include "decode_quantised.h"
 #include "fp8.h"
 #include "kernels.h"
+#include "weight_only.h"
 
 namespace py = pybind11;
 
@@ -54,6 +55,7 @@ py::list kernel_attributes() {
   cuda_llm_ops::cuda::decode_attributes(all);
   cuda_llm_ops::cuda::quantised_decode_attributes(all);
   cuda_llm_ops::cuda::fp8_attributes(all);
+  cuda_llm_ops::cuda::weight_only_attributes(all);
 #endif
   py::list listed;
   for (const auto& kernel : all) {

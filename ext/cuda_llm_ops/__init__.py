@@ -24,6 +24,8 @@ from .varlen import flash_attention_varlen  # noqa: E402
 
 if _TYPE_CHECKING:
     from .fp8 import fp8_gemm, fp8_grouped_gemm, quantize_fp8, rms_norm_fp8, swiglu_fp8
+    from .weight_layouts import from_awq, from_gptq
+    from .weight_only import pack_int4, pack_int8, weight_only_gemm
 
 warn_if_degraded()
 
@@ -45,10 +47,14 @@ __all__ = [
     "flash_decode",
     "fp8_gemm",
     "fp8_grouped_gemm",
+    "from_awq",
+    "from_gptq",
     "gemm",
     "kernel_attributes",
     "naive_attention",
     "optimal_attention",
+    "pack_int4",
+    "pack_int8",
     "pad_to_alignment",
     "quantize_fp8",
     "rms_norm_fp8",
@@ -56,14 +62,23 @@ __all__ = [
     "swiglu_fp8",
     "tensor_core_gemm",
     "tiled_attention",
+    "weight_only_gemm",
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    """The FP8 operators, whose Python face is imported on first use."""
-    if name not in ("fp8", "fp8_gemm", "fp8_grouped_gemm", "quantize_fp8", "rms_norm_fp8", "swiglu_fp8"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+_LATER = {
+    "fp8": ("fp8_gemm", "fp8_grouped_gemm", "quantize_fp8", "rms_norm_fp8", "swiglu_fp8"),
+    "weight_layouts": ("from_awq", "from_gptq"),
+    "weight_only": ("pack_int4", "pack_int8", "weight_only_gemm"),
+}
 
-    module = import_module(".fp8", __name__)
-    return module if name == "fp8" else getattr(module, name)
+
+def __getattr__(name: str) -> _Any:
+    """The FP8 and weight-only operators, whose Python faces are imported on first use."""
+    for file, names in _LATER.items():
+        if name == file or name in names:
+            from importlib import import_module
+
+            module = import_module(f".{file}", __name__)
+            return module if name == file else getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

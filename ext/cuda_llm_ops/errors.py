@@ -15,7 +15,7 @@ import torch
 
 from . import _C
 
-OPTIONAL = ("c", "block_table", "k_scale", "v_scale", "bias")
+OPTIONAL = ("c", "block_table", "k_scale", "v_scale", "bias", "zeros")
 _NAMED: dict[str, type[Exception]] = {
     "ValueError": ValueError,
     "TypeError": TypeError,
