@@ -6,19 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 from perfsuite.case import beside
 from perfsuite.case.ask import Ask
 from perfsuite.case.failures import Stop, failures, guarded
+from perfsuite.case.timed_inputs import judged_call, timed_inputs
 from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides
 from perfsuite.clock.deck import Moves
 from perfsuite.guards.watch import Watch
-from perfsuite.oracle import Judgement, check, examine
+from perfsuite.oracle import Judgement, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
-from perfsuite.oracle.effort import Examined, on_adversarial_values, timed_calls_judged
+from perfsuite.oracle.effort import Examined, timed_calls_judged
 from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, RivalUnavailableError
@@ -111,15 +112,17 @@ class Checks:
     def sides(self) -> Sides:
         """Both sides as the clock times them, with hard inputs where the case is small enough to be judged on them."""
         problem, generator = self.problem, self.generator
-        names = problem.hard_distributions if on_adversarial_values(problem, self.settings.device) else ()
-        hard = {name: partial(problem.inputs, generator, distribution=name) for name in names}
+        with failures(), self.a_check():
+            between = timed_inputs(problem, self.effects.pure(self.rival()), generator, self.settings)
+        self.warnings += between.warnings
         moves: Moves = "elements" if problem.exchangeable else "sets"
         return Sides(
             self.candidate,
             self.rival(),
             self.inputs,
             moves=moves,
-            hard=hard,
+            integers=between.integers,
+            hard=between.hard,
             written=self.effects.written,
             reset=self.effects.reset,
             calls_per_reset=self.effects.calls_per_reset,
@@ -271,14 +274,10 @@ class Checks:
             if call.inputs_changed:
                 said = "the candidate wrote into its inputs while it was timed"
                 raise Stop(Verdict.WRONG, Reason.INPUTS_CHANGED, said)
-            judgement = check(
-                problem,
-                call.inputs,
-                call.candidate_output,
-                call.rival_output if self.problem.yardstick is None else call.inputs.call(rival),
-                rival=rival,
-                distribution=call.distribution or self.settings.distribution,
-            )
+            anew = self.problem.yardstick is not None
+            judgement = judged_call(problem, call, rival, self.settings.distribution, anew=anew)
+            if judgement is None:
+                continue
             which = f"on inputs of the distribution {call.distribution}" if call.distribution else "on new inputs"
             told = replace(judgement, sentence=f"in a timed call, {which}: {judgement.sentence}")
             self._judged(told, own_distribution=call.distribution is None)

@@ -29,6 +29,8 @@ class Sides:
     """Returns inputs with new values at every call, on the device that is timed."""
     moves: Moves = "elements"
     """The parts of the inputs that may take each other's places between rounds."""
+    integers: bool = False
+    """True if wider integers move too: rows of indices and routes change places. The rival must take that."""
     written: Written | None = None
     """The arguments that the calls write; None if they write none. Each is restored before every sample."""
     reset: Callable[[Inputs], Any] | None = None

@@ -185,7 +185,8 @@ class CudaClock(PairedClock):
         self.rotation, self._kept.most = self._room.sets, self._room.kept_calls
         if self._room.note and self._room.note not in self.notes:
             self.notes.append(self._room.note)
-        self._deck = Deck(self.sides.make_inputs, first, self._room.sets, moves, stacked=True, written=written)
+        sets, integers = self._room.sets, self.sides.integers
+        self._deck = Deck(self.sides.make_inputs, first, sets, moves, stacked=True, written=written, integers=integers)
         self._sets = self._deck.sets
         if self._other_memory is None:
             self._other_memory = torch.zeros(EVICTED_CACHES * cache // 4, dtype=torch.int32, device="cuda")

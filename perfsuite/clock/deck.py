@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.orders import movable, reordered, same_numbers
 from perfsuite.problems.tensors import copy_in_place, dense, map_tensors, memory_of, tensors_in
 
 if TYPE_CHECKING:
@@ -96,11 +97,16 @@ class _Whole:
     reserve: list[list[torch.Tensor]]
     order: list[int] = field(default_factory=list)
     """The reserve that each set has."""
+    axes: dict[int, int] = field(default_factory=dict)
+    """Tensors of integers whose rows change places in each deal -> the axis; by their places among these tensors."""
+    seeds: list[int] = field(default_factory=list)
+    """Of the order of the rows, by set."""
 
     def draw(self, secret: random.Random, share: float) -> None:
         sets, reserves = len(self.live), len(self.reserve)
         once = secret.sample(range(reserves), min(sets, reserves))
         self.order = once + [secret.randrange(reserves) for _ in range(sets - len(once))]
+        self.seeds = [secret.getrandbits(62) for _ in range(sets)]
 
     def deal(self, start: int, count: int) -> None:
         import torch
@@ -110,6 +116,10 @@ class _Whole:
         values = [memory_of(tensor) for place in places for tensor in self.reserve[self.order[place]]]
         if into:
             torch._foreach_copy_(into, values)
+        for place in places if self.axes and self.seeds else ():
+            moved = reordered(self.reserve[self.order[place]], self.axes, self.seeds[place])
+            for number, values_there in moved.items():
+                self.live[place][number].detach().copy_(values_there)
 
 
 class Deck:
@@ -132,10 +142,12 @@ class Deck:
         *,
         stacked: bool = False,
         written: Collection[int] = (),
+        integers: bool = False,
     ) -> None:
         """count: sets. stacked: an operand of all sets lies in one allocation, so that one kernel moves it.
 
         written: places of the tensors that a call writes, which can always be restored whole.
+        integers: wider integers move as well: those that were drawn anew as values, others by rows that change places.
         """
         self._written = frozenset(written)
         self._secret = random.SystemRandom()
@@ -150,6 +162,10 @@ class Deck:
         if any(_layout(one) != _layout(spare) for one in leaves):
             return
         free = set(_windowed(first)) if moves == "elements" else set()
+        axes = movable(leaves[0]) if moves == "elements" and integers else {}
+        free |= {
+            place for place in axes if not same_numbers(leaves[0][place], spare[place]) and alone(leaves[0], place)
+        }
         new: dict[int, torch.Tensor] = {}
         for place in sorted(free):
             large = count * spare[place].numel() * spare[place].element_size() > LINE_BYTES
@@ -169,7 +185,9 @@ class Deck:
         if FEWEST_RESERVES * each > RESERVE_BYTES:  # two copies of these would be too much
             whole = [place for place in whole if place in self._written]
         if whole:
-            self._moving.append(_whole([[one[place] for place in whole] for one in leaves], whole, spare, make_inputs))
+            together = _whole([[one[place] for place in whole] for one in leaves], whole, spare, make_inputs)
+            together.axes = {whole.index(place): axis for place, axis in axes.items() if place in whole}
+            self._moving.append(together)
 
     def adopt(self, sets: list[Inputs]) -> None:
         """Use `sets`, copies of this deck's sets at other addresses, from here on."""
@@ -257,12 +275,16 @@ def _windowed(inputs: Inputs) -> Iterator[int]:
     import torch
 
     tensors = list(tensors_in(inputs))
-    storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
     for place, tensor in enumerate(tensors):
         values = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in (torch.int8, torch.uint8)
-        alone = storages.count(storages[place]) == 1
-        if values and alone and type(tensor) is torch.Tensor and tensor.numel() > 1 and dense(tensor):
+        if values and alone(tensors, place) and type(tensor) is torch.Tensor and tensor.numel() > 1 and dense(tensor):
             yield place
+
+
+def alone(tensors: Sequence[torch.Tensor], place: int) -> bool:
+    """True if no other tensor lies in that one's allocation."""
+    storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return storages.count(storages[place]) == 1
 
 
 def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:

@@ -60,7 +60,8 @@ class HostClock(CallingClock):
         size = bytes_in(first) + self._kept_for_backward(first)
         wanted = 1 if self.cache == "hot" else min(MOST_SETS, sets_needed(size, self._cache_bytes()))
         self._kept.most = kept_calls(size)
-        self._deck = Deck(self.sides.make_inputs, first, wanted, self.sides.moves, written=self._written_places)
+        moves, written, integers = self.sides.moves, self._written_places, self.sides.integers
+        self._deck = Deck(self.sides.make_inputs, first, wanted, moves, written=written, integers=integers)
         self._sets = self._made(self._deck.sets)
         if self._sets is not self._deck.sets:
             self._deck.adopt(self._sets)

@@ -80,28 +80,50 @@ def _on(
             expected = map_tensors(map_tensors(kept, copy_in_place).call(library), torch.clone)
         except Exception:  # these inputs are none of the user's
             return None
-        if not _finite(expected):
+        if not finite(expected):
             return None
         dice.rewind()
         output = inputs.call(candidate)
-        if (fault := check_kind(output)) is not None:
-            return fault
-        try:
-            judgement, _ = checked(
-                problem, kept, output, expected, library=library, distribution=name, whole=False, dice=dice
-            )
-        except (LibraryWrongError, ReferenceUnavailableError):
-            return None
-        if judgement.reason is Reason.REFERENCE_IMPRECISE:
-            return None
-        if judgement.ok or judgement.reason is not Reason.INACCURATE:
-            return judgement
-        return (
-            replace(judgement, ok=True, reason=None) if _ill_conditioned(kept, output, expected, library) else judgement
+        return _judged(problem, kept, output, expected, library, name, dice)
+
+
+def judge_hard(
+    problem: Problem, inputs: Inputs, output: Any, library: Callable[..., Any], name: str
+) -> Judgement | None:
+    """The judgement of a result on hard inputs of that name; None if the rival says nothing on them."""
+    import torch
+
+    with torch.no_grad():
+        expected = map_tensors(map_tensors(inputs, copy_in_place).call(library), torch.clone)
+        return _judged(problem, inputs, output, expected, library, name, None) if finite(expected) else None
+
+
+def _judged(
+    problem: Problem,
+    kept: Inputs,
+    output: Any,
+    expected: Any,
+    library: Callable[..., Any],
+    name: str,
+    dice: Dice | None,
+) -> Judgement | None:
+    if (fault := check_kind(output)) is not None:
+        return fault
+    try:
+        judgement, _ = checked(
+            problem, kept, output, expected, library=library, distribution=name, whole=False, dice=dice
         )
+    except (LibraryWrongError, ReferenceUnavailableError):
+        return None
+    if judgement.reason is Reason.REFERENCE_IMPRECISE:
+        return None
+    if judgement.ok or judgement.reason is not Reason.INACCURATE:
+        return judgement
+    return replace(judgement, ok=True, reason=None) if _ill_conditioned(kept, output, expected, library) else judgement
 
 
-def _finite(result: Any) -> bool:
+def finite(result: Any) -> bool:
+    """True if no value of a result is infinite or NaN."""
     return all(bool(value.double().isfinite().all()) for _, value in values_in(result) if value.is_floating_point())
 
 

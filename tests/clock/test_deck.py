@@ -211,3 +211,39 @@ def test_a_large_operand_needs_no_copy_of_its_size(written: Any, monkeypatch: py
             one.args[0].zero_()
         deck.restore(only=written)
         assert same_bits(deck.sets, dealt)
+
+
+def test_integers_move_by_rows_in_every_set_and_can_be_restored() -> None:
+    table, lengths = torch.randint(0, 99, (40, 3)), torch.randperm(40)
+
+    def make() -> Inputs:
+        return Inputs((torch.randn(40, 8), table.clone(), lengths.clone()))
+
+    deck = Deck(make, make(), 3, "elements", integers=True)
+    still = Deck(make, make(), 3, "elements")
+    rows = {(*row.tolist(), int(one)) for row, one in zip(table, lengths, strict=True)}
+    seen = []
+    for _ in range(3):
+        deck.deal()
+        still.deal()
+        for one in deck.sets:
+            assert {(*row.tolist(), int(one)) for row, one in zip(one.args[1], one.args[2], strict=True)} == rows
+            seen.append(tuple(one.args[2].tolist()))
+        assert all(torch.equal(one.args[2], lengths) for one in still.sets)
+    assert len(set(seen)) == len(seen)
+    before = keep(deck.sets)
+    deck.sets[1].args[1].zero_()
+    deck.restore()
+    assert same_bits(before, deck.sets)
+
+
+def test_integers_that_are_values_are_dealt_as_values_are() -> None:
+    def make() -> Inputs:
+        return Inputs((torch.randint(0, 1000, (512,)),))
+
+    deck = Deck(make, make(), 2, "elements", integers=True)
+    seen = set()
+    for _ in range(20):
+        deck.deal()
+        seen |= {tuple(one.args[0].sort().values.tolist()) for one in deck.sets}
+    assert len(seen) == 40

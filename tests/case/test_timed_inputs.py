@@ -1,0 +1,53 @@
+"""Inputs of timed calls: integers move where the rival takes it, and hard inputs on which it runs are among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from perfsuite.case.timed_inputs import timed_inputs
+from perfsuite.problems import Custom, Gemm
+from perfsuite.problems.base import Problem
+from perfsuite.problems.tensors import tensors_in
+from perfsuite.settings import Settings
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def found(problem: Problem, rival: Any) -> Any:
+    return timed_inputs(problem, rival, GENERATOR, Settings(device="cpu"))
+
+
+def test_indices_move_where_the_rival_takes_another_order() -> None:
+    given = torch.randn(30, 4), torch.randperm(30)
+    takes = found(Custom(given, against=lambda x, at: x[at]), lambda x, at: x[at])
+    assert takes.integers
+    assert not takes.warnings
+
+    def refuses(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        if not torch.equal(at, given[1]):
+            raise ValueError("an unknown plan\nmore")
+        return x[at]
+
+    fixed = found(Custom(given, against=refuses), refuses)
+    assert not fixed.integers
+    assert "in another order the rival raises ValueError: an unknown plan;" in fixed.warnings[0]
+
+
+def test_hard_inputs_are_those_on_which_the_rival_runs() -> None:
+    problem = Custom((torch.randn(20, 20),), against=torch.exp)
+    assert "large" not in found(problem, torch.exp).hard
+    assert 1 <= len(found(problem, torch.exp).hard) <= 3
+    softmax = found(problem, lambda x: x.softmax(-1)).hard
+    assert {"large", "dominant"} < set(softmax)
+    assert next(tensors_in(softmax["large"]())).abs().max() > 60
+    assert len({frozenset(found(problem, lambda x: x.softmax(-1)).hard) for _ in range(40)}) > 1  # drawn in secret
+
+
+@pytest.mark.parametrize("problem", [Gemm(8, 8, 8), Custom(lambda generator: (torch.randn(3),), against=torch.exp)])
+def test_families_and_callables_say_it_themselves(problem: Problem) -> None:
+    inputs = found(problem, lambda *args: pytest.fail("the rival was called"))
+    assert set(inputs.hard) == set(problem.hard_distributions)
+    assert not inputs.integers
