@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.judge.flashinfer import task_of_definition
+from perfsuite.judge.from_test import task_of_test
 from perfsuite.judge.tasks import FORMS, Task, Workload, loaded, text_of
 from perfsuite.outcome import UserError, one_line
 from perfsuite.problems.base import Problem
@@ -29,6 +30,8 @@ def task_of(given: Any, *, device: str = "cpu") -> Task:
     folder = Path.cwd()
     if isinstance(given, Path) or (isinstance(given, str) and not given.lstrip().startswith(("{", "["))):
         path = Path(given)
+        if "::" in str(given):
+            return task_of_test(str(given), device)
         if path.suffix == ".py":
             return _of_module(path, device)
         given, folder = text_of(path), path.resolve().parent

@@ -16,7 +16,7 @@ from perfsuite.problems.base import Problem
 
 FORMS = (
     'a family as JSON such as {"family": "gemm", "m": 64, "n": 64, "k": 64}, a list of them, a .py file with Model, '
-    "get_inputs and get_init_inputs, or a FlashInfer definition with its workloads"
+    "get_inputs and get_init_inputs, a FlashInfer definition with its workloads, or a test's node ID"
 )
 PREFIX = "perfsuite_problem_"
 

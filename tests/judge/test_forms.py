@@ -13,7 +13,9 @@ import pytest
 import perfsuite
 from perfsuite.judge import build
 from perfsuite.judge.candidates import candidate_of
+from perfsuite.judge.engine import Terms
 from perfsuite.judge.parameters import axes_of, expressions, parameters_of
+from perfsuite.judge.pool import Job, Pool
 from perfsuite.judge.problem_forms import task_of
 from perfsuite.outcome import UserError
 from perfsuite.problems import Gemm
@@ -123,6 +125,25 @@ def test_a_module_file_gives_its_parameters_to_the_candidate(tmp_path: Path) -> 
     (tmp_path / "none.py").write_text("x = 1\n")
     with pytest.raises(UserError, match="has no Model"):
         perfsuite.judge(drawn, tmp_path / "none.py", timed=False)
+
+
+def test_a_test_is_a_problem(tmp_path: Path) -> None:
+    test = tmp_path / "test_product.py"
+    test.write_text(
+        "import pytest\nfrom perfsuite import Gemm\nimport torch\n\n\ndef mine(a, b):\n    raise ValueError\n\n\n"
+        "@pytest.mark.perf_target(against='cublas', at_least=0.01)\n@pytest.mark.parametrize('n', [32, 64])\n"
+        "def test_it(n, perf):\n    perf(Gemm(n, n, n, dtype='float32'), mine)\n\n\ndef test_none():\n    pass\n"
+    )
+    right, wrong = ("def mine(a, b):\n    return a @ b\n", "def mine(a, b):\n    return a + b\n")
+    jobs = [Job.of(text, f"{test}::test_it[64]") for text in (right, wrong)]
+    jobs.append(Job.of(right, f"{test}::test_none"))
+    with Pool(Terms(seconds=0.1)) as pool:
+        found = {one["id"]: one for one in pool.answers(jobs)}
+    answers = [found[job.id] for job in jobs]
+    assert [one["verdict"] for one in answers] == ["MET", "WRONG", "UNDECIDED"], [one["sentence"] for one in answers]
+    assert (answers[0]["target"], answers[0]["workloads"][0]["rival"]) == (0.01, "cublas")
+    assert answers[0]["problem"] == "test_it[64]"
+    assert "calls perf nowhere" in answers[2]["sentence"]
 
 
 def test_several_files_import_each_other() -> None:
