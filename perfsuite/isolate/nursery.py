@@ -10,6 +10,7 @@ import ctypes
 import faulthandler
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -24,6 +25,9 @@ MOST_MESSAGE_BYTES = 1 << 18
 POLL_SECONDS = 2e-3
 PROCESSES_ALONE = 2
 """Processes in a sandbox without workers: its first process, and the one that forks workers."""
+MOST_PROCESSES = 128
+"""Processes that may run in a sandbox in which they see no others. Beyond that all of its workers are ended."""
+WATCH_SECONDS = 0.02
 PR_SET_DUMPABLE = 4
 
 
@@ -36,12 +40,14 @@ class Nursery:
 
     def __init__(self, *, sandboxed: bool = False, device: str = "cpu") -> None:
         self._owner = os.getpid()
+        self.crowded = False
+        """True if the worker that was last asked after was ended for having too many processes."""
         self._box, self.sandbox = box_for(sandboxed, device)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(path for path in sys.path if path)
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
         self._process = subprocess.Popen(
-            [*self._box.command, sys.executable, "-c", SERVE.format(theirs.fileno())],
+            [*self._box.command, sys.executable, "-c", SERVE.format(theirs.fileno(), self._box.alone)],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -71,8 +77,9 @@ class Nursery:
 
     def ended(self, worker: int, seconds: float) -> int | None:
         """The exit code of a worker (negative: a signal), after at most `seconds`; None if it still runs."""
-        code = self._ask({"wait": worker, "seconds": seconds})["code"]
-        return None if code is None else int(code)
+        answer = self._ask({"wait": worker, "seconds": seconds})
+        self.crowded = bool(answer["crowded"])
+        return None if answer["code"] is None else int(answer["code"])
 
     def close(self) -> None:
         """End the process. Its workers end by themselves when their sockets close."""
@@ -94,7 +101,7 @@ class Nursery:
         return answer
 
 
-SERVE = "from perfsuite.isolate import nursery; nursery.serve({})"
+SERVE = "from perfsuite.isolate import nursery; nursery.serve({}, {})"
 _started: dict[tuple[bool, str], Nursery] = {}
 
 
@@ -106,26 +113,33 @@ def nursery(*, sandboxed: bool = False, device: str = "cpu") -> Nursery:
     return _started[kind]
 
 
-def serve(descriptor: int) -> None:
-    """Carry out the requests from that socket, to fork and to wait, until the parent closes it."""
+def serve(descriptor: int, alone: bool) -> None:
+    """Carry out the requests from that socket, to fork and to wait, until the parent closes it.
+
+    alone: it sees no process but its own sandbox's, and ends all of them if they are too many.
+    """
     import torch  # noqa: F401  (loaded here, so that no worker loads it)
 
     from perfsuite.isolate import worker
 
     _dumpable(False)  # a candidate must not change the process that forks the next ones
-    end = socket.socket(fileno=descriptor)
+    end, crowded = socket.socket(fileno=descriptor), False
     while True:
+        if alone and not select.select([end], [], [], WATCH_SECONDS)[0]:
+            crowded = _too_many() or crowded
+            continue
         said, descriptors, _, _ = socket.recv_fds(end, MOST_MESSAGE_BYTES, 2)
         if not said:
             return
         request = json.loads(said)
         if "wait" in request:
-            answer = {"code": _ended(request["wait"], request["seconds"])}
+            answer: dict[str, Any] = {"code": _ended(request["wait"], request["seconds"]), "crowded": crowded}
         elif "signal" in request:
             answer = {"sent": _signalled(request["signal"], request["number"])}
         elif "count" in request:
-            answer = {"count": sum(name.isdigit() for name in os.listdir("/proc"))}
+            answer = {"count": _processes()}
         else:
+            crowded = False
             child = os.fork()
             if child == 0:
                 end.close()
@@ -134,6 +148,18 @@ def serve(descriptor: int) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
         end.send(json.dumps(answer).encode())
+
+
+def _processes() -> int:
+    return sum(name.isdigit() for name in os.listdir("/proc"))
+
+
+def _too_many() -> bool:
+    """True if there were too many processes. All are then ended at once, but for this one and the sandbox's first."""
+    if _processes() <= MOST_PROCESSES:
+        return False
+    os.kill(-1, signal.SIGKILL)
+    return True
 
 
 def _signalled(child: int, number: int) -> bool:

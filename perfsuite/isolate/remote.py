@@ -20,7 +20,7 @@ from perfsuite.isolate import receipt
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.log import Log
 from perfsuite.isolate.memory import Arena
-from perfsuite.isolate.nursery import NurseryError, nursery
+from perfsuite.isolate.nursery import MOST_PROCESSES, NurseryError, nursery
 from perfsuite.isolate.source import Sent, source_in
 from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.nests import Flat, has_layouts
@@ -258,13 +258,16 @@ class Remote:
     def _epitaph(self) -> str:
         """A sentence about the end of the process, with the first line that it wrote."""
         assert self._worker is not None
-        code = None
+        code, crowded = None, False
         with contextlib.suppress(NurseryError):
             code = self._nursery.ended(self._worker, END_SECONDS)
+            crowded = self._nursery.crowded
         if code is not None:
             self._worker = None
         told = "" if self._log is None else self._log.summary()
         self.close()
+        if crowded:
+            return f"its sandbox had more than {MOST_PROCESSES} processes, and all of them were ended"
         if code is None:
             return "its process hung up"
         how = f"died of {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"

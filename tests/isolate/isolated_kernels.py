@@ -206,3 +206,25 @@ def shadows(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 shadows.timed = time.sleep  # type: ignore[attr-defined]
+
+
+def forks_without_end(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Each of its processes starts others, in sessions of their own."""
+    while True:
+        try:
+            if os.fork() == 0:
+                os.setsid()
+        except OSError:
+            time.sleep(0.01)
+
+
+def starts_some(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Honest: twenty processes at a time, which it waits for."""
+    children = []
+    for _ in range(20):
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    return a @ b

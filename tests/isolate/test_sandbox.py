@@ -18,7 +18,7 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import compare_isolated, sandbox
 from perfsuite.isolate.nursery import nursery
-from perfsuite.outcome import Verdict
+from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Custom, Gemm
 from perfsuite.settings import Settings
 
@@ -48,6 +48,31 @@ def test_a_child_that_a_candidate_leaves_is_ended_with_its_sandbox() -> None:
     after = nursery(sandboxed=True)
     assert isolated(kernels.product).verdict is Verdict.MET
     assert after.alive
+
+
+@needs_bubblewrap
+def test_a_fork_bomb_is_ended_and_nothing_of_it_is_left() -> None:
+    nursery(sandboxed=True)
+    before = _running()
+    one = isolated(kernels.forks_without_end)
+    assert (one.verdict, one.reason) == (Verdict.WRONG, Reason.CANDIDATE_FAILED), one.sentence
+    assert "its sandbox had more than 128 processes, and all of them were ended" in one.sentence
+    assert _running() <= before + 1
+    assert isolated(kernels.starts_some).verdict is Verdict.MET
+
+
+def _running() -> int:
+    """Processes that this test's process has started, with all that these have started."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        try:
+            parents[int(name)] = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
+        except (ValueError, OSError):  # no process, or one that has ended
+            continue
+    found = {os.getpid()}
+    while more := {one for one, parent in parents.items() if parent in found} - found:
+        found |= more
+    return len(found)
 
 
 def test_without_bubblewrap_the_record_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
