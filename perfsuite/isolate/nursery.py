@@ -135,7 +135,7 @@ def serve(descriptor: int, alone: bool) -> None:
         if "wait" in request:
             answer: dict[str, Any] = {"code": _ended(request["wait"], request["seconds"]), "crowded": crowded}
         elif "signal" in request:
-            answer = {"sent": _signalled(request["signal"], request["number"])}
+            answer = {"sent": _signalled(request["signal"], request["number"], alone)}
         elif "count" in request:
             answer = {"count": _processes()}
         else:
@@ -162,11 +162,12 @@ def _too_many() -> bool:
     return True
 
 
-def _signalled(child: int, number: int) -> bool:
+def _signalled(child: int, number: int, alone: bool) -> bool:
+    """Signal the worker's group. alone: all of the sandbox, for a candidate may leave its group."""
     if child <= 1:
         return False
     try:
-        os.killpg(child, number)
+        os.kill(-1 if alone else -child, number)
     except ProcessLookupError:
         return False
     return True
