@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perfsuite.problems import Gemm as Gemm
     from perfsuite.problems import GroupedGemm as GroupedGemm
     from perfsuite.problems import Problem as Problem
+    from perfsuite.problems import WeightOnlyGemm as WeightOnlyGemm
     from perfsuite.pytest_plugin.perf import Perf as Perf
     from perfsuite.settings import Settings as Settings
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .families.fp8_gemm import Fp8Gemm as Fp8Gemm
     from .families.gemm import Gemm as Gemm
     from .families.grouped_gemm import GroupedGemm as GroupedGemm
+    from .families.weight_only_gemm import WeightOnlyGemm as WeightOnlyGemm
 
 __all__ = ["DISTRIBUTIONS", "Inputs", "Problem", "ReferenceUnavailableError", "RivalUnavailableError"]
 
