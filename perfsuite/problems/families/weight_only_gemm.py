@@ -71,7 +71,7 @@ class WeightOnlyGemm(Problem):
 
     @property
     def depth(self) -> int:
-        """What k is a multiple of."""
+        """The number that k must be a multiple of."""
         return self.group if self.bits == 4 else TILE_DEPTH
 
     @property
