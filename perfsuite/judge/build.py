@@ -79,7 +79,8 @@ def _compiled(files: Mapping[str, str], main: str, line: list[str], kept: Path, 
             place = Path(folder, name)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8", errors="surrogatepass")
-        whole = [*line, "-I", folder, "-o", str(Path(folder, LIBRARY)), str(Path(folder, main))]
+        # The source before the libraries: the linker leaves out those that nothing before them needs.
+        whole = [line[0], str(Path(folder, main)), "-o", str(Path(folder, LIBRARY)), "-I", folder, *line[1:]]
         if sandbox.why_not() is None:
             box = sandbox.command(Path(folder), alone=True)[:-1]
             whole = [*box, "--bind", folder, folder, "--chdir", folder, "--", *whole]

@@ -46,7 +46,8 @@ function.restype = {restype}
 
 def run(*args):
     results = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in shapes(args)]
-    given = [one.contiguous() for one in args if isinstance(one, torch.Tensor)]
+    held = [one.contiguous() if isinstance(one, torch.Tensor) else one for one in args]
+    given = [one for one in held if isinstance(one, torch.Tensor)]
     failed = function({values})
     if failed:
         raise RuntimeError(f"the launch failed with CUDA error {{failed}}")

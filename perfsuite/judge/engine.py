@@ -85,7 +85,9 @@ def judge_one(candidate: Candidate, task: Task, terms: Terms, *, id: str | None 
             compiled = compile_candidate(candidate, task, terms.device, terms.compile_seconds)
             seconds["compile"] = compiled.seconds
             made = replace(
-                made, stage=Stage.COMPILE, compiled=compiled.place, kernels=compiled.kernels,
+                made,
+                stage=Stage.PARSE if compiled.reason is Reason.DOES_NOT_PARSE else Stage.COMPILE,
+                compiled=compiled.place, kernels=compiled.kernels,
                 compiler_output=compiled.output or None,
             )  # fmt: skip
             if compiled.library is None:

@@ -81,7 +81,10 @@ def parameters_of(text: str, name: str, *, kernel: bool) -> tuple[Parameter, ...
 
 
 def expressions(parameters: Sequence[Parameter], given: Sequence[str], workload: Workload) -> list[str]:
-    """The value of each parameter, as Python over `args`, `given` (the tensors among them) and `results`."""
+    """The value of each parameter, as Python over `args`, `held`, `given` and `results`.
+
+    `held` are the arguments with contiguous tensors; `given` are its tensors.
+    """
     if given:
         if len(given) != len(parameters):
             raise UserError(f"arguments has {len(given)} entries, and the function {len(parameters)} parameters")
@@ -128,7 +131,8 @@ def _of_token(token: str) -> str:
     one = f"args[{found['arg']}]"
     if found["axis"] is not None:
         return f"{one}.shape[{found['axis']}]"
-    return f"({one}.contiguous().data_ptr() if isinstance({one}, torch.Tensor) else {one})"
+    held = f"held[{found['arg']}]"
+    return f"({held}.data_ptr() if isinstance({held}, torch.Tensor) else {held})"
 
 
 def axes_of(problem: Problem) -> Mapping[str, tuple[int, int | None]]:

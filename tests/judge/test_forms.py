@@ -170,6 +170,19 @@ def test_pointers_of_cpp_are_judged_on_a_processor_and_cached(tmp_path: Path, mo
     assert (late.verdict, late.reason, str(late.stage)) == ("WRONG", "timed-out", "compile")
 
 
+@needs_compiler
+def test_named_arguments_take_the_place_of_the_order() -> None:
+    text = 'extern "C" void run(int m, float* c, const float* b, const float* a, int n, int k) {\n'
+    text += "  for (int i = 0; i < m; ++i)\n    for (int j = 0; j < n; ++j) {\n      float sum = 0;\n"
+    text += (
+        "      for (int l = 0; l < k; ++l) sum += a[i * k + l] * b[l * n + j];\n      c[i * n + j] = sum;\n    }\n}\n"
+    )
+    order = ["arg0.shape[0]", "out", "arg1", "arg0", "arg1.shape[1]", "arg0.shape[1]"]
+    turned = {**GEMM, "trans_a": True}  # its first operand is a view, which no pointer can describe
+    answer = perfsuite.judge({"files": {"gemm.cpp": text}, "arguments": order}, [GEMM, turned], timed=False)
+    assert answer.verdict == "MET", answer.sentence
+
+
 @needs_nvcc
 def test_a_kernel_compiles_without_a_card_and_shows_its_registers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
