@@ -71,6 +71,7 @@ def write_summary(run: Run, reporter: pytest.TerminalReporter) -> None:
 
 
 def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
+    reporter.ensure_newline()
     reporter.section("perfsuite: gates")
     if not run.cases and run.on_device:
         reporter.write_line("no gate was run; the tests that ran on the GPU have none")

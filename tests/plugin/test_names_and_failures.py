@@ -100,7 +100,8 @@ def test_a_form_that_cannot_be_judged_is_a_usage_error(pytester: pytest.Pytester
     assert "oracle/form.py" not in out
 
 
-def test_a_lambda_is_never_a_name(pytester: pytest.Pytester) -> None:
+def test_a_lambda_is_never_a_name(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     tests = """
 def test_softmax(perf):
     perf(lambda x: gelu(x), args=(x,), against=lambda x: gelu(x))
@@ -111,7 +112,7 @@ def test_product(perf):
     perf(Gemm(8, 8, 8), lambda a, b: a @ b)
     perf(Gemm(8, 8, 8), lambda a, b: a @ b, label="ours")
 """
-    _, out, cases = run(pytester, tests)
+    _, out, cases = run(pytester, tests, "-v")
     assert "<lambda>" not in out
     named = [(case["candidate"], case["name"], case["rival"], case["label"]) for case in cases]
     assert named == [

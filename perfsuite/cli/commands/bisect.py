@@ -7,6 +7,8 @@ does. Commits that do not build are skipped, and listed if one of them may be th
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("good", metavar="GOOD", help="a commit before it got slower")
     parser.add_argument("bad", metavar="BAD", help="a commit after it")
     measured_commits.add_measuring(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON: the end, the suspects, each verdict")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,21 +52,40 @@ def _checked(arguments: argparse.Namespace) -> int:
     if not commits:
         raise HistoryError(f"{arguments.good} and {arguments.bad} are the same commit: there is nothing to search")
     judge = _Judge(arguments, root, good)
-    if judge(commits[-1]) is None:
-        print(f"undecided: {judge.told}")
-        return EXIT_UNDECIDED
-    if judge(commits[-1]) is True:
-        print(f"no difference between GOOD and BAD: {judge.told}")
-        return EXIT_MISSED
-    found = search(commits, judge)
-    suspects = found.suspects
-    for commit in suspects:
-        print(git(root, "show", "-s", "--format=%h %an, %cs: %s", commit))
+    last = judge(commits[-1])
+    if last is not False:
+        end = "undecided" if last is None else "no difference between GOOD and BAD"
+        _tell(arguments, judge, end, [], f"{end}: {judge.told}")
+        return EXIT_UNDECIDED if last is None else EXIT_MISSED
+    suspects = search(commits, judge).suspects
     if len(suspects) == 1:
-        print(f"{suspects[0]} is the first commit in which {arguments.case} is slower")
+        _tell(
+            arguments,
+            judge,
+            "found",
+            suspects,
+            f"{suspects[0]} is the first commit in which {arguments.case} is slower",
+        )
         return 0
-    print(f"one of these {len(suspects)} commits: all but the last do not build or stay undecided")
+    several = f"one of these {len(suspects)} commits: all but the last do not build or stay undecided"
+    _tell(arguments, judge, "several suspects", suspects, several)
     return EXIT_UNDECIDED
+
+
+def _tell(arguments: argparse.Namespace, judge: _Judge, end: str, suspects: Sequence[str], sentence: str) -> None:
+    """Print how the search ended, with the suspects."""
+    if arguments.json:
+        commits = {commit: _WORDS[verdict] for commit, verdict in judge.known.items()}
+        print(
+            json.dumps({"end": end, "case": arguments.case, "suspects": list(suspects), "commits": commits}, indent=1)
+        )
+        return
+    for commit in suspects:
+        print(git(judge.root, "show", "-s", "--format=%h %an, %cs: %s", commit))
+    print(sentence)
+
+
+_WORDS = {True: "good", False: "bad", None: "undecided"}
 
 
 class _Judge:
@@ -78,8 +100,8 @@ class _Judge:
     def __call__(self, commit: str) -> bool | None:
         if commit not in self.known:
             self.known[commit] = self._judge(commit)
-            word = {True: "good", False: "bad", None: "undecided"}[self.known[commit]]
-            print(f"{commit[:12]}: {word}; {self.told}", flush=True)
+            stream = sys.stderr if self.arguments.json else sys.stdout
+            print(f"{commit[:12]}: {_WORDS[self.known[commit]]}; {self.told}", file=stream, flush=True)
         return self.known[commit]
 
     def _judge(self, commit: str) -> bool | None:

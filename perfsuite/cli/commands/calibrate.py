@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     isolated = "calibrate gates that time both sides in processes of their own, as --perf-isolate does"
     parser.add_argument("--isolated", action="store_true", help=isolated)
     parser.add_argument("--portable", action="store_true", help="calibrate the host clock on the CPU")
+    parser.add_argument("--json", action="store_true", help="print JSON: what is written")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,6 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not summary["aa"]["gates"]:
         print("no gate ended in the time given: nothing was calibrated", file=sys.stderr)
         return EXIT_NOTHING_MEASURED
+    if arguments.json:
+        print(json.dumps(summary, indent=1))
+        return 0
     print(table(summary))
     print(f"written to {arguments.output}")
     return 0

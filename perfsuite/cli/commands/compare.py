@@ -10,13 +10,16 @@ states are refused.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from perfsuite.outcome import UserError
 from perfsuite.record.case import Case
 from perfsuite.record.index_db import open_index
 from perfsuite.record.store import read_record
+from perfsuite.report import figures
 from perfsuite.report.case_index import LARGE_BYTES, compared, indexed
 from perfsuite.report.difference import (
     LEAST_CHANGE,
@@ -49,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     least = f"least change of the ratio that counts (default {LEAST_CHANGE:g})"
     parser.add_argument("--least", type=float, default=LEAST_CHANGE, metavar="SHARE", help=least)
     parser.add_argument("--allow-unlike", action="store_true", help="compare although card, harness or clock differ")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,12 +64,28 @@ def run(arguments: argparse.Namespace) -> int:
     before, after, apart, changes, same = (_by_index if large else _by_reading)(*paths, least)
     if apart and not arguments.allow_unlike:
         raise UserError(f"the records are not alike: {'; '.join(apart)}. --allow-unlike compares them all the same")
+    if arguments.json:
+        print(json.dumps(_plain(before, after, apart, changes, same), indent=1))
+        return 1 if any(change.regression for change in changes) else 0
     for which, cases in (("before", before), ("after", after)):
         print(f"{which + ':':<8}{environment(cases[0])}")
     for sentence in versions_changed(before, after):
         print(f"version: {sentence}")
     print_lines([*(("unlike", f"unlike: {sentence}") for sentence in apart), *lines(changes, same=same)], _STYLES)
     return 1 if any(change.regression for change in changes) else 0
+
+
+def _plain(before: list[Case], after: list[Case], apart: list[str], changes: list[Change], same: int) -> dict[str, Any]:
+    """The comparison as plain values; of each case its values and verdicts on both sides."""
+    rows: list[dict[str, Any]] = []
+    for change in changes:
+        row: dict[str, Any] = {"case": change.case, "kind": change.kind, "regression": change.regression}
+        row |= {"factor": change.factor, "notes": list(change.notes)}
+        for side, case in (("before", change.before), ("after", change.after)):
+            row[side] = case and {"test": case.test, "verdict": case.verdict, "value": figures.speed(case)}
+        rows.append(row)
+    environments = {"before": environment(before[0]), "after": environment(after[0])}
+    return environments | {"unlike": apart, "versions": versions_changed(before, after), "same": same, "changes": rows}
 
 
 Found = tuple[list[Case], list[Case], list[str], list[Change], int]

@@ -10,6 +10,8 @@ adds it to the history; without commits, asv takes the newest that it does not k
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="measuring time a case (default 0.5)")
     parser.add_argument("--runs", type=int, default=1, metavar="COUNT", help="processes a commit, in turn (default 1)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help=f"folder of the records (default {OUTPUT})")
+    parser.add_argument("--json", action="store_true", help="print JSON: the verdicts of each record; not with --asv")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,6 +62,8 @@ def _checked(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seconds is {arguments.seconds:g}; it must lie between 0 and 3600")
     if not 1 <= arguments.runs <= 50:
         raise UserError(f"--runs is {arguments.runs}; it must lie between 1 and 50")
+    if arguments.json and arguments.asv:
+        raise UserError("--json does not go with --asv: asv prints its own results")
     if not arguments.commits and not arguments.asv:
         raise UserError("name a commit, or several (without one, --asv takes those that it does not know)")
     return _by_asv(arguments) if arguments.asv else _run(arguments)
@@ -68,16 +73,22 @@ def _run(arguments: argparse.Namespace) -> int:
     root = Path.cwd()
     sources = [source_of(root, name) for name in arguments.commits]
     for name, source in zip(arguments.commits, sources, strict=True):
-        print(f"{name} is {source.short}, building", flush=True)
+        print(f"{name} is {source.short}, building", file=sys.stderr if arguments.json else sys.stdout, flush=True)
     builds = [build(source, root / measured_commits.STORE) for source in sources]
     runner = measured_commits.runner_of(arguments)
+    made: dict[str, dict[str, int]] = {}
     arguments.output.mkdir(parents=True, exist_ok=True)
     for number in range(1, arguments.runs + 1):
         for source, built in zip(sources, builds, strict=True):
             record = (arguments.output / f"{source.short}-{number}.jsonl").resolve()
             counts = Counter(case.verdict for case in runner.run(built, source.commit, keep=record))
+            made[str(record)] = {str(verdict): count for verdict, count in sorted(counts.items())}
+            if arguments.json:
+                continue
             verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
             print(f"{record}: {verdicts}", flush=True)
+    if arguments.json:
+        print(json.dumps(made, indent=1))
     return 0
 
 

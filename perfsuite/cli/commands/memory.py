@@ -21,12 +21,13 @@ from perfsuite.report import units
 
 HELP = "predict the memory of attention, inference, training or a KV cache"
 EXAMPLE = """example:
-  perfsuite memory attention --seq-lengths 512 4096 131072 --heads 16
-  perfsuite memory inference --parameters 7B --dtype fp16 --seq 4096 --limit 24GB
-  perfsuite memory training --parameters 7B --seq 2048 --batch 4
-  perfsuite memory kv-cache --seq 4096 --batch 8
+  perfsuite memory attention --seq-lengths 512 4096 131072 --num-heads 16
+  perfsuite memory inference --parameters 7B --dtype fp16 --seq-length 4096 --limit 24GB
+  perfsuite memory training --parameters 7B --seq-length 2048 --batch-size 4
+  perfsuite memory kv-cache --seq-length 4096 --batch-size 8
   perfsuite memory attention --seq-lengths 1024 4096 --measure cuda_llm_ops:flash_attention
-  perfsuite memory training --layers 24 --hidden 1024 --heads 16 --seq 1024 --batch 4 --measure
+  perfsuite memory training --layers 24 --hidden 1024 --num-heads 16 --seq-length 1024 \\
+    --batch-size 4 --measure
 
 The shape defaults are those of Llama-2-7B (32 layers, hidden 4096, 32 heads of 128).
 `perfsuite memory KIND --help` lists each kind's options.
@@ -42,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     attention = kind("attention", "standard against flash attention, by length", "--seq-lengths 512 4096 131072")
     attention.add_argument("--seq-lengths", type=int, nargs="+", default=[512, 4096, 131072], metavar="N")
-    attention.add_argument("--batch", type=int, default=1)
-    attention.add_argument("--heads", type=int, default=16)
+    _sized(attention, "--batch-size", "--batch", 1)
+    _sized(attention, "--num-heads", "--heads", 16)
     attention.add_argument("--kv-heads", type=int, help="heads of k and v (default: those of q)")
     attention.add_argument("--head-dim", type=int, default=64)
     attention.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), default="fp16")
@@ -52,13 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     held = "the model that --measure checks"
     attention.add_argument("--algorithm", choices=("standard", "flash"), default="flash", help=held)
     inference = kind("inference", "weights and KV cache", "--parameters 7B --limit 24GB")
-    training = kind("training", "weights, gradients, AdamW's state, activations", "--parameters 7B --seq 2048")
-    cache = kind("kv-cache", "keys and values of every layer", "--seq 4096 --batch 8")
+    training = kind("training", "weights, gradients, AdamW's state, activations", "--parameters 7B --seq-length 2048")
+    cache = kind("kv-cache", "keys and values of every layer", "--seq-length 4096 --batch-size 8")
     for one in (inference, training):
         one.add_argument("--parameters", default="7B", metavar="COUNT", help="7B, 125M, 6.7e9 (default 7B)")
     training.add_argument("--states", choices=sorted(model.STATES), default="adamw-mixed")
     training.add_argument("--hidden", type=int, default=4096)
-    training.add_argument("--heads", type=int, default=32)
+    _sized(training, "--num-heads", "--heads", 32)
     trained = "train such layers on the GPU (without embeddings) and compare"
     training.add_argument("--measure", action="store_true", help=trained)
     inference.add_argument("--dtype", choices=sorted(units.ITEM_BYTES), help="of the weights (default: all of them)")
@@ -69,11 +70,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--head-dim", type=int, default=128)
     for one in (inference, training, cache):
         one.add_argument("--layers", type=int, default=32)
-        one.add_argument("--seq", type=int, default=4096, help="tokens of a sequence (default 4096)")
-        one.add_argument("--batch", type=int, default=1)
+        _sized(one, "--seq-length", "--seq", 4096, help="tokens of a sequence (default 4096)")
+        _sized(one, "--batch-size", "--batch", 1)
     for one in (attention, inference, training, cache):
         one.add_argument("--limit", metavar="SIZE", help="the largest power-of-two batch that fits with 20%% overhead")
         one.add_argument("--json", action="store_true", help="print JSON, sizes in bytes")
+
+
+def _sized(parser: argparse.ArgumentParser, name: str, former: str, default: int, help: str | None = None) -> None:
+    """Declare a number under the name that all commands use. The former name works too; recorded commands have it."""
+    dest = former.removeprefix("--")
+    parser.add_argument(name, type=int, default=default, dest=dest, metavar="N", help=help or f"default {default}")
+    parser.add_argument(former, type=int, default=argparse.SUPPRESS, dest=dest, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ does not pass it.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,11 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--join", type=Path, metavar="RECORD", help="write the cases of the parts as one new record")
     days = f"remove partial files that are older (without a number: {KEPT_DAYS})"
     what.add_argument("--clean", type=float, nargs="?", const=KEPT_DAYS, metavar="DAYS", help=days)
+    parser.add_argument("--json", action="store_true", help="print JSON: each file, and what is in it")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.join is not None:
-        return _join(arguments.join, arguments.paths)
+        return _join(arguments)
     for folder in (folders := arguments.paths or [Path()]):
         if not folder.is_dir():
             raise UserError(f"{str(folder)!r} is no folder; --join takes files")
@@ -50,9 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.clean >= 0:
             raise UserError(f"--clean is {arguments.clean:g}; it must be a number of days, 0 or more")
         removed = [path for folder in folders for path in remove_old_partials(folder, days=arguments.clean)]
+        if arguments.json:
+            print(json.dumps({"removed": list(map(str, removed))}, indent=1))
+            return 0
         print("\n".join([*(f"removed {path}" for path in removed), f"{len(removed)} partial files removed"]))
         return 0
     found = [path for folder in folders for path in partials_below(folder)]
+    if arguments.json:
+        print(json.dumps({"partial": {str(path): _about(path) for path in found}}, indent=1))
+        return 0
     for path in found:
         print(f"{path}: {_about(path)}")
     print(f"{len(found)} partial files")
@@ -68,7 +76,9 @@ def _about(path: Path) -> str:
     return f"{figures.counts(recorded.cases)}; {recorded.unfinished or 'finished'}; {hours:.1f} hours old"
 
 
-def _join(record: Path, parts: Sequence[Path]) -> int:
+def _join(arguments: argparse.Namespace) -> int:
+    record: Path = arguments.join
+    parts: Sequence[Path] = arguments.paths
     if len(parts) < 1:
         raise UserError("--join needs the parts: name one partial file or more")
     check_place("--join", record)
@@ -86,6 +96,9 @@ def _join(record: Path, parts: Sequence[Path]) -> int:
         cases = {key: case for key, case in cases.items() if case.test not in tests}
         cases |= {(case.test, number): case for number, case in enumerate(of_part)}
     write_record(record, cases.values(), ended=Ended.JOINED)
+    if arguments.json:
+        print(json.dumps({"record": str(record), "cases": len(cases), "parts": list(map(str, read))}, indent=1))
+        return 0
     print(f"{record}: {figures.counts(list(cases.values()))}, joined from {len(read)} files")
     return 0
 

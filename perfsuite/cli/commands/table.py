@@ -13,6 +13,7 @@ An unknown NAME lists all names.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from perfsuite.cli.listings import LISTINGS
@@ -30,20 +31,25 @@ exit codes: 0 done, 1 --check finds a page that is out of date, 2 bad input, 130
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("documents", nargs="+", type=Path, metavar="DOCUMENT", help="a markdown file with such blocks")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a table is out of date")
+    parser.add_argument("--json", action="store_true", help="print JSON: each document and its state")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Rewrite the documents, or compare them; 1 if a comparison finds a difference."""
-    outdated = 0
+    states: dict[str, str] = {}
     for document in arguments.documents:
         made = refresh(document, LISTINGS)
         if made == document.read_text(encoding="utf-8"):
-            print(f"{document}: up to date")
-            continue
-        outdated += 1
-        if arguments.check:
-            print(f"{document}: out of date; run `perfsuite table {document}`")
-            continue
-        write_whole(document, made)
-        print(f"{document}: made anew")
-    return 1 if arguments.check and outdated else 0
+            states[str(document)] = "up to date"
+        elif arguments.check:
+            states[str(document)] = "out of date"
+        else:
+            write_whole(document, made)
+            states[str(document)] = "made anew"
+        if not arguments.json:
+            state = states[str(document)]
+            remedy = f"; run `perfsuite table {document}`" if state == "out of date" else ""
+            print(f"{document}: {state}{remedy}")
+    if arguments.json:
+        print(json.dumps(states, indent=1))
+    return 1 if "out of date" in states.values() else 0

@@ -8,6 +8,7 @@ out-of-memory killer) may leave exit code 0, and then the record is the only wit
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--commit", default="HEAD", help="the commit that it must be of (default HEAD)")
     which.add_argument("--any-commit", action="store_true", help="leave the commit out")
     parser.add_argument("--allow-dirty", action="store_true", help="accept a tree with uncommitted changes")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,6 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     wrong = [*_closed(path, found), *_green(found)]
     if not arguments.any_commit:
         wrong += _of_commit(found, arguments.commit, allow_dirty=arguments.allow_dirty)
+    if arguments.json:
+        facts = {"record": str(path), "holds": not wrong, "wrong": wrong, "cases": len(found.cases)}
+        print(json.dumps(facts | {"counts": figures.counts(found.cases)}, indent=1))
+        return 1 if wrong else 0
     for sentence in wrong:
         print(f"{path}: {sentence}")
     if not wrong:
