@@ -12,6 +12,7 @@ from typing import Any
 from perfsuite.case import beside
 from perfsuite.case.ask import Ask
 from perfsuite.case.failures import Stop, failures, guarded
+from perfsuite.case.module_state import RESTORED, reset_of_buffers
 from perfsuite.case.timed_inputs import judged_call, timed_inputs
 from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides
@@ -106,7 +107,11 @@ class Checks:
             known = self.ask.rival is not None and isinstance(self.problem, Custom)
             with failures(), self.a_check():
                 rival = self._first_call_apart(self.rival()) if known else None
-                self._effects = effects_of(self.problem, rival, self.generator)
+                reset = (
+                    None if rival is None else reset_of_buffers(self.candidate, self.rival(), self.problem, self.inputs)
+                )
+                self.warnings += [RESTORED] if reset else []
+                self._effects = effects_of(self.problem, rival, self.generator, reset)
         return self._effects
 
     def sides(self) -> Sides:

@@ -37,8 +37,15 @@ class Effects:
         return replace(problem, against=against, reference=reference)
 
 
-def effects_of(problem: Problem, rival: Callable[..., Any] | None, generator: torch.Generator) -> Effects:
+def effects_of(
+    problem: Problem,
+    rival: Callable[..., Any] | None,
+    generator: torch.Generator,
+    reset: Callable[[Inputs], Any] | None = None,
+) -> Effects:
     """The effects of calls of `problem`. The rival is called once on copies, to see which arguments it changes.
+
+    reset: restores what calls change besides arguments, of a problem that has no reset of its own.
 
     ValueError if `writes` names an argument that there is not.
     """
@@ -47,6 +54,8 @@ def effects_of(problem: Problem, rival: Callable[..., Any] | None, generator: to
     if not isinstance(problem, Custom):
         return Effects()
     none = Effects(reset=problem.reset, calls_per_reset=problem.calls_per_reset)
+    if reset is not None:
+        none = Effects(reset=reset, calls_per_reset=1)
     shown = next(one for one in (rival, problem.reference, _nothing) if one is not None)
     inputs = problem.inputs(generator)
     places: set[int] = set()
@@ -55,8 +64,8 @@ def effects_of(problem: Problem, rival: Callable[..., Any] | None, generator: to
     if rival is not None:
         try:
             with torch.no_grad():
-                if problem.reset is not None:
-                    problem.reset(inputs)
+                if none.reset is not None:
+                    none.reset(inputs)
                 places |= set(written_by(rival, inputs))
         except Exception:  # the checks call it again, and say so
             return none

@@ -112,14 +112,17 @@ def _key(name: Any) -> str:
 
 def _tuple_nest(value: tuple[Any, ...]) -> Nest:
     """A named tuple, one of torch's return types, or another subclass of tuple."""
+    import torch
+
     cls, parts = type(value), list(tuple.__iter__(value))
     names = getattr(cls, "_fields", None) or tuple(list(vars(cls).get("__match_args__", ()))[: len(parts)])
     named = isinstance(names, tuple) and len(names) == len(parts)
     steps = [f".{name}" for name in names] if named else [f"[{place}]" for place in range(len(parts))]
 
     def rebuild(made: list[Any]) -> Any:
-        # A structure sequence of C has a constructor of its own; the other classes' may be a user's.
-        return cls(made) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, made)
+        # A structure sequence of C and torch.Size have constructors of their own; the other classes' may be a user's.
+        own = hasattr(cls, "n_sequence_fields") or cls is torch.Size
+        return cls(made) if own else tuple.__new__(cls, made)
 
     return Nest("sequence", list(zip(steps, parts, strict=True)), rebuild, names=tuple(names) if named else ())
 

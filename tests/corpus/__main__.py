@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import traceback
 from collections import Counter
@@ -38,12 +39,14 @@ def main() -> int:
     parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT[:2], help="(default: modules calls)")
     parser.add_argument("--kind", nargs="+", help="only these kinds, such as products")
     parser.add_argument("--name", nargs="+", help="only these modules and calls")
+    parser.add_argument("--drawn", type=int, metavar="COUNT", help="only that many, drawn by --seed")
+    parser.add_argument("--seed", type=int, default=0, help="draws the cases and their inputs (default: 0)")
     parser.add_argument("--seconds", type=float, default=0.3, help="time budget of a case (default: 0.3)")
     parser.add_argument("--at-least", type=float, default=0.8, help="the target; 0 checks without timing")
     parser.add_argument("--compiler", default="inductor", help="the backend of torch.compile (default: inductor)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the record")
     given = parser.parse_args()
-    settings = Settings(device=given.device, seconds=given.seconds)
+    settings = Settings(device=given.device, seconds=given.seconds, seed=given.seed)
     record: dict[str, Any] = {
         "environment": asdict(environment(Path(__file__).parents[2], device=given.device)),
         "corpus": [],
@@ -54,9 +57,12 @@ def main() -> int:
             record["corpus"] = before["corpus"]
     lines: list[Line] = record["corpus"]
     known = {(line["what"], line["case"]) for line in lines}
-    for what, case in cases(given.what):
-        if (given.kind and case.kind not in given.kind) or (given.name and case.name not in given.name):
-            continue
+    wanted = [
+        (what, case)
+        for what, case in cases(given.what)
+        if (not given.kind or case.kind in given.kind) and (not given.name or case.name in given.name)
+    ]
+    for what, case in wanted if given.drawn is None else drawn(wanted, given.drawn, given.seed):
         if (what, case.name) in known:
             continue
         line = judged(what, case, settings, given.at_least or None, given.compiler)
@@ -68,11 +74,22 @@ def main() -> int:
         if given.out:
             given.out.parent.mkdir(parents=True, exist_ok=True)
             given.out.write_text(json.dumps(record, indent=1) + "\n")
+    for line in lines:
+        if line["verdict"] == "UNDECIDED":
+            print(f"UNDECIDED ({line['reason']}) {line['what']} {line['case']}: {line['sentence']}")
     for what in WHAT:
         counts = Counter(line["verdict"] for line in lines if line["what"] == what)
         if counts:
             print(f"{counts.total()} {what}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
     return int(any(line["verdict"] in ("WRONG", "ERROR") for line in lines))
+
+
+def drawn(wanted: list[Any], count: int, seed: int) -> list[Any]:
+    """That many of them, or all, in their order."""
+    if count < 1:
+        raise SystemExit(f"--drawn is {count}; it must be at least 1")
+    places = sorted(random.Random(seed).sample(range(len(wanted)), min(count, len(wanted))))
+    return [wanted[place] for place in places]
 
 
 def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -608,3 +608,61 @@ simple(
     lambda i: torch.bincount(i, minlength=16),
     lambda n, d: torch.randint(16, (n * 8,)),
 )
+
+
+class Averaged(nn.Module):
+    """Takes a running mean off its input; each call moves the mean."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.mean: torch.Tensor
+        self.register_buffer("mean", torch.zeros(d))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean.mul_(0.9).add_(x.mean(0) * 0.1)
+        return x - self.mean
+
+
+class AveragedAtOnce(Averaged):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean.lerp_(x.sum(0) / len(x), 0.1)
+        return x - self.mean
+
+
+@form("state", "buffers that each call moves")
+def moved_buffers(n: int, d: int) -> Given:
+    return Given(AveragedAtOnce(d), Averaged(d), (torch.randn(n, d),))
+
+
+@dataclass
+class Part:
+    values: torch.Tensor
+    signs: list[torch.Tensor]
+
+
+@dataclass
+class Whole:
+    part: Part
+    factor: float
+
+
+simple(
+    "results",
+    "dataclass in a dataclass",
+    lambda x: Whole(Part(x * 2, [x > 0]), 2.0),
+    lambda x: Whole(Part(x + x, [x.gt(0)]), 2.0),
+)
+simple("results", "size beside a tensor", lambda x: (x * 2, x.shape), lambda x: (x + x, x.size()))
+
+
+def nested_strided(n: int, d: int) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.randn(n, d), torch.randn(n // 2, d)])
+
+
+simple(
+    "layouts",
+    "nested of torch.strided",
+    lambda x: torch.nested.nested_tensor([part * 2 for part in x.unbind()]),
+    lambda x: x * 2,
+    nested_strided,
+)

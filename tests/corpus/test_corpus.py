@@ -123,3 +123,21 @@ def test_planted_faults_are_wrong(module: Module) -> None:
     counted = [line for line in lines if line.counts]
     assert len(counted) >= FEWEST
     assert [(line.fault, line.reason) for line in counted if not line.caught] == []
+
+
+def test_a_drawn_dozen_is_timed_on_a_processor(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from .__main__ import drawn, main
+
+    assert drawn([*"abcdef"], 3, 1) == drawn([*"abcdef"], 3, 1) != drawn([*"abcdef"], 3, 2)
+    assert drawn([*"abc"], 12, 0) == [*"abc"]
+    monkeypatch.setattr(
+        "sys.argv",
+        ["corpus", "--drawn", "2", "--seed", "3", "--seconds", "0.05", "--at-least", "0.001", "--what", "modules"],
+    )
+    assert main() == 0
+    assert "2 modules: 2 MET" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["corpus", "--drawn", "0"])
+    with pytest.raises(SystemExit, match="--drawn is 0; it must be at least 1"):
+        main()

@@ -246,7 +246,10 @@ def _is_tensor(value: Any) -> bool:
 
 def _describe(value: Any) -> Scalar:
     if _is_tensor(value):
-        return f"{str(value.dtype).removeprefix('torch.')}[{'x'.join(map(str, value.shape))}]"
+        dtype = str(value.dtype).removeprefix("torch.")
+        if value.is_nested and str(value.layout) == "torch.strided":  # it has no shape
+            return f"{dtype}[{value.size(0)} nested]"
+        return f"{dtype}[{'x'.join(map(str, value.shape))}]"
     return value if value is None or isinstance(value, int | float | str | bool) else type(value).__name__
 
 
