@@ -1,4 +1,7 @@
-"""`weight_only_gemm`: the packed form, converters, answers, edges and refusals, on every device at hand."""
+"""`weight_only_gemm`: the packed form, converters, answers, edges and refusals, on every device at hand.
+
+CUDA_LLM_OPS_FUZZ_CALLS=2000 pytest --gpu tests/ops/test_weight_only.py   # as many random products on the GPU
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-ASKED = os.environ.get("FUZZ_EXAMPLES")
+ASKED = os.environ.get("CUDA_LLM_OPS_FUZZ_CALLS")
 fuzz = settings(
     max_examples=int(ASKED or 40),
     deadline=None,
