@@ -1,0 +1,47 @@
+"""Costs of a case beside the time of a call: the first call, a host time that waits, and the timer's own part."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from fake_clock import FakeClock
+
+from perfsuite.case.ask import Ask
+from perfsuite.case.run import compare, run_case
+from perfsuite.clock.rounds import Round
+from perfsuite.problems import Custom, Gemm
+from perfsuite.record.case import case_record
+from perfsuite.settings import Settings
+
+FACTS = dict.fromkeys(("commit", "dirty", "gpu", "torch", "cuda", "driver")) | {"harness": "3"}
+SETTINGS = Settings(device="cpu", seconds=0.1)
+
+
+def test_what_the_clock_says_of_waiting_and_of_itself_is_on_record() -> None:
+    clock = FakeClock(lambda setup, count: [Round(1e-3, 1e-3, "candidate")] * count, host_seconds=(1e-5, 2e-5))
+    clock.waited_seconds, clock.timer_seconds = (3e-5, 4e-5), 2.5e-6
+    problem: Any = Gemm(8, 8, 8, dtype="float32")
+    ask = Ask(problem, torch.mm, against="cublas", correctness=False, at_least=0.5, settings=SETTINGS)
+    line = case_record(run_case(ask, open_clock=lambda sides, settings: clock), test=None, fingerprint=FACTS)
+    assert (line.candidate_host_seconds, line.rival_host_seconds) == (1e-5, 2e-5)
+    assert (line.candidate_waited_seconds, line.rival_waited_seconds) == (3e-5, 4e-5)
+    assert line.timer_seconds == 2.5e-6
+
+
+def test_the_first_call_is_on_record_and_no_part_of_the_checks() -> None:
+    calls = []
+
+    def compiles(x: torch.Tensor) -> torch.Tensor:
+        if not calls:
+            time.sleep(0.2)
+        calls.append(1)
+        return x * 2
+
+    problem = Custom(args=(torch.randn(8, 8),), label="made", against=lambda x: x + x)
+    one = compare(problem, compiles, settings=SETTINGS)
+    assert one.candidate_first_seconds == pytest.approx(0.2, rel=0.5)
+    assert one.check_seconds < one.wall_seconds - 0.15
+    assert case_record(one, test=None, fingerprint=FACTS).candidate_first_seconds == one.candidate_first_seconds
