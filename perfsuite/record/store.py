@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,19 +43,26 @@ class RecordedRun:
         return None if self.end.end is Ended.FINISHED else f"its run was {self.end.end} {count}"
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Stop the collector of cycles meanwhile: it would look at all cases again and again, and they form none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def read_run(path: Path, *, samples: bool = True) -> RecordedRun:
     """A record with its first and last line. Raises RecordError for a file that is not a record, or not a whole one.
 
     Without samples it takes a third of the time and of the memory.
     """
     reader = _Reader(path)
-    enabled = gc.isenabled()
-    gc.disable()  # the collector of cycles would look at all cases again and again; they form none
-    try:
+    with uncollected():
         cases = [case for _, _, case in reader.cases(samples=samples)]
-    finally:
-        if enabled:
-            gc.enable()
     return RecordedRun(cases, reader.begin, reader.end)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from perfsuite.record.case import Case
 from perfsuite.record.index_db import Index, digest_of
 from perfsuite.record.schema import RecordError
-from perfsuite.record.store import case_at, numbered_cases
+from perfsuite.record.store import case_at, numbered_cases, uncollected
 from perfsuite.report.difference import Change, clocks_apart, differences, environment_of
 from perfsuite.report.matching import matched
 from perfsuite.report.quantities import LEAST_ERROR, quantities
@@ -106,7 +106,9 @@ SELECT start, length FROM cases WHERE run = ? AND number NOT IN (SELECT {side} F
 
 def _read(connection: sqlite3.Connection, path: Path, stamp: tuple[str, int, int, bytes]) -> None:
     """Read a record into the index; RecordError, and nothing changed, if it is none."""
-    rows = list(_rows(path))
+    with uncollected():
+        # In the order of the table's key each row goes to its end, however many there are.
+        rows = sorted(_rows(path), key=lambda row: row[3:5])
     connection.execute("BEGIN IMMEDIATE")
     try:
         which = "(SELECT id FROM runs WHERE path = ?)"
