@@ -58,8 +58,11 @@ def compare(
 
 def run_case(ask: Ask, *, open_clock: OpenClock = open_clock) -> Comparison:
     """Check and time one case; `open_clock` makes the clock over both sides."""
+    import torch
+
     start = time.perf_counter()
-    with pinned_threads(ask.settings.device):  # before anything looks at the settings that both sides share
+    # Before anything looks at the settings that both sides share. Timed calls run without gradients, as checked ones.
+    with torch.no_grad(), pinned_threads(ask.settings.device):
         case = _Case(ask)
         compared = _through(case, open_clock)
     return replace(compared, wall_seconds=time.perf_counter() - start, check_seconds=case.checks.seconds)
