@@ -80,8 +80,10 @@ def judged(targets: dict[float, Verdict], count: int, name: str) -> dict[str, ob
         counts[kind] += 1
         if kind == "false":
             print(f"false: {case.name} against {target:.2f}: {verdict}, {speed:.3f}", flush=True)
-        if number % 20 == 19:
-            print(f"{name}: {number + 1} of {count}, {dict(counts)}, {time.monotonic() - started:.0f} s", flush=True)
+        spent = time.monotonic() - started
+        if number % 5 == 4 or number + 1 == count:
+            each = spent / (number + 1)
+            print(f"{name}: {number + 1} of {count}, {dict(counts)}, {spent:.0f} s, {each:.1f} s a gate", flush=True)
     return {"gates": count, **{kind: counts[kind] for kind in ("right", "false", "undecided")}}
 
 
