@@ -90,6 +90,26 @@ def test_a_skip_does_not_lose_a_decided_case(suite: Suite) -> None:
     outcome.has("wrong came to WRONG")
 
 
+@pytest.mark.parametrize("call", [1, 30])
+def test_a_skip_inside_a_candidate_does_not_lose_a_decided_case(suite: Suite, call: int) -> None:
+    (suite.path / "conftest.py").unlink()
+    suite.write(
+        "CALLS = []\n"
+        "def skips(a, b):\n    CALLS.append(1)\n"
+        f"    if len(CALLS) >= {call}: pytest.skip('not here')\n    return a @ b\n"
+        "def wrong(a, b): return a @ b + 1\n"
+        "@TARGET\ndef test_alone(perf): perf(Gemm(8, 8, 8), skips)\n"
+        "@TARGET\ndef test_after(perf):\n    perf(Gemm(8, 8, 8), wrong)\n"
+        "@TARGET\ndef test_both(perf):\n    perf(Gemm(8, 8, 8), wrong)\n    perf(Gemm(8, 8, 8), skips)\n"
+    )
+    # The candidates run for real here, in a process of their own.
+    outcome = suite.run("--perf-portable", "--perf-seconds=0.02", subprocess=True)
+    assert outcome.code == 1
+    verdicts = [(case["test"].partition("::")[2], case["verdict"]) for case in outcome.cases]
+    assert sorted(verdicts) == [(name, "WRONG") for name in ("test_after", "test_alone", "test_both", "test_both")]
+    outcome.has("a side raised Skipped: not here")
+
+
 def test_a_time_out_is_not_the_candidates_fault(suite: Suite) -> None:
     suite.write(
         "import time, torch\ndef slow(a, b):\n    time.sleep(20)\n    return a @ b\n"
