@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -131,8 +133,14 @@ def _read_junit(path: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     return outcomes, properties
 
 
+@pytest.fixture(scope="session")
+def torch() -> ModuleType:
+    """Loaded before any pytester, which forgets the modules loaded after it: torch crashes if it is loaded twice."""
+    return importlib.import_module("torch")
+
+
 @pytest.fixture
-def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+def suite(torch: ModuleType, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     """An empty inner suite that has a made-up card; other plugins stay out unless asked for with -p."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

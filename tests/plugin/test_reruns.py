@@ -102,8 +102,7 @@ def test_a_skip_inside_a_candidate_does_not_lose_a_decided_case(suite: Suite, ca
         "@TARGET\ndef test_after(perf):\n    perf(Gemm(8, 8, 8), wrong)\n"
         "@TARGET\ndef test_both(perf):\n    perf(Gemm(8, 8, 8), wrong)\n    perf(Gemm(8, 8, 8), skips)\n"
     )
-    # The candidates run for real here, in a process of their own.
-    outcome = suite.run("--perf-portable", "--perf-seconds=0.02", subprocess=True)
+    outcome = suite.run("--perf-portable", "--perf-seconds=0.02")
     assert outcome.code == 1
     verdicts = [(case["test"].partition("::")[2], case["verdict"]) for case in outcome.cases]
     assert sorted(verdicts) == [(name, "WRONG") for name in ("test_after", "test_alone", "test_both", "test_both")]
