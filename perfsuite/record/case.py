@@ -155,7 +155,10 @@ class Case(Environment):
         except Misfit as error:
             raise RecordError(f"{where}: {error}") from None
         made = object.__new__(cls)  # a frozen dataclass sets each of its 70 fields by a call
-        made.__dict__.update(_defaults(), **found, line=value)
+        own = made.__dict__
+        own.update(_defaults())
+        own.update(found)
+        own["line"] = value
         return made
 
     def as_json(self, *, samples: bool = True) -> dict[str, Any]:

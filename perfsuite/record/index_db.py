@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfsuite.record.places import OWN_FOLDER, make_folder
 
-FORMAT = 2
+FORMAT = 3
 """Version of the tables. An index of another version is made anew."""
 NAME = "index.db"
 BUSY_SECONDS = 30.0
@@ -35,7 +35,10 @@ CREATE TABLE runs (id INTEGER PRIMARY KEY, path TEXT UNIQUE, size INTEGER, chang
 CREATE TABLE cases (
     run INTEGER REFERENCES runs (id), number INTEGER, start INTEGER, length INTEGER,
     key INTEGER, place INTEGER, alike INTEGER, name TEXT, verdict TEXT, clock TEXT,
-    time REAL, error REAL, costs TEXT, environment INTEGER, PRIMARY KEY (run, key, place)
+    time REAL, error REAL, costs TEXT, PRIMARY KEY (run, key, place)
+) WITHOUT ROWID;
+CREATE TABLE environments (
+    run INTEGER REFERENCES runs (id), number INTEGER, start INTEGER, length INTEGER, PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 """
 

@@ -11,7 +11,7 @@ import math
 import types
 from collections.abc import Callable, Mapping, Set
 from enum import Enum
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from perfsuite.outcome import UserError, one_line
@@ -26,6 +26,7 @@ Reader = Callable[[Any], Any]
 _MOST_SHOWN = 80
 MOST = 1e100
 """No measurement is larger; beyond it, products and ratios of two numbers could overflow."""
+_SCALARS = frozenset((str, bool, int, float, type(None)))
 _PLAIN: dict[Any, tuple[tuple[type, ...], float | None, str]] = {
     str: ((str,), None, "text"),
     bool: ((bool,), None, "true or false"),
@@ -88,26 +89,53 @@ def read_fields(kind: Any, value: Any) -> dict[str, Any]:
     """The fields of the dataclass that `value` has, as the constructor takes them; other fields are left out."""
     if not isinstance(value, dict):
         raise Misfit(value, "an object")
-    if absent := lacking(kind, value):
-        raise Misfit(value, f"an object with {', '.join(absent)}")
-    found = {}
-    for name, read, as_they_are, least in _quick_fields(kind):
-        if name in value:
-            one = value[name]
-            if type(one) in as_they_are or (type(one) is float and least is not None and least <= one <= MOST):
-                found[name] = one
-            else:
-                found[name] = _inside(f".{name}", read, one)
+    shape = _shape_of(kind, tuple(value), tuple(map(type, value.values())))
+    if shape.absent:
+        raise Misfit(value, f"an object with {', '.join(shape.absent)}")
+    found = dict(value)
+    for name in shape.unknown:
+        del found[name]
+    for name, read, least in shape.floats:
+        if not least <= found[name] <= MOST:
+            found[name] = _inside(f".{name}", read, found[name])
+    for name, read in shape.others:
+        try:
+            found[name] = read(found[name])
+        except Misfit as error:
+            raise error.within(f".{name}") from None
     return found
 
 
-@cache
-def _quick_fields(kind: Any) -> list[tuple[str, Reader, frozenset[type], float | None]]:
-    """(field, its reader, types whose values are right, the least float that is), for a dataclass.
+@dataclasses.dataclass(frozen=True)
+class _Shape:
+    """The work that is left for an object whose fields and types are known: most values are right as they are."""
 
-    Records have millions of values, and most are right as they are.
-    """
-    return [(name, read, _as_they_are(read), _least_float(read)) for name, (read, _) in fields_of(kind).items()]
+    absent: list[str]
+    """Mandatory fields that it lacks."""
+    unknown: list[str]
+    """Fields that the dataclass does not have."""
+    floats: list[tuple[str, Reader, float]]
+    """(field, its reader, the least value) of floats, which need two comparisons."""
+    others: list[tuple[str, Reader]]
+    """Fields that their reader must look at."""
+
+
+@lru_cache(maxsize=256)
+def _shape_of(kind: Any, names: tuple[str, ...], types_of: tuple[type, ...]) -> _Shape:
+    """The shape of an object. The lines of a record have few shapes and millions of values."""
+    known = fields_of(kind)
+    here = dict(zip(names, types_of, strict=True))
+    floats: list[tuple[str, Reader, float]] = []
+    others: list[tuple[str, Reader]] = []
+    for name, (read, _) in known.items():
+        if name not in here or here[name] in _as_they_are(read):
+            continue
+        least = _least_float(read) if here[name] is float else None
+        if least is None:
+            others.append((name, read))
+        else:
+            floats.append((name, read, least))
+    return _Shape(lacking(kind, here), [name for name in names if name not in known], floats, others)
 
 
 @cache
@@ -141,7 +169,27 @@ def reader_of(kind: Any) -> Reader:
         return partial(_read_list, reader_of(inside[0]))
     if origin is Mapping:
         return partial(_read_object, reader_of(inside[1]))
-    return lambda value: kind(**read_fields(kind, value))  # its __post_init__ may raise Misfit as well
+    return partial(_read_dataclass, kind, _plain_defaults(kind))
+
+
+@cache
+def _plain_defaults(kind: Any) -> dict[str, Any] | None:
+    """Field -> default of a dataclass whose objects are only their fields; None if its constructor does more."""
+    every, missing = dataclasses.fields(kind), dataclasses.MISSING
+    made = any(field.default_factory is not missing or not field.init for field in every)
+    if made or hasattr(kind, "__post_init__") or hasattr(kind, "__slots__"):
+        return None
+    return {field.name: field.default for field in every if field.default is not missing}
+
+
+def _read_dataclass(kind: Any, defaults: Mapping[str, Any] | None, value: Any) -> Any:
+    found = read_fields(kind, value)
+    if defaults is None:
+        return kind(**found)  # its __post_init__ may raise Misfit as well
+    made = object.__new__(kind)  # a frozen dataclass sets each of its fields by a call
+    made.__dict__.update(defaults)
+    made.__dict__.update(found)
+    return made
 
 
 def _read_plain(kinds: tuple[type, ...], least: float | None, allowed: str, value: Any) -> Any:
@@ -151,7 +199,7 @@ def _read_plain(kinds: tuple[type, ...], least: float | None, allowed: str, valu
 
 
 def _read_scalar(value: Any) -> Any:
-    if type(value) not in (str, bool, int, float, type(None)) or (type(value) in (int, float) and abs(value) > MOST):
+    if type(value) not in _SCALARS or (type(value) in (int, float) and abs(value) > MOST):
         raise Misfit(value, "text, a number, true, false or null")
     return value
 
@@ -192,6 +240,8 @@ def _least_float(read: Reader) -> float | None:
 def _need_no_reading(values: list[Any], read: Reader) -> bool:
     """True if all values are right as they are; False says nothing. Samples are long, so this looks at all at once."""
     types_here = set(map(type, values))
+    if read is _read_scalar:
+        return types_here <= _SCALARS and all(abs(one) <= MOST for one in values if type(one) in (int, float))
     if types_here <= _as_they_are(read):
         return True
     least = _least_float(read)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -67,7 +66,7 @@ def indexed(index: Index, path: Path) -> Indexed:
         else:
             _read(connection, path, (place, stat.st_size, stat.st_mtime_ns, digest))
     (number,) = connection.execute("SELECT id FROM runs WHERE path = ?", (place,)).fetchone()
-    firsts = "SELECT min(start), length FROM cases WHERE run = ? GROUP BY environment ORDER BY min(number)"
+    firsts = "SELECT start, length FROM environments WHERE run = ? ORDER BY number"
     return Indexed(path, number, [case_at(path, *one) for one in connection.execute(firsts, (number,))])
 
 
@@ -75,32 +74,42 @@ def compared(index: Index, before: Indexed, after: Indexed, *, least: float) -> 
     """The differences of two indexed records, as `differences` finds them."""
     names = {"old": before.number, "new": after.number, "least": least, "error": LEAST_ERROR}
     connection = index.connection
-    connection.execute("DROP TABLE IF EXISTS temp.passed")
-    connection.execute(f"CREATE TEMP TABLE passed AS {_SURELY_SAME}", names)
     rest = [
-        [case_at(one.path, *row) for row in connection.execute(f"{_NOT_PASSED.format(side=side)}", (one.number,))]
-        for side, one in (("old", before), ("new", after))
+        [case_at(one.path, *row) for row in connection.execute(query, names)]
+        for query, one in ((_OLD_REST, before), (_NEW_REST, after))
     ]
-    wanted = {case.case for side in rest for case in side}
-    counts = connection.execute("SELECT name, count(*) FROM temp.passed GROUP BY name")
-    beside = Counter({name: count for name, count in counts if name in wanted})
-    (same,) = connection.execute("SELECT count(*) FROM temp.passed").fetchone()
+    # A pair's cases have one name, so the passed cases of a name are those of either record without its rest.
+    beside = Counter({case.case: 0 for side in rest for case in side})
+    if beside:
+        connection.execute("CREATE TEMP TABLE IF NOT EXISTS wanted (name TEXT PRIMARY KEY) WITHOUT ROWID")
+        connection.execute("DELETE FROM temp.wanted")
+        connection.executemany("INSERT INTO temp.wanted VALUES (?)", ((name,) for name in beside))
+        counted = "SELECT name, count(*) FROM cases WHERE run = ? AND name IN temp.wanted GROUP BY name"
+        beside.update(dict(connection.execute(counted, (after.number,))))
+        beside.subtract(case.case for case in rest[1])
+    (count,) = connection.execute("SELECT count(*) FROM cases WHERE run = ?", (after.number,)).fetchone()
+    same = count - len(rest[1])
     return Compared(differences(*rest, least=least, beside=beside), same, clocks_apart(matched(*rest)))
 
 
-# One row for each pair whose verdict, clock and costs agree, and whose time and error moved less than is reported.
+# A pair's verdict, clock and costs agree, and its time and error moved less than is reported.
 _SURELY_SAME = """
-SELECT one.number AS old, two.number AS new, two.name AS name
-FROM cases one JOIN cases two
-    ON two.run = :new AND two.key = one.key AND two.place = one.place AND two.alike = one.alike
-WHERE one.run = :old AND one.verdict = two.verdict AND one.clock = two.clock AND one.costs = two.costs
+    two.key = one.key AND two.place = one.place AND two.alike = one.alike
+    AND one.verdict = two.verdict AND one.clock = two.clock AND one.costs = two.costs
     AND (one.time IS NULL) = (two.time IS NULL)
     AND (one.time IS NULL OR abs(two.time / one.time - 1) < :least * 0.999999)
     AND (one.error IS NULL OR two.error IS NULL OR one.error = two.error
          OR (two.error < one.error * :error * 0.999999 AND one.error < two.error * :error * 0.999999))
 """
-_NOT_PASSED = """
-SELECT start, length FROM cases WHERE run = ? AND number NOT IN (SELECT {side} FROM temp.passed) ORDER BY number
+# Both tables lie in the order of their keys, so each look-up finds its page where the last one left it, and nothing
+# is sorted but what did not pass.
+_OLD_REST = f"""
+SELECT start, length FROM cases one WHERE run = :old
+    AND NOT EXISTS (SELECT 1 FROM cases two WHERE two.run = :new AND {_SURELY_SAME}) ORDER BY number
+"""
+_NEW_REST = f"""
+SELECT start, length FROM cases two WHERE run = :new
+    AND NOT EXISTS (SELECT 1 FROM cases one WHERE one.run = :old AND {_SURELY_SAME}) ORDER BY number
 """
 
 
@@ -108,23 +117,28 @@ def _read(connection: sqlite3.Connection, path: Path, stamp: tuple[str, int, int
     """Read a record into the index; RecordError, and nothing changed, if it is none."""
     with uncollected():
         # In the order of the table's key each row goes to its end, however many there are.
-        rows = sorted(_rows(path), key=lambda row: row[3:5])
+        rows, environments = _rows(path)
+        rows.sort(key=lambda row: row[3:5])
     connection.execute("BEGIN IMMEDIATE")
     try:
         which = "(SELECT id FROM runs WHERE path = ?)"
-        connection.execute(f"DELETE FROM cases WHERE run = {which}", stamp[:1])
+        for table in ("cases", "environments"):
+            connection.execute(f"DELETE FROM {table} WHERE run = {which}", stamp[:1])
         connection.execute("DELETE FROM runs WHERE path = ?", stamp[:1])
         line = "INSERT INTO runs (path, size, changed_ns, digest) VALUES (?, ?, ?, ?)"
         run = connection.execute(line, stamp).lastrowid
-        connection.executemany(f"INSERT INTO cases VALUES ({', '.join('?' * 14)})", ((run, *row) for row in rows))
+        connection.executemany(f"INSERT INTO cases VALUES ({', '.join('?' * 13)})", ((run, *row) for row in rows))
+        connection.executemany("INSERT INTO environments VALUES (?, ?, ?, ?)", ((run, *row) for row in environments))
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
 
 
-def _rows(path: Path) -> Iterator[tuple[Any, ...]]:
+def _rows(path: Path) -> tuple[list[list[Any]], list[tuple[int, int, int]]]:
+    """(a row for each case, (number, start, length) of the first case of each environment)."""
     found: list[list[Any]] = []
+    firsts: dict[tuple[bool, Any], tuple[int, int, int]] = {}
     groups: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, (start, length, case) in enumerate(numbered_cases(path)):
         key = _digest(repr((case.test, case.label, case.case, case.cache)))
@@ -133,14 +147,14 @@ def _rows(path: Path) -> Iterator[tuple[Any, ...]]:
         time = known.pop(name, None)
         error = known.pop("error", None)
         costs = repr([name, *((name, one.value) for name, one in known.items())]) if known else name
-        environment = _digest(repr((case.speed is None, environment_of(case))))
+        firsts.setdefault((case.speed is None, repr(environment_of(case))), (number, start, length))
         groups[key].append((case.call or 0, number))
-        values = [time.value if time else None, error.value if error else None, costs, environment]
+        values = [time.value if time else None, error.value if error else None, costs]
         found.append([number, start, length, key, 0, 0, case.case, case.verdict.value, case.clock, *values])
     for members in groups.values():
         for place, (_, number) in enumerate(sorted(members, key=lambda member: member[0])):
             found[number][4:6] = place, len(members)
-    yield from map(tuple, found)
+    return found, list(firsts.values())
 
 
 def _digest(text: str) -> int:
