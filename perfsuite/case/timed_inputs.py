@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from perfsuite.clock.base import TimedCall
-from perfsuite.oracle import Judgement, check
-from perfsuite.oracle.effort import on_adversarial_values
+from perfsuite.clock.rotation import bytes_in
+from perfsuite.oracle import Judgement, check, effort
 from perfsuite.oracle.hard import finite, judge_hard
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
@@ -37,16 +37,18 @@ def timed_inputs(problem: Problem, rival: Callable[..., Any], generator: Any, se
     """The hard inputs of the timed calls, and the answer to whether wider integers can move.
 
     rival: without effects. It is called on each of these inputs first: where it fails, they are none of the user's.
+    Large arguments get no hard inputs, which would take memory beside the sets of the clock.
     """
     make = partial(problem.inputs, generator)
-    affordable = on_adversarial_values(problem, settings.device)
+    affordable = effort.on_adversarial_values(problem, settings.device)
     if not isinstance(problem, Custom):
         return TimedInputs(
             {name: partial(make, distribution=name) for name in problem.hard_distributions if affordable}
         )
     if not problem.exchangeable:
         return TimedInputs()
-    names = list(problem.hard_inputs()) if affordable else []
+    given = make(distribution=settings.distribution)
+    names = list(problem.hard_inputs()) if affordable and bytes_in(given) <= effort.DEAR_BYTES else []
     drawn = random.SystemRandom().sample(names[FIRST_HARD:], len(names[FIRST_HARD:]))
     hard: dict[str, Callable[[], Inputs]] = {}
     for name in (*names[:FIRST_HARD], *drawn):
@@ -56,7 +58,6 @@ def timed_inputs(problem: Problem, rival: Callable[..., Any], generator: Any, se
             if _refusal(rival, make(distribution=one)) is None:
                 hard[one] = partial(make, distribution=one)
                 break
-    given = make(distribution=settings.distribution)
     if not (axes := movable(tensors := list(tensors_in(given)))):
         return TimedInputs(hard)
     for place, values in reordered(tensors, axes, settings.seed).items():

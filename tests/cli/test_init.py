@@ -62,7 +62,7 @@ def test_the_first_test_reaches_a_verdict(repository: Path) -> None:
     assert main([*SHIFT, "--shape", "64x64"]) == 0
     line = [sys.executable, "-m", "pytest", "-q", "-p", "perfsuite.plugin", "-p", "no:cacheprovider", "--perf-portable"]
     done = subprocess.run(
-        [*line, "--perf-seconds=0.1"], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        [*line, "-vv", "--perf-seconds=0.1"], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     assert done.returncode in (0, 1, 20), done.stdout + done.stderr
     assert "shift fp32[64x64]" in done.stdout
