@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+_UNNAMED = re.compile(r"(_GLOBAL__N__)[0-9a-f]{8}(_\d+_\w+?_)[0-9a-f]{8}")
+"""The mark of an unnamed namespace in a mangled name; its two numbers change with every compilation."""
 _ENTRY = re.compile(r"Compiling entry function '(?P<symbol>[^']+)' for '(?P<arch>[^']+)'")
 _MEMORY = re.compile(
     r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
@@ -86,7 +88,8 @@ def parse(log: str, *, source: str, arch: str) -> tuple[list[KernelResources], l
         elif (match := _REGISTERS.search(line)) and entry is not None:
             shared = int(found["shared"]) if (found := _SHARED.search(line)) else 0
             registers = int(match["registers"])
-            kernels.append(KernelResources(source, arch, entry, entry, registers, shared, stack, stores, loads))
+            symbol = _UNNAMED.sub(r"\g<1>00000000\g<2>00000000", entry)
+            kernels.append(KernelResources(source, arch, symbol, symbol, registers, shared, stack, stores, loads))
             entry = None
     return kernels, advisories
 

@@ -39,6 +39,16 @@ def test_parse_reads_registers_shared_memory_and_spills_of_each_kernel() -> None
     assert [a.code for a in advisories] == ["C7508"]
 
 
+def test_the_mark_of_an_unnamed_namespace_does_not_tell_two_compilations_apart() -> None:
+    unnamed = "_ZN39_GLOBAL__N__{}_7_simt_cu_4c9e34a45cleanIfEEvv"
+    found = [
+        parse(CLEAN.replace("_Z5cleanILi3EEvPf", unnamed.format(mark)), source="a.cu", arch="sm_90a")
+        for mark in ("23752f44", "abd63305")
+    ]
+    assert found[0] == found[1]
+    assert found[0][0][0].symbol == "_ZN39_GLOBAL__N__00000000_7_simt_cu_000000005cleanIfEEvv"
+
+
 def test_names_are_readable() -> None:
     names = demangle(["_Z5cleanILi3EEvPf", "_ZN12_GLOBAL__N_14gemmILb1ELi64EEEvPKf"])
     if names["_Z5cleanILi3EEvPf"] == "_Z5cleanILi3EEvPf":
