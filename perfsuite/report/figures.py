@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.record.case import Case
 from perfsuite.report.values import gated
@@ -89,21 +90,26 @@ def short_types(name: str) -> str:
 
 def worst_first(cases: Sequence[Case]) -> list[Case]:
     """Sorted by verdict as in WORST_FIRST; within a verdict, the case furthest below its target first."""
-
-    def key(case: Case) -> tuple[int, float]:
-        value = gated(case)
-        margin = value.to_target
-        if margin is None:
-            margin = float("inf") if value.kind == "limit" or value.value is None else value.value - 1.0
-        return WORST_FIRST.index(case.verdict), margin
-
-    return sorted(cases, key=key)
+    return sorted(cases, key=badness)
 
 
-def counts(cases: Sequence[Case]) -> str:
+def badness(case: Case) -> tuple[int, float]:
+    """The key by which the worst case comes first."""
+    value = gated(case)
+    margin = value.to_target
+    if margin is None:
+        margin = float("inf") if value.kind == "limit" or value.value is None else value.value - 1.0
+    return WORST_FIRST.index(case.verdict), margin
+
+
+def counts(cases: Iterable[Case]) -> str:
     """ "12 met, 1 missed": the number of cases by verdict, the worst verdict last."""
-    found = [(name, sum(case.verdict == name for case in cases)) for name in reversed(WORST_FIRST)]
-    return ", ".join(f"{count} {name.lower()}" for name, count in found if count)
+    return counted(Counter(case.verdict for case in cases))
+
+
+def counted(number: Mapping[str, int]) -> str:
+    """The same of the number of cases with each verdict."""
+    return ", ".join(f"{number[name]} {name.lower()}" for name in reversed(WORST_FIRST) if number.get(name))
 
 
 def checking(cases: Sequence[Case]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from perfsuite.record.case import Case
 from perfsuite.record.index_db import open_index
 from perfsuite.record.schema import RecordError
 from perfsuite.record.store import write_record
+from perfsuite.report import figures
 from perfsuite.report.case_index import indexed
+from perfsuite.report.worst import read_worst
 
 from .conftest import case
 
@@ -111,3 +114,44 @@ def test_a_report_prints_the_worst_and_says_how_many_more(tmp_path: Path, capsys
     assert out[-2:] == ["and 200 more, none of them worse (--all shows them)", "1199 met, 1 missed"]
     assert main(["report", str(tmp_path / "a"), "--all"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1204
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"speed": -1.0}, "speed is -1.0; it must be a number from"),
+        ({"candidate_seconds": "fast"}, "candidate_seconds is 'fast'; it must be a number from"),
+        ({"params": {"m": 1e200}}, "params.m is 1e+200; it must be text, a number"),
+        ({"telemetry": {"power_watts": "much"}}, "telemetry.power_watts is 'much'; it must be a number from"),
+    ],
+)
+def test_a_report_checks_the_cases_that_it_does_not_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, Any], said: str
+) -> None:
+    """The last of many lines of one shape is looked at as the first is."""
+    lines = [case(f"{number}x1x1", speed=0.95, telemetry={"power_watts": 1.0}).as_json() for number in range(1100)]
+    lines[-1] |= wrong
+    (tmp_path / "a").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["report", str(tmp_path / "a")]) == 2
+    assert f"a:1100: {said}" in capsys.readouterr().err
+
+
+def test_a_report_of_any_size_keeps_the_worst_cases_in_order(tmp_path: Path) -> None:
+    """Those and no others, with the counts of all, as sorting the whole record gives."""
+    cases = drawn(random.Random(7), 300)
+    write_record(tmp_path / "a", cases)
+    found = read_worst(tmp_path / "a", 40)
+    assert [one.line for one in found.run.cases] == [one.line for one in figures.worst_first(cases)[:40]]
+    assert figures.counted(found.counts) == figures.counts(cases)
+    assert found.first.line == cases[0].line
+    assert found.run.unfinished is None
+
+
+def test_names_with_unusual_characters_count_as_the_same(compared: Compare, tmp_path: Path) -> None:
+    """A NUL ends no name in the index."""
+    names = ["8x8\x008", "8x8\x009", "'8'\"", "\u20ac"]
+    before = [case(name, test=f"t::{place}") for name in names for place in range(3)]
+    write_record(tmp_path / "a", before)
+    write_record(tmp_path / "b", [one.changed(verdict="WRONG") if one.test == "t::1" else one for one in before])
+    assert compared("a", "b", by_index=True) == compared("a", "b", by_index=False)
+    assert "4 worse verdict, 8 same" in compared("a", "b", by_index=True)[1]

@@ -22,6 +22,7 @@ from perfsuite.record.store import read_run
 from perfsuite.report import figures, markdown, step_summary, terminal
 from perfsuite.report.page import libraries
 from perfsuite.report.page.render import render
+from perfsuite.report.worst import read_worst
 
 HELP = "show a record as a table, in the terminal or as markdown, or as one HTML page"
 EXAMPLE = """example:
@@ -68,18 +69,18 @@ def run(arguments: argparse.Namespace) -> int:
         report = report_with_history(path, arguments.against, arguments.repository)
         sys.stdout.write(step_summary.summary(report, notes=[markdown.environment(report.now.cases[0])]))
         return 0
-    found = read_run(path, samples=False)
-    cases = found.cases
     if arguments.json:
+        cases = read_run(path, samples=False).cases
         sys.stdout.write(load("json").text(cases, title=f"perfsuite: {path.name}"))
         return 0
-    print(f"{path}: {markdown.environment(cases[0])}")
-    if found.begin is not None and found.unfinished:
-        print(f"not whole: {found.unfinished}")
-    shown = cases if arguments.all else figures.worst_first(cases)[:MOST_SHOWN]
+    found = read_worst(path, sys.maxsize if arguments.all else MOST_SHOWN)
+    print(f"{path}: {markdown.environment(found.first)}")
+    if found.run.begin is not None and found.run.unfinished:
+        print(f"not whole: {found.run.unfinished}")
+    shown = found.run.cases
     width = shutil.get_terminal_size((terminal.WIDTH, 24)).columns
     terminal.print_lines(terminal.table(shown, width) + terminal.sentences(shown), _STYLES)
-    if len(shown) < len(cases):
-        print(f"and {len(cases) - len(shown)} more, none of them worse (--all shows them)")
-    print(figures.counts(cases))
+    if hidden := found.counts.total() - len(shown):
+        print(f"and {hidden} more, none of them worse (--all shows them)")
+    print(figures.counted(found.counts))
     return 0
