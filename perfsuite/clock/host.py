@@ -15,7 +15,7 @@ from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.clock.kept import KeptCalls, Watched, WatchedHalf
 from perfsuite.clock.room import kept_calls
-from perfsuite.clock.rotation import bytes_in, sets_needed, storages_in
+from perfsuite.clock.rotation import bytes_in, sets_needed, share_memory, storages_in
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.guards.poison import poison
@@ -36,6 +36,11 @@ MOST_REPEATS = 5
 """Rounds that follow one in which the system took the processor away, until one is left alone."""
 
 
+CUT_ROUNDS = 2
+"""Rounds of drawn length behind each batch of a candidate that reuses its output: as many calls as others keep."""
+REUSES = "the candidate returns the same memory again: only the last results of samples of drawn length are judged"
+
+
 class HostClock(CallingClock):
     """Times by `perf_counter_ns`. Its noise is ten times that of a device's clock.
 
@@ -52,6 +57,8 @@ class HostClock(CallingClock):
         self._kept = KeptCalls()
         self._judged = 0
         self._hard_due: list[str] = []
+        self._reuses = False
+        """True once a result of the candidate was overwritten by a later one of the same sample."""
         self._held: dict[Side, list[Any]] = {"candidate": [], "rival": []}
 
     def setup(self) -> None:
@@ -89,7 +96,10 @@ class HostClock(CallingClock):
         for number in range(count):
             if number == hard and (count > 1 or self._secret.random() < HARD_IN_ONE):
                 self._hard_rounds()
-            rounds.append(self._quiet_round(keeper=number == drawn))
+            rounds.append(self._quiet_round(keeper=number == drawn and not self._reuses))
+            if number == drawn and self._reuses:
+                for _ in range(CUT_ROUNDS):
+                    self._round(keeper=True)
         if self.sides.watch is not None:
             self.sides.watch.batch()
         return rounds
@@ -106,27 +116,35 @@ class HostClock(CallingClock):
         return min(tried, key=lambda one: one[0])[1]
 
     def _round(self, *, keeper: bool, hard: str | None = None) -> Round:
-        """One round. keeper: two of the candidate's calls are kept, the last and one that is drawn before it."""
+        """One round. keeper: two of the candidate's calls are kept, the last and one that is drawn before it.
+
+        Of a candidate that reuses its output only the last is kept. The round then has a drawn number of calls: at no
+        call does the candidate know that this one is not the last. Its times do not count.
+        """
         first: Side = "candidate" if self._order.random() < 0.5 else "rival"
         second: Side = "rival" if first == "candidate" else "candidate"
-        start, self._next = self._next, (self._next + self.launches) % len(self._sets)
+        calls = self._secret.randint(1, self.launches) if keeper and self._reuses else self.launches
+        start, self._next = self._next, (self._next + calls) % len(self._sets)
         seconds: dict[Side, float] = {}
         for side in (first, second):
             keep_here = keeper and side == "candidate"
-            seconds[side] = self._sample(side, start, self.launches, keeper=keep_here, hard=hard) / self.launches
+            seconds[side] = self._sample(side, start, calls, keeper=keep_here, hard=hard) / calls
         # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer.
         for call, result in enumerate(self._held["rival"]):
             if self._storages[(start + call) % len(self._sets)].isdisjoint(storages_in(result)):
                 poison(result)
         self._held = {"candidate": [], "rival": []}
         # These sets get other values long before they are used again, when the values have left the cache.
-        self._deck.deal(ranges(start, self.launches, len(self._sets)))
+        self._deck.deal(ranges(start, calls, len(self._sets)))
         return Round(seconds["candidate"], seconds["rival"], first, setup=self._setups - 1)
 
     def _hard_rounds(self) -> None:
         """Rounds like all others but for one call on hard inputs each. Their times do not count."""
         while self._hard_due:
-            self._round(keeper=True, hard=self._hard_due.pop())
+            hard, known = self._hard_due.pop(), self._reuses
+            self._round(keeper=True, hard=hard)
+            if self._reuses and not known:  # the result on hard inputs was overwritten
+                self._hard_due.append(hard)
 
     def timed_calls(self, count: int) -> list[TimedCall]:
         """See `Clock`. The calls are of rounds that were drawn before the timing."""
@@ -154,7 +172,7 @@ class HostClock(CallingClock):
 
     def _sample(self, side: Side, start: int, calls: int, *, keeper: bool = False, hard: str | None = None) -> float:
         """Seconds of `calls` calls of `side`, over the rotation from `start` on. hard: inputs of the call drawn."""
-        chosen = self._secret.randrange(calls)
+        chosen = calls - 1 if keeper and self._reuses else self._secret.randrange(calls)
         watched = [self._sets[(start + call) % len(self._sets)] for call in (chosen, calls - 1)]
         kept = []
         written = self.sides.written
@@ -182,9 +200,28 @@ class HostClock(CallingClock):
                 answer = self._answered(output, one.live)
                 self._kept.keep(one, half, TimedCall(one.inputs, answer, None, distribution=hard))
             half.ended()
+            if self._overwritten(chosen, kept[0].live):
+                self._kept.drop(half)
         self._look(side)
         self._seconds += seconds
         return seconds
+
+    def _overwritten(self, chosen: int, inputs: Inputs) -> bool:
+        """True if a later call of the candidate's sample wrote to the result of the chosen one, which is not its input.
+
+        From then on its samples have drawn lengths where they are judged.
+        """
+        held = self._held["candidate"]
+        if self._reuses:  # then the chosen call is the last
+            return False
+        try:
+            if not share_memory(held[chosen : chosen + 1], held[chosen + 1 :]) or share_memory(held[chosen], inputs):
+                return False
+        except RuntimeError:  # a result without an address, such as a sparse one, which the oracle judges
+            return False
+        self._reuses = True
+        self.warnings += [] if REUSES in self.warnings else [REUSES]
+        return True
 
     def _cache_bytes(self) -> int:
         return cpu_cache_bytes()

@@ -86,6 +86,11 @@ class KeptCalls:
         if place < self.most:
             self._calls[place : place + 1] = [kept]
 
+    def drop(self, half: WatchedHalf) -> None:
+        """Forget the calls of `half`."""
+        self._calls = [one for one in self._calls if one[1] is not half]
+        self._hard = [one for one in self._hard if one[1] is not half]
+
     def ordinary(self, count: int | None = None) -> list[TimedCall]:
         """At most `count` kept calls on ordinary inputs, in the order in which they are judged: that of a shuffle."""
         return [_finished(one) for one in self._calls[:count]]

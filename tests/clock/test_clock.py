@@ -87,6 +87,54 @@ def test_timed_calls_of_the_host_clock_are_of_rounds_drawn_in_secret(monkeypatch
         assert not call.inputs_changed
 
 
+class Reuses:
+    """Adds into one buffer. only: the calls of a sample that it computes; None for all."""
+
+    def __init__(self, only: int | None = None) -> None:
+        self.only, self.buffer, self.call = only, torch.zeros(32, 32), 0
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        place, self.call = self.call, self.call + 1
+        return self.buffer if self.only not in (None, place) else torch.add(a, b, out=self.buffer)
+
+
+def judged(candidate: Reuses, monkeypatch: pytest.MonkeyPatch) -> tuple[HostClock, list[int], list[bool]]:
+    """The clock of some rounds of six calls, the lengths of the candidate's samples, and which kept calls are right."""
+    monkeypatch.setattr(host, "interruptions", lambda: 0)
+    hard = {"large": lambda: Inputs((torch.full((32, 32), 1e3), torch.full((32, 32), 2e3)))}
+    clock = HostClock(Sides(candidate, torch.add, lambda: Inputs(fresh().args), hard=hard), seed=3)
+    clock.launches = 6
+    clock.setup()
+    lengths, run = [], clock._run
+
+    def noted(side: Any, start: int, calls: int, chosen: int) -> Any:
+        candidate.call = 0
+        lengths.extend([calls] if side == "candidate" else [])
+        return run(side, start, calls, chosen)
+
+    monkeypatch.setattr(clock, "_run", noted)
+    assert sum(len(clock.rounds(3)) for _ in range(16)) == 48
+    calls = clock.timed_calls(99)
+    assert [call.distribution for call in calls].count("large") == 1
+    return clock, lengths, [torch.equal(one.candidate_output, one.inputs.args[0] + one.inputs.args[1]) for one in calls]
+
+
+def test_a_reused_buffer_is_judged_by_the_last_calls_of_samples_of_drawn_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, lengths, right = judged(Reuses(), monkeypatch)
+    assert clock.warnings == [host.REUSES]
+    assert len(right) > 8
+    assert all(right)
+    assert lengths.count(6) >= 48
+    assert len(set(lengths)) > 3
+
+
+def test_a_reused_buffer_does_not_hide_calls_that_compute_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, right = judged(Reuses(only=5), monkeypatch)
+    assert not all(right)
+
+
 def test_written_arguments_are_restored_before_every_sample() -> None:
     seen: list[float] = []
 
