@@ -74,9 +74,20 @@ def compared(index: Index, before: Indexed, after: Indexed, *, least: float) -> 
     """The differences of two indexed records, as `differences` finds them."""
     names = {"old": before.number, "new": after.number, "least": least, "error": LEAST_ERROR}
     connection = index.connection
+    old, new, alone = [], [], 0
+    for *first, number, start, length in connection.execute(_NOT_SAME, names):
+        old.append(first)
+        if number is None:
+            alone += 1
+        else:
+            new.append([number, start, length])
+    counted = "SELECT count(*) FROM cases WHERE run = ?"
+    olds, news = (connection.execute(counted, (one.number,)).fetchone()[0] for one in (before, after))
+    if news > olds - alone:  # else each case of the second record has a partner in the first
+        new += map(list, connection.execute(_NEW_ALONE, names))
     rest = [
-        [case_at(one.path, *row) for row in connection.execute(query, names)]
-        for query, one in ((_OLD_REST, before), (_NEW_REST, after))
+        [case_at(one.path, start, length) for _, start, length in sorted(rows)]
+        for one, rows in ((before, old), (after, new))
     ]
     # A pair's cases have one name, so the passed cases of a name are those of either record without its rest.
     beside = Counter({case.case: 0 for side in rest for case in side})
@@ -84,32 +95,30 @@ def compared(index: Index, before: Indexed, after: Indexed, *, least: float) -> 
         connection.execute("CREATE TEMP TABLE IF NOT EXISTS wanted (name TEXT PRIMARY KEY) WITHOUT ROWID")
         connection.execute("DELETE FROM temp.wanted")
         connection.executemany("INSERT INTO temp.wanted VALUES (?)", ((name,) for name in beside))
-        counted = "SELECT name, count(*) FROM cases WHERE run = ? AND name IN temp.wanted GROUP BY name"
-        beside.update(dict(connection.execute(counted, (after.number,))))
+        by_name = "SELECT name, count(*) FROM cases WHERE run = ? AND name IN temp.wanted GROUP BY name"
+        beside.update(dict(connection.execute(by_name, (after.number,))))
         beside.subtract(case.case for case in rest[1])
-    (count,) = connection.execute("SELECT count(*) FROM cases WHERE run = ?", (after.number,)).fetchone()
-    same = count - len(rest[1])
-    return Compared(differences(*rest, least=least, beside=beside), same, clocks_apart(matched(*rest)))
+    return Compared(differences(*rest, least=least, beside=beside), news - len(new), clocks_apart(matched(*rest)))
 
 
 # A pair's verdict, clock and costs agree, and its time and error moved less than is reported.
 _SURELY_SAME = """
-    two.key = one.key AND two.place = one.place AND two.alike = one.alike
-    AND one.verdict = two.verdict AND one.clock = two.clock AND one.costs = two.costs
+    two.alike = one.alike AND one.verdict = two.verdict AND one.clock = two.clock AND one.costs = two.costs
     AND (one.time IS NULL) = (two.time IS NULL)
     AND (one.time IS NULL OR abs(two.time / one.time - 1) < :least * 0.999999)
     AND (one.error IS NULL OR two.error IS NULL OR one.error = two.error
          OR (two.error < one.error * :error * 0.999999 AND one.error < two.error * :error * 0.999999))
 """
-# Both tables lie in the order of their keys, so each look-up finds its page where the last one left it, and nothing
-# is sorted but what did not pass.
-_OLD_REST = f"""
-SELECT start, length FROM cases one WHERE run = :old
-    AND NOT EXISTS (SELECT 1 FROM cases two WHERE two.run = :new AND {_SURELY_SAME}) ORDER BY number
+_PARTNERS = "two.key = one.key AND two.place = one.place"
+# The rows of both records lie in the order of their keys, so each look-up finds its page where the last one left it.
+_NOT_SAME = f"""
+SELECT one.number, one.start, one.length, two.number, two.start, two.length
+FROM cases one LEFT JOIN cases two ON two.run = :new AND {_PARTNERS}
+WHERE one.run = :old AND ({_SURELY_SAME}) IS NOT TRUE
 """
-_NEW_REST = f"""
-SELECT start, length FROM cases two WHERE run = :new
-    AND NOT EXISTS (SELECT 1 FROM cases one WHERE one.run = :old AND {_SURELY_SAME}) ORDER BY number
+_NEW_ALONE = f"""
+SELECT number, start, length FROM cases two WHERE run = :new
+    AND NOT EXISTS (SELECT 1 FROM cases one WHERE one.run = :old AND {_PARTNERS})
 """
 
 
