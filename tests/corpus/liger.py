@@ -185,6 +185,12 @@ def turned(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.T
     return x * cosine + torch.cat([-two, one], -1) * sine
 
 
+def half(given: torch.Tensor) -> torch.Tensor:
+    """The left half, twice: Liger reads no more of its cosines and sines, since the right half is to be a copy."""
+    left = given[..., : given.shape[-1] // 2]
+    return torch.cat([left, left], -1)
+
+
 def angles(*shape: int, width: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     turn = 6.0 * torch.rand(*shape, width // 2)
     turn = torch.cat([turn, turn], -1)
@@ -196,7 +202,7 @@ def liger_qwen2vl_mrope(n: int, d: int) -> Made:
     def rival(q: Any, k: Any, cosine: Any, sine: Any, section: list[int]) -> Any:
         parts = list(section) * 2
         one, two = (
-            torch.cat([part[i % 3] for i, part in enumerate(given.split(parts, -1))], -1).unsqueeze(1)
+            torch.cat([part[i % 3] for i, part in enumerate(half(given).split(parts, -1))], -1).unsqueeze(1)
             for given in (cosine, sine)
         )
         return turned(q, one, two), turned(k, one, two)
@@ -232,7 +238,7 @@ def liger_poly_norm(n: int, d: int) -> Made:
     def rival(x: Any, weight: Any, bias: Any, eps: float, *_: Any) -> Any:
         return weight[0] * norm(x**3, eps) + weight[1] * norm(x**2, eps) + weight[2] * norm(x, eps) + bias
 
-    return rival, (leaf(n, d), weights(3), leaf(1), 1e-6, False)
+    return rival, (leaf(n, d), weights(3), leaf(), 1e-6, False)
 
 
 @operator
@@ -247,7 +253,8 @@ def liger_fused_add_rms_norm(n: int, d: int) -> Made:
 @operator
 def liger_rope(n: int, d: int) -> Made:
     def rival(q: Any, k: Any, cosine: Any, sine: Any) -> Any:
-        return turned(q, cosine.unsqueeze(1), sine.unsqueeze(1)), turned(k, cosine.unsqueeze(1), sine.unsqueeze(1))
+        one, two = half(cosine).unsqueeze(1), half(sine).unsqueeze(1)
+        return turned(q, one, two), turned(k, one, two)
 
     length = min(n, 1024)
     return rival, (leaf(2, 8, length, 64), leaf(2, 2, length, 64), *angles(1, length))
