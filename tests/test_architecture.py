@@ -31,6 +31,7 @@ ORDER = (
     "memory",
     "history",
     "calibrate",
+    "workers",
     "judge",
     "exporters",
     "pytest_plugin",

@@ -6,14 +6,9 @@ UNDECIDED.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import queue
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,10 +19,10 @@ from perfsuite.judge.candidates import candidate_of
 from perfsuite.judge.engine import Terms, job_id
 from perfsuite.judge.promise import Stream
 from perfsuite.outcome import Reason, Verdict
+from perfsuite.workers.child import Child, DiedError
 
 MOST_DEATHS = 3
 WORKER = "perfsuite.judge.worker"
-_TAIL = 400
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,10 @@ class Pool:
             raise ValueError(f"jobs is {jobs!r}; it must be at least 1")
         self.terms, self.stream, self._most = terms, Stream(terms.one_in), most_seconds
         places = [{"CUDA_VISIBLE_DEVICES": card} for card in cards] or [{} for _ in range(jobs)]
-        self._slots = [_Slot(place, cores) for place, cores in zip(places, _cores(len(places)), strict=True)]
+        self._slots = [
+            Child(("-m", WORKER, *map(str, cores)), environment=place)
+            for place, cores in zip(places, _cores(len(places)), strict=True)
+        ]
 
     def __enter__(self) -> Pool:
         return self
@@ -85,13 +83,14 @@ class Pool:
             for _ in threads:
                 waiting.put(None)
 
-    def _serve(self, slot: _Slot, waiting: Any, ready: Any) -> None:
+    def _serve(self, slot: Child, waiting: Any, ready: Any) -> None:
         while (taken := waiting.get()) is not None:
             job, deaths = taken
             try:
                 terms = replace(self.terms, alpha=self.stream.next_alpha())
-                answer = slot.ask({"job": asdict(job), "terms": asdict(terms)}, self._most)
-            except _DiedError as died:
+                request = json.dumps({"job": asdict(job), "terms": asdict(terms)})
+                answer = json.loads(slot.ask(request.encode(), self._most))
+            except DiedError as died:
                 if deaths + 1 < MOST_DEATHS:
                     waiting.put((job, deaths + 1))
                     continue
@@ -120,78 +119,6 @@ def undecided(job: Job, reason: Reason, sentence: str, terms: Terms) -> dict[str
         sentence=sentence,
         stage=Stage.PARSE,
     ).as_json()
-
-
-class _DiedError(Exception):
-    """The process of a slot has ended; the message has the end of its output."""
-
-
-class _Slot:
-    """One process that judges, started when it is needed."""
-
-    def __init__(self, environment: Mapping[str, str], cores: Sequence[int]) -> None:
-        self._environment, self._cores = environment, cores
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log: Any = None
-
-    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """The answer to one request; _DiedError if the process ends or takes longer."""
-        process = self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        timer = threading.Timer(seconds, self._kill)
-        timer.start()
-        try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except OSError:
-            line = b""
-        finally:
-            timer.cancel()
-        if not line.endswith(b"\n"):
-            raise _DiedError(self._epitaph())
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def close(self) -> None:
-        """End the process."""
-        self._kill()
-        if self._process is not None:
-            self._process.wait()
-            for end in (self._process.stdin, self._process.stdout, self._log):
-                if end is not None:
-                    with contextlib.suppress(OSError):
-                        end.close()
-        self._process = None
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        self.close()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
-        path = os.pathsep.join(one for one in sys.path if one)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", WORKER, *map(str, self._cores)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **self._environment, "PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C ends the pool, which ends its processes
-        )
-        return self._process
-
-    def _kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _epitaph(self) -> str:
-        assert self._process is not None
-        code = self._process.wait()
-        self._log.seek(0)
-        said = self._log.read().decode(errors="replace").strip()
-        return f"exit code {code}" + (f": {said[-_TAIL:]}" if said else "")
 
 
 def _cores(slots: int) -> list[list[int]]:
