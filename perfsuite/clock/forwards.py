@@ -36,22 +36,38 @@ def capture(graph: Any, enqueue: Callable[[], Any], side: Side, *, pool: Any, de
         raise CaptureError(side, failure) from failure
 
 
-class Forwards:
-    """Captured forward passes, by side and set of inputs. What they keep lies in a memory pool of its own."""
+class Pool:
+    """Memory for graphs that come and go. Made on the stream that captures.
+
+    torch frees a pool with its last graph, and refuses to capture into it from then on. A small graph therefore keeps
+    this one.
+    """
 
     def __init__(self) -> None:
         import torch
 
-        self._pool = torch.cuda.graph_pool_handle()
+        self.handle = torch.cuda.graph_pool_handle()
+        self._anchor = torch.cuda.CUDAGraph()
+        self._anchor.capture_begin(pool=self.handle, capture_error_mode="thread_local")
+        torch.zeros(1, device="cuda")
+        self._anchor.capture_end()
+
+
+class Forwards:
+    """Captured forward passes, by side and set of inputs. What they keep lies in a memory pool of its own."""
+
+    def __init__(self) -> None:
+        self._pool: Pool | None = None
         self._graphs: dict[tuple[Side, int], Any] = {}
 
     def capture(self, side: Side, sets: Iterable[Inputs], forward: Callable[[Inputs], Any], device: int) -> None:
         """Capture `forward` on each set on the current stream, and run it once. Raises CaptureError."""
         import torch
 
+        self._pool = self._pool or Pool()
         for inputs in sets:
             graph = torch.cuda.CUDAGraph()
-            capture(graph, partial(forward, inputs), side, pool=self._pool, device=device)
+            capture(graph, partial(forward, inputs), side, pool=self._pool.handle, device=device)
             graph.replay()
             self._graphs[side, id(inputs)] = graph
 

@@ -21,7 +21,7 @@ from typing import Any
 from perfsuite.clock.base import ClockKind
 from perfsuite.clock.captured import Captured, Track, spans_of
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.forwards import Forwards, capture
+from perfsuite.clock.forwards import Forwards, Pool, capture
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.guards.poison import poison
@@ -56,12 +56,8 @@ class GraphClock(CudaClock):
     kind: ClockKind = "graph"
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        import torch
-
         super().__init__(*arguments, **options)
-        # A small graph keeps a pool alive through all set-ups. A pool without a graph is released by cudaFree.
-        self._pools = [torch.cuda.graph_pool_handle() for _ in PLACES]
-        self._anchors: list[Any] = []
+        self._pools: list[Pool] = []
         self._forwards = Forwards()
         self._gap = 0.0
         self._tracks: list[Track] = []
@@ -76,14 +72,8 @@ class GraphClock(CudaClock):
         """A track drawn in secret, whose first graphs can list their kernels."""
 
     def _prepare(self) -> None:
-        import torch
-
-        if not self._anchors:
-            for pool in self._pools:
-                self._anchors.append(torch.cuda.CUDAGraph())
-                self._anchors[-1].capture_begin(pool=pool, capture_error_mode="thread_local")
-                torch.zeros(1, device="cuda")
-                self._anchors[-1].capture_end()
+        if not self._pools:
+            self._pools = [Pool() for _ in PLACES]
             self._measure_costs()
         for side in SIDES:
             if needs_preparing(self._function(side)):
@@ -179,7 +169,7 @@ class GraphClock(CudaClock):
         number = torch.zeros(1, device="cuda")
         tiny = torch.cuda.CUDAGraph()
         self._stream.synchronize()
-        tiny.capture_begin(pool=self._pools[0], capture_error_mode="thread_local")
+        tiny.capture_begin(pool=self._pools[0].handle, capture_error_mode="thread_local")
         inner[0].record()
         number.add_(1.0)
         inner[1].record()
@@ -213,7 +203,7 @@ class GraphClock(CudaClock):
         return Captured(graphs, form, memory, whole)
 
     def _capture(
-        self, side: Side, indices: list[int], pool: Any, *, last: bool, nodes: bool = False
+        self, side: Side, indices: list[int], pool: Pool, *, last: bool, nodes: bool = False
     ) -> tuple[Any, list[Any]]:
         """A graph of calls on the sets `indices`, and their results. nodes: keep the graph's nodes to list them."""
         import torch
@@ -227,7 +217,7 @@ class GraphClock(CudaClock):
             if last:
                 self._plant(side)
 
-        capture(graph, calls, side, pool=pool, device=self._device)
+        capture(graph, calls, side, pool=pool.handle, device=self._device)
         self._look(side)
         return graph, outputs
 
@@ -295,7 +285,8 @@ class GraphClock(CudaClock):
     def _make_room(self) -> None:
         with contextlib.suppress(RuntimeError, OSError, AttributeError):  # a driver that does not name kernels
             self._seen = self.kernels()
-        self._anchors = []
+        self._release()
+        self._pools, self._forwards = [], Forwards()
         super()._make_room()
 
     def _first_graph(self, side: Side) -> Any:

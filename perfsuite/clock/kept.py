@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.base import TimedCall
+from perfsuite.clock.deck import put
 from perfsuite.clock.room import MOST_KEPT_CALLS
 from perfsuite.guards.fingerprint import fingerprint, same_fingerprint
 from perfsuite.problems.base import Inputs
@@ -41,6 +42,12 @@ class WatchedHalf:
         self.watched = watched
         self._before = self._marks()
         self._after: list[torch.Tensor] = []
+
+    def put_again(self) -> None:
+        """Overwrite the written inputs of the calls with the copies of what they were."""
+        for one in self.watched:
+            if one.written:
+                put(one.live, one.inputs)
 
     def ended(self) -> None:
         """Note what the inputs are now, when the calls have run."""

@@ -199,6 +199,8 @@ class PairedClock(CallingClock):
                 self._restore(samples[side])
                 if self._room.sides_share_sets:
                     self._evict()
+                if hard and side == "candidate" and watched is not None:
+                    watched.put_again()  # the values of the last deal lie there now
             self._reset(samples[side])
             events[2 * turn].record()
             self._enqueue(side, samples[side], place)

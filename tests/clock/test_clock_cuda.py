@@ -14,6 +14,7 @@ from perfsuite.clock.base import CaptureError, Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.clock.graph import GraphClock
 from perfsuite.clock.memory import Span
+from perfsuite.problems.backward import with_gradients
 
 pytestmark = pytest.mark.gpu
 PROBLEM = Gemm(512, 512, 512)
@@ -162,6 +163,20 @@ def test_a_kernel_in_place_is_judged_and_as_fast_as_itself(choice: Any, cache: A
     assert one.clock_note is not None
     assert f"the restored values lie {'outside' if cache == 'cold' else 'in'} the L2" in one.clock_note
     assert one.launches <= one.rotation
+
+
+def test_a_backward_alone_is_captured_anew_in_every_set_up() -> None:
+    def rival(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(x) * y
+
+    args = tuple(torch.randn(1024, 1024, device="cuda", requires_grad=True) for _ in range(2))
+    problem, candidate = with_gradients(Custom(args, against=rival), rival, only=True)
+    one = compare(problem, candidate, at_least=1.0, settings=ALLOWED)  # undecided for as long as it may
+    assert one.clock == "graph"
+    assert one.setups > 2
+    assert one.verdict is not Verdict.WRONG, one.sentence
+    # The allocator is as it was: the next case of the process is judged as ever.
+    assert compare(PROBLEM, torch.mm, at_least=0.9, settings=ALLOWED).verdict is Verdict.MET
 
 
 def test_state_that_is_reset_is_timed_by_events() -> None:
