@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not words:
             parser().print_help()
             return 0
+        for word in words:
+            _refuse_unless_named(word)
         arguments = parser().parse_args(words)
         command = f" {arguments.command}"
         module = import_module(f"perfsuite.cli.commands.{arguments.command.replace('-', '_')}")
@@ -96,3 +98,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sentence = one_line(sentence)
     print(f"perfsuite{command}: {sentence}", file=sys.stderr)
     return code
+
+
+def _refuse_unless_named(word: str) -> None:
+    """UserError if no file could have the word as its name. No shell can pass such a word; another program can."""
+    try:
+        fits = b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        shown = word.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+        raise UserError(f"the word {shown!r} has a NUL or half of a surrogate pair, which no file's name can have")

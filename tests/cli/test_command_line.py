@@ -19,6 +19,16 @@ from perfsuite.problems.listing import families
 GATES = Path(__file__).resolve().parents[2] / "records" / "h200" / "gates.jsonl"
 
 
+@pytest.mark.parametrize("word", ["\ud800", "a\0b"])
+@pytest.mark.parametrize("words", [["report"], ["compare", str(GATES)], ["table", "--check"], ["schema", "--output"]])
+def test_a_word_that_can_name_no_file_is_one_sentence(
+    words: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, word]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "which no file's name can have" in said
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
