@@ -1,7 +1,8 @@
 """Does harm to each command for real, and says what was lost and what the next run does.
 
-Signals at 20 points of a command, full disks of 10 sizes, a file system whose flock, rename or fsync fails, and two and
-eight runs at once. The project, the home folder and the gates are made up; the processes, files and signals are real.
+Signals at 20 points of a command's work, full disks of 10 sizes, a file system whose flock, rename or fsync fails, and
+two and eight runs at once. The project, the home folder and the gates are made up; the processes, files and signals are
+real.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,13 +142,10 @@ class Harm:
         code, said = self.project.run([*COMMANDS["pytest"].words[:-1], "--perf-record=before.jsonl"])
         assert code == 0, said
         self.codes: dict[str, int] = {}
-        self.seconds: dict[str, float] = {}
 
     def prepare(self, name: str) -> None:
-        """Run the command once, undisturbed: it leaves an older product, and its time and exit code are known."""
-        began = time.monotonic()
+        """Run the command once, undisturbed: it leaves an older product, and its exit code is known."""
         self.codes[name], said = self.project.run(COMMANDS[name].words)
-        self.seconds[name] = time.monotonic() - began
         assert self.codes[name] in (0, 1), said
         assert self.products(name) or not COMMANDS[name].product, said
 
@@ -196,18 +195,59 @@ def told(said: str) -> str:
     return ", with a traceback" if "perfsuite" in said and "in main" in said else " while it starts"
 
 
-def signals(harm: Harm, name: str, points: int, *, share: bool) -> Iterator[Row]:
-    """Send each signal at so many points of the command's time; or each at its share of the points, in turn."""
+@dataclass(frozen=True)
+class Point:
+    """A place in a command's work: the `at`-th of its calls of one kind. The first is 1."""
+
+    which: int
+    """0: calls on files of the project, the home folder and the temporary one; 1: readings of the clock and waits."""
+    at: int
+
+
+class Counted:
+    """A preloaded library counts a command's calls, and sends it a signal at one of them; see counting.c."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self.file, self.layout = folder.with_name(f"{folder.name}.counts"), struct.Struct("8q")
+        self.environment = {"LD_PRELOAD": str(library), "COUNTING_FILE": str(self.file), "COUNTING_FOLDER": str(folder)}
+
+    def arm(self, point: Point | None = None, number: int = 0) -> None:
+        """Begin to count anew; send the signal of that number at the point."""
+        which, at = (point.which, point.at) if point else (0, 0)
+        self.file.write_bytes(self.layout.pack(0, 0, 0, 0, which, at, number, 0))
+
+    def counts(self) -> tuple[int, int]:
+        """The calls of each kind so far."""
+        return self.layout.unpack(self.file.read_bytes())[:2]
+
+    def sent(self) -> bool:
+        """True if the command has come to the point."""
+        return bool(self.layout.unpack(self.file.read_bytes())[2])
+
+
+def points_of(counts: Sequence[int], points: int) -> list[Point]:
+    """So many points, spread evenly over the calls on files and, as many, over the readings of the clock."""
+    halves = points - points // 2, points // 2
+    return [
+        Point(which, 1 + int(count * (place + 0.5) / many))
+        for which, (count, many) in enumerate(zip(counts, halves, strict=True))
+        for place in range(many)
+    ]
+
+
+def signals(harm: Harm, name: str, library: Path, points: int) -> Iterator[Row]:
+    """Send each signal at so many points of the command's work."""
     command, count = COMMANDS[name], len(harm.products(name))
-    for place, number in enumerate(SIGNALS):
-        mine_of = range(place, points, len(SIGNALS)) if share else range(points)
-        row = Row(f"{number.name} at {f'{len(mine_of)} of ' if share else ''}{points} points", name)
-        for point in mine_of:
+    counted = Counted(library, harm.project.folder)
+    counted.arm()
+    harm.project.run(command.words, **counted.environment)
+    places = points_of(counted.counts(), points)
+    for number in SIGNALS:
+        row = Row(f"{number.name} at {points} points", name)
+        for place, point in enumerate(places):
             mine = harm.project.belongings()
-            child = harm.project.start(command.words)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(harm.seconds[name] * (point + 0.5) / points)
-            child.send_signal(number)
+            counted.arm(point, number)
+            child = harm.project.start(command.words, **counted.environment)
             try:
                 out, _ = child.communicate(timeout=END_SECONDS)
             except subprocess.TimeoutExpired:
@@ -218,9 +258,9 @@ def signals(harm: Harm, name: str, points: int, *, share: bool) -> Iterator[Row]
             ended = (
                 f"by {signal.Signals(-child.returncode).name}" if child.returncode < 0 else f"exit {child.returncode}"
             )
-            note(row.said, ended + told(out))
+            note(row.said, ended + told(out) + ("" if counted.sent() else ", before the point"))
             harm.check(row, name, mine, count)
-            if not command.slow or point % 5 == 4:
+            if not command.slow or place % 5 == 4:
                 harm.go_on(row, name)
         harm.go_on(row, name)
         yield row
@@ -311,32 +351,35 @@ def main() -> int:
     parser.add_argument("commands", nargs="*", help=f"of {', '.join(COMMANDS)} (default: all)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="default: all")
     parser.add_argument("--points", type=int, default=POINTS, help=f"points of each signal (default {POINTS})")
-    parser.add_argument("--share", action="store_true", help="each signal at its share of the points, in turn")
     parser.add_argument("--output", type=Path, default=ROOT / "records" / "nightly" / "faults.json")
     parser.add_argument("--join", nargs="+", type=Path, metavar="FILE", help="instead: put these results together")
     given = parser.parse_args()
+    if unknown := set(given.commands) - set(COMMANDS):
+        parser.error(f"{', '.join(sorted(unknown))} is none of {', '.join(COMMANDS)}")
+    if not shutil.which("gcc"):
+        parser.error("gcc is needed, for the libraries that are preloaded; it is not installed")
     if given.join:
         join(given.output, given.join, key="key")
         return 0
     lost = False
     with tempfile.TemporaryDirectory(prefix="perfsuite-faults-") as folder:
-        library = Path(folder, "unwilling.so")
-        source = Path(__file__).with_name("unwilling.c")
-        if shutil.which("gcc"):
+        libraries = {name: Path(folder, f"{name}.so") for name in ("unwilling", "counting")}
+        for library in libraries.values():
+            source = Path(__file__).with_name(f"{library.stem}.c")
             subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
         for name in given.commands or COMMANDS:
             harm = Harm(Path(folder, name))
             harm.prepare(name)
-            harm.prepare(name)  # timed with warm builds
+            harm.prepare(name)  # with warm builds
             made: list[Iterator[Row]] = []
             if "at-once" in given.kinds:
                 made.append(at_once(harm, name))
-            if "unwilling" in given.kinds and library.exists():
-                made.append(unwilling(harm, name, library))
+            if "unwilling" in given.kinds:
+                made.append(unwilling(harm, name, libraries["unwilling"]))
             if "disks" in given.kinds:
                 made.append(full_disks(harm, name))
             if "signals" in given.kinds:
-                made.append(signals(harm, name, given.points, share=given.share))
+                made.append(signals(harm, name, libraries["counting"], given.points))
             for row in (row for rows in made for row in rows):
                 update(given.output, [row.as_json()], key="key")
                 print(*row.as_json().values(), sep="; ", flush=True)

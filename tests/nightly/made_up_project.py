@@ -39,7 +39,7 @@ from perfsuite import Gemm
 @pytest.mark.parametrize("n", range(8, 8 + {cases}))
 def test_it(perf, n):
     perf(Gemm(n, 8, 8), kernels.product)
-    time.sleep(0.2)
+    time.sleep(0.05)
 """
 CASES = 12
 
