@@ -6,7 +6,7 @@ import gc
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 
 from perfsuite.record.case import Case
 from perfsuite.record.journal import Journal
+from perfsuite.record.quick_cases import quick_reader
 from perfsuite.record.run_lines import Begin, End, Ended, read_line
 from perfsuite.record.schema import RecordError, fields_of
 
+QuickReader = Callable[[bytes], Case | None]
 _UNCLOSED = "its run did not close it: it was killed, or it still runs"
 _SAMPLES = b',"samples":{'
 _LAST = re.compile(rb'[^{}]*\},"discarded_samples":\{[^{}]*\}\}\s*')
@@ -70,8 +72,11 @@ def read_record(path: Path) -> list[Case]:
 
 
 def numbered_cases(path: Path) -> Iterator[tuple[int, int, Case]]:
-    """(start, length, case) of each case's line, in bytes, one at a time and without samples. Raises RecordError."""
-    return RecordReader(path).cases(samples=False)
+    """(start, length, case) of each case's line, in bytes, one at a time. Raises RecordError.
+
+    The cases have neither samples nor `line`.
+    """
+    return RecordReader(path).cases(samples=False, quick=quick_reader())
 
 
 def case_at(path: Path, start: int, length: int) -> Case:
@@ -89,14 +94,22 @@ class RecordReader:
         self.begin: Begin | None = None
         self.end: End | None = None
 
-    def cases(self, *, samples: bool) -> Iterator[tuple[int, int, Case]]:
-        """(start, length, case) of each case's line, in bytes. RecordError at the first line that is wrong."""
-        count = 0
+    def cases(self, *, samples: bool, quick: QuickReader | None = None) -> Iterator[tuple[int, int, Case]]:
+        """(start, length, case) of each case's line, in bytes. RecordError at the first line that is wrong.
+
+        quick: reads lines without samples first; those that it leaves are read as ever.
+        """
+        count, name = 0, str(self.path)
         for number, start, line in self._lines():
-            where = f"{self.path}:{number}"
+            where = f"{name}:{number}"
             if self.end is not None:
                 raise RecordError(f"{where}: a line after the one that ends the record")
-            value = _value(line if samples else _without_samples(line), where)
+            wanted = line if samples else _without_samples(line)
+            if quick is not None and (case := quick(wanted)) is not None:
+                count += 1
+                yield start, len(line), case
+                continue
+            value = _value(wanted, where)
             if isinstance(value, dict) and "begin" in value and self.begin is None and not count:
                 self.begin = read_line(Begin, value, where)
             elif isinstance(value, dict) and "end" in value and "case" not in value:

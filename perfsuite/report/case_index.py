@@ -147,7 +147,7 @@ def _read(connection: sqlite3.Connection, path: Path, stamp: tuple[str, int, int
 def _rows(path: Path) -> tuple[list[list[Any]], list[tuple[int, int, int]]]:
     """(a row for each case, (number, start, length) of the first case of each environment)."""
     found: list[list[Any]] = []
-    firsts: dict[tuple[bool, Any], tuple[int, int, int]] = {}
+    firsts: dict[tuple[bool, tuple[object, ...]], tuple[int, int, int]] = {}
     groups: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, (start, length, case) in enumerate(numbered_cases(path)):
         key = _digest(repr((case.test, case.label, case.case, case.cache)))
@@ -156,7 +156,7 @@ def _rows(path: Path) -> tuple[list[list[Any]], list[tuple[int, int, int]]]:
         time = known.pop(name, None)
         error = known.pop("error", None)
         costs = repr([name, *((name, one.value) for name, one in known.items())]) if known else name
-        firsts.setdefault((case.speed is None, repr(environment_of(case))), (number, start, length))
+        firsts.setdefault((case.speed is None, environment_of(case)), (number, start, length))
         groups[key].append((case.call or 0, number))
         values = [time.value if time else None, error.value if error else None, costs]
         found.append([number, start, length, key, 0, 0, case.case, case.verdict.value, case.clock, *values])

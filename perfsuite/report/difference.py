@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from perfsuite.record.case import Case
 from perfsuite.report import figures
@@ -22,6 +23,7 @@ _MUST_AGREE: dict[str, Callable[[Case], object]] = {
     "mode of the card": lambda case: _mode(case.mode),
 }
 _VERSIONS = ("driver", "cuda", "torch", "cublas", "cudnn", "flash_attn", "python")
+_LOOKED_AT = attrgetter("gpu", "cpu", "harness", "cache", *_VERSIONS)
 _BETTER = {"WRONG": 0, "MISSED": 1, "UNDECIDED": 2, "MET": 3}
 _WORSE_KIND = {"time": "slower", "cost": "costlier", "error": "less accurate"}
 _BETTER_KIND = {"time": "faster", "cost": "cheaper", "error": "more accurate"}
@@ -62,9 +64,9 @@ def unlike(before: Sequence[Case], after: Sequence[Case]) -> list[str]:
     return environments_apart(before, after) + clocks_apart(matched(before, after))
 
 
-def environment_of(case: Case) -> list[object]:
-    """All that `environments_apart` and `versions_changed` look at."""
-    return [*(read(case) for read in _MUST_AGREE.values()), *(getattr(case, name) for name in _VERSIONS)]
+def environment_of(case: Case) -> tuple[object, ...]:
+    """All that `environments_apart` and `versions_changed` look at; a key of a dictionary."""
+    return _LOOKED_AT(case), _mode(case.mode)
 
 
 def environments_apart(before: Sequence[Case], after: Sequence[Case]) -> list[str]:
@@ -236,7 +238,7 @@ def _by_yardstick(before: Case, after: Case, moves: Sequence[_Move]) -> bool:
 
 def _told(name: str, kind: str, before: Quantity, after: Quantity) -> str:
     """The quantity on both sides; which part of it changed."""
-    said = f"{name}: {before.says} -> {after.says}"
+    said = f"{name}: {before.says()} -> {after.says()}"
     own, yardstick = kernel_part(before, after), yardstick_part(before, after)
     if kind in ("same", "yardstick") and own is not None and yardstick is not None:
         said += f" (the kernel's own part {_percent(own)}, the yardstick {_percent(yardstick)})"

@@ -7,7 +7,7 @@ learns whether the kernel changed or its yardstick.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from perfsuite.record import kernels
@@ -25,7 +25,7 @@ _LIMITS = {
 """Aspect -> its measured values, of which less is better."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Quantity:
     """One quantity of a case. `value` is what is judged: more is better for "time", less for "cost" and "error"."""
 
@@ -41,8 +41,8 @@ class Quantity:
     """The other part; the value gets worse as it rises."""
     sampled: bool = False
     """True if the value has an interval, without which a change of it cannot be told."""
-    says: str = ""
-    """Both parts in words."""
+    says: Callable[[], str] = str
+    """Both parts in words. Of most quantities nobody asks for them."""
 
 
 def quantities(case: Case) -> Iterator[tuple[str, Quantity]]:
@@ -53,23 +53,23 @@ def quantities(case: Case) -> Iterator[tuple[str, Quantity]]:
     if case.aspect == "roofline" and (share := measured.get("share", 0.0)) > 0:
         seconds, unit = measured.get("seconds"), "TFLOPS" if "attainable_flops" in measured else "TB/s"
         ceiling = measured.get("attainable_flops", measured.get("attainable_bytes"))
-        says = f"{figures.seconds(seconds)} under a ceiling of {(ceiling or 0.0) / 1e12:.4g} {unit}"
-        yield "share of the roofline", Quantity("time", share, own=seconds, yardstick=ceiling, says=says)
+        yield (
+            "share of the roofline",
+            Quantity("time", share, own=seconds, yardstick=ceiling, says=lambda: _under(seconds, ceiling, unit)),
+        )
     if case.aspect == "alignment" and measured.get("seconds", 0.0) > 0 and measured.get("misaligned_seconds", 0.0) > 0:
         own, there = measured["seconds"], measured["misaligned_seconds"]
-        says = f"{figures.seconds(own)}, misaligned {figures.seconds(there)}"
-        yield "slow-down of misaligned inputs", Quantity("time", own / there, says=says)
+        both = f"{figures.seconds(own)}, misaligned {figures.seconds(there)}"
+        yield "slow-down of misaligned inputs", Quantity("time", own / there, says=lambda: both)
     for name in _LIMITS.get(case.aspect or "", ()):
         if name in measured:
-            yield name, Quantity("cost", measured[name], says=f"{measured[name]:.6g}")
+            yield name, _cost(measured[name])
     if case.aspect == kernels.ASPECT:
         for kernel, values in kernels.by_kernel(measured):
             spilled = values.get("spilled_bytes", 0.0)
-            yield f"spilled bytes of {kernel}", Quantity("cost", spilled, says=f"{spilled:.6g}")
+            yield f"spilled bytes of {kernel}", _cost(spilled)
     if case.candidate_error and case.rival_error:
-        own, rivals = case.candidate_error, case.rival_error
-        says = f"{own:.3g}, the rival's {rivals:.3g}"
-        yield "error", Quantity("error", own / rivals, own=own, yardstick=1.0 / rivals, says=says)
+        yield "error", _error(case.candidate_error, case.rival_error)
 
 
 def worse(before: Quantity, after: Quantity) -> float:
@@ -110,8 +110,26 @@ def _speed(case: Case) -> Quantity:
         cycles=own * clock if own and clock else None,
         yardstick=1.0 / rivals if rivals else None,
         sampled=True,
-        says=f"{figures.seconds(own)} against the rival's {figures.seconds(rivals)}",
+        says=lambda: f"{figures.seconds(own)} against the rival's {figures.seconds(rivals)}",
     )
+
+
+def _cost(value: float) -> Quantity:
+    return Quantity("cost", value, says=lambda: f"{value:.6g}")
+
+
+def _error(own: float, rivals: float) -> Quantity:
+    return Quantity(
+        "error",
+        own / rivals,
+        own=own,
+        yardstick=1.0 / rivals,
+        says=lambda: f"{own:.3g}, the rival's {rivals:.3g}",
+    )
+
+
+def _under(seconds: float | None, ceiling: float | None, unit: str) -> str:
+    return f"{figures.seconds(seconds)} under a ceiling of {(ceiling or 0.0) / 1e12:.4g} {unit}"
 
 
 def _rise(low: float, high: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from perfsuite.cli.main import main
 from perfsuite.outcome import MOST_CHARACTERS
 from perfsuite.record.schema import RecordError
-from perfsuite.record.store import read_run
+from perfsuite.record.store import numbered_cases, read_run
 
 from .fuzzing import fuzz, mutated, values
 
@@ -42,6 +43,15 @@ def bases() -> list[Any]:
     return [*lines.values(), begin, {"schema": 1, "end": "finished", "cases": 1, "exit": 0, "tests": 1}]
 
 
+def answer(read: Callable[[], object]) -> str:
+    """What is wrong with a record, or nothing."""
+    try:
+        read()
+    except RecordError as error:
+        return str(error)
+    return ""
+
+
 def test_records_of_any_content(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +74,9 @@ def test_records_of_any_content(
             said, readable = str(error), False
         assert len(said) <= MOST_CHARACTERS
         assert said.isprintable()
+        # The index reads by another library, and refuses the same with the same words.
+        answers = [answer(lambda: read_run(path, samples=False)), answer(lambda: list(numbered_cases(path)))]
+        assert answers[0] == answers[1]
         Path("j.jsonl").unlink(missing_ok=True)
         code = main([*show, str(path)])
         said = capsys.readouterr().err

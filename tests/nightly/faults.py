@@ -361,7 +361,8 @@ def main() -> int:
     if given.join:
         join(given.output, given.join, key="key")
         return 0
-    for number in (signal.SIGINT, signal.SIGHUP):  # a shell's background job and nohup ignore them, and so would commands
+    # A shell's background jobs and nohup ignore these, and so would the commands.
+    for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     lost = False
     with tempfile.TemporaryDirectory(prefix="perfsuite-faults-") as folder:
