@@ -14,37 +14,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from perfsuite.judge.answer import SCHEMA, Stage
-from perfsuite.judge.candidates import candidate_of
-from perfsuite.judge.engine import Terms, job_id
+from perfsuite.judge.engine import Terms
+from perfsuite.judge.jobs import MOST_DEATHS, Job, Source, Turn, decided_by_speed, lost, undecided
 from perfsuite.judge.promise import Stream
-from perfsuite.outcome import Reason, Verdict
+from perfsuite.outcome import Reason
 from perfsuite.workers.child import Child, DiedError
 
-MOST_DEATHS = 3
 WORKER = "perfsuite.judge.worker"
 
 
 @dataclass(frozen=True)
-class Job:
-    """One candidate for a pool; all values are JSON values."""
+class SlotState:
+    """The state of one process of a pool."""
 
-    id: str
-    candidate: Mapping[str, Any]
-    problem: Any
-
-    @classmethod
-    def of(cls, candidate: Any, problem: Any, *, id: str | None = None) -> Job:
-        """The job of a candidate that `candidates.candidate_of` reads. UserError for a bad one."""
-        read = candidate_of(candidate)
-        return cls(id or job_id(read, json.dumps(problem, sort_keys=True, default=str)), read.as_json(), problem)
+    place: str
+    """The card, as CUDA_VISIBLE_DEVICES names it, or the processors."""
+    busy: bool
+    starts: int
+    """Starts of its process; the first one is no fault."""
 
 
 class Pool:
     """Processes that judge. Use it in a `with` statement; `answers` gives each answer as soon as it is there."""
 
     def __init__(self, terms: Terms, *, jobs: int = 1, cards: Sequence[str] = (), most_seconds: float = 600.0) -> None:
-        """jobs: processes. cards: values of CUDA_VISIBLE_DEVICES, one process each.
+        """terms: those of the jobs of `answers`. jobs: processes. cards: values of CUDA_VISIBLE_DEVICES, one each.
 
         most_seconds: the longest time of one job, all stages.
         """
@@ -52,73 +46,134 @@ class Pool:
             raise ValueError(f"jobs is {jobs!r}; it must be at least 1")
         self.terms, self.stream, self._most = terms, Stream(terms.one_in), most_seconds
         places = [{"CUDA_VISIBLE_DEVICES": card} for card in cards] or [{} for _ in range(jobs)]
-        self._slots = [
-            Child(("-m", WORKER, *map(str, cores)), environment=place)
-            for place, cores in zip(places, _cores(len(places)), strict=True)
-        ]
+        self._slots = [_Slot(place, cores) for place, cores in zip(places, _cores(len(places)), strict=True)]
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes. Their source hears of the deaths."""
         for slot in self._slots:
             slot.close()
 
     def answers(self, jobs: Sequence[Job]) -> Iterator[dict[str, Any]]:
         """One answer a job, as JSON objects, in the order in which they are ready. Equal identifiers: one answer."""
-        waiting: queue.SimpleQueue[tuple[Job, int] | None] = queue.SimpleQueue()
-        ready: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         different = {job.id: job for job in jobs}
-        for job in different.values():
-            waiting.put((job, 0))
-        threads = [
-            threading.Thread(target=self._serve, args=(slot, waiting, ready), daemon=True) for slot in self._slots
-        ]
-        for thread in threads:
-            thread.start()
+        source = _Listed(list(different.values()), self.terms, self.stream)
+        worker = threading.Thread(target=self.work, args=(source,), daemon=True)
+        worker.start()
         try:
             for _ in different:
-                yield ready.get()
+                yield source.ready.get()
         finally:
-            for _ in threads:
-                waiting.put(None)
+            source.close()
 
-    def _serve(self, slot: Child, waiting: Any, ready: Any) -> None:
-        while (taken := waiting.get()) is not None:
-            job, deaths = taken
+    def work(self, source: Source) -> None:
+        """Answer the jobs of a source on all processes, until it has none any more."""
+        threads = [threading.Thread(target=self._serve, args=(slot, source), daemon=True) for slot in self._slots]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def end(self, key: str) -> bool:
+        """End the process that has the turn of this key; False if none has it. Its source hears of the death."""
+        return any(slot.end(key) for slot in self._slots)
+
+    @property
+    def state(self) -> tuple[SlotState, ...]:
+        """The state of each process."""
+        return tuple(slot.state for slot in self._slots)
+
+    def _serve(self, slot: _Slot, source: Source) -> None:
+        while (turn := source.take()) is not None:
             try:
-                terms = replace(self.terms, alpha=self.stream.next_alpha())
-                request = json.dumps({"job": asdict(job), "terms": asdict(terms)})
-                answer = json.loads(slot.ask(request.encode(), self._most))
+                answer = slot.ask(turn, self._most)
             except DiedError as died:
-                if deaths + 1 < MOST_DEATHS:
-                    waiting.put((job, deaths + 1))
-                    continue
-                answer = undecided(job, Reason.WORKER_LOST, f"its process died {MOST_DEATHS} times: {died}", terms)
+                source.died(turn, str(died))
+                continue
             except Exception as error:  # no job may be lost
                 said = f"{type(error).__name__}: {error}"
-                answer = undecided(job, Reason.SERVICE_FAILED, said, self.terms)
-            if answer.get("reason") in (Reason.FAST_ENOUGH, Reason.TOO_SLOW):
-                self.stream.decided()
-            ready.put(answer)
+                answer = undecided(turn.job, Reason.SERVICE_FAILED, said, turn.terms)
+            source.answered(turn, answer)
 
 
-def undecided(job: Job, reason: Reason, sentence: str, terms: Terms) -> dict[str, Any]:
-    """The answer on a job that the service could not judge."""
-    from perfsuite.judge.answer import Answer
+class _Listed:
+    """The source of a known list of jobs, in the memory of this process."""
 
-    problem = job.problem if isinstance(job.problem, str) else json.dumps(job.problem, default=str)
-    return Answer(
-        schema=SCHEMA,
-        id=job.id,
-        candidate=str(job.candidate.get("name", "candidate")),
-        problem=problem[:200],
-        device=terms.device,
-        verdict=Verdict.UNDECIDED,
-        reason=str(reason),
-        sentence=sentence,
-        stage=Stage.PARSE,
-    ).as_json()
+    def __init__(self, jobs: Sequence[Job], terms: Terms, stream: Stream) -> None:
+        self._terms, self._stream, self._deaths = terms, stream, dict.fromkeys((job.id for job in jobs), 0)
+        self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._closed = False
+        self.ready: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        for job in jobs:
+            self._waiting.put(job)
+
+    def take(self) -> Turn | None:
+        job = self._waiting.get()
+        if job is None or self._closed:
+            self._waiting.put(None)  # for the next thread
+            return None
+        return Turn(job.id, job, replace(self._terms, alpha=self._stream.next_alpha()))
+
+    def answered(self, turn: Turn, answer: Mapping[str, Any]) -> None:
+        if decided_by_speed(answer):
+            self._stream.decided()
+        self.ready.put(dict(answer))
+
+    def died(self, turn: Turn, said: str) -> None:
+        self._deaths[turn.key] += 1
+        if self._deaths[turn.key] < MOST_DEATHS:
+            self._waiting.put(turn.job)
+        else:
+            self.answered(turn, lost(turn, said))
+
+    def close(self) -> None:
+        """Hand out no more jobs."""
+        self._closed = True
+        self._waiting.put(None)
+
+
+class _Slot:
+    """One process that judges, and the turn that it has."""
+
+    def __init__(self, environment: Mapping[str, str], cores: Sequence[int]) -> None:
+        self._child = Child(("-m", WORKER, *map(str, cores)), environment=environment)
+        self._place = environment.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, cores)) or "all processors"
+        self._key: str | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def state(self) -> SlotState:
+        """The state of this process."""
+        return SlotState(self._place, self._key is not None, self._child.starts)
+
+    def ask(self, turn: Turn, seconds: float) -> dict[str, Any]:
+        """The answer to one turn; DiedError if the process ends or takes longer."""
+        with self._lock:
+            self._key = turn.key
+        try:
+            request = json.dumps({"job": asdict(turn.job), "terms": asdict(turn.terms)})
+            found: dict[str, Any] = json.loads(self._child.ask(request.encode(), seconds))
+            return found
+        finally:
+            with self._lock:
+                self._key = None
+
+    def end(self, key: str) -> bool:
+        """End the process if it has the turn of this key."""
+        with self._lock:
+            if self._key != key or self._child.pid is None:
+                return False
+            self._child.end()
+            return True
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.close()
 
 
 def _cores(slots: int) -> list[list[int]]:

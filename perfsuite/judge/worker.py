@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.judge.candidates import candidate_of
 from perfsuite.judge.engine import Terms, judge_one
-from perfsuite.judge.pool import Job, undecided
+from perfsuite.judge.jobs import Job, undecided
 from perfsuite.judge.problem_forms import task_of
 from perfsuite.judge.tasks import Task
 from perfsuite.outcome import Reason, UserError, one_line
@@ -31,13 +34,30 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
         return undecided(job, Reason.SERVICE_FAILED, one_line(f"{type(error).__name__}: {error}"), terms)
 
 
+def _lines() -> Iterator[str]:
+    """The lines of the input. When it ends, the pool is gone: the process ends at once, in the middle of a job too.
+
+    Otherwise it would judge on beside the processes of the next pool, and disturb their times.
+    """
+    read: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def follow() -> None:
+        for line in sys.stdin:
+            read.put(line)
+        os._exit(0)
+
+    threading.Thread(target=follow, daemon=True).start()
+    while True:
+        yield read.get()
+
+
 def main() -> None:
     """Answer until the input ends. The words of the command line are the processors to stay on."""
     if cores := [int(word) for word in sys.argv[1:]]:
         os.sched_setaffinity(0, cores)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is no answer
-    for line in sys.stdin:
+    for line in _lines():
         answers.write(json.dumps(answer_to(json.loads(line))) + "\n")
         answers.flush()
 

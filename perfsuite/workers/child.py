@@ -32,6 +32,8 @@ class Child:
         self._words, self._environment, self._bound = tuple(words), dict(environment or {}), bound
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None
+        self.starts = 0
+        """Starts of the process; the first one is no fault."""
 
     def ask(self, request: bytes, seconds: float | None = None) -> bytes:
         """The answer to one request, both without a line break.
@@ -48,13 +50,13 @@ class Child:
             process.stdin.write(request + b"\n")
             process.stdin.flush()
             line = process.stdout.readline()
-        except OSError:
+        except (OSError, ValueError):  # ValueError: another thread closed this child
             line = b""
         finally:
             if timer is not None:
                 timer.cancel()
         if not line.endswith(b"\n"):
-            raise DiedError(self._epitaph())
+            raise DiedError(self._epitaph(process))
         return line[:-1]
 
     @property
@@ -62,11 +64,16 @@ class Child:
         """The number of the process; None while there is none."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
-    def close(self) -> None:
-        """End the process."""
+    def end(self) -> None:
+        """End the process; another thread that asks it gets a DiedError. The next request starts another one."""
         self._kill()
+        if (process := self._process) is not None:
+            process.wait()  # so that the next request finds it ended
+
+    def close(self) -> None:
+        """End the process, and keep nothing of it."""
+        self.end()
         if self._process is not None:
-            self._process.wait()
             for end in (self._process.stdin, self._process.stdout, self._log):
                 if end is not None:
                     with contextlib.suppress(OSError):
@@ -88,6 +95,7 @@ class Child:
             start_new_session=True,  # Ctrl-C ends the parent, which ends its processes
             preexec_fn=_end_with_parent if self._bound else None,
         )
+        self.starts += 1
         return self._process
 
     def _kill(self) -> None:
@@ -95,11 +103,13 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _epitaph(self) -> str:
-        assert self._process is not None
-        code = self._process.wait()
-        self._log.seek(0)
-        said = self._log.read().decode(errors="replace").strip()
+    def _epitaph(self, process: subprocess.Popen[bytes]) -> str:
+        code = process.wait()
+        try:
+            self._log.seek(0)
+            said = self._log.read().decode(errors="replace").strip()
+        except ValueError:  # another thread closed this child
+            said = ""
         return f"exit code {code}" + (f": {said[-_TAIL:]}" if said else "")
 
 
