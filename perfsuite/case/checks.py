@@ -11,12 +11,13 @@ from typing import Any
 
 from perfsuite.case import beside
 from perfsuite.case.ask import Ask
-from perfsuite.case.failures import Stop, failures, guarded
+from perfsuite.case.failures import Stop, failures, guarded, replaced, shown
 from perfsuite.case.module_state import RESTORED, reset_of_buffers
 from perfsuite.case.timed_inputs import judged_call, timed_inputs
 from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides
 from perfsuite.clock.deck import Moves
+from perfsuite.guards.ground import Look
 from perfsuite.guards.watch import Watch
 from perfsuite.oracle import Judgement, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
@@ -28,8 +29,6 @@ from perfsuite.problems.modules import drawn_anew, module_of, unlike
 
 TIMED_CALLS_LOOKED_AT = 16
 """Timed calls whose outputs are compared with the library's, besides those that the oracle judges."""
-MOST_SHOWN = 6
-"""Names that a sentence lists."""
 _examined = Examined()
 
 
@@ -46,7 +45,7 @@ class Errors:
 class Checks:
     """The checks of one case: correctness before and during its timing, and tampering."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, look: Look) -> None:
         import torch
 
         self.ask = ask
@@ -58,7 +57,7 @@ class Checks:
         self._effects: Effects | None = None
         rival = ask.rival if callable(ask.rival) else None
         with_it = (getattr(self.problem, name, None) for name in ("reference", "against"))
-        self.watch = Watch(self.problem, *(one for one in (rival, *with_it) if one is not None))
+        self.watch = Watch(look, self.problem, *(one for one in (rival, *with_it) if one is not None))
         self.warnings: list[str] = []
         self.rival_differs: list[str] = []
         """Sentences about strides of results, and settings of precision, that differ between the sides."""
@@ -148,10 +147,9 @@ class Checks:
             self.watch.names()
             self.watch.after("case")
         if self.watch.replaced:
-            said = f"functions or values that the judgement rests on are replaced: {_shown(self.watch.replaced)}"
-            raise Stop(Verdict.WRONG, Reason.TAMPERED, said)
+            raise replaced(self.watch.replaced)
         if self.watch.changed:
-            said = f"the candidate changed what both sides share: {_shown(self.watch.changed)}"
+            said = f"the candidate changed what both sides share: {shown(self.watch.changed)}"
             raise Stop(Verdict.WRONG, Reason.TAMPERED, said)
 
     def examined_before(self) -> bool:
@@ -326,11 +324,6 @@ class Checks:
         if far:
             said = f"{len(far)} of {len(looks)} timed calls gave another result than the library: {max(far):.2g} off"
             raise Stop(Verdict.WRONG, Reason.INACCURATE, said)
-
-
-def _shown(names: list[str]) -> str:
-    some = list(dict.fromkeys(names))
-    return ", ".join(some[:MOST_SHOWN]) + (f" and {len(some) - MOST_SHOWN} more" if len(some) > MOST_SHOWN else "")
 
 
 def _first_lines(error: BaseException) -> str:

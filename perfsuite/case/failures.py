@@ -18,6 +18,8 @@ MOST_FRAMES = 5
 """Frames of a candidate that raised that the record keeps."""
 MOST_TEXT = 2000
 """Characters of a message that the record keeps."""
+MOST_SHOWN = 6
+"""Names that a sentence lists."""
 
 
 class Stop(Exception):
@@ -28,6 +30,18 @@ class Stop(Exception):
         self.verdict, self.reason = verdict, reason
         self.error = error
         """The exception of the candidate, if it raised one."""
+
+
+def replaced(names: list[str]) -> Stop:
+    """The end of a case in which these names stand for something else than at its start."""
+    said = f"functions or values that the judgement rests on are replaced: {shown(names)}"
+    return Stop(Verdict.WRONG, Reason.TAMPERED, said)
+
+
+def shown(names: list[str]) -> str:
+    """The first of these names, in words."""
+    some = list(dict.fromkeys(names))
+    return ", ".join(some[:MOST_SHOWN]) + (f" and {len(some) - MOST_SHOWN} more" if len(some) > MOST_SHOWN else "")
 
 
 @contextmanager

@@ -11,10 +11,11 @@ from typing import Any
 from perfsuite.case.ask import Ask
 from perfsuite.case.checks import Checks
 from perfsuite.case.comparison import Comparison, unmeasured
-from perfsuite.case.failures import Stop, failures, frames_of
+from perfsuite.case.failures import Stop, failures, frames_of, replaced
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.clock.processor import busy, pinned_threads
+from perfsuite.guards.ground import Look, looker
 from perfsuite.guards.surroundings import handicaps
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import Problem
@@ -61,10 +62,19 @@ def run_case(ask: Ask, *, open_clock: OpenClock = open_clock) -> Comparison:
     import torch
 
     start = time.perf_counter()
+    look = looker()
     # Before anything looks at the settings that both sides share. Timed calls run without gradients, as checked ones.
     with torch.no_grad(), pinned_threads(ask.settings.device):
-        case = _Case(ask)
-        compared = _through(case, open_clock)
+        case = _Case(ask, look)
+        gone: list[str] = []
+        try:
+            compared = _through(case, open_clock)
+        except Exception:
+            if not (gone := look()):
+                raise
+        # Behind all that a candidate may have replaced, the methods that look for replacements included.
+        if gone := gone or look():
+            compared = case.stopped(replaced(gone))
     return replace(compared, wall_seconds=time.perf_counter() - start, check_seconds=case.checks.seconds)
 
 
@@ -109,8 +119,8 @@ def _cause(stop: Stop, checks: Checks) -> Stop:
 class _Case:
     """A case that is being run; `found` is its comparison so far."""
 
-    def __init__(self, ask: Ask) -> None:
-        self.ask, self.checks, self.settings = ask, Checks(ask), ask.settings
+    def __init__(self, ask: Ask, look: Look) -> None:
+        self.ask, self.checks, self.settings = ask, Checks(ask, look), ask.settings
         self.warnings: list[str] = []
         self.found = unmeasured(ask, Verdict.UNDECIDED, Reason.NO_ROUNDS, "")
 

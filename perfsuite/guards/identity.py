@@ -2,49 +2,22 @@
 
 All names of builtins, of the parts of Python and torch that the judgement rests on, and of perfsuite are compared with
 what stood there. A name that reaches a function's code or defaults through the function itself is compared as well.
+This module calls builtins by name, so `perfsuite.guards.ground` looks at those first.
 """
 
 from __future__ import annotations
 
 import builtins
-import itertools
 import operator
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-PYTHON = (
-    "builtins",
-    "math",
-    "time",
-    "statistics",
-    "random",
-    "functools",
-    "operator",
-    "itertools",
-    "dataclasses",
-    "json",
-)
-LIBRARIES = (
-    *("torch", "torch.nn.functional", "torch.linalg", "torch.cuda", "torch.cuda.graphs", "torch.cuda.streams"),
-    *("torch.backends.cuda", "torch.backends.cudnn", "torch.autograd", "torch.autograd.grad_mode", "torch.random"),
-    *("torch._tensor", "torch._ops", "torch.overrides", "torch.utils._python_dispatch", "torch.utils._pytree"),
-    *("torch.library", "torch.nn.modules.module", "numpy", "numpy.linalg"),
-)
-CLASSES = {
-    "torch": ("Tensor", "Generator"),
-    "torch.cuda": ("Event", "Stream", "CUDAGraph"),
-    "torch.autograd.grad_mode": ("no_grad", "enable_grad", "inference_mode"),
-    "torch.nn.modules.module": ("Module",),
-    "random": ("Random", "SystemRandom"),
-}
-"""Module -> its classes whose methods are compared. Of perfsuite's modules all are."""
-OWN = "perfsuite."
+from perfsuite.guards.judging_names import OWN, judging_modules, judging_owners, lasting
+
 _FUNCTION = types.FunctionType
-_REBOUND = (bool, type(None), types.ModuleType)
-"""Kinds of values that libraries bind anew as they go."""
 _is = operator.is_
 _code = operator.attrgetter("__code__")
 _defaults = operator.attrgetter("__defaults__")
@@ -58,80 +31,105 @@ class Replaced:
     put_back: Callable[[], None]
 
 
-class _Names:
-    """The names of one module or class, and what stood under them."""
+class _Names(NamedTuple):
+    """The names of one module or class, and what stood under them. Nobody can change this object."""
 
-    __slots__ = ("_closed", "_keys", "_kind", "_name", "_owner", "_size", "_there", "_values", "_whole")
+    name: str
+    owner: Any
+    kind: type
+    there: Mapping[str, Any]
+    keys: tuple[str, ...]
+    values: tuple[Any, ...]
+    size: int
+    closed: bool
+    """True if new names are looked at as well."""
 
-    def __init__(self, name: str, owner: Any, there: Mapping[str, Any], only: frozenset[str] | None = None) -> None:
-        """there: the names of the owner. only: the names that count; None for all."""
-        self._name, self._owner, self._there, self._kind = name, owner, there, type(owner)
-        own = name.startswith(OWN)
-        pairs = [(key, value) for key, value in there.items() if own or not isinstance(value, _REBOUND)]
-        if only is not None:
-            pairs = [(key, value) for key, value in pairs if key in only and callable(value)]
-        self._keys, self._values = [key for key, _ in pairs], [value for _, value in pairs]
-        self._size = len(there)
-        self._whole = len(pairs) == self._size
-        self._closed = only is None
+    @staticmethod
+    def of(
+        name: str, owner: Any, there: Mapping[str, Any], counts: Callable[[str, Any], bool], *, closed: bool = True
+    ) -> _Names:
+        """there: the names of the owner. counts: True for a name and a value that are compared."""
+        pairs = [(key, value) for key, value in there.items() if counts(key, value)]
+        keys, values = tuple(key for key, _ in pairs), tuple(value for _, value in pairs)
+        return _Names(name, owner, type(owner), there, keys, values, len(there), closed)
 
     @staticmethod
     def called_by(function: Any) -> _Names:
         """The functions and classes that a function names."""
         names = frozenset(function.__code__.co_names)
-        return _Names(str(function.__module__), None, function.__globals__, names)
 
-    @property
-    def values(self) -> list[Any]:
-        return self._values
+        def counts(key: str, value: Any) -> bool:
+            return key in names and callable(value)
+
+        return _Names.of(str(function.__module__), None, function.__globals__, counts, closed=False)
 
     def replaced(self) -> Iterator[Replaced]:
-        there, owner, kind = self._there, self._owner, self._kind
+        there, owner, kind = self.there, self.owner, self.kind
         if type(owner) is not kind:
-            yield Replaced(f"{self._name}.__class__", lambda: setattr(owner, "__class__", kind))
-        standing = there.values() if self._whole and len(there) == self._size else map(there.get, self._keys)
-        if not all(map(_is, standing, self._values)):
-            for key, value in zip(self._keys, self._values, strict=True):
+            yield Replaced(f"{self.name}.__class__", lambda: setattr(owner, "__class__", kind))
+        whole = len(self.keys) == self.size == len(there)
+        standing = there.values() if whole else map(there.get, self.keys)
+        if not all(map(_is, standing, self.values)):
+            for key, value in zip(self.keys, self.values, strict=True):
                 if there.get(key) is not value and not _wrapped_by_the_compiler(value, there.get(key)):
-                    yield Replaced(f"{self._name}.{key}", self._putting_back(key, value))
-        if self._closed and len(there) != self._size:
-            for key in there.keys() - set(self._keys):
+                    yield Replaced(f"{self.name}.{key}", self._putting_back(key, value))
+        if self.closed and len(there) != self.size:
+            for key in there.keys() - set(self.keys):
                 if self._shadows(key, there[key]):
-                    yield Replaced(f"{self._name}.{key}", self._taking_away(key))
+                    yield Replaced(f"{self.name}.{key}", self._taking_away(key))
 
     def _shadows(self, key: str, value: Any) -> bool:
         """True if a new name changes what others mean: a name of builtins in a module, a hook in a class."""
-        if isinstance(self._owner, type):
+        if isinstance(self.owner, type):
             return callable(value) or hasattr(type(value), "__get__")
-        return self._name.startswith(OWN) and (key in vars(builtins) or key == "__getattr__")
+        return self.name.startswith(OWN) and (key in vars(builtins) or key == "__getattr__")
 
     def _putting_back(self, key: str, value: Any) -> Callable[[], None]:
-        there = self._there
+        there = self.there
         if isinstance(there, dict):
             return lambda: there.__setitem__(key, value)
-        return lambda: setattr(self._owner, key, value)
+        return lambda: setattr(self.owner, key, value)
 
     def _taking_away(self, key: str) -> Callable[[], None]:
-        return lambda: delattr(self._owner, key)
+        return lambda: delattr(self.owner, key)
 
 
-class Standing:
-    """Names that the judgement rests on, and what stands under them at one moment."""
+Content = tuple[Any, ...]
+"""The items of a table or of a list, which nobody can change."""
 
-    def __init__(
-        self,
+
+class Standing(NamedTuple):
+    """Names that the judgement rests on, and what stands under them at one moment. Nobody can change this object."""
+
+    names: tuple[_Names, ...]
+    modules: tuple[tuple[str, types.ModuleType], ...]
+    functions: tuple[types.FunctionType, ...]
+    codes: tuple[Any, ...]
+    defaults: tuple[Any, ...]
+    keywords: tuple[tuple[types.FunctionType, Content], ...]
+    containers: tuple[tuple[str, Any, Content], ...]
+
+    @staticmethod
+    def of(
         names: Iterable[_Names],
         functions: Iterable[Any] = (),
         modules: Mapping[str, types.ModuleType] | None = None,
-    ) -> None:
-        self._names, self._modules = list(names), dict(modules or {})
-        found = {id(one): one for each in self._names for one in map(plain, each.values) if type(one) is _FUNCTION}
+        containers: Iterable[tuple[str, Any, Content]] = (),
+    ) -> Standing:
+        """All that stands under these names now, with the functions among them."""
+        names = tuple(names)
+        found = {id(one): one for each in names for one in map(plain, each.values) if type(one) is _FUNCTION}
         found |= {id(one): one for one in functions}
-        self._functions = list(found.values())
-        self._codes = [one.__code__ for one in self._functions]
-        self._defaults = [one.__defaults__ for one in self._functions]
-        self._keywords = [(one, dict(one.__kwdefaults__)) for one in self._functions if one.__kwdefaults__]
-        self._containers = list(_containers(self._modules))
+        known = tuple(found.values())
+        return Standing(
+            names,
+            tuple((modules or {}).items()),
+            known,
+            tuple(map(_code, known)),
+            tuple(map(_defaults, known)),
+            tuple((one, _content(one.__kwdefaults__)) for one in known if one.__kwdefaults__),
+            tuple(containers),
+        )
 
     @staticmethod
     def of_modules() -> Standing:
@@ -139,9 +137,10 @@ class Standing:
 
         The same object as before, as long as all is as it was then.
         """
-        modules = {name: sys.modules[name] for name in _modules()}
-        if not _before or _before[0]._modules.keys() != modules.keys() or _before[0].replaced():
-            _before[:] = [Standing(itertools.starmap(_Names, _owners(modules)), modules=modules)]
+        modules = judging_modules()
+        if not _before or dict(_before[0].modules).keys() != modules.keys() or _before[0].replaced():
+            names = (_Names.of(name, owner, vars(owner), counts) for name, owner, counts in judging_owners(modules))
+            _before[:] = [Standing.of(names, modules=modules, containers=_containers(modules))]
         return _before[0]
 
     @staticmethod
@@ -149,38 +148,35 @@ class Standing:
         """The names of one case: of its problem's classes, of its rival and of what that calls."""
         functions = [one for one in map(plain, objects) if type(one) is _FUNCTION]
         classes = {id(cls): cls for one in objects if one not in functions for cls in _foreign(one)}
-        names = [_Names(f"{cls.__module__}.{cls.__qualname__}", cls, vars(cls)) for cls in classes.values()]
-        standing = Standing(names, functions)
-        standing._names += [_Names.called_by(one) for one in functions]
-        for one in objects:
-            standing._containers += _hooks_of(one)
-        return standing
+        names = [_Names.of(f"{cls.__module__}.{cls.__qualname__}", cls, vars(cls), lasting) for cls in classes.values()]
+        names += [_Names.called_by(one) for one in functions]
+        return Standing.of(names, functions, containers=(found for one in objects for found in _hooks_of(one)))
 
     def replaced(self) -> list[Replaced]:
         """The names that stand for something else now."""
-        found = [one for names in self._names for one in names.replaced()]
-        for name, module in self._modules.items():
+        found = [one for names in self.names for one in names.replaced()]
+        for name, module in self.modules:
             if sys.modules.get(name) is not module:
                 found.append(Replaced(f"sys.modules[{name!r}]", _setting(sys.modules, name, module)))
-        functions = self._functions
-        if not all(map(_is, map(_code, functions), self._codes)):
-            found += self._exchanged("__code__", self._codes)
-        if not all(map(_is, map(_defaults, functions), self._defaults)):
-            found += self._exchanged("__defaults__", self._defaults)
-        for function, keywords in self._keywords:
+        functions = self.functions
+        if not all(map(_is, map(_code, functions), self.codes)):
+            found += self._exchanged("__code__", self.codes)
+        if not all(map(_is, map(_defaults, functions), self.defaults)):
+            found += self._exchanged("__defaults__", self.defaults)
+        for function, keywords in self.keywords:
             if not _same(function.__kwdefaults__ or {}, keywords):
                 found.append(Replaced(f"{_full(function)}.__kwdefaults__", _attribute(
-                    function, "__kwdefaults__", keywords
+                    function, "__kwdefaults__", dict(keywords)
                 )))  # fmt: skip
-        for name, container, content in self._containers:
+        for name, container, content in self.containers:
             if not _same(container, content):
                 found.append(Replaced(name, _refill(container, content)))
         return found
 
-    def _exchanged(self, what: str, before: list[Any]) -> list[Replaced]:
+    def _exchanged(self, what: str, before: Content) -> list[Replaced]:
         return [
             Replaced(_full(one), _attribute(one, what, value))
-            for one, value in zip(self._functions, before, strict=True)
+            for one, value in zip(self.functions, before, strict=True)
             if getattr(one, what) is not value
         ]
 
@@ -206,22 +202,6 @@ def _wrapped_by_the_compiler(old: Any, new: Any) -> bool:
     return ours and named and any(cell.cell_contents is old for cell in new.__closure__)
 
 
-def _modules() -> list[str]:
-    own = [name for name in list(sys.modules) if name.startswith(OWN)]
-    return [name for name in (*PYTHON, *LIBRARIES, *own) if isinstance(sys.modules.get(name), types.ModuleType)]
-
-
-def _owners(modules: Mapping[str, types.ModuleType]) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    for name, module in modules.items():
-        yield name, module, vars(module)
-        if name.startswith(OWN):
-            classes = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == name]
-        else:
-            classes = [getattr(module, one) for one in CLASSES.get(name, ()) if hasattr(module, one)]
-        for cls in classes:
-            yield f"{name}.{cls.__name__}", cls, vars(cls)
-
-
 def _foreign(value: Any) -> Iterator[type]:
     """The classes of a value's methods, but for perfsuite's and Python's; of a module, those of its parts as well."""
     parts = value.modules() if callable(getattr(type(value), "named_modules", None)) else [value]
@@ -240,7 +220,7 @@ def _hooks_of(value: Any) -> Iterator[tuple[str, Any, Any]]:
         for name, part in value.named_modules():
             for key, hooks in vars(part).items():
                 if key.endswith("hooks") and isinstance(hooks, dict):
-                    yield f"the rival's {'.'.join(filter(None, (name, key)))}", hooks, dict(hooks)
+                    yield f"the rival's {'.'.join(filter(None, (name, key)))}", hooks, _content(hooks)
 
 
 def _containers(modules: Mapping[str, types.ModuleType]) -> Iterator[tuple[str, Any, Any]]:
@@ -249,20 +229,25 @@ def _containers(modules: Mapping[str, types.ModuleType]) -> Iterator[tuple[str, 
         if name.startswith(OWN):
             for key, value in vars(module).items():
                 if key.isupper() and not key.startswith("_") and type(value) in (dict, list, set):
-                    yield f"{name}.{key}", value, value.copy()
+                    yield f"{name}.{key}", value, _content(value)
 
 
-def _same(one: Any, other: Any) -> bool:
-    if len(one) != len(other):
+def _content(container: Any) -> Content:
+    """The items of a table; the elements of a list or of a set."""
+    return tuple(container.items()) if isinstance(container, dict) else tuple(container)
+
+
+def _same(container: Any, content: Content) -> bool:
+    if len(container) != len(content):
         return False
-    if isinstance(one, set):
-        return bool(one == other)
-    if isinstance(one, dict):
-        return all(map(_is, one.keys(), other.keys())) and all(map(_is, one.values(), other.values()))
-    return all(map(_is, one, other))
+    if isinstance(container, set):
+        return container == set(content)
+    if isinstance(container, dict):
+        return all(key in container and container[key] is value for key, value in content)
+    return all(map(_is, container, content))
 
 
-def _refill(container: Any, content: Any) -> Callable[[], None]:
+def _refill(container: Any, content: Content) -> Callable[[], None]:
     def put_back() -> None:
         container.clear()
         container.extend(content) if isinstance(container, list) else container.update(content)

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from perfsuite.guards.identity import plain
 
 
-def strangers() -> list[str]:
-    """The full names of functions from elsewhere, among those that clocks, oracle and rivals rest on."""
+def strangers(known: Collection[str] = ()) -> list[str]:
+    """The full names of functions from elsewhere, among those that clocks, oracle and rivals rest on.
+
+    known: modules that are left out, since their names are compared in another way.
+    """
     import random  # noqa: F401  (loaded for _present)
     import statistics  # noqa: F401
     import time  # noqa: F401
@@ -25,14 +28,14 @@ def strangers() -> list[str]:
 
     package = str(Path(__file__).parents[1])
     python, torch_home = (str(Path(file).parent) for file in (os.__file__, torch.__file__))
-    gone = [name for name in _BUILT_INS if not _is_built_in(name)]
-    for name in _IN_PYTHON:
+    gone = [name for name in _BUILT_INS if name.partition(":")[0] not in known and not _is_built_in(name)]
+    for name in [name for name in _IN_PYTHON if name.partition(":")[0] not in known]:
         home = torch_home if name.startswith("torch") else python
         if not _comes_from(_present(name), (home,)):
             gone.append(name)
     gone = [name.replace(":", ".") for name in gone]
     for name, module in list(sys.modules.items()):
-        if name.startswith(_OURS):
+        if name.startswith(_OURS) and name not in known:
             places = [place for place in _places(name, module) if not place.as_it_was()]
             gone += [place.name for place in places if not place.comes_from((package, python))]
     return gone

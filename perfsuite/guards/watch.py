@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any
 
+from perfsuite.guards.ground import Look
 from perfsuite.guards.identity import Standing
 from perfsuite.guards.origin import strangers
 from perfsuite.guards.settings import modes
@@ -23,8 +24,12 @@ class Watch:
     A first call may set up what it needs. Of that, the rival is spared what slows it.
     """
 
-    def __init__(self, *objects: Any) -> None:
-        """objects: the problem, the rival and others whose methods, functions and hooks no side may change."""
+    def __init__(self, look: Look, *objects: Any) -> None:
+        """look: puts back what this class itself calls, and names it.
+
+        objects: the problem, the rival and others whose methods, functions and hooks no side may change.
+        """
+        self._look = look
         self.before = Surroundings.now()
         self.replaced = strangers()
         """Full names that stand for something else than at the start."""
@@ -33,6 +38,7 @@ class Watch:
         self.told: list[str] = []
         """Sentences for the record: changes that are put back, or that do no harm."""
         self._standing = (Standing.of_modules(), Standing.of_case(*objects))
+        self._compared = frozenset(name for name, _ in self._standing[0].modules)
         self._first = True
         self._modes = modes()
 
@@ -52,8 +58,9 @@ class Watch:
 
     def names(self) -> None:
         """Look at all names. What was replaced is named and put back."""
+        self.replaced += self._look()
         gone = [one for standing in self._standing for one in standing.replaced()]
-        self.replaced += [*strangers(), *(one.name for one in gone)]
+        self.replaced += [*strangers(self._compared), *(one.name for one in gone)]
         for one in gone:
             with suppress(Exception):  # an owner that refuses to be written
                 one.put_back()

@@ -75,7 +75,8 @@ def judged(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (budget.free(), bytes_of_card))
     facts = SimpleNamespace(uuid="none", L2_cache_size=50_000_000 // SCALE, total_memory=bytes_of_card)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
-    monkeypatch.setattr("perfsuite.guards.watch.strangers", list)  # the made-up card replaces torch's events
+    # The made-up card replaces torch's events.
+    monkeypatch.setattr("perfsuite.guards.watch.strangers", lambda known=(): [])
 
     def opened(sides: Sides, settings: Settings) -> GraphClock:
         clock = OneMemoryAPlace(sides)

@@ -19,6 +19,7 @@ from perfsuite.case.checks import Checks
 from perfsuite.case.failures import Stop
 from perfsuite.guards import kernel_names
 from perfsuite.guards.fingerprint import fingerprint, same_fingerprint
+from perfsuite.guards.ground import looker
 from perfsuite.guards.library_use import ran, shared_kernels, shared_operators
 from perfsuite.guards.origin import strangers
 from perfsuite.guards.surroundings import Surroundings, handicaps
@@ -143,7 +144,7 @@ def test_one_timed_call_of_many_that_is_off_is_seen(wrong_at: int | None, infini
         def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
             return [look(right * 1.1 if call == wrong_at else right.clone(), right) for call in range(count)]
 
-    checks = Checks(Ask(Gemm(64, 64, 64, "float32"), torch.mm, settings=Settings(device="cpu")))
+    checks = Checks(Ask(Gemm(64, 64, 64, "float32"), torch.mm, settings=Settings(device="cpu")), looker())
     clock = Clock(lambda setup, count: [])
     if wrong_at is None:
         checks._look_at_more(clock, 1e-6, 1e-6)
