@@ -73,7 +73,7 @@ class Differentiated:
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
+            return tensor.detach()  # a result that its own node holds would never be freed
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             self._ready[_identity(given)] = self._forward(given)

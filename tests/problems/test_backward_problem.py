@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from perfsuite.case.run import compare
 from perfsuite.outcome import Verdict
 from perfsuite.problems import Custom
 from perfsuite.problems.backward import GradientError, with_gradients
+from perfsuite.problems.differentiated import Differentiated, Plan
 from perfsuite.settings import Settings
 
 torch = pytest.importorskip("torch")
@@ -135,3 +137,16 @@ def test_what_cannot_be_differentiated_is_a_usage_error() -> None:
     found = judged(lambda x, weight: norm(x, weight).detach(), norm, x, weight)
     assert found.verdict is Verdict.WRONG
     assert "the result does not require grad: its backward is missing" in found.sentence
+
+
+def test_a_prepared_forward_pass_is_freed_when_it_is_forgotten() -> None:
+    """Its node holds its result through the hook; a result that holds its node in turn is never freed."""
+    plan = Plan(frozenset({"args[0]"}), ("",), only=True)
+    called = Differentiated(lambda x: x.exp(), plan)
+    x = torch.randn(64)
+    given = (x, {}, (torch.ones(64),))
+    called.prepare(*given)
+    kept = weakref.ref(called._ready[tuple(map(id, (x, given[2][0])))].result)
+    called(*given)
+    called.forget()
+    assert kept() is None
