@@ -138,7 +138,10 @@ class Standing(NamedTuple):
         The same object as before, as long as all is as it was then.
         """
         modules = judging_modules()
-        if not _before or dict(_before[0].modules).keys() != modules.keys() or _before[0].replaced():
+        filled = tuple(one for module in modules.values() if (one := vars(module).get("default_generators")))
+        known = bool(_before) and dict(_before[0].modules).keys() == modules.keys() and _filled == [filled]
+        if not known or _before[0].replaced():
+            _filled[:] = [filled]
             names = (_Names.of(name, owner, vars(owner), counts) for name, owner, counts in judging_owners(modules))
             _before[:] = [Standing.of(names, modules=modules, containers=_containers(modules))]
         return _before[0]
@@ -183,6 +186,8 @@ class Standing(NamedTuple):
 
 _before: list[Standing] = []
 """The names at the start of the last case."""
+_filled: list[Content] = []
+"""The tuples of generators then, which torch fills in when CUDA starts."""
 
 
 def plain(value: Any) -> Any:

@@ -71,8 +71,11 @@ def _counts(module: str) -> Counts:
 
 
 def lasting(_: str, value: Any) -> bool:
-    """True for a value of a kind that libraries do not bind anew as they go."""
-    return not isinstance(value, _REBOUND)
+    """True for a value of a kind that libraries do not bind anew as they go.
+
+    An empty tuple stands where a library fills in values once, as torch does for its generators when CUDA starts.
+    """
+    return not isinstance(value, _REBOUND) and not (type(value) is tuple and not value)
 
 
 def _every(_: str, value: Any) -> bool:
