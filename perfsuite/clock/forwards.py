@@ -6,7 +6,8 @@ set of inputs, and replayed whenever the values of the set have changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,20 +17,50 @@ from perfsuite.clock.rounds import Side
 from perfsuite.problems.base import Inputs
 
 
+@contextlib.contextmanager
+def capturing(graph: Any, pool: Any, device: int) -> Iterator[None]:
+    """Capture into `graph`, on the current stream, what the block enqueues; the capture ends however the block does.
+
+    If torch cannot end a capture, its allocator still serves the pool to everyone. This ends that too.
+    """
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(RuntimeError):
+            _end(graph, pool, device)
+        raise
+    _end(graph, pool, device)
+
+
+def _end(graph: Any, pool: Any, device: int) -> None:
+    import torch
+
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        with contextlib.suppress(RuntimeError):  # capture_end did that before it failed
+            torch._C._cuda_endAllocateToPool(device, pool)
+        raise
+
+
 def capture(graph: Any, enqueue: Callable[[], Any], side: Side, *, pool: Any, device: int) -> None:
     """Capture into `graph` what `enqueue` puts on the current stream. Raises CaptureError with the side's failure."""
     import torch
 
     torch.cuda.current_stream().synchronize()
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     failure: BaseException | None = None
+    ended = False
     try:
-        enqueue()
-    except SideFailedError as error:
-        failure = error.cause
-    try:
-        graph.capture_end()
+        with capturing(graph, pool, device):
+            try:
+                enqueue()
+            except SideFailedError as error:
+                failure = error.cause
+            ended = True
     except RuntimeError as error:
+        if not ended:  # neither side's fault
+            raise
         failure = failure or error
     if failure is not None:
         free_default_generator(device)
@@ -43,14 +74,13 @@ class Pool:
     this one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: int) -> None:
         import torch
 
         self.handle = torch.cuda.graph_pool_handle()
         self._anchor = torch.cuda.CUDAGraph()
-        self._anchor.capture_begin(pool=self.handle, capture_error_mode="thread_local")
-        torch.zeros(1, device="cuda")
-        self._anchor.capture_end()
+        with capturing(self._anchor, self.handle, device):
+            torch.zeros(1, device="cuda")
 
 
 class Forwards:
@@ -64,7 +94,7 @@ class Forwards:
         """Capture `forward` on each set on the current stream, and run it once. Raises CaptureError."""
         import torch
 
-        self._pool = self._pool or Pool()
+        self._pool = self._pool or Pool(device)
         for inputs in sets:
             graph = torch.cuda.CUDAGraph()
             capture(graph, partial(forward, inputs), side, pool=self._pool.handle, device=device)

@@ -21,7 +21,7 @@ from typing import Any
 from perfsuite.clock.base import ClockKind
 from perfsuite.clock.captured import Captured, Track, spans_of
 from perfsuite.clock.cuda import CudaClock, spin
-from perfsuite.clock.forwards import Forwards, Pool, capture
+from perfsuite.clock.forwards import Forwards, Pool, capture, capturing
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.guards.poison import poison
@@ -73,7 +73,7 @@ class GraphClock(CudaClock):
 
     def _prepare(self) -> None:
         if not self._pools:
-            self._pools = [Pool() for _ in PLACES]
+            self._pools = [Pool(self._device) for _ in PLACES]
             self._measure_costs()
         for side in SIDES:
             if needs_preparing(self._function(side)):
@@ -169,11 +169,10 @@ class GraphClock(CudaClock):
         number = torch.zeros(1, device="cuda")
         tiny = torch.cuda.CUDAGraph()
         self._stream.synchronize()
-        tiny.capture_begin(pool=self._pools[0].handle, capture_error_mode="thread_local")
-        inner[0].record()
-        number.add_(1.0)
-        inner[1].record()
-        tiny.capture_end()
+        with capturing(tiny, self._pools[0].handle, self._device):
+            inner[0].record()
+            number.add_(1.0)
+            inner[1].record()
         tiny.replay()
         costs, gaps = [], []
         for _ in range(COST_REPLAYS):

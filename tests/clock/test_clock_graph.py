@@ -10,7 +10,7 @@ import pytest
 import torch
 from made_up_card import Card, FakeGraph, card, takes
 
-from perfsuite.clock import cuda, graph
+from perfsuite.clock import cuda, forwards, graph
 from perfsuite.clock.base import CaptureError, Sides
 from perfsuite.clock.rounds import SIDES
 from perfsuite.guards import kernel_names
@@ -321,3 +321,24 @@ def test_planted_work_is_once_a_sample(card: Card, monkeypatch: pytest.MonkeyPat
     ours, theirs = clock.replays()
     ours()
     theirs()
+
+
+def test_a_capture_ends_whatever_is_raised_in_it(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise torch.OutOfMemoryError("all memory is taken")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        forwards.capture(FakeGraph(), full, "candidate", pool=(0, 1), device=0)
+    assert card.capturing is None
+
+    freed = []
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *place: freed.append(place), raising=False)
+    monkeypatch.setattr(forwards, "free_default_generator", lambda device: None)
+    monkeypatch.setattr(FakeGraph, "capture_end", takes_no_end)
+    with pytest.raises(CaptureError, match="invalidated"):
+        forwards.capture(FakeGraph(), lambda: None, "candidate", pool=(0, 1), device=0)
+    assert freed == [(0, (0, 1))]
+
+
+def takes_no_end(graph: FakeGraph) -> None:
+    raise RuntimeError("capture was invalidated")
