@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 class _Memory:
-    """A span of device memory that others can wrap without owning it."""
+    """A span of device memory that others can wrap without owning it. A tensor over it keeps this object."""
 
-    def __init__(self, address: int, size: int) -> None:
+    def __init__(self, address: int, size: int, keeps: object) -> None:
+        self._keeps = keeps
         self.__cuda_array_interface__ = {
             "shape": (size,),
             "typestr": "|u1",
@@ -34,6 +35,8 @@ class Span:
     device: torch.device
     owner: torch.Tensor | None = None
     """A tensor that is on no GPU keeps its memory."""
+    keeps: object = None
+    """An object that must live as long as a tensor over the memory."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Span:
@@ -50,7 +53,7 @@ class Span:
         if not math.prod(self.shape):
             return torch.empty(self.shape, dtype=self.kind, device=self.device)
         reach = 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
-        span = torch.as_tensor(_Memory(self.address, reach * self.kind.itemsize), device=self.device)
+        span = torch.as_tensor(_Memory(self.address, reach * self.kind.itemsize, self.keeps), device=self.device)
         return span.view(self.kind).as_strided(self.shape, self.stride)
 
 

@@ -1,4 +1,4 @@
-"""Messages between the parent and a worker, over a socket: a length, bytes, and sometimes a file descriptor.
+"""Messages between the parent and a worker, over a socket: a length, bytes, and sometimes file descriptors.
 
 The parent sends pickles. A worker sends only JSON, because it runs untrusted code and reading a pickle runs code too.
 """
@@ -9,11 +9,14 @@ import json
 import pickle
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from perfsuite.isolate.receipt import MOST_RECEIPT_BYTES, ReceiptError, parsed
 
 _HEADER = struct.Struct("<Q")
+MOST_DESCRIPTORS = 2
+"""Of the memory of a message: the host's, and the card's."""
 
 
 class Channel:
@@ -22,21 +25,21 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
 
-    def order(self, request: dict[str, Any], memory: int | None = None) -> None:
-        """Send a request from the parent, with the descriptor of its shared memory if it uses any."""
+    def order(self, request: dict[str, Any], memory: Sequence[int] = ()) -> None:
+        """Send a request from the parent, with the descriptors of its shared memory if it uses any."""
         body = pickle.dumps(request)
         header = _HEADER.pack(len(body))
-        socket.send_fds(self.socket, [header], [] if memory is None else [memory])
+        socket.send_fds(self.socket, [header], list(memory))
         self.socket.sendall(body)
 
-    def next_order(self) -> tuple[dict[str, Any], int | None]:
+    def next_order(self) -> tuple[dict[str, Any], list[int]]:
         """The next request, in the worker. EOFError when the parent has gone."""
-        header, descriptors, _, _ = socket.recv_fds(self.socket, _HEADER.size, 1)
+        header, descriptors, _, _ = socket.recv_fds(self.socket, _HEADER.size, MOST_DESCRIPTORS)
         header += self._read(_HEADER.size - len(header)) if header else b""
         if not header:
             raise EOFError
         request: dict[str, Any] = pickle.loads(self._read(_HEADER.unpack(header)[0]))
-        return request, descriptors[0] if descriptors else None
+        return request, descriptors
 
     def reply(self, receipt: dict[str, Any]) -> None:
         """Send a receipt from the worker."""

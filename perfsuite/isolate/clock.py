@@ -13,7 +13,7 @@ from perfsuite.clock.host import HostClock
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.guards.poison import poison
 from perfsuite.isolate.memory import Arena, copy_values
-from perfsuite.isolate.remote import Remote
+from perfsuite.isolate.remote import CandidateError, Remote
 from perfsuite.outcome import UnjudgeableError
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
@@ -65,9 +65,15 @@ class IsolatedClock(HostClock):
     def close(self) -> None:
         super().close()
         self._results, self._mirror = {}, []
+        self._free()
         for remote in self._remotes.values():
             if remote is not None:
                 remote.resume()
+
+    def _free(self) -> None:
+        """Close the arenas. Memory that a tensor still uses stays until that tensor goes."""
+        while self._arenas:
+            self._arenas.pop().close()
 
     def _cache_bytes(self) -> int:
         if self._device == "cpu":
@@ -84,6 +90,7 @@ class IsolatedClock(HostClock):
         if [one.shape for one in tensors_in(result)] != [one.shape for one in tensors_in(other)]:
             raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
         slots = [map_tensors(result, copy_in_place) for _ in range(2)]
+        self._free()
         placed = self._handed("candidate", sets, slots)
         if self._remotes["rival"] is not None:
             self._mirror = self._handed("rival", sets, slots)
@@ -94,14 +101,17 @@ class IsolatedClock(HostClock):
         """The sets in an arena that this side's process alone shares."""
         remote = self._remotes[side]
         assert remote is not None
-        arena = Arena(Arena.room([sets, slots]))
+        try:
+            arena = remote.arena([sets, slots])
+        except CandidateError as error:
+            raise SideFailedError(side, error) from error
         self._arenas.append(arena)
         placed = [map_tensors(inputs, arena.place) for inputs in sets]
         self._results[side] = [map_tensors(slot, arena.place) for slot in slots]
         arguments = [(inputs.args, dict(inputs.kwargs)) for inputs in placed]
         where = arena.describe([arguments, self._results[side]])
         try:
-            remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, arena.descriptor)
+            remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, arena)
         except RuntimeError as error:
             raise SideFailedError(side, error) from error
         return placed

@@ -1,13 +1,15 @@
-"""Tensors shared by two processes: anonymous shared memory on the host, handles of the driver on a GPU."""
+"""Tensors shared by two processes: anonymous memory on the host, a separate allocation on a card."""
 
 from __future__ import annotations
 
 import fcntl
 import mmap
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.isolate.card_memory import CardMemory
 from perfsuite.problems.nests import nest_of
 from perfsuite.problems.tensors import map_tensors, tensors_in
 
@@ -29,54 +31,62 @@ def sealed(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class HostPlace:
-    """The place of a host tensor in the shared memory: offset in bytes, strides in elements."""
+class Place:
+    """The place of a tensor in the shared memory: offset in bytes, strides in elements."""
 
     offset: int
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    on_card: bool = False
 
 
 @dataclass(frozen=True)
-class CudaPlace:
-    """The arguments from which torch opens a GPU tensor in the other process."""
+class Handle:
+    """The arguments from which torch opens a card's tensor in the other process, with its whole segment."""
 
     arguments: tuple[Any, ...]
 
 
 class Arena:
-    """Shared memory for the host tensors of nests of values (tuples, lists and dicts). `close` frees it."""
+    """Shared memory for the tensors of nests of values (tuples, lists and dicts). `close` frees it.
 
-    def __init__(self, size: int, descriptor: int | None = None) -> None:
+    With `on_card`, tensors of a card lie in a separate allocation. Otherwise they stay where they are, and the driver
+    hands over the segments in which they lie.
+    """
+
+    def __init__(self, nest: Any, *, on_card: bool) -> None:
+        """nest: the values that will be placed, or others of the same sizes. Raises CardMemoryError."""
+        tensors = list(tensors_in(nest))
         # Whole pages: after each place there is a whole number of elements of any dtype.
-        self.descriptor = sealed((size // mmap.PAGESIZE + 1) * mmap.PAGESIZE) if descriptor is None else descriptor
-        self._map = mmap.mmap(self.descriptor, 0)
-        self._used = 0
+        size = _room(one for one in tensors if one.device.type == "cpu")
+        self._host = sealed((size // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
+        self._map = mmap.mmap(self._host, 0)
+        far = [one for one in tensors if one.is_cuda]
+        self._card = CardMemory(_room(far), far[0].device.index) if far and on_card else None
+        self._used = {"cpu": 0, "cuda": 0}
 
-    @staticmethod
-    def room(nest: Any) -> int:
-        """Bytes that the host tensors of a nest need in an arena."""
-        tensors = [tensor for tensor in tensors_in(nest) if tensor.device.type == "cpu"]
-        return sum(_span(tensor) * tensor.element_size() + ALIGNMENT for tensor in tensors)
+    @property
+    def descriptors(self) -> list[int]:
+        """Those that the other process needs: of the host's memory, and of the card's if there is any."""
+        return [self._host, *([] if self._card is None else [self._card.descriptor])]
+
+    @property
+    def card(self) -> tuple[int, int] | None:
+        """Bytes and number of the card's memory; None if there is none."""
+        return None if self._card is None else (self._card.size, self._card.device)
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of `tensor`, of the same shape and strides, in the arena; or itself if it is on a GPU."""
-        if tensor.device.type != "cpu":
+        """A copy of `tensor`, of the same shape and strides, in the arena; or itself if it stays on its card."""
+        kind = tensor.device.type
+        if kind != "cpu" and self._card is None:
             return tensor
-        where = _place(tensor, self._used)
-        self._used += -(-_span(tensor) * tensor.element_size() // ALIGNMENT) * ALIGNMENT
-        placed = self.at(where)
+        where = _place(tensor, self._used[kind])
+        self._used[kind] += -(-_span(tensor) * tensor.element_size() // ALIGNMENT) * ALIGNMENT
+        placed = _at(where, self._map, self._card)
         if tensor.numel():
             copy_values(tensor, placed)
         return placed
-
-    def at(self, where: HostPlace) -> torch.Tensor:
-        """The tensor at that place."""
-        import torch
-
-        whole = torch.frombuffer(self._map, dtype=getattr(torch, where.dtype), offset=where.offset)
-        return whole.as_strided(where.shape, where.stride)
 
     def describe(self, nest: Any) -> Any:
         """The nest with every tensor replaced by its place; host tensors must lie in this arena."""
@@ -87,15 +97,60 @@ class Arena:
         def where(tensor: torch.Tensor) -> Any:
             if tensor.device.type == "cpu":
                 return _place(tensor, tensor.data_ptr() - start if tensor.numel() else 0)
+            offset = None if self._card is None else self._card.offset(tensor)
+            if offset is not None or (self._card is not None and not tensor.numel()):
+                return _place(tensor, offset or 0)
             from torch.multiprocessing.reductions import reduce_tensor
 
-            return CudaPlace(reduce_tensor(tensor)[1])
+            return Handle(reduce_tensor(tensor)[1])
 
         return map_tensors(nest, where)
 
     def close(self) -> None:
         """Free the memory; nobody may use its tensors afterwards."""
-        os.close(self.descriptor)
+        if self._card is not None:
+            import torch
+
+            torch.cuda.synchronize(self._card.device)  # what still reads it
+            self._card = None
+        os.close(self._host)
+
+
+class Opened:
+    """The other process's side of an arena."""
+
+    def __init__(self, descriptors: Sequence[int], card: tuple[int, int] | None) -> None:
+        """descriptors, card: those of the arena. Raises CardMemoryError."""
+        self._map = mmap.mmap(descriptors[0], 0)
+        os.close(descriptors[0])
+        self._card = None if card is None else CardMemory(*card, descriptor=descriptors[1])
+
+    def rebuild(self, nest: Any) -> Any:
+        """The nest that `Arena.describe` described."""
+        if isinstance(nest, Place):
+            return _at(nest, self._map, self._card)
+        if isinstance(nest, Handle):
+            from torch.multiprocessing.reductions import rebuild_cuda_tensor
+
+            return rebuild_cuda_tensor(*nest.arguments)
+        found = nest_of(nest)
+        return nest if found is None else found.rebuild([self.rebuild(part) for _, part in found.parts])
+
+
+def _room(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes that tensors need in shared memory."""
+    return sum(_span(tensor) * tensor.element_size() + ALIGNMENT for tensor in tensors)
+
+
+def _at(where: Place, host: mmap.mmap, card: CardMemory | None) -> torch.Tensor:
+    """The tensor at that place."""
+    import torch
+
+    dtype = getattr(torch, where.dtype)
+    if where.on_card:
+        assert card is not None
+        return card.tensor(where.offset, dtype, where.shape, where.stride)
+    return torch.frombuffer(host, dtype=dtype, offset=where.offset).as_strided(where.shape, where.stride)
 
 
 def copy_values(tensor: torch.Tensor, into: torch.Tensor) -> None:
@@ -103,21 +158,8 @@ def copy_values(tensor: torch.Tensor, into: torch.Tensor) -> None:
     into.copy_(tensor) if 0 not in tensor.stride() else _once(into).copy_(_once(tensor))
 
 
-def rebuild(nest: Any, arena: Arena | None) -> Any:
-    """The nest that `describe` described, in the other process."""
-    if isinstance(nest, HostPlace):
-        assert arena is not None
-        return arena.at(nest)
-    if isinstance(nest, CudaPlace):
-        from torch.multiprocessing.reductions import rebuild_cuda_tensor
-
-        return rebuild_cuda_tensor(*nest.arguments)
-    found = nest_of(nest)
-    return nest if found is None else found.rebuild([rebuild(part, arena) for _, part in found.parts])
-
-
-def _place(tensor: torch.Tensor, offset: int) -> HostPlace:
-    return HostPlace(offset, str(tensor.dtype)[6:], tuple(tensor.shape), tuple(tensor.stride()))
+def _place(tensor: torch.Tensor, offset: int) -> Place:
+    return Place(offset, str(tensor.dtype)[6:], tuple(tensor.shape), tuple(tensor.stride()), tensor.is_cuda)
 
 
 def _span(tensor: torch.Tensor) -> int:

@@ -19,6 +19,7 @@ import time
 import traceback
 from typing import Any
 
+from perfsuite.isolate.card_probe import why_not
 from perfsuite.isolate.sandbox import box_for
 
 MOST_MESSAGE_BYTES = 1 << 18
@@ -38,11 +39,13 @@ class NurseryError(RuntimeError):
 class Nursery:
     """The parent's side: starts with the first worker and ends with the interpreter."""
 
-    def __init__(self, *, sandboxed: bool = False, device: str = "cpu") -> None:
+    def __init__(self, *, sandboxed: bool = False, device: str = "cpu", alone: bool = True) -> None:
         self._owner = os.getpid()
+        self.opens_card_memory = False
+        """True if its workers open memory of the card by its descriptor."""
         self.crowded = False
         """True if the worker that was last asked after was ended for having too many processes."""
-        self._box, self.sandbox = box_for(sandboxed, device)
+        self._box, self.sandbox = box_for(sandboxed, device, alone=alone)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(path for path in sys.path if path)
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
@@ -55,6 +58,11 @@ class Nursery:
         )
         theirs.close()
         atexit.register(self.close)
+
+    @property
+    def boxed(self) -> bool:
+        """True if it stands in a sandbox."""
+        return bool(self._box.command)
 
     @property
     def alive(self) -> bool:
@@ -109,8 +117,37 @@ def nursery(*, sandboxed: bool = False, device: str = "cpu") -> Nursery:
     """This process's nursery of that kind; a new one if it has not started or has ended."""
     kind = sandboxed, device
     if kind not in _started or not _started[kind].alive:
-        _started[kind] = Nursery(sandboxed=sandboxed, device=device)
+        _started[kind] = _on_card(sandboxed) if device == "cuda" else Nursery(sandboxed=sandboxed)
     return _started[kind]
+
+
+def _on_card(sandboxed: bool) -> Nursery:
+    """A nursery whose workers open memory of the card, in the closest sandbox in which they do.
+
+    Where none of them does, there is no sandbox, and the driver's older handles open the memory.
+    """
+    reason = "no sandbox: the code is trusted"
+    for alone in (True, False) if sandboxed else ():
+        made = Nursery(sandboxed=True, device="cuda", alone=alone)
+        if (why := _tried(alone, made)) is None:
+            made.opens_card_memory = True
+            return made
+        made.close()
+        reason = f"no sandbox: {why}" if made.boxed else made.sandbox
+    made = Nursery(device="cuda")
+    made.sandbox = reason
+    return made
+
+
+def _tried(alone: bool, made: Nursery) -> str | None:
+    """card_probe.why_not, asked once for each kind of sandbox."""
+    if alone not in _probed:
+        _probed[alone] = why_not(made)
+    return _probed[alone]
+
+
+_probed: dict[bool, str | None] = {}
+"""Kind of sandbox (True: its processes see no others) -> the reason that they do not open a card's memory, if any."""
 
 
 def serve(descriptor: int, alone: bool) -> None:

@@ -95,21 +95,21 @@ class Remote:
 
         if has_layouts([args, kwargs]):
             raise UnjudgeableError("sparse and nested arguments cannot leave a process; run without --perf-isolate")
-        arena = Arena(Arena.room([args, kwargs]))
+        arena = self.arena([args, kwargs])
         placed = map_tensors([args, kwargs], arena.place)
         where = arena.describe(placed)
         if self.device == "cuda":
             torch.cuda.synchronize()  # the worker does not wait for this process's stream
-        said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena.descriptor)
+        said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena)
         for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
-            if mine.device.type == "cpu" and 0 not in mine.stride():
+            if theirs is not mine and 0 not in mine.stride():
                 mine.copy_(theirs)
         with self._failures():
             told = receipt.tensors_of(said, self.device)
         results = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in told]
-        buffers = Arena(Arena.room(results))
+        buffers = self.arena(results)
         landed = map_tensors(results, buffers.place)
-        self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers.descriptor)
+        self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers)
         given = list(tensors_in([args, kwargs]))
         fetched = [
             landing.clone() if one.view is None else self._view(given, one.view, landing)
@@ -122,14 +122,22 @@ class Remote:
         with self._failures():
             return Flat(*receipt.leaves_of(said, fetched))
 
-    def ask(self, request: dict[str, Any], memory: int | None = None) -> dict[str, Any]:
+    def arena(self, nest: Any) -> Arena:
+        """Shared memory for the tensors of a nest."""
+        self._start()
+        return Arena(nest, on_card=self._nursery.opens_card_memory)
+
+    def ask(self, request: dict[str, Any], memory: Arena | None = None) -> dict[str, Any]:
         """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
         self._start()
         self.resume()
         assert self._channel is not None
         with self._failures(f"did not return within {self._seconds:g} s, and was ended"):
             self._channel.socket.settimeout(self._seconds)
-            self._channel.order(request, memory)
+            if memory is None:
+                self._channel.order(request)
+            else:
+                self._channel.order({**request, "card": memory.card}, memory.descriptors)
             return self._checked(self._channel.receipt())
 
     def timed(self, request: dict[str, Any]) -> float:

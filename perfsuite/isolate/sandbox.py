@@ -31,28 +31,30 @@ class Box:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def box_for(sandboxed: bool, device: str) -> tuple[Box, str]:
-    """A box, and a sentence for the record: the sandbox, or the reason that there is none."""
+def box_for(sandboxed: bool, device: str, *, alone: bool = True) -> tuple[Box, str]:
+    """A box, and a sentence for the record: the sandbox, or the reason that there is none.
+
+    alone: the processes in it see no other process.
+    """
     if not sandboxed:
         return Box(), "no sandbox: the code is trusted"
     if (reason := why_not()) is not None:
         return Box(), f"no sandbox: {reason}"
     folder = Path(tempfile.mkdtemp(prefix="perfsuite-"))
     places = {name: str(folder) for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME")}
-    alone = device == "cpu"
     kind = "in a sandbox of bubblewrap" + ("" if alone else ", which shows the numbers of other processes")
-    return Box(tuple(command(folder, alone=alone)), places, folder, alone), kind
+    return Box(tuple(command(folder, alone=alone, on_card=device == "cuda")), places, folder, alone), kind
 
 
-def command(folder: Path, *, alone: bool) -> list[str]:
+def command(folder: Path, *, alone: bool, on_card: bool = False) -> list[str]:
     """bubblewrap's command line: a process in it writes to `folder` alone, and sees no network.
 
-    alone: it sees no other process either. The driver's handles of a card's memory do not cross that border.
+    alone: it sees no other process either. on_card: it sees the machine's devices.
     """
     size = str(MOST_FILE_BYTES)
     apart = ["--unshare-user-try", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     apart += ["--unshare-pid"] if alone else []
-    devices = ["--dev", "/dev"] if alone else ["--dev-bind", "/dev", "/dev"]
+    devices = ["--dev-bind", "/dev", "/dev"] if on_card else ["--dev", "/dev"]
     files = ["--ro-bind", "/", "/", *devices, "--proc", "/proc"]
     own = ["--size", size, "--tmpfs", str(folder), "--size", size, "--tmpfs", "/dev/shm"]
     return [PROGRAM, *apart, *files, *own, "--cap-drop", "ALL", "--die-with-parent", "--"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from perfsuite.case.failures import MOST_TEXT, frames_of
 from perfsuite.isolate.channel import Channel
-from perfsuite.isolate.memory import Arena, rebuild
+from perfsuite.isolate.memory import Opened
 from perfsuite.isolate.source import Received, SourceError
 from perfsuite.oracle.form import check_kind, memory_shared
 from perfsuite.oracle.judgement import Judgement
@@ -40,7 +40,7 @@ class Worker:
         self.sets: list[Inputs] = []
         self.buffers: list[list[Any]] = []
         self.output: Any = None
-        self._arenas: dict[str, Arena] = {}
+        self._arenas: dict[str, Opened] = {}
         self._folder = "\0"
         """Where the candidate's source lies, which frames leave out."""
 
@@ -48,17 +48,19 @@ class Worker:
         """Carry out orders until the parent closes the socket."""
         while True:
             try:
-                request, descriptor = self.channel.next_order()
+                request, descriptors = self.channel.next_order()
             except EOFError:
                 return
             try:
-                getattr(self, f"do_{request.pop('do')}")(descriptor, **request)
+                what, card = request.pop("do"), request.pop("card", None)
+                if descriptors:
+                    self._arenas[what] = Opened(descriptors, card)
+                getattr(self, f"do_{what}")(**request)
             except Exception as error:  # mostly the candidate's; it goes to the parent as a receipt
                 self.channel.reply(_failure(error, self._folder))
 
     def do_load(
         self,
-        _: int | None,
         candidate: bytes,
         path: list[str],
         modules: dict[str, str],
@@ -91,11 +93,11 @@ class Worker:
         self.candidate = Received(io.BytesIO(candidate)).load()  # the first lines of source text run under the limits
         self.channel.reply({"done": True})
 
-    def do_call(self, descriptor: int | None, args: Any, kwargs: Any) -> None:
+    def do_call(self, args: Any, kwargs: Any) -> None:
         """Call the candidate once; the receipt describes the result, and `fetch` copies it."""
         import torch
 
-        inputs = Inputs(*self._nest("call", descriptor, [args, kwargs]))
+        inputs = Inputs(*self._arenas["call"].rebuild([args, kwargs]))
         assert self.candidate is not None
         with torch.no_grad():
             self.output = inputs.call(self.candidate)
@@ -117,21 +119,28 @@ class Worker:
         structure = {"structure": outline(self.output), "leaves": leaves, "places": places}
         self.channel.reply({"tensors": tensors, "single": isinstance(self.output, torch.Tensor), **structure})
 
-    def do_fetch(self, descriptor: int | None, into: Any) -> None:
+    def do_fetch(self, into: Any) -> None:
         """Copy the current contents of the last call's result."""
-        for buffer, tensor in zip(self._nest("fetch", descriptor, into), tensors_in(self.output), strict=True):
+        for buffer, tensor in zip(self._arenas["fetch"].rebuild(into), tensors_in(self.output), strict=True):
             buffer.copy_(tensor)
         _synchronise()
         self.output = None
         self.channel.reply({"done": True})
 
-    def do_sets(self, descriptor: int | None, sets: list[tuple[Any, Any]], buffers: list[Any]) -> None:
+    def do_probe(self, into: Any) -> None:
+        """Add one to numbers in shared memory, for a parent that asks whether that arrives."""
+        into = self._arenas["probe"].rebuild(into)
+        into += 1
+        _synchronise()
+        self.channel.reply({"done": True})
+
+    def do_sets(self, sets: list[tuple[Any, Any]], buffers: list[Any]) -> None:
         """Set the inputs that `run` rotates, and the buffers for its two results."""
-        opened, self.buffers = self._nest("sets", descriptor, [sets, buffers])
+        opened, self.buffers = self._arenas["sets"].rebuild([sets, buffers])
         self.sets = [Inputs(args, kwargs) for args, kwargs in opened]
         self.channel.reply({"done": True})
 
-    def do_run(self, _: int | None, start: int, calls: int, chosen: int) -> None:
+    def do_run(self, start: int, calls: int, chosen: int) -> None:
         """Make `calls` calls and send a receipt; copy the chosen and the last result, and send another."""
         import torch
 
@@ -159,11 +168,6 @@ class Worker:
         if fault is not None:
             self.channel.reply({"fault": str(fault.reason), "sentence": fault.sentence})
         return fault is not None
-
-    def _nest(self, what: str, descriptor: int | None, nest: Any) -> Any:
-        if descriptor is not None:
-            self._arenas[what] = Arena(0, descriptor)
-        return rebuild(nest, self._arenas.get(what))
 
 
 def _import(name: str, file: str) -> None:

@@ -20,7 +20,7 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import IsolationError, compare_isolated
 from perfsuite.isolate.log import MOST_LOG_BYTES, Log
-from perfsuite.isolate.memory import Arena, rebuild
+from perfsuite.isolate.memory import Arena, Opened
 from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Attention, Custom, Gemm
 from perfsuite.settings import Settings
@@ -126,11 +126,11 @@ def test_a_candidate_that_cannot_be_imported_is_refused_by_name() -> None:
 
 def test_tensors_keep_values_and_strides_through_shared_memory() -> None:
     nest = [torch.randn(3, 5).t(), (torch.arange(4), {"x": torch.randn(2).half()}), 7, torch.randn(1, 4).expand(3, 4)]
-    arena = Arena(Arena.room(nest))
+    arena = Arena(nest, on_card=False)
     from perfsuite.problems.tensors import map_tensors, same_bits, tensors_in
 
     placed = map_tensors(nest, arena.place)
-    opened = rebuild(arena.describe(placed), arena)
+    opened = Opened([os.dup(one) for one in arena.descriptors], arena.card).rebuild(arena.describe(placed))
     assert same_bits(opened, nest)
     assert [one.stride() for one in tensors_in(opened)] == [one.stride() for one in tensors_in(nest)]
     next(tensors_in(opened))[0, 0] = 42.0
