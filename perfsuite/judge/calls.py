@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from perfsuite.device.cards import usable_devices
 from perfsuite.judge.answer import Answer
 from perfsuite.judge.candidates import candidate_of
 from perfsuite.judge.engine import Terms, judge_one
@@ -17,9 +19,12 @@ def judge(candidate: Any, problem: Any, *, id: str | None = None, **terms: Any) 
     candidate: a path (.py, .cpp, .cu, .json), Python source with a line break, or an object with files.
     problem: a path (.py with Model and get_inputs, .json), a JSON value such as {"family": "gemm", ...}, or a Problem.
     id: the job's identifier in the answer; by default a hash.
-    terms: fields of `perfsuite.judge.engine.Terms`, such as at_least, seconds, device, run_seconds and timed.
+    terms: fields of `perfsuite.judge.engine.Terms`, such as at_least, seconds, device, run_seconds and timed. Without
+    `device`, the candidate runs on a GPU if the machine has one.
     UserError for bad input, and for a form that is not supported.
     """
+    if "device" not in terms:
+        terms["device"] = "cuda" if usable_devices(os.environ).cards else "cpu"
     try:
         agreed = Terms(**terms)
         agreed.settings(1)

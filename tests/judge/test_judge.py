@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jsonschema
 import pytest
 
 import perfsuite
 from perfsuite.cli.main import main
+from perfsuite.judge import calls
 from perfsuite.judge.answer import MOST_OUTPUT, answer_schema, bounded
 from perfsuite.judge.engine import Terms
 from perfsuite.judge.pool import Job, Pool
@@ -146,3 +149,18 @@ def test_long_output_lacks_its_middle() -> None:
     shown = bounded("a" * 9000 + "end")
     assert len(shown) < MOST_OUTPUT + 60
     assert shown.endswith("end")
+
+
+def test_the_candidate_runs_on_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+
+    def judge_one(candidate: Any, task: Any, terms: Terms, *, id: str | None) -> Any:
+        devices.append(terms.device)
+
+    monkeypatch.setattr(calls, "judge_one", judge_one)
+    monkeypatch.setattr(calls, "task_of", lambda problem, device: None)
+    perfsuite.judge(RIGHT, GEMM)
+    monkeypatch.setattr(calls, "usable_devices", lambda environ: SimpleNamespace(cards=("a card",)))
+    perfsuite.judge(RIGHT, GEMM)
+    perfsuite.judge(RIGHT, GEMM, device="cpu")
+    assert devices == ["cpu", "cuda", "cpu"]
