@@ -1,0 +1,192 @@
+"""Serve the judge over HTTP: source text in, verdict out, for several clients.
+
+Jobs lie in a file, and outlive the service. It listens on this machine alone unless --host says
+otherwise. Each client has a token from the clients' file, and sees its own jobs only. Without
+--clients the first start makes a file with one client, "local". docs/judge.md describes addresses,
+limits and what is defended. GET /openapi.json is the description for programs.
+
+exit codes: 0 stopped by SIGTERM; 2 bad input; 130 interrupted
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from perfsuite import outcome
+from perfsuite.cli.cards import held, tell
+from perfsuite.device import cards as devices
+from perfsuite.isolate import sandbox
+from perfsuite.judge.clients import Clients, Rates, add_client
+from perfsuite.judge.engine import Terms
+from perfsuite.judge.pool import Pool
+from perfsuite.judge.queue_store import Queue
+from perfsuite.judge.service import Service
+from perfsuite.judge.stored import Limits
+from perfsuite.outcome import UserError
+from perfsuite.record.places import OWN_FOLDER, make_folder
+
+HELP = "the judge over HTTP, for several clients"
+EXAMPLE = """example:
+  perfsuite serve --jobs 2 --problems problems/
+  perfsuite serve --host 0.0.0.0 --clients /etc/perfsuite/clients.toml
+  perfsuite serve --new-client trainer
+
+exit codes: 0 stopped by SIGTERM; 2 bad input; 130 interrupted"""
+FOLDER = Path(OWN_FOLDER, "serve")
+MOST_CONNECTIONS = 1000
+STOP_SECONDS = 5
+"""Seconds that open requests get when the service stops."""
+
+
+def number(least: float, most: float, kind: type = float) -> Callable[[str], Any]:
+    """A reader of option values between two bounds, both allowed."""
+
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            word = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {word} from {least:g} to {most:g}")
+        return value
+
+    return read
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    seconds, count = number(0.001, 1e6), number(1, 1e9, int)
+
+    def limit(flag: str, default: float, kind: Callable[[str], Any], told: str, metavar: str = "S") -> None:
+        said = f"{told} (default: {default:g})"
+        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=said)
+
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
+    limit("--port", 8421, number(0, 65535, int), "the port; 0 takes a free one", "N")
+    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help=f"for jobs (default: {FOLDER})")
+    parser.add_argument("--clients", type=Path, metavar="FILE", help='a TOML file with lines NAME = "TOKEN"')
+    parser.add_argument("--new-client", metavar="NAME", help="add a client to the file, print its token, and end")
+    parser.add_argument("--problems", type=Path, metavar="DIR", help="problem files and tests that clients may name")
+    trust = "judge without a sandbox too, and take FlashInfer definitions, whose reference is code"
+    parser.add_argument("--trust-candidates", action="store_true", help=trust)
+    limit("--jobs", 1, number(1, 1024, int), "processes, or cards", "N")
+    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: a GPU if there is")
+    limit("--seconds", 1.0, seconds, "time of a workload's timed rounds; clients may ask for less")
+    limit("--run-seconds", 30.0, seconds, "limit of one request to a candidate; clients may ask for less")
+    limit("--compile-seconds", 120.0, seconds, "limit of a compiler; clients may ask for less")
+    limit("--job-seconds", 600.0, seconds, "limit of a whole job")
+    limit("--one-in", 20.0, number(2.001, 1e8), "at most one false verdict in N, for each client", "N")
+    limit("--most-bytes", 8 << 20, count, "bytes of one request", "N")
+    limit("--rate", 50.0, number(0.001, 1e6), "requests a second of one client", "N")
+    limit("--queued", 10_000, count, "jobs that may wait", "N")
+    limit("--queued-per-client", 1000, count, "jobs of one client that may wait", "N")
+    limit("--keep-hours", 168.0, number(0.001, 1e6), "age at which an ended job is removed", "H")
+    limit("--kept-per-client", 100_000, count, "ended jobs of one client; the oldest go first", "N")
+    limit("--drain", 20.0, number(0.0, 1e6), "time of running jobs to end after SIGTERM; later ones begin again")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    if not arguments.folder.is_dir():
+        make_folder(arguments.folder).chmod(0o700)
+    file = arguments.clients or arguments.folder / "clients.toml"
+    if arguments.new_client is not None:
+        print(add_client(file, arguments.new_client))
+        return outcome.EXIT_MET
+    uvicorn, http_app, http_forms = _web()
+    missing = sandbox.why_not()
+    if missing is not None and not arguments.trust_candidates:
+        raise UserError(f"there is no sandbox for source text ({missing}); --trust-candidates judges without one")
+    if arguments.problems is not None and not arguments.problems.is_dir():
+        raise UserError(f"--problems is {str(arguments.problems)!r}; it must be a folder")
+    if arguments.clients is None and not file.exists():
+        add_client(file, "local")
+    clients, cards = Clients(file), _cards(arguments)
+    terms = Terms(
+        device="cuda" if cards else "cpu",
+        seconds=arguments.seconds,
+        run_seconds=arguments.run_seconds,
+        compile_seconds=arguments.compile_seconds,
+        one_in=arguments.one_in,
+    )
+    limits = Limits(
+        queued_per_client=arguments.queued_per_client,
+        queued=arguments.queued,
+        keep_seconds=arguments.keep_hours * 3600.0,
+        kept_per_client=arguments.kept_per_client,
+    )
+    listener = _listener(arguments)
+    with listener, held(cards):
+        selectors, most = [card.selector for card in cards], arguments.job_seconds
+        pool = Pool(terms, jobs=arguments.jobs, cards=selectors, most_seconds=most)
+        service = Service(Queue(arguments.folder / "queue.db", limits), pool)
+        desk = http_forms.Desk(terms, arguments.problems, arguments.trust_candidates)
+        parts = http_app.Parts(service, desk, clients, Rates(arguments.rate), arguments.most_bytes, arguments.drain)
+        config = uvicorn.Config(
+            http_app.make_app(parts), ws="none", log_level="warning", access_log=False, server_header=False,
+            proxy_headers=False, limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )  # fmt: skip
+
+        class Server(uvicorn.Server):  # type: ignore[name-defined]
+            def handle_exit(self, sig: int, frame: Any) -> None:
+                # A thread may take locks that the interrupted one holds.
+                threading.Thread(target=service.stop_waiting).start()
+                super().handle_exit(sig, frame)
+
+        server = Server(config)
+        host, port = listener.getsockname()[:2]
+        where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        tell(f"perfsuite serve: {where}, {len(pool.state)} processes ({terms.device}), clients of {file}")
+        box = "in a sandbox" if missing is None else f"without a sandbox: {missing}"
+        tell(f"perfsuite serve: candidates run {box}")
+        # The server raises its signals again when it has stopped. After SIGTERM this command then ends as asked.
+        before = signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+        try:
+            server.run(sockets=[listener])
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    return outcome.EXIT_MET
+
+
+def _web() -> tuple[Any, Any, Any]:
+    try:
+        import uvicorn
+
+        from perfsuite.judge import http_app, http_forms
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("perfsuite"):
+            raise
+        raise UserError(f"{error.name} is needed, and it is not installed: pip install 'perfsuite[serve]'") from None
+    return uvicorn, http_app, http_forms
+
+
+def _cards(arguments: argparse.Namespace) -> tuple[devices.Device, ...]:
+    if arguments.device == "cpu":
+        return ()
+    found = devices.usable_devices(os.environ)
+    if arguments.device == "cuda" and not found.cards:
+        raise UserError(f"--device cuda, but {found.missing}")
+    return tuple(found.cards[: arguments.jobs])
+
+
+def _listener(arguments: argparse.Namespace) -> socket.socket:
+    """A socket that listens. Other machines reach it only if the operator named clients."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(arguments.host, arguments.port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--host is {arguments.host!r}, which is no address of this machine: {error}") from None
+    if not ip_address(str(address[0]).partition("%")[0]).is_loopback and arguments.clients is None:
+        raise UserError(f"--host is {arguments.host!r}, which other machines reach; name the clients' file: --clients")
+    try:
+        return socket.create_server(address, family=family, backlog=2048)
+    except OSError as error:
+        raise UserError(f"--host {arguments.host} --port {arguments.port} cannot be used: {error.strerror}") from None

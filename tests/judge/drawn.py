@@ -1,0 +1,74 @@
+"""Jobs for the services, drawn from the hundred candidates: nine tenths judge to an end, one tenth goes wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+BAD = {
+    "crashing": ("broken/aborts.py", "broken/segmentation_fault.py", "broken/null_pointer.cpp"),
+    "hanging": ("broken/hangs.py", "broken/hangs_on_import.py", "broken/sleeps.py"),
+    "eating memory": ("broken/eats_memory.py",),
+    "forking": ("broken/forks.py",),
+    "cheating": ("cheating/returns_input.py", "cheating/replaces_softmax.py", "cheating/exits_cleanly.py"),
+    "not compiling": ("broken/missing_semicolon.cpp", "broken/unknown_header.cpp", "broken/no_colon.py"),
+}
+"""Kind of fault -> candidates."""
+GOOD = ("right", "wrong")
+"""Folders of the other candidates: their answers need no timing, so they are the same on a busy machine."""
+
+
+RUN_SECONDS, HANG_SECONDS = 20.0, 2.0
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A job and its expected answer."""
+
+    id: str
+    kind: str
+    candidate: dict[str, Any]
+    problem: str
+    """The name of a file in tests/judge/problems."""
+    expected: tuple[str, ...]
+    """The verdict, and perhaps the reason and the stage."""
+    terms: dict[str, Any]
+    """Of kinds that hang, a short limit: nobody waits for them."""
+
+    def fault(self, answer: dict[str, Any]) -> str | None:
+        """One sentence if the answer is not the expected one."""
+        got = (answer["verdict"], answer["reason"], answer["stage"])[: len(self.expected)]
+        if got == self.expected:
+            return None
+        return f"{self.id} is {' '.join(got)}, not {' '.join(self.expected)}: {answer['sentence']}"
+
+
+def drawn(count: int, seed: int = 0) -> list[Drawn]:
+    """Jobs with identifiers of their own; equal seeds give equal jobs."""
+    draw = random.Random(seed)
+    bad = [(kind, HERE / "candidates" / draw.choice(files)) for kind, files in BAD.items()]
+    good = [("plain", file) for folder in GOOD for file in sorted(HERE.glob(f"candidates/{folder}/*.*"))]
+    found = [bad[number % len(bad)] for number in range(count // 10)]
+    found += [draw.choice(good) for _ in range(count - len(found))]
+    draw.shuffle(found)
+    return [
+        _job(f"{number:04}-{file.parent.name}-{file.stem}", kind, file) for number, (kind, file) in enumerate(found)
+    ]
+
+
+def problem_value(name: str) -> Any:
+    """The problem as a pool takes it: a path or a JSON value."""
+    path = HERE / "problems" / name
+    return json.loads(path.read_text()) if path.suffix == ".json" else str(path)
+
+
+def _job(id: str, kind: str, file: Path) -> Drawn:
+    text = file.read_text()
+    problem, _, expected = text.partition("\n")[0].lstrip("#/ ").partition(": ")
+    (place,) = HERE.glob(f"problems/{problem}.*")
+    terms = {"timed": False, "run_seconds": HANG_SECONDS if kind == "hanging" else RUN_SECONDS}
+    return Drawn(id, kind, {"files": {file.name: text}}, place.name, tuple(expected.split()), terms)
