@@ -1,4 +1,4 @@
-"""The clients of the service: names and tokens, from a TOML file that nobody else can read."""
+"""The clients of the service: names and tokens, from a TOML file that only its owner and his group can read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _read(path: Path) -> dict[str, bytes]:
     try:
         with path.open("rb") as file:
             if (mode := os.fstat(file.fileno()).st_mode) & 0o077:
-                raise UserError(f"{path} has mode {mode & 0o777:o}, so others can read its tokens: chmod 600 {path}")
+                raise UserError(f"{path} has mode {mode & 0o777:o}, so others can read or change it: chmod 600 {path}")
             found = tomllib.load(file)
     except (OSError, ValueError) as error:
         raise UserError(one_line(f"the clients' file {path} cannot be read: {error}")) from None

@@ -61,7 +61,7 @@ def _of_families(given: Any) -> Task:
         at_least = values.pop("at_least", at_least)
         weight, rival = _number("weight", values.pop("weight", 1.0)), values.pop("against", against)
         name, known = values.pop("family", None), families()
-        if name not in known or name == Custom.family:
+        if not isinstance(name, str) or name not in known or name == Custom.family:
             allowed = ", ".join(one for one in known if one != Custom.family)
             raise UserError(one_line(f"family is {name!r}; allowed are {allowed}"))
         try:

@@ -28,7 +28,7 @@ class Service:
     def __init__(self, queue: Queue, pool: Pool) -> None:
         self.queue, self.pool = queue, pool
         self.fault: str | None = None
-        """The fault of the store that no repetition mends, in one sentence."""
+        """The fault that no repetition mends, in one sentence."""
         self.stopping = False
         self._lock = threading.Lock()
         self._out: set[str] = set()
@@ -139,6 +139,8 @@ class Service:
 
     def _work(self) -> None:
         self.pool.work(self)
+        if not self.stopping:
+            self.fault = self.fault or "the pool has ended; the log says why"
 
     def _prune(self) -> None:
         while not self._end.wait(PRUNE_SECONDS):

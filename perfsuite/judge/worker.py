@@ -17,6 +17,8 @@ from perfsuite.judge.problem_forms import task_of
 from perfsuite.judge.tasks import Task
 from perfsuite.outcome import Reason, UserError, one_line
 
+MOST_TASKS = 64
+"""Problems that a process keeps; their tensors stay in its memory. The one that was made first goes first."""
 _tasks: dict[str, Task] = {}
 
 
@@ -26,6 +28,8 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     try:
         key = json.dumps(job.problem, sort_keys=True)
         if key not in _tasks:
+            if len(_tasks) >= MOST_TASKS:
+                del _tasks[next(iter(_tasks))]
             _tasks[key] = task_of(job.problem, device=terms.device)
         return judge_one(candidate_of(dict(job.candidate)), _tasks[key], terms, id=job.id).as_json()
     except UserError as error:
