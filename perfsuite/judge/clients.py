@@ -70,7 +70,7 @@ def _read(path: Path) -> dict[str, bytes]:
     """Name -> hash of the token. No message holds a token."""
     try:
         with path.open("rb") as file:
-            if (mode := os.fstat(file.fileno()).st_mode) & 0o077:
+            if (mode := os.fstat(file.fileno()).st_mode) & 0o037:
                 raise UserError(f"{path} has mode {mode & 0o777:o}, so others can read or change it: chmod 600 {path}")
             found = tomllib.load(file)
     except (OSError, ValueError) as error:

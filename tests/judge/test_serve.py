@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import sqlite3
@@ -229,10 +231,9 @@ def test_waiting_and_running_jobs_are_cancelled(within: Within) -> None:
     assert counts == {"status": "ok", "queued": 0, "running": 0, "workers": 1, "busy": 0, "restarts": 1}
 
 
-def test_old_jobs_are_removed(within: Within, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_old_jobs_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("perfsuite.judge.service.PRUNE_SECONDS", 0.05)
-    (tmp_path / "second").mkdir()
-    with Within(tmp_path / "second", limits=Limits(kept_per_client=2)) as service:
+    with Within(tmp_path, limits=Limits(kept_per_client=2)) as service:
         for id in "abc":
             service.ask("POST", "/v1/jobs", sent(id))
             assert service.pool.answer() == id
@@ -376,6 +377,26 @@ def test_bad_starts_are_refused(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(words) == 2
     assert "pip install 'perfsuite[serve]'" in capsys.readouterr().err
+
+
+def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "judge.md").read_text().partition("## Over HTTP")[2]
+    (python,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    shell = re.search(r"```bash\n(.*?)```", text, re.DOTALL)
+    assert shell is not None
+    found: dict[str, Any] = {}
+    exec(python, found)
+    with Served(tmp_path / ".perfsuite" / "serve", "--run-seconds", "60", "--trust-candidates") as served:
+        where = {"token": served.tokens["local"], "url": f"http://127.0.0.1:{served.port}"}
+        jobs = [sent("right"), sent("wrong", "def run(a, b):\n    return b\n"), sent("broken", "def run(a, b)")]
+        ended = {job["id"]: job["answer"]["verdict"] for job in found["judged"](jobs, **where)}
+        assert ended == {"right": "MET", "wrong": "WRONG", "broken": "WRONG"}
+        if shutil.which("curl") is None:
+            pytest.skip("the other example needs curl")
+        code = shell[1].replace(":8421", f":{served.port}")
+        done = subprocess.run(["bash", "-ec", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        _, answer = map(json.loads, done.stdout.replace("}{", "}\n{").splitlines())
+        assert (answer["state"], answer["answer"]["reason"]) == ("done", "checked")
 
 
 def test_web_code_is_imported_on_use() -> None:
