@@ -47,12 +47,16 @@ class Drawn:
         return f"{self.id} is {' '.join(got)}, not {' '.join(self.expected)}: {answer['sentence']}"
 
 
-def drawn(count: int, seed: int = 0) -> list[Drawn]:
-    """Jobs with identifiers of their own; equal seeds give equal jobs."""
-    draw = random.Random(seed)
-    bad = [(kind, HERE / "candidates" / draw.choice(files)) for kind, files in BAD.items()]
+def drawn(count: int, seed: int = 0, device: str = "cpu") -> list[Drawn]:
+    """Jobs with identifiers of their own; equal seeds give equal jobs. On a card no candidate is in C++."""
+    draw, suffixes = random.Random(seed), (".py",) if device == "cuda" else (".py", ".cpp")
+    kinds = list(BAD.items())
     good = [("plain", file) for folder in GOOD for file in sorted(HERE.glob(f"candidates/{folder}/*.*"))]
-    found = [bad[number % len(bad)] for number in range(count // 10)]
+    good = [one for one in good if one[1].suffix in suffixes]
+    found = []
+    for number in range(count // 10):
+        kind, files = kinds[number % len(kinds)]
+        found.append((kind, HERE / "candidates" / draw.choice([one for one in files if one.endswith(suffixes)])))
     found += [draw.choice(good) for _ in range(count - len(found))]
     draw.shuffle(found)
     return [

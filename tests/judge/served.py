@@ -83,9 +83,9 @@ class Asking:
 class Served(Asking):
     """A service in a process of its own. It can be killed and started again at the same port."""
 
-    def __init__(self, folder: Path, *options: str, jobs: int = 1) -> None:
+    def __init__(self, folder: Path, *options: str, jobs: int = 1, device: str = "cpu") -> None:
         self.folder, self.port, self.starts = folder, 0, 0
-        self._options = ("--folder", str(folder), "--device", "cpu", "--jobs", str(jobs), *options)
+        self._options = ("--folder", str(folder), "--device", device, "--jobs", str(jobs), *options)
         self.start()
         clients = Path(options[options.index("--clients") + 1]) if "--clients" in options else folder / "clients.toml"
         self.tokens: dict[str, str] = tomllib.loads(clients.read_text())

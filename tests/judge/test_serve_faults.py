@@ -3,52 +3,32 @@
 from __future__ import annotations
 
 import collections
-import random
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from drawn import BAD, HERE, drawn
+from drawn import BAD, drawn
 from served import Served
+from thousand_http import EACH, OPTIONS, judge_all, measured
 
-pytest.importorskip("fastapi", reason="needs pip install perfsuite[serve]")
-pytest.importorskip("uvicorn", reason="needs pip install perfsuite[serve]")
-pytest.importorskip("prometheus_client", reason="needs pip install perfsuite[serve]")
-JOBS, EACH = 100, 20
+for name in ("fastapi", "uvicorn", "prometheus_client"):
+    pytest.importorskip(name, reason="needs pip install perfsuite[serve]")
+JOBS = 100
 RESTARTS = {35: signal.SIGKILL, 70: signal.SIGTERM}
 """Verdicts -> the signal that the service gets then."""
 
 
 def test_each_of_a_hundred_jobs_has_one_verdict(tmp_path: Path) -> None:
-    jobs = {job.id: job for job in drawn(JOBS)}
-    kinds = collections.Counter(job.kind for job in jobs.values())
-    assert set(kinds) == {*BAD, "plain"}
-    assert kinds["plain"] == JOBS * 9 // 10
-    options = ("--problems", str(HERE / "problems"), "--trust-candidates", "--drain", "1", "--rate", "1000")
-    draw, killed, restarts = random.Random(7), 0, dict(RESTARTS)
-    first: dict[str, dict[str, Any]] = {}
-    with Served(tmp_path / "serve", *options, jobs=2) as served:
-        sent = [
-            {"id": job.id, "candidate": job.candidate, "problem": job.problem, "terms": job.terms}
-            for job in jobs.values()
-        ]
-        assert served.insist("POST", "/v1/batches", {"jobs": sent}).status == 202
-        while missing := [id for id in jobs if id not in first]:
-            got = served.insist("POST", "/v1/jobs/wait", {"ids": missing, "seconds": 20}).value
-            first |= {one["id"]: one for one in got["jobs"]}
-            if len(first) // EACH > killed and served.kill_worker(draw.randrange(2)):
-                killed += 1
-            if restarts and len(first) >= min(restarts):
-                code = served.end(number := restarts.pop(min(restarts)))
-                assert code == (0 if number is signal.SIGTERM else -number)
-                served.start()
-        again = served.ask("GET", "/v1/jobs?most=1000").value["jobs"]
-        assert [one["id"] for one in again] == list(jobs)
-        assert {one["state"] for one in again} == {"done"}
-        assert {id: served.ask("GET", f"/v1/jobs/{id}").value for id in jobs} == first
-        assert served.ask("POST", "/v1/batches", {"jobs": sent}).value["jobs"] == [first[id] for id in jobs]
-    assert killed >= JOBS // EACH - 1
-    assert sum(one["deaths"] for one in first.values()) >= 1
-    faults = [said for job in jobs.values() if (said := job.fault(first[job.id]["answer"]))]
+    jobs = drawn(JOBS)
+    kinds = collections.Counter(job.kind for job in jobs)
+    assert (set(kinds), kinds["plain"]) == ({*BAD, "plain"}, JOBS * 9 // 10)
+    with Served(tmp_path / "serve", *OPTIONS, jobs=2) as served:
+        found = judge_all(served, jobs, RESTARTS)
+        listed = served.ask("GET", "/v1/jobs?most=1000").value["jobs"]
+    assert [(one["id"], one["state"]) for one in listed] == [(job.id, "done") for job in jobs]
+    faults = found.faults(jobs)
     assert not faults, "\n".join(faults)
+    assert (found.restarts, found.killed >= JOBS // EACH - 1, found.deaths >= 1) == (2, True, True)
+    told = measured(jobs, found, 2)
+    assert {"parse", "compile", "run", "right", "whole", "wait"} <= set(told["stages"])
+    assert told["jobs_per_hour"] > 0
