@@ -25,6 +25,7 @@ NO_RESULTS = {
     "export": "writes another format; `export json` is one",
     "init": "writes files",
     "schema": "prints JSON always",
+    "serve": "answers over HTTP, with JSON always",
     "site": "writes pages",
 }
 """Commands without --json, and the reason."""

@@ -1,6 +1,6 @@
 """Serve the judge over HTTP: source text in, verdict out, for several clients.
 
-Jobs lie in a file, and outlive the service. It listens on this machine alone unless --host says
+Jobs lie in a file, and outlive the service. It listens on this machine alone unless --bind says
 otherwise. Each client has a token from the clients' file, and sees its own jobs only. Without
 --clients the first start makes a file with one client, "local". docs/judge.md describes addresses,
 limits and what is defended. GET /openapi.json is the description for programs.
@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from perfsuite.record.places import OWN_FOLDER, make_folder
 HELP = "the judge over HTTP, for several clients"
 EXAMPLE = """example:
   perfsuite serve --jobs 2 --problems problems/
-  perfsuite serve --host 0.0.0.0 --clients /etc/perfsuite/clients.toml
+  perfsuite serve --bind 0.0.0.0 --clients /etc/perfsuite/clients.toml
   perfsuite serve --new-client trainer
 
 exit codes: 0 stopped by SIGTERM; 2 bad input; 130 interrupted"""
@@ -46,55 +45,45 @@ STOP_SECONDS = 5
 """Seconds that open requests get when the service stops."""
 
 
-def number(least: float, most: float, kind: type = float) -> Callable[[str], Any]:
-    """A reader of option values between two bounds, both allowed."""
-
-    def read(text: str) -> Any:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = None
-        if value is None or not least <= value <= most:
-            word = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {word} from {least:g} to {most:g}")
-        return value
-
-    return read
+LIMITS: tuple[tuple[str, float, float, float, str, str], ...] = (
+    ("--port", 8421, 0, 65535, "N", "the port; 0 takes a free one"),
+    ("--jobs", 1, 1, 1024, "N", "processes, or cards"),
+    ("--seconds", 1.0, 1e-3, 1e6, "S", "time of a workload's timed rounds; clients may ask for less"),
+    ("--run-seconds", 30.0, 1e-3, 1e6, "S", "limit of one request to a candidate; clients may ask for less"),
+    ("--compile-seconds", 120.0, 1e-3, 1e6, "S", "limit of a compiler; clients may ask for less"),
+    ("--job-seconds", 600.0, 1e-3, 1e6, "S", "limit of a whole job"),
+    ("--one-in", 20.0, 2.001, 1e8, "N", "at most one false verdict in N, for each client"),
+    ("--most-bytes", 8 << 20, 1, 1 << 40, "N", "bytes of one request"),
+    ("--rate", 50.0, 1e-3, 1e6, "N", "requests a second of one client"),
+    ("--queued", 10_000, 1, 1 << 40, "N", "jobs that may wait"),
+    ("--queued-per-client", 1000, 1, 1 << 40, "N", "jobs of one client that may wait"),
+    ("--keep-hours", 168.0, 1e-3, 1e6, "H", "age at which an ended job is removed"),
+    ("--kept-per-client", 100_000, 1, 1 << 40, "N", "ended jobs of one client; the oldest go first"),
+    ("--drain", 20.0, 0, 1e6, "S", "time of running jobs to end after SIGTERM; later ones begin again"),
+)
+"""Option, default, the least and the most value, metavar, help. A whole default takes whole numbers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    seconds, count = number(0.001, 1e6), number(1, 1e9, int)
-
-    def limit(flag: str, default: float, kind: Callable[[str], Any], told: str, metavar: str = "S") -> None:
-        said = f"{told} (default: {default:g})"
-        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=said)
-
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
-    limit("--port", 8421, number(0, 65535, int), "the port; 0 takes a free one", "N")
+    parser.add_argument("--bind", default="127.0.0.1", metavar="HOST", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="DIR", help=f"for jobs (default: {FOLDER})")
     parser.add_argument("--clients", type=Path, metavar="FILE", help='a TOML file with lines NAME = "TOKEN"')
     parser.add_argument("--new-client", metavar="NAME", help="add a client to the file, print its token, and end")
     parser.add_argument("--problems", type=Path, metavar="DIR", help="problem files and tests that clients may name")
     trust = "judge without a sandbox too, and take FlashInfer definitions, whose reference is code"
     parser.add_argument("--trust-candidates", action="store_true", help=trust)
-    limit("--jobs", 1, number(1, 1024, int), "processes, or cards", "N")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: a GPU if there is")
-    limit("--seconds", 1.0, seconds, "time of a workload's timed rounds; clients may ask for less")
-    limit("--run-seconds", 30.0, seconds, "limit of one request to a candidate; clients may ask for less")
-    limit("--compile-seconds", 120.0, seconds, "limit of a compiler; clients may ask for less")
-    limit("--job-seconds", 600.0, seconds, "limit of a whole job")
-    limit("--one-in", 20.0, number(2.001, 1e8), "at most one false verdict in N, for each client", "N")
-    limit("--most-bytes", 8 << 20, count, "bytes of one request", "N")
-    limit("--rate", 50.0, number(0.001, 1e6), "requests a second of one client", "N")
-    limit("--queued", 10_000, count, "jobs that may wait", "N")
-    limit("--queued-per-client", 1000, count, "jobs of one client that may wait", "N")
-    limit("--keep-hours", 168.0, number(0.001, 1e6), "age at which an ended job is removed", "H")
-    limit("--kept-per-client", 100_000, count, "ended jobs of one client; the oldest go first", "N")
-    limit("--drain", 20.0, number(0.0, 1e6), "time of running jobs to end after SIGTERM; later ones begin again")
+    for flag, default, _, _, metavar, told in LIMITS:
+        said = f"{told} (default: {default})"
+        parser.add_argument(flag, type=type(default), default=default, metavar=metavar, help=said)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
+    for flag, _, least, most, _, _ in LIMITS:
+        value = getattr(arguments, flag[2:].replace("-", "_"))
+        if not least <= value <= most:
+            raise UserError(f"{flag} is {value:g}; it must be a number from {least:g} to {most:g}")
     if not arguments.folder.is_dir():
         make_folder(arguments.folder).chmod(0o700)
     file = arguments.clients or arguments.folder / "clients.toml"
@@ -125,8 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     listener = _listener(arguments)
     with listener, held(cards):
-        selectors, most = [card.selector for card in cards], arguments.job_seconds
-        pool = Pool(terms, jobs=arguments.jobs, cards=selectors, most_seconds=most)
+        selectors, longest = [card.selector for card in cards], arguments.job_seconds
+        pool = Pool(terms, jobs=arguments.jobs, cards=selectors, most_seconds=longest)
         service = Service(Queue(arguments.folder / "queue.db", limits), pool)
         desk = http_forms.Desk(terms, arguments.problems, arguments.trust_candidates)
         parts = http_app.Parts(service, desk, clients, Rates(arguments.rate), arguments.most_bytes, arguments.drain)
@@ -181,12 +170,12 @@ def _cards(arguments: argparse.Namespace) -> tuple[devices.Device, ...]:
 def _listener(arguments: argparse.Namespace) -> socket.socket:
     """A socket that listens. Other machines reach it only if the operator named clients."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(arguments.host, arguments.port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(arguments.bind, arguments.port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        raise UserError(f"--host is {arguments.host!r}, which is no address of this machine: {error}") from None
+        raise UserError(f"--bind is {arguments.bind!r}, which is no address of this machine: {error}") from None
     if not ip_address(str(address[0]).partition("%")[0]).is_loopback and arguments.clients is None:
-        raise UserError(f"--host is {arguments.host!r}, which other machines reach; name the clients' file: --clients")
+        raise UserError(f"--bind is {arguments.bind!r}, which other machines reach; name the clients' file: --clients")
     try:
         return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
-        raise UserError(f"--host {arguments.host} --port {arguments.port} cannot be used: {error.strerror}") from None
+        raise UserError(f"--bind {arguments.bind} --port {arguments.port} cannot be used: {error.strerror}") from None
