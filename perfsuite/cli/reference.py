@@ -13,7 +13,7 @@ from typing import Any
 import perfsuite
 from perfsuite.cli.tables_of_text import first_paragraph, table
 from perfsuite.outcome import Reason
-from perfsuite.pytest_plugin import SWITCHES, VALUES, WRITTEN, hookspec
+from perfsuite.pytest_plugin import ELSEWHERE, SWITCHES, VALUES, WRITTEN, hookspec
 from perfsuite.pytest_plugin.facts import Gpu, MemoryUse
 from perfsuite.record.json_schema import json_schema, texts_below
 
@@ -52,7 +52,7 @@ def options() -> str:
     """One row an option of pytest, with its ini option."""
     given = [("--gpu", "", "run the tests that need a GPU; they fail without one"), *((f, "", t) for f, t in SWITCHES)]
     rows = []
-    for flag, value, text in (*given, *VALUES, *WRITTEN):
+    for flag, value, text in (*given, *VALUES, *WRITTEN, *ELSEWHERE):
         ini = "" if flag == "--gpu" else f"`{flag.removeprefix('--').replace('-', '_')}`"
         rows.append((f"`{flag} {value}`".replace(" `", "`"), ini, text))
     return table(("option", "ini option", "meaning"), rows)

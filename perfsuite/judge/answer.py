@@ -116,6 +116,8 @@ class Answer:
     """The problem's name."""
     device: str
     """The device: "cuda" or "cpu"."""
+    card: str | None = None
+    """The card's name; the model that was asked for, if no worker judged the job; null on processors."""
     verdict: Verdict
     """The worst verdict of the workloads, in the order WRONG, MISSED, UNDECIDED, MET."""
     reason: str

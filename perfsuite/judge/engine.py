@@ -67,6 +67,7 @@ def judge_one(candidate: Candidate, task: Task, terms: Terms, *, id: str | None 
         candidate=candidate.name,
         problem=task.name,
         device=terms.device,
+        card=_card(terms.device),
         verdict=Verdict.WRONG,
         reason=str(Reason.DOES_NOT_PARSE),
         sentence="",
@@ -161,6 +162,15 @@ def _stage(one: Comparison, reason: Reason) -> Stage:
     if reason in _RUN and one.speed is None:
         return Stage.RUN
     return Stage.FAST if one.speed is not None or reason in _TIMED else Stage.RIGHT
+
+
+def _card(device: DeviceKind) -> str | None:
+    """The name of the card in use; None on processors."""
+    if device != "cuda":
+        return None
+    import torch
+
+    return str(torch.cuda.get_device_name())
 
 
 def _roofline(one: Comparison, workload: Workload, settings: Settings) -> float | None:

@@ -37,16 +37,25 @@ class SlotState:
 class Pool:
     """Processes that judge. Use it in a `with` statement; `answers` gives each answer as soon as it is there."""
 
-    def __init__(self, terms: Terms, *, jobs: int = 1, cards: Sequence[str] = (), most_seconds: float = 600.0) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        *,
+        jobs: int = 1,
+        cards: Sequence[str] = (),
+        most_seconds: float = 600.0,
+        children: Sequence[Child] = (),
+        stream: Stream | None = None,
+    ) -> None:
         """terms: those of the jobs of `answers`. jobs: processes. cards: values of CUDA_VISIBLE_DEVICES, one each.
 
-        most_seconds: the longest time of one job, all stages.
+        most_seconds: the longest time of one job, all stages. children: the processes, on other machines too, instead
+        of those that `jobs` and `cards` describe. stream: the promise that this pool shares with others.
         """
         if jobs < 1:
             raise ValueError(f"jobs is {jobs!r}; it must be at least 1")
-        self.terms, self.stream, self._most = terms, Stream(terms.one_in), most_seconds
-        places = [{"CUDA_VISIBLE_DEVICES": card} for card in cards] or [{} for _ in range(jobs)]
-        self._slots = [_Slot(place, cores) for place, cores in zip(places, _cores(len(places)), strict=True)]
+        self.terms, self.stream, self._most = terms, stream or Stream(terms.one_in), most_seconds
+        self._slots = [_Slot(child) for child in children or _local(jobs, cards)]
 
     def __enter__(self) -> Pool:
         return self
@@ -63,8 +72,12 @@ class Pool:
         """One answer a job, as JSON objects, in the order in which they are ready. Equal identifiers: one answer."""
         different = {job.id: job for job in jobs}
         source = _Listed(list(different.values()), self.terms, self.stream)
-        worker = threading.Thread(target=self.work, args=(source,), daemon=True)
-        worker.start()
+
+        def work() -> None:
+            self.work(source)
+            source.give_up()
+
+        threading.Thread(target=work, daemon=True).start()
         try:
             for _ in different:
                 yield source.ready.get()
@@ -72,7 +85,7 @@ class Pool:
             source.close()
 
     def work(self, source: Source) -> None:
-        """Answer the jobs of a source on all processes, until it has none any more."""
+        """Answer the jobs of a source on all processes, until it has none any more or no process has a place."""
         threads = [threading.Thread(target=self._serve, args=(slot, source), daemon=True) for slot in self._slots]
         for thread in threads:
             thread.start()
@@ -89,7 +102,7 @@ class Pool:
         return tuple(slot.state for slot in self._slots)
 
     def _serve(self, slot: _Slot, source: Source) -> None:
-        while (turn := source.take()) is not None:
+        while slot.child.prepare() and (turn := source.take()) is not None:
             try:
                 answer = slot.ask(turn, self._most)
             except DiedError as died:
@@ -131,6 +144,12 @@ class _Listed:
         else:
             self.answered(turn, lost(turn, said))
 
+    def give_up(self) -> None:
+        """Answer each job that still waits: nobody takes it any more."""
+        while not self._closed and not self._waiting.empty():
+            if (job := self._waiting.get()) is not None:
+                self.ready.put(undecided(job, Reason.WORKER_LOST, "no worker found a place", self._terms))
+
     def close(self) -> None:
         """Hand out no more jobs."""
         self._closed = True
@@ -140,16 +159,15 @@ class _Listed:
 class _Slot:
     """One process that judges, and the turn that it has."""
 
-    def __init__(self, environment: Mapping[str, str], cores: Sequence[int]) -> None:
-        self._child = Child(("-m", WORKER, *map(str, cores)), environment=environment)
-        self._place = environment.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, cores)) or "all processors"
+    def __init__(self, child: Child) -> None:
+        self.child = child
         self._key: str | None = None
         self._lock = threading.Lock()
 
     @property
     def state(self) -> SlotState:
         """The state of this process."""
-        return SlotState(self._place, self._key is not None, self._child.starts)
+        return SlotState(self.child.place, self._key is not None, self.child.starts)
 
     def ask(self, turn: Turn, seconds: float) -> dict[str, Any]:
         """The answer to one turn; DiedError if the process ends or takes longer."""
@@ -157,7 +175,7 @@ class _Slot:
             self._key = turn.key
         try:
             request = json.dumps({"job": asdict(turn.job), "terms": asdict(turn.terms)})
-            found: dict[str, Any] = json.loads(self._child.ask(request.encode(), seconds))
+            found: dict[str, Any] = json.loads(self.child.ask(request.encode(), seconds))
             return found
         finally:
             with self._lock:
@@ -166,14 +184,22 @@ class _Slot:
     def end(self, key: str) -> bool:
         """End the process if it has the turn of this key."""
         with self._lock:
-            if self._key != key or self._child.pid is None:
+            if self._key != key or self.child.pid is None:
                 return False
-            self._child.end()
+            self.child.end()
             return True
 
     def close(self) -> None:
         """End the process."""
-        self._child.close()
+        self.child.close()
+
+
+def _local(jobs: int, cards: Sequence[str]) -> Iterator[Child]:
+    """The processes of this machine."""
+    for place, cores in enumerate(map(tuple, _cores(len(cards) or jobs))):
+        environment = {"CUDA_VISIBLE_DEVICES": cards[place]} if cards else {}
+        named = cards[place] if cards else ",".join(map(str, cores)) or "all processors"
+        yield Child(("-m", WORKER, *map(str, cores)), environment=environment, place=named)
 
 
 def _cores(slots: int) -> list[list[int]]:

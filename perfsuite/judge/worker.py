@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 from perfsuite.judge.candidates import candidate_of
@@ -16,6 +13,7 @@ from perfsuite.judge.jobs import Job, undecided
 from perfsuite.judge.problem_forms import task_of
 from perfsuite.judge.tasks import Task
 from perfsuite.outcome import Reason, UserError, one_line
+from perfsuite.workers.child import serve
 
 MOST_TASKS = 64
 """Problems that a process keeps; their tensors stay in its memory. The one that was made first goes first."""
@@ -38,32 +36,13 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
         return undecided(job, Reason.SERVICE_FAILED, one_line(f"{type(error).__name__}: {error}"), terms)
 
 
-def _lines() -> Iterator[str]:
-    """The lines of the input. When it ends, the pool is gone: the process ends at once, in the middle of a job too.
-
-    Otherwise it would judge on beside the processes of the next pool, and disturb their times.
-    """
-    read: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def follow() -> None:
-        for line in sys.stdin:
-            read.put(line)
-        os._exit(0)
-
-    threading.Thread(target=follow, daemon=True).start()
-    while True:
-        yield read.get()
-
-
 def main() -> None:
     """Answer until the input ends. The words of the command line are the processors to stay on."""
     if cores := [int(word) for word in sys.argv[1:]]:
         os.sched_setaffinity(0, cores)
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no answer
-    for line in _lines():
-        answers.write(json.dumps(answer_to(json.loads(line))) + "\n")
-        answers.flush()
+    requests, answer = serve()
+    for line in requests:
+        answer(json.dumps(answer_to(json.loads(line))))
 
 
 if __name__ == "__main__":

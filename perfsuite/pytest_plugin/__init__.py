@@ -16,6 +16,7 @@ SWITCHES = (
     ("--perf-portable", "gate the portable kernels on the CPU with a host clock (where there is no GPU)"),
     ("--perf-allow-shared", "measure although other processes use the card"),
     ("--perf-isolate", "run every candidate in a separate process (it must be importable)"),
+    ("--perf-ray-open", "allow a Ray cluster that asks its callers for no token"),
 )
 VALUES = (
     ("--perf-seconds", "SECONDS", "time budget a case (default 1)"),
@@ -32,6 +33,11 @@ WRITTEN = (
     ("--perf-markdown", "FILE", "also write the summary as markdown, for a CI step summary"),
 )
 """Options that name a file to write. The process that measures a suspect again does not get them."""
+ELSEWHERE = (
+    ("--perf-ray", "ADDRESS", "run the gated tests on a Ray cluster: HOST:PORT of its head, auto or local"),
+    ("--perf-card-model", "NAME", "the card model that --perf-ray uses, as Ray names it, such as H100"),
+)
+"""Options that place the tests on other machines. The process that measures a suspect again does not get them."""
 
 DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
 CONCERNED = pytest.StashKey[bool]()
@@ -45,7 +51,7 @@ def add_options(parser: pytest.Parser) -> None:
     for flag, text in SWITCHES:
         group.addoption(flag, action="store_true", default=None, help=text)
         parser.addini(option_key(flag), text, type="bool", default=False)
-    for flag, metavar, text in VALUES + WRITTEN:
+    for flag, metavar, text in VALUES + WRITTEN + ELSEWHERE:
         group.addoption(flag, metavar=metavar, default=None, help=text)
         parser.addini(option_key(flag), text, default="")
 
@@ -57,7 +63,7 @@ def option_key(flag: str) -> str:
 
 def uses_options(config: pytest.Config) -> bool:
     """True if an option of perfsuite is given, on the command line or in the ini file, or a file of targets exists."""
-    keys = [option_key(flag) for flag, *_ in (*SWITCHES, *VALUES, *WRITTEN)]
+    keys = [option_key(flag) for flag, *_ in (*SWITCHES, *VALUES, *WRITTEN, *ELSEWHERE)]
     if config.option.gpu or any(getattr(config.option, key) is not None for key in keys):
         return True
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.clock.rounds import Round
-from perfsuite.pytest_plugin import VALUES, WRITTEN
+from perfsuite.pytest_plugin import ELSEWHERE, VALUES, WRITTEN
 from perfsuite.pytest_plugin.run import FRESH_VARIABLE, RUN
 from perfsuite.record.schema import RecordError, plain
 from perfsuite.record.store import read_record
@@ -122,7 +122,7 @@ def options_of(config: pytest.Config) -> list[str]:
     if config.pluginmanager.hasplugin("_cov"):
         line.append("--no-cov")
     line += ["--perf-portable"] if options.portable else ["--gpu", "--perf-allow-shared"]
-    line += [f"{flag}=" for flag, *_ in WRITTEN]
+    line += [f"{flag}=" for flag, *_ in WRITTEN + ELSEWHERE]
     values = options._replace(seed=options.seed + 1)._asdict()
     given = ((flag, values[flag.removeprefix("--perf-").replace("-", "_")]) for flag, *_ in VALUES)
     return line + [f"{flag}={value}" for flag, value in given if value is not None]

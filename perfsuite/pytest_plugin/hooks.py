@@ -27,6 +27,10 @@ def pytest_configure(config: pytest.Config) -> None:
     run = start(config)
     if run.options.gating or run.targets is not None:
         config.pluginmanager.register(run, "perfsuite.run")
+    if run.options.ray is not None and not run.collects_only:
+        from perfsuite.pytest_plugin.ray_run import RayRun
+
+        config.pluginmanager.register(RayRun(run), "perfsuite.ray")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -42,7 +46,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     from perfsuite.pytest_plugin.record_place import open_journal
 
     open_journal(run)
-    if run.options.gpu and not run.fresh:
+    if run.options.gpu and not run.fresh and not run.elsewhere:
         from perfsuite.pytest_plugin.card_locks import hold_for_run
 
         hold_for_run(run)
@@ -131,8 +135,9 @@ def pytest_perfsuite_devices(config: pytest.Config) -> Devices:
     from perfsuite.device.cards import find_devices, usable_devices
     from perfsuite.pytest_plugin.xdist import is_controller
 
-    # The controller never measures, so it does not import torch.
-    return (find_devices if is_controller(config) else usable_devices)(os.environ)
+    # A process that leaves the measuring to others does not import torch.
+    elsewhere = is_controller(config) or config.stash[RUN].elsewhere
+    return (find_devices if elsewhere else usable_devices)(os.environ)
 
 
 @pytest.hookimpl(trylast=True)

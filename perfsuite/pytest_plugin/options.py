@@ -29,6 +29,9 @@ class Options(NamedTuple):
     calibration: Path | None
     record: Path | None
     markdown: Path | None
+    ray: str | None
+    ray_open: bool
+    card_model: str | None
 
     @property
     def gating(self) -> bool:
@@ -70,6 +73,9 @@ def build_options(config: pytest.Config) -> Options:
         calibration=_existing(config, "perf_calibration"),
         record=_path(config, "perf_record"),
         markdown=_path(config, "perf_markdown"),
+        ray=_ray(config) if gpu or portable else None,
+        ray_open=_switch(config, "perf_ray_open"),
+        card_model=_text(config, "perf_card_model"),
     )
 
 
@@ -157,6 +163,19 @@ def _distribution(config: pytest.Config) -> str | None:
         allowed = ", ".join(DISTRIBUTIONS)
         raise bad_option(f"{_name(config, 'perf_distribution')} is {name!r}; allowed are {allowed}")
     return name
+
+
+def _ray(config: pytest.Config) -> str | None:
+    """The address of a Ray cluster; UsageError for what it excludes."""
+    address = _text(config, "perf_ray")
+    if address is None:
+        return None
+    name = _name(config, "perf_ray")
+    if config.getoption("tx", None) or config.getoption("numprocesses", None):
+        raise bad_option(f"{name} and -n exclude each other: Ray runs one worker a card")
+    if config.getoption("usepdb", False) or config.getoption("trace", False):
+        raise bad_option(f"{name} and --pdb exclude each other: the tests run on other machines")
+    return address
 
 
 def _path(config: pytest.Config, key: str) -> Path | None:

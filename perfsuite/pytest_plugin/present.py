@@ -33,6 +33,8 @@ def header(run: Run) -> list[str]:
     settings = options.settings(cases=1)
     cache = " and ".join(cache_modes(options.cache or settings.cache))
     budget = f"{settings.seconds:g} s a case, {cache} cache, seed {settings.seed}"
+    if run.elsewhere:
+        return [f"perfsuite: {run.elsewhere}; {budget}"]
     if options.portable:
         from perfsuite.clock.processor import busy
 

@@ -67,6 +67,8 @@ class Run:
         """Sentences for the end of the run that are no faults."""
         self.tests = 0
         """Tests that the run collected."""
+        self.elsewhere = ""
+        """The workers that measure instead of this process, for the header; empty if it measures itself."""
         self.variables = found_variables(os.environ)
         """Variables of the environment that can change what is judged. The tests run later, and may change them."""
 

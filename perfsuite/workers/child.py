@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 _TAIL = 400
@@ -23,17 +24,28 @@ class Child:
     """A process of Python. It finds the modules that this one finds."""
 
     def __init__(
-        self, words: Sequence[str], *, environment: Mapping[str, str] | None = None, bound: bool = False
+        self,
+        words: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        bound: bool = False,
+        place: str = "",
     ) -> None:
         """words: the command line behind `python`. environment: variables besides this process's own.
 
-        bound: the operating system kills the process when the thread that started it ends.
+        bound: the operating system kills the process when the thread that started it ends. place: its name for a
+        reader.
         """
+        self.place = place
         self._words, self._environment, self._bound = tuple(words), dict(environment or {}), bound
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None
         self.starts = 0
         """Starts of the process; the first one is no fault."""
+
+    def prepare(self) -> bool:
+        """Wait until a request would be served. False if there is no place for the process any more."""
+        return True
 
     def ask(self, request: bytes, seconds: float | None = None) -> bytes:
         """The answer to one request, both without a line break.
@@ -111,6 +123,31 @@ class Child:
         except ValueError:  # another thread closed this child
             said = ""
         return f"exit code {code}" + (f": {said[-_TAIL:]}" if said else "")
+
+
+def serve() -> tuple[Iterator[str], Callable[[str], None]]:
+    """In the process itself: its requests, and a function that writes an answer. Each is one line.
+
+    Whatever a library prints is no answer, and whatever reads the standard input reads no request. When the requests
+    end, the parent is gone: the process ends at once, in the middle of an answer too. Otherwise it would compute on
+    beside the processes of the next parent, and disturb their times.
+    """
+    given, answers = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    read: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def follow() -> None:
+        for line in given:
+            read.put(line)
+        os._exit(0)
+
+    def answer(line: str) -> None:
+        answers.write(line + "\n")
+        answers.flush()
+
+    threading.Thread(target=follow, daemon=True).start()
+    return iter(read.get, None), answer
 
 
 def _end_with_parent() -> None:

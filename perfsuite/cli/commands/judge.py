@@ -3,7 +3,8 @@
 A FILE is a candidate: Python (.py), C++ (.cpp), CUDA (.cu), or JSON with several files or a
 FlashInfer solution. --problem names a .py file with Model and get_inputs, a .json file, or JSON
 text such as '{"family": "gemm", "m": 64, "n": 64, "k": 64}'. Candidates run in processes of their
-own, in a sandbox if the machine has one. docs/judge.md describes problems and answers.
+own, in a sandbox if the machine has one. --ray judges on the machines of a Ray cluster, with one
+verdict for each card model of --card-model. docs/judge.md describes problems and answers.
 
 exit codes: 0 all met; 1 one is wrong or missed; 2 bad input; 20 one is undecided, none worse;
 130 interrupted
@@ -13,19 +14,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from perfsuite import outcome
-from perfsuite.cli.cards import held, tell
+from perfsuite.cli.cards import tell
+from perfsuite.cli.judge_pools import pools, table
 from perfsuite.cli.places import check_place
-from perfsuite.device import cards as devices
 from perfsuite.judge.answer import answer_schema
-from perfsuite.judge.engine import Terms
-from perfsuite.judge.pool import Job, Pool
+from perfsuite.judge.jobs import Job
 from perfsuite.judge.problem_forms import task_of
+from perfsuite.judge.ray_pool import answers
 from perfsuite.outcome import UserError, Verdict
 from perfsuite.record.atomic_write import write_whole
 
@@ -47,8 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-seconds", type=float, default=30.0, help="limit of one request (default: 30)")
     parser.add_argument("--compile-seconds", type=float, default=120.0, help="limit of a compiler (default: 120)")
     parser.add_argument("--one-in", type=float, default=20.0, metavar="N", help="at most one false verdict in N (20)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, or cards (default: 1)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes, or cards (default: 1; over Ray: all)")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: a GPU if there is")
+    parser.add_argument("--ray", metavar="ADDRESS", help="judge on a Ray cluster: HOST:PORT of its head, auto or local")
+    parser.add_argument("--card-model", metavar="A,B", help="over Ray: one verdict for each model, such as H100,H200")
+    parser.add_argument("--ray-open", action="store_true", help="allow a Ray cluster that asks callers for no token")
+    parser.add_argument("--trust-candidates", action="store_true", help="over Ray: allow machines without a sandbox")
     parser.add_argument("--json", action="store_true", help="print one JSON object a candidate, as they are ready")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the answers as JSON lines as well")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of an answer")
@@ -66,41 +70,40 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.files or arguments.problem is None:
         raise UserError("give at least one FILE, and --problem")
     check_place("--output", arguments.output)
-    cards = devices.usable_devices(os.environ).cards if arguments.device != "cpu" else ()
-    if arguments.device == "cuda" and not cards:
-        raise UserError(f"--device cuda, but {devices.usable_devices(os.environ).missing}")
-    cards = tuple(cards[: arguments.jobs])
+    terms = {
+        "seconds": arguments.seconds,
+        "at_least": arguments.at_least,
+        "timed": not arguments.no_timing,
+        "run_seconds": arguments.run_seconds,
+        "compile_seconds": arguments.compile_seconds,
+        "one_in": arguments.one_in,
+    }
+    found: list[tuple[str | None, dict[str, Any]]] = []
     try:
-        terms = Terms(
-            device="cuda" if cards else "cpu",
-            seconds=arguments.seconds,
-            at_least=arguments.at_least,
-            timed=not arguments.no_timing,
-            run_seconds=arguments.run_seconds,
-            compile_seconds=arguments.compile_seconds,
-            one_in=arguments.one_in,
-        )
-        terms.settings(1)
         problem = _problem(arguments.problem)
         jobs = [Job.of(Path(file), problem, id=file) for file in dict.fromkeys(arguments.files)]
         if "::" not in arguments.problem:  # a test may need a card, which the pool's processes get
             task_of(problem, device="cpu")  # a bad problem ends the command before a process starts
-        pool = Pool(terms, jobs=arguments.jobs, cards=[card.selector for card in cards])
+        files = [Path(problem.partition("::")[0])] if isinstance(problem, str) else []
+        with pools(arguments, terms, files) as made:
+            several = None not in made
+            for number, (model, answer) in enumerate(answers(made, jobs), start=1):
+                found.append((model, answer))
+                named = f"{answer['id']}  {model}" if several else answer["id"]
+                if arguments.json:
+                    print(json.dumps(answer), flush=True)
+                else:
+                    said = f"{answer['reason']}: {answer['sentence']}"
+                    print(f"{answer['verdict']:<9} {named}  {said}", flush=True)
+                if sys.stderr.isatty():
+                    tell(f"[{number}/{len(jobs) * len(made)}] {named}")
+            if several and not arguments.json:
+                print("", *table(found, list(made)), sep="\n")
     except ValueError as error:
         raise UserError(str(error)) from None
-    answers: list[dict[str, Any]] = []
-    with pool, held(cards):
-        for number, answer in enumerate(pool.answers(jobs), start=1):
-            answers.append(answer)
-            if arguments.json:
-                print(json.dumps(answer), flush=True)
-            else:
-                print(f"{answer['verdict']:<9} {answer['id']}  {answer['reason']}: {answer['sentence']}", flush=True)
-            if sys.stderr.isatty():
-                tell(f"[{number}/{len(jobs)}] {answer['id']}")
     if arguments.output is not None:
-        write_whole(arguments.output, "".join(json.dumps(one) + "\n" for one in answers))
-    verdicts = {answer["verdict"] for answer in answers}
+        write_whole(arguments.output, "".join(json.dumps(one) + "\n" for _, one in found))
+    verdicts = {answer["verdict"] for _, answer in found}
     if verdicts & {Verdict.WRONG, Verdict.MISSED}:
         return outcome.EXIT_MISSED
     return outcome.EXIT_UNDECIDED if Verdict.UNDECIDED in verdicts else outcome.EXIT_MET
