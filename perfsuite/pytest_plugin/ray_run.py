@@ -7,6 +7,7 @@ same path on all machines. A test whose worker dies runs again on another one.
 from __future__ import annotations
 
 import base64
+import builtins
 import json
 import pickle
 import queue
@@ -160,13 +161,15 @@ class RayRun:
         if "refused" in reply:
             raise pytest.UsageError(reply["refused"])
         for kind, text, place, line, when, nodeid, location in reply.get("warnings", ()):
-            category = getattr(pytest, kind, None) or getattr(__import__("builtins"), kind, UserWarning)
+            category: Any = getattr(pytest, kind, None) or getattr(builtins, kind, UserWarning)
             message = warnings.WarningMessage(text, category, place, line)
             told = {"warning_message": message, "when": when, "nodeid": nodeid, "location": location}
             hook.pytest_warning_recorded.call_historic(kwargs=told)
-        reports = [
-            hook.pytest_report_from_serializable(config=session.config, data=data) for data in reply.get("reports", ())
-        ]
+        reports = []
+        for data in reply.get("reports", ()):
+            # JSON knows no tuples, and pytest asks for them in these two.
+            given = {name: tuple(data[name]) for name in ("longrepr", "location") if isinstance(data.get(name), list)}
+            reports.append(hook.pytest_report_from_serializable(config=session.config, data={**data, **given}))
         if "lost" in reply:
             reports.append(_lost(self._run, item, reply["lost"]))
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import platform
 import socket
@@ -72,7 +73,7 @@ class Cluster:
         return [one for one in self.machines if one.cards and model in (None, one.model)]
 
     def workers(
-        self, words: Sequence[str], model: str | None, *, cards: bool, most: int | None = None
+        self, words: Sequence[str], model: str | None = None, *, cards: bool, most: int | None = None
     ) -> list[RayChild]:
         """Workers that run `python` with these words: one a card, or one a node without `cards`; `most` of them.
 
@@ -137,7 +138,7 @@ def connected(address: str, *, open: bool = False) -> Iterator[Cluster]:
     if address not in ("auto", "local"):
         _check_access(address, open)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:
         raise UserError(one_line(f"the Ray cluster {address!r} cannot be used: {error}")) from None
     try:
@@ -151,19 +152,18 @@ def connected(address: str, *, open: bool = False) -> Iterator[Cluster]:
 
 def _check_access(address: str, open: bool) -> None:
     """Refuse a cluster that does not answer, that refuses this process, or, from elsewhere, that lets in everybody."""
-    said = _probe(address, {})
-    if said != "let in":
-        refused = "refuses this process's token" if "Unauthenticated" in said else "does not answer"
-        raise UserError(one_line(f"the Ray cluster at {address} {refused}: {said}"))
-    if open or is_own(address.rpartition(":")[0]):
-        return
+    guarded = not open and not is_own(address.rpartition(":")[0])
     remedy = "or say that you trust its network with --ray-open (pytest: --perf-ray-open)"
-    if os.environ.get(TOKEN_MODE) != "token":
+    if guarded and os.environ.get(TOKEN_MODE) != "token":
         raise UserError(
             f"the Ray cluster at {address} is another machine's, and {TOKEN_MODE} is not 'token'; start the cluster "
             f"and this command with Ray's token authentication, {remedy}"
         )
-    if _probe(address, {TOKEN_MODE: "disabled"}) == "let in":
+    said = _probe(address, {})
+    if said != "let in":
+        refused = "refuses this process's token" if "Unauthenticated" in said else "does not answer"
+        raise UserError(one_line(f"the Ray cluster at {address} {refused}: {said}"))
+    if guarded and _probe(address, {TOKEN_MODE: "disabled"}) == "let in":
         raise UserError(f"the Ray cluster at {address} lets in callers without a token; start it with one, {remedy}")
 
 
