@@ -145,6 +145,8 @@ def connected(address: str, *, open: bool = False) -> Iterator[Cluster]:
         found = ray.get_runtime_context().gcs_address
         if address == "auto":
             _check_access(found, open)
+        # Ray prints each death to standard output, where answers go; here each death is handled.
+        ray._private.worker._worker_logs_enabled = False
         yield Cluster(found)
     finally:
         ray.shutdown()
@@ -183,14 +185,14 @@ def _probe(address: str, environment: Mapping[str, str]) -> str:
 
 
 def is_own(host: str) -> bool:
-    """True if the host is this machine: one of its own addresses can be bound."""
+    """True if the host is this machine: what it sends there has the same address as its source."""
     try:
-        family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_DGRAM)[0]
+        family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as tried:
-            tried.bind(place)
+            tried.connect(place)  # of a datagram: nothing is sent
+            return bool(tried.getsockname()[0] == place[0])
     except OSError:
         return False
-    return True
 
 
 def facts(files: Sequence[str]) -> dict[str, str | None]:
