@@ -10,6 +10,7 @@ import platform
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -82,7 +83,10 @@ class Cluster:
         usable = self.usable(model, cards=cards)
         there = sum(one.cards if cards else 1 for one in usable)
         if not there and most is None:
-            models = ", ".join(f"{one.cards} {one.model}" for one in self.machines if one.cards) or "no card"
+            counts: Counter[str] = Counter()
+            for one in self.machines:
+                counts[str(one.model)] += one.cards
+            models = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if count) or "no card"
             asked = "a card" if model is None else f"card model {model!r}"
             raise UserError(f"{asked} is asked for, and the Ray cluster at {self.address} has {models}")
         count = most or there
