@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import builtins
 import json
+import os
 import pickle
 import queue
 import sys
@@ -17,6 +18,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ from perfsuite.workers.ray_cluster import Cluster, connected
 WORKER = "perfsuite.pytest_plugin.ray_worker"
 MOST_DEATHS = 3
 """Deaths of its worker after which a test is UNDECIDED."""
+PLUGINS = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTEST_PLUGINS")
+"""Variables that choose pytest's plugins."""
 END_SECONDS = 60.0
 """Time for a worker's pytest to end."""
 _OWN = {"perf_ray": "", "maxfail": 0, "lf": False, "failedfirst": False, "stepwise": False, "basetemp": None}
@@ -124,7 +128,7 @@ class RayRun:
         there = {item.nodeid: item for item in session.items if concerns(item)}
         here = [item for item in session.items if item.nodeid not in there]
         self._measure(session, there)
-        for item, following in zip(here, [*here[1:], None], strict=True):
+        for item, following in zip_longest(here, here[1:]):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             _stop(session)
         return True
@@ -226,7 +230,7 @@ def _start(run: Run) -> str:
         "folder": str(folder),
         "path": [one for one in sys.path if one and any(Path(one).is_relative_to(root) for root in roots)],
         "planned": run.planned,
-        "variables": run.variables,
+        "variables": {**run.variables, **{name: os.environ[name] for name in PLUGINS if name in os.environ}},
         "randomly_seed": config.getoption("randomly_seed", None),
     }
     return base64.b64encode(pickle.dumps(given)).decode()

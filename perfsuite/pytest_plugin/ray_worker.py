@@ -31,13 +31,15 @@ class Served:
         self._requests, self._next, self._answer, self._planned = requests, first, answer, planned
         self._reports: list[dict[str, Any]] = []
         self._warnings: list[tuple[Any, ...]] = []
-        self._failed: list[str] = []
+        self.failed: list[str] = []
+        """What could not be collected."""
         self.began = False
+        """True once a test was asked for."""
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep what could not be collected."""
         if report.failed:
-            self._failed.append(f"{report.nodeid}: {str(report.longrepr).strip().rpartition(chr(10))[2]}")
+            self.failed.append(f"{report.nodeid}: {str(report.longrepr).strip().rpartition(chr(10))[2]}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep a report for the answer."""
@@ -65,7 +67,7 @@ class Served:
     def _reply(self, items: dict[str, pytest.Item], request: dict[str, Any]) -> dict[str, Any]:
         test, following = request["test"], request["next"]
         if test not in items:
-            why = self._failed[0] if self._failed else "is the repository the same there?"
+            why = self.failed[0] if self.failed else "is the repository the same there?"
             return {"refused": one_line(f"the worker on {os.uname().nodename} does not collect {test}: {why}")}
         self._reports, self._warnings = [], []
         reply: dict[str, Any] = {}
@@ -86,25 +88,27 @@ def main() -> None:
         return
     os.chdir(given["folder"])
     sys.path[:0] = [one for one in given["path"] if one not in sys.path]
-    here = found_variables(os.environ)
-    for name in {*here, *given["variables"]} - _PLACED:
+    for name in {*found_variables(os.environ), *given["variables"]} - _PLACED:
         os.environ.pop(name, None)
         if name in given["variables"]:
             os.environ[name] = given["variables"][name]
     served = Served(requests, first, answer, given["planned"])
-    config = pytest.Config.fromdictargs(given["options"], ["-p", "no:terminal", *given["args"]])
-    config.workerinput = {"workerid": f"ray{os.getpid()}"}  # type: ignore[attr-defined]
-    config.workeroutput = {}  # type: ignore[attr-defined]
-    if given["randomly_seed"] is not None:
-        config.workerinput["randomly_seed"] = given["randomly_seed"]  # type: ignore[attr-defined]
-    # pytest-rerunfailures would look for a server of xdist's controller.
-    config.pluginmanager.unregister(name="xdist")
-    config.pluginmanager.register(served)
-    config.hook.pytest_cmdline_main(config=config)
+    try:
+        config = pytest.Config.fromdictargs(given["options"], ["-p", "no:terminal", *given["args"]])
+        config.workerinput = {"workerid": f"ray{os.getpid()}"}  # type: ignore[attr-defined]
+        config.workeroutput = {}  # type: ignore[attr-defined]
+        if given["randomly_seed"] is not None:
+            config.workerinput["randomly_seed"] = given["randomly_seed"]  # type: ignore[attr-defined]
+        # pytest-rerunfailures would look for a server of xdist's controller.
+        config.pluginmanager.unregister(name="xdist")
+        config.pluginmanager.register(served)
+        config.hook.pytest_cmdline_main(config=config)
+        said = "; ".join(served.failed) or "pytest ended before the first test"
+    except Exception as error:  # a conftest raised
+        said = f"{type(error).__name__}: {error}"
     if served.began:
         answer(json.dumps(config.workeroutput))  # type: ignore[attr-defined]
     else:
-        said = "; ".join(served._failed) or "it says no more"
         answer(json.dumps({"refused": one_line(f"the worker on {os.uname().nodename} cannot collect: {said}")}))
 
 
