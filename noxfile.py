@@ -128,6 +128,7 @@ def typecheck(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Build the extension and run every test that this machine can run; arguments after `--` go to pytest."""
     install_project(session)
+    install_tools(session, "cluster")
     session.run("pytest", *(session.posargs or ["-n", "auto"]))
 
 

@@ -41,7 +41,7 @@ ORDER = (
 BELOW, ABOVE = ("settings", "outcome"), ("plugin", "__main__", "__init__")
 RANK = {name: rank for rank, name in enumerate((*BELOW, *ORDER))} | {name: len(ORDER) + 2 for name in ABOVE}
 MOST_LINES = 350
-HEAVY = {"torch", "numpy", "rich", "jinja2", "pynvml", "triton"}
+HEAVY = {"torch", "numpy", "rich", "jinja2", "pynvml", "triton", "ray"}
 
 
 def modules() -> Iterator[tuple[str, Path, ast.Module]]:

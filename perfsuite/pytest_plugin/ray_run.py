@@ -1,6 +1,6 @@
 """--perf-ray: this process collects the tests and reports them; workers on a Ray cluster, one a card, run them.
 
-Each worker is a pytest of its own that collects the same tests, as `ray_worker` says. The repository must lie at the
+Each worker is another pytest that collects the same tests, as `ray_worker` says. The repository must lie at the
 same path on all machines. A test whose worker dies runs again on another one.
 """
 

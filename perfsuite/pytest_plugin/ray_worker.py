@@ -32,7 +32,7 @@ class Served:
         self._reports: list[dict[str, Any]] = []
         self._warnings: list[tuple[Any, ...]] = []
         self.failed: list[str] = []
-        """What could not be collected."""
+        """Files and tests that could not be collected, each with the reason."""
         self.began = False
         """True once a test was asked for."""
 
