@@ -24,7 +24,7 @@ import pytest
 
 from perfsuite.cli.main import commands
 from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED, Reason, Verdict
-from perfsuite.pytest_plugin import SWITCHES, VALUES, WRITTEN
+from perfsuite.pytest_plugin import ELSEWHERE, SWITCHES, VALUES, WRITTEN
 from perfsuite.record.store import read_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +140,7 @@ def test_commands_of_the_pages_exist_with_their_options(capsys: pytest.CaptureFi
 
 
 def test_options_and_sessions_that_the_pages_name_exist() -> None:
-    options = {flag for flag, *_ in (*SWITCHES, *VALUES, *WRITTEN)}
+    options = {flag for flag, *_ in (*SWITCHES, *VALUES, *WRITTEN, *ELSEWHERE)}
     nox = (ROOT / "noxfile.py").read_text()
     sessions = set(re.findall(r"^def (\w+)\(session: nox", nox, re.MULTILINE)) | set(
         re.findall(r'name="([\w-]+)"', nox)
