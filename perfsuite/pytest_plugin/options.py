@@ -73,7 +73,7 @@ def build_options(config: pytest.Config) -> Options:
         calibration=_existing(config, "perf_calibration"),
         record=_path(config, "perf_record"),
         markdown=_path(config, "perf_markdown"),
-        ray=_ray(config) if gpu or portable else None,
+        ray=_ray(config, gpu=gpu, gating=gpu or portable),
         ray_open=_switch(config, "perf_ray_open"),
         card_model=_text(config, "perf_card_model"),
     )
@@ -165,12 +165,15 @@ def _distribution(config: pytest.Config) -> str | None:
     return name
 
 
-def _ray(config: pytest.Config) -> str | None:
-    """The address of a Ray cluster; UsageError for what it excludes."""
-    address = _text(config, "perf_ray")
-    if address is None:
+def _ray(config: pytest.Config, *, gpu: bool, gating: bool) -> str | None:
+    """The address of a Ray cluster; UsageError for what it lacks or excludes."""
+    address, name = _text(config, "perf_ray"), _name(config, "perf_ray")
+    if config.getoption("perf_card_model") and not (address and gpu):
+        raise bad_option("--perf-card-model needs --gpu and --perf-ray")
+    if address is None or not gating:
+        if config.getoption("perf_ray"):
+            raise bad_option(f"{name} needs --gpu or --perf-portable")
         return None
-    name = _name(config, "perf_ray")
     if config.getoption("tx", None) or config.getoption("numprocesses", None):
         raise bad_option(f"{name} and -n exclude each other: Ray runs one worker a card")
     if config.getoption("usepdb", False) or config.getoption("trace", False):

@@ -42,7 +42,15 @@ PLUGINS = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTEST_PLUGINS")
 """Variables that choose pytest's plugins."""
 END_SECONDS = 60.0
 """Time for a worker's pytest to end."""
-_OWN = {"perf_ray": "", "maxfail": 0, "lf": False, "failedfirst": False, "stepwise": False, "basetemp": None}
+_OWN = {
+    "perf_ray": "",
+    "perf_card_model": "",
+    "maxfail": 0,
+    "lf": False,
+    "failedfirst": False,
+    "stepwise": False,
+    "basetemp": None,
+}
 _OWN |= {"numprocesses": None, "dist": "no", "tx": [], "usepdb": False, "no_cov": True}
 """Options that a worker gets other than this run's: this run stops, chooses and writes."""
 
@@ -127,7 +135,8 @@ class RayRun:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         there = {item.nodeid: item for item in session.items if concerns(item)}
         here = [item for item in session.items if item.nodeid not in there]
-        self._measure(session, there)
+        if there:
+            self._measure(session, there)
         for item, following in zip_longest(here, here[1:]):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             _stop(session)
@@ -142,7 +151,8 @@ class RayRun:
         except UserError as error:
             raise pytest.UsageError(str(error)) from None
         work, start = Work(list(items)), _start(self._run)
-        threads = [threading.Thread(target=_serve, args=(one, work, start), daemon=True) for one in self._workers]
+        used = self._workers[: len(items)]
+        threads = [threading.Thread(target=_serve, args=(one, work, start), daemon=True) for one in used]
         for thread in threads:
             thread.start()
         for _ in items:
@@ -154,7 +164,9 @@ class RayRun:
                     if not any(thread.is_alive() for thread in threads) and work.replies.empty():
                         raise pytest.UsageError("no worker finds a place on the Ray cluster any more") from None
             self._report(session, items[test], reply)
-        for thread in threads:
+        for worker, thread in zip(used, threads, strict=True):
+            if worker.pid is None:  # it still looks for a place
+                worker.close()
             thread.join()
         while not work.replies.empty():
             debrief_worker(self._run, work.replies.get()[1])

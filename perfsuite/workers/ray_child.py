@@ -28,7 +28,7 @@ class RayChild(Child):
 
         beside: workers that share the processors of one machine.
         """
-        super().__init__(words)
+        super().__init__(words, place="no place yet")
         self._model, self._cards, self._beside = model, cards, beside
         self._actor: Any = None
         self._where: Any = None

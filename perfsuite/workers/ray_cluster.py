@@ -80,6 +80,8 @@ class Cluster:
 
         UserError if there is no card of that model. With `most` Ray may add the machines later.
         """
+        if most is not None and most < 1:
+            raise ValueError(f"jobs is {most!r}; it must be at least 1")
         usable = self.usable(model, cards=cards)
         there = sum(one.cards if cards else 1 for one in usable)
         if not there and most is None:

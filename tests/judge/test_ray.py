@@ -80,6 +80,7 @@ def test_the_command_prints_answers_alone(
         (("--card-model", "H100,,"), "must be different names"),
         (("--card-model", "H100", "--device", "cpu"), "exclude each other"),
         (("--device", "cuda"), "a card is asked for"),
+        (("--jobs", "0"), "jobs is 0; it must be at least 1"),
     ],
 )
 def test_bad_input_is_one_sentence(

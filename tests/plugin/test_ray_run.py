@@ -221,3 +221,24 @@ def test_bad_options_are_one_sentence(suite: Suite, address: str, words: tuple[s
     assert found.code == 4, found.out
     found.has(said)
     assert not found.cases
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--perf-ray=auto",), "--perf-ray needs --gpu or --perf-portable"),
+        (("--gpu", "--perf-card-model=H100"), "--perf-card-model needs --gpu and --perf-ray"),
+        (("--perf-portable", "--perf-ray=auto", "--perf-card-model=H100"), "--perf-card-model needs --gpu and"),
+    ],
+)
+def test_options_that_lack_another_one_are_named(suite: Suite, words: tuple[str, ...], said: str) -> None:
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n")
+    found = suite.run(*words)
+    assert found.code == 4, found.out
+    found.has(said)
+
+
+def test_an_ini_option_waits_for_a_run_that_measures(suite: Suite) -> None:
+    suite.write("def test_it(): pass\n")
+    (suite.path / "pytest.ini").write_text("[pytest]\nperf_ray = auto\n")
+    assert suite.run().junit == {"test_it": "passed"}
