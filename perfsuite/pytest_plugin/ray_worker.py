@@ -88,6 +88,8 @@ def main() -> None:
         return
     os.chdir(given["folder"])
     sys.path[:0] = [one for one in given["path"] if one not in sys.path]
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
+        del os.environ[name]  # Ray may have been started in a worker of xdist
     for name in {*found_variables(os.environ), *given["variables"]} - _PLACED:
         os.environ.pop(name, None)
         if name in given["variables"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from perfsuite.device.cards import find_devices
@@ -106,6 +106,8 @@ class _Holder:
         if cards:
             found = find_devices(os.environ).cards
             self._held.enter_context(hold((card.uuid for card in found), "run"))
+        with suppress(PermissionError):  # Ray lets its workers wait for every other process
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
         # Ray allows one thread; a worker gets its share of the machine, as in a run without Ray.
         threads = max(len(os.sched_getaffinity(0)) // beside, 1)
         # Ray numbers the cards as NVML does.
