@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perfsuite.history.asv_export import export
 from perfsuite.record.case import Case
+from perfsuite.report.matching import several_cards
 
 HELP = "samples in asv's history of this repository"
 RESULTS = Path("benchmarks_asv/results")
@@ -29,6 +30,12 @@ def add(cases: Sequence[Case], arguments: argparse.Namespace) -> str:
     """Add the samples; HistoryError if the record or the history does not allow it, with all files unchanged."""
     if arguments.skip_dirty and any(case.dirty for case in cases):
         return "the record was made with uncommitted changes: not exported"
+    # Of a record that joins card models, each has a machine of its own.
+    by_card = [[case for case in cases if case.gpu == card] for card in dict.fromkeys(case.gpu for case in cases)]
+    return "\n".join(_added(group, arguments) for group in (by_card if several_cards(cases) else [cases]))
+
+
+def _added(cases: Sequence[Case], arguments: argparse.Namespace) -> str:
     options = {"machine": arguments.machine, "allow_dirty": arguments.allow_dirty}
     done = export(cases, arguments.results, arguments.repo, **options)
     known = f"; {done.known} were there already or have no samples" if done.known else ""

@@ -17,6 +17,7 @@ SWITCHES = (
     ("--perf-allow-shared", "measure although other processes use the card"),
     ("--perf-isolate", "run every candidate in a separate process (it must be importable)"),
     ("--perf-ray-open", "allow a Ray cluster that asks its callers for no token"),
+    ("--perf-ci", "take the second set of the sizes that perf_sizes declares, the small one"),
 )
 VALUES = (
     ("--perf-seconds", "SECONDS", "time budget a case (default 1)"),
@@ -36,8 +37,10 @@ WRITTEN = (
 ELSEWHERE = (
     ("--perf-ray", "ADDRESS", "run the gated tests on a Ray cluster: HOST:PORT of its head, auto or local"),
     ("--perf-card-model", "NAME", "the card model that --perf-ray uses, as Ray names it, such as H100"),
+    ("--perf-shard", "K/N", "run part K of N of the suite; `perfsuite merge` joins the records of all parts"),
+    ("--perf-shard-times", "RECORD", "balance the parts by this record's times (default: by the number of gates)"),
 )
-"""Options that place the tests on other machines. The process that measures a suspect again does not get them."""
+"""Options that spread a suite over machines. The process that measures a suspect again does not get them."""
 
 DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
 CONCERNED = pytest.StashKey[bool]()

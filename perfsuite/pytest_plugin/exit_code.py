@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfsuite.outcome import EXIT_MISSED, EXIT_NOTHING_MEASURED, EXIT_UNDECIDED, Reason
+from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_NOTHING_MEASURED, EXIT_UNDECIDED, Reason
 from perfsuite.pytest_plugin.run import Run
 
 _REPLACED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -23,8 +23,13 @@ def exit_code(run: Run, given: int) -> int:
     if "UNDECIDED" in run.verdicts:
         return EXIT_MISSED if run.unmeasured else EXIT_UNDECIDED
     if not run.cases and not run.on_device:
-        return EXIT_NOTHING_MEASURED
+        return EXIT_MET if may_be_empty(run) else EXIT_NOTHING_MEASURED
     return given
+
+
+def may_be_empty(run: Run) -> bool:
+    """True if a run needs no case: it is a part of a suite that has tests, and nothing kept its own from running."""
+    return run.part is not None and run.part.tests > 0 and not run.unmeasured
 
 
 def why_nothing(run: Run) -> str:

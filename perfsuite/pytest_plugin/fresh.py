@@ -122,6 +122,7 @@ def options_of(config: pytest.Config) -> list[str]:
     if config.pluginmanager.hasplugin("_cov"):
         line.append("--no-cov")
     line += ["--perf-portable"] if options.portable else ["--gpu", "--perf-allow-shared"]
+    line += ["--perf-ci"] if options.ci else []
     line += [f"{flag}=" for flag, *_ in WRITTEN + ELSEWHERE]
     values = options._replace(seed=options.seed + 1)._asdict()
     given = ((flag, values[flag.removeprefix("--perf-").replace("-", "_")]) for flag, *_ in VALUES)

@@ -53,11 +53,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 # Collection.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     run = config.stash[RUN]
     if run.targets is not None:
         run.targets.check_use(run, items)
+    yield
+    # After -k, -m and other plugins, so that the error rate is divided by what runs in all parts.
+    if run.options.shard is not None:
+        from perfsuite.pytest_plugin.shards import take_part
+
+        take_part(run, items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -65,7 +71,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if run.options.gating:
         from perfsuite.pytest_plugin.marks import planned_cases
 
-        run.planned, run.tests = planned_cases(session.items), len(session.items)
+        run.tests = len(session.items)
+        if run.part is None:  # else the error rate is divided by the cases of all parts
+            run.planned = planned_cases(session.items)
 
 
 # One test.
@@ -233,9 +241,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if not run.options.gating and not run.complaints:
         return
     if run.worker:
-        from perfsuite.pytest_plugin.xdist import send_complaints
+        from perfsuite.pytest_plugin.xdist import report_to_controller
 
-        send_complaints(run)
+        report_to_controller(run)
         return
     from perfsuite.pytest_plugin.exit_code import exit_code
     from perfsuite.pytest_plugin.record_place import close, how_ended

@@ -9,6 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from perfsuite.settings import Settings
 
+MOST_SHARDS = 10_000
 PORTABLE = "portable"
 """The name of the CPU backend in perf_targets.toml."""
 
@@ -20,6 +21,7 @@ class Options(NamedTuple):
     portable: bool
     allow_shared: bool
     isolate: bool
+    ci: bool
     seconds: float | None
     cache: str | None
     seed: int
@@ -32,6 +34,9 @@ class Options(NamedTuple):
     ray: str | None
     ray_open: bool
     card_model: str | None
+    shard: tuple[int, int] | None
+    """(number, from 1; count) of the part of the suite that runs."""
+    shard_times: Path | None
 
     @property
     def gating(self) -> bool:
@@ -64,6 +69,7 @@ def build_options(config: pytest.Config) -> Options:
         portable=portable and not gpu,
         allow_shared=_switch(config, "perf_allow_shared"),
         isolate=_switch(config, "perf_isolate"),
+        ci=takes_ci_sizes(config),
         seconds=_seconds(config, "perf_seconds"),
         cache=_cache(config),
         seed=_seed(config),
@@ -76,6 +82,8 @@ def build_options(config: pytest.Config) -> Options:
         ray=_ray(config, gpu=gpu, gating=gpu or portable),
         ray_open=_switch(config, "perf_ray_open"),
         card_model=_text(config, "perf_card_model"),
+        shard=_shard(config, gating=gpu or portable),
+        shard_times=_existing(config, "perf_shard_times"),
     )
 
 
@@ -84,6 +92,11 @@ def bad_option(sentence: str) -> pytest.UsageError:
     from perfsuite.outcome import one_line
 
     return pytest.UsageError(one_line(sentence))
+
+
+def takes_ci_sizes(config: pytest.Config) -> bool:
+    """True under --perf-ci: tests then take the second set of the sizes that `perf_sizes` declares."""
+    return _switch(config, "perf_ci")
 
 
 def _switch(config: pytest.Config, key: str) -> bool:
@@ -151,6 +164,32 @@ def _seed(config: pytest.Config) -> int:
         name = _name(config, "perf_seed")
         raise bad_option(f"{name} is {text!r}; it must be a whole number from 0 to {2**63 - 1}")
     return int(text)
+
+
+_OWN_CHOICE = {
+    "lf": "--lf and --ff",
+    "failedfirst": "--lf and --ff",
+    "stepwise": "--stepwise",
+    "splits": "--splits of pytest-split",
+}
+"""Key of an option that chooses tests by the state of one machine, or divides the suite -> the option's name."""
+
+
+def _shard(config: pytest.Config, *, gating: bool) -> tuple[int, int] | None:
+    text = _text(config, "perf_shard")
+    if text is None or (config.getoption("perf_shard") is None and not gating):
+        return None
+    name = _name(config, "perf_shard")
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= MOST_SHARDS):
+        allowed = f"it must be a part and the number of parts, such as 3/7, of at most {MOST_SHARDS}"
+        raise bad_option(f"{name} is {text!r}; {allowed}")
+    if not gating:
+        raise bad_option(f"{name} divides a run of gates: add --gpu or --perf-portable")
+    for key, option in _OWN_CHOICE.items():
+        if config.getoption(key, None):
+            raise bad_option(f"{name} needs the same tests on every machine, so it excludes {option}: leave it out")
+    return int(number), int(count)
 
 
 def _distribution(config: pytest.Config) -> str | None:

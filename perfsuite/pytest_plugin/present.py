@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfsuite.outcome import printable
-from perfsuite.pytest_plugin.exit_code import why_nothing
+from perfsuite.pytest_plugin.exit_code import may_be_empty, why_nothing
 from perfsuite.pytest_plugin.run import Run
 from perfsuite.record.case import Case
 from perfsuite.record.schema import RecordError
@@ -33,6 +33,8 @@ def header(run: Run) -> list[str]:
     settings = options.settings(cases=1)
     cache = " and ".join(cache_modes(options.cache or settings.cache))
     budget = f"{settings.seconds:g} s a case, {cache} cache, seed {settings.seed}"
+    if options.shard is not None:
+        budget += f", part {options.shard[0]} of {options.shard[1]}"
     if run.elsewhere:
         return [f"perfsuite: {run.elsewhere}; {budget}"]
     if options.portable:
@@ -78,6 +80,9 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
     if not run.cases and run.on_device:
         reporter.write_line("no gate was run; the tests that ran on the GPU have none")
         return
+    if not run.cases and may_be_empty(run):
+        reporter.write_line(_empty(run))
+        return
     if not run.cases:
         reporter.write_line(why_nothing(run), red=True)
         return
@@ -95,6 +100,13 @@ def _write_cases(run: Run, reporter: pytest.TerminalReporter) -> None:
     if len(shown) < len(run.cases):
         where = f" (-v shows all cases){where}"
     reporter.write_line(f"{figures.counts(run.cases)}{figures.checking(run.cases)}{together}{where}")
+
+
+def _empty(run: Run) -> str:
+    """The sentence about a part of the suite that measures nothing."""
+    assert run.part is not None
+    where = f"; record: {_place(run)}" if run.journal is not None else ""
+    return f"part {run.part.number} of {run.part.count} has no gate to run{where}"
 
 
 def _place(run: Run) -> str:
@@ -167,7 +179,7 @@ def write_markdown(run: Run, path: Path) -> None:
     """Append the summary of a gated run to a file; OSError if the file cannot be written."""
     from perfsuite.report import step_summary
 
-    notes = [why_nothing(run)]
+    notes = [_empty(run) if may_be_empty(run) else why_nothing(run)]
     if run.cases:
         notes = [markdown.environment(run.cases[0]), *(f"Warning: {warning}." for warning in _warnings(run))]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ def close(run: Run, ended: Ended, *, exit: int) -> None:
     crashed = ended is Ended.CRASHED
     if run.journal is not None:
         try:
-            run.journal.close(ended, exit=exit, tests=run.tests)
+            run.journal.close(ended, exit=exit, tests=run.tests, part=run.part)
         except OSError as error:
             run.complaints.append(f"the record cannot be written: {error}")
             run.journal = None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perfsuite.pytest_plugin.targets import Targets
     from perfsuite.record.case import Case
     from perfsuite.record.journal import Journal
+    from perfsuite.record.run_lines import Part
     from perfsuite.settings import Settings
 
 FRESH_VARIABLE = "PERFSUITE_FRESH"
@@ -66,9 +67,11 @@ class Run:
         self.notes: list[str] = []
         """Sentences for the end of the run that are no faults."""
         self.tests = 0
-        """Tests that the run collected."""
+        """Tests that the run collected, of its part of the suite."""
         self.elsewhere = ""
         """The workers that measure instead of this process, for the header; empty if it measures itself."""
+        self.part: Part | None = None
+        """The part of the suite that runs; in the controller, as a worker found it."""
         self.variables = found_variables(os.environ)
         """Variables of the environment that can change what is judged. The tests run later, and may change them."""
 

@@ -70,11 +70,18 @@ def brief_worker(run: Run, workerinput: dict[str, Any]) -> None:
         workerinput["perfsuite_selectors"] = [card.selector for card in run.devices.cards]
 
 
-def send_complaints(run: Run) -> None:
-    """Hand a worker's complaints to the controller's `pytest_testnodedown`."""
-    run.config.workeroutput["perfsuite_complaints"] = run.complaints  # type: ignore[attr-defined]
+def report_to_controller(run: Run) -> None:
+    """Hand a worker's complaints, and the part of the suite that it collected, to the `pytest_testnodedown` there."""
+    output = run.config.workeroutput  # type: ignore[attr-defined]
+    output["perfsuite_complaints"] = run.complaints
+    output["perfsuite_part"] = None if run.part is None else vars(run.part)
 
 
 def debrief_worker(run: Run, output: dict[str, Any] | None) -> None:
-    """Take over a worker's complaints. Every worker collects the same tests, so each complaint is kept once."""
-    run.complaints += [one for one in (output or {}).get("perfsuite_complaints", ()) if one not in run.complaints]
+    """Take over a worker's complaints and part. Every worker collects the same tests, so each is kept once."""
+    output = output or {}
+    run.complaints += [one for one in output.get("perfsuite_complaints", ()) if one not in run.complaints]
+    if found := output.get("perfsuite_part"):
+        from perfsuite.record.run_lines import Part
+
+        run.part = Part(**found)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfsuite.record.places import OWN_FOLDER, make_folder
 
-FORMAT = 3
+FORMAT = 4
 """Version of the tables. An index of another version is made anew."""
 NAME = "index.db"
 BUSY_SECONDS = 30.0

@@ -15,7 +15,7 @@ from perfsuite import __version__
 from perfsuite.outcome import UserError
 from perfsuite.record.case import SCHEMA, Case
 from perfsuite.record.places import PARTIAL, make_folder, partial_of
-from perfsuite.record.run_lines import Begin, End, Ended, as_json
+from perfsuite.record.run_lines import Begin, End, Ended, Part, as_json
 
 
 class RecordBusy(UserError):
@@ -102,17 +102,27 @@ class Journal:
             os.ftruncate(self._descriptor, whole)
             raise
 
-    def close(self, ended: Ended = Ended.FINISHED, *, exit: int | None = None, tests: int | None = None) -> None:
+    def close(
+        self,
+        ended: Ended = Ended.FINISHED,
+        *,
+        exit: int | None = None,
+        tests: int | None = None,
+        part: Part | None = None,
+        merged: Mapping[str, int] | None = None,
+    ) -> None:
         """Write the last line; move the file to its place if the run finished, else leave it beside the record.
 
-        Without a case nothing is left, and an older record stays as it is.
+        Without a case nothing is left, and an older record stays as it is; but a finished part of a suite may be empty.
+        part, merged: see `End`.
         """
         if self._descriptor is None or os.getpid() != self._process:
             return
-        if not self.count:
+        if not self.count and (part is None or ended is not Ended.FINISHED):
             self.abandon()
             return
-        self._write(as_json(End(schema=SCHEMA, end=ended, cases=self.count, exit=exit, tests=tests)))
+        end = End(schema=SCHEMA, end=ended, cases=self.count, exit=exit, tests=tests, part=part, merged=merged or {})
+        self._write(as_json(end))
         os.fsync(self._descriptor)
         if ended in (Ended.FINISHED, Ended.JOINED):
             os.replace(self.partial, self._target)

@@ -40,6 +40,27 @@ class Begin:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """The part of a suite that a run with --perf-shard ran, and the facts that `perfsuite merge` compares."""
+
+    number: Count
+    """Its number, from 1."""
+    count: Count
+    """The number of parts."""
+    partition: str
+    """A hash of all tests and the part of each. Parts with another one do not belong together."""
+    tests: Count
+    """Tests of the whole suite."""
+    divided_by: Count
+    """Timed cases of the whole suite, over which the error rate was divided."""
+    commit: str | None = None
+    dirty: bool | None = None
+    harness: str
+    gpu: str | None = None
+    """The card's model; None for a CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class End:
     """The last line of a record. A record without it was not closed: its run was killed, or left without a word."""
 
@@ -51,6 +72,10 @@ class End:
     """The exit code of the run; None if it is unknown."""
     tests: Count | None = None
     """Tests that the run had collected."""
+    part: Part | None = None
+    """Of a run with --perf-shard: its part of the suite."""
+    merged: Mapping[str, Count] = field(default_factory=dict)
+    """Of a record that `perfsuite merge` made: card model -> the number of records that it joins."""
 
 
 def read_line(kind: type[Any], value: Mapping[str, Any], where: str) -> Any:
@@ -63,4 +88,5 @@ def read_line(kind: type[Any], value: Mapping[str, Any], where: str) -> Any:
 
 def as_json(line: Begin | End) -> dict[str, Any]:
     """The line as a JSON object, without empty fields."""
-    return {name: plain(value) for name, value in vars(line).items() if value not in (None, {})}
+    values = {name: vars(value) if isinstance(value, Part) else value for name, value in vars(line).items()}
+    return {name: plain(value) for name, value in values.items() if value not in (None, {})}

@@ -22,6 +22,7 @@ from perfsuite.record.case import Case
 from perfsuite.record.store import read_record
 from perfsuite.report import (
     accuracy,
+    by_card,
     calibration,
     corpus,
     exploits,
@@ -95,6 +96,12 @@ def gates(path: Path, filters: Filters) -> str:
     return f"{markdown.table(cases)}\n\n{_measured(cases)}"
 
 
+def cards(path: Path, filters: Filters) -> str:
+    """A row for each case and a column for each card model, and a line that names the machines."""
+    cases = _fitting(path, filters)
+    return f"{by_card.markdown_table(cases)}\n\n{_measured(cases)}"
+
+
 def summed(path: Path, filters: Filters) -> str:
     """A row for each candidate and rival, and a line with the machine and the cost of the checks."""
     cases = _fitting(path, filters)
@@ -151,6 +158,7 @@ def _fits(case: Case, filters: Filters) -> bool:
 
 KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "gates": gates,
+    "cards": cards,
     "summary": summed,
     "errors": errors,
     "terminal": shown,

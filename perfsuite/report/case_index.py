@@ -18,7 +18,7 @@ from perfsuite.record.index_db import Index, digest_of
 from perfsuite.record.schema import RecordError
 from perfsuite.record.store import case_at, numbered_cases, uncollected
 from perfsuite.report.difference import Change, clocks_apart, differences, environment_of
-from perfsuite.report.matching import matched
+from perfsuite.report.matching import matched, several_cards
 from perfsuite.report.quantities import LEAST_ERROR, quantities
 
 LARGE_BYTES = 4_000_000
@@ -98,7 +98,9 @@ def compared(index: Index, before: Indexed, after: Indexed, *, least: float) -> 
         by_name = "SELECT name, count(*) FROM cases WHERE run = ? AND name IN temp.wanted GROUP BY name"
         beside.update(dict(connection.execute(by_name, (after.number,))))
         beside.subtract(case.case for case in rest[1])
-    return Compared(differences(*rest, least=least, beside=beside), news - len(new), clocks_apart(matched(*rest)))
+    by_card = several_cards(before.environments) or several_cards(after.environments)
+    changes = differences(*rest, least=least, beside=beside, by_card=by_card)
+    return Compared(changes, news - len(new), clocks_apart(matched(*rest, by_card=by_card)))
 
 
 # A pair's verdict, clock and costs agree, and its time and error moved less than is reported.
@@ -149,7 +151,9 @@ def _rows(path: Path) -> tuple[list[list[Any]], list[tuple[int, int, int]]]:
     found: list[list[Any]] = []
     firsts: dict[tuple[bool, tuple[object, ...]], tuple[int, int, int]] = {}
     groups: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    cards: dict[str | None, int] = {}
     for number, (start, length, case) in enumerate(numbered_cases(path)):
+        card = cards.setdefault(case.gpu, len(cards)) if case.gpu or case.speed is not None else 0
         key = _digest(repr((case.test, case.label, case.case, case.cache)))
         known = dict(quantities(case))
         name = next((name for name in ("speed", "share of the roofline") if name in known), "")
@@ -157,9 +161,14 @@ def _rows(path: Path) -> tuple[list[list[Any]], list[tuple[int, int, int]]]:
         error = known.pop("error", None)
         costs = repr([name, *((name, one.value) for name, one in known.items())]) if known else name
         firsts.setdefault((case.speed is None, environment_of(case)), (number, start, length))
-        groups[key].append((case.call or 0, number))
         values = [time.value if time else None, error.value if error else None, costs]
-        found.append([number, start, length, key, 0, 0, case.case, case.verdict.value, case.clock, *values])
+        found.append(
+            [number, start, length, key, case.call or 0, card, case.case, case.verdict.value, case.clock, *values]
+        )
+    for row in found:
+        if len(cards) > 1:  # of a record that joins card models, each is compared by itself
+            row[3] = _digest(f"{row[3]} {list(cards)[row[5]]}")
+        groups[row[3]].append((row[4], row[0]))
     for members in groups.values():
         for place, (_, number) in enumerate(sorted(members, key=lambda member: member[0])):
             found[number][4:6] = place, len(members)

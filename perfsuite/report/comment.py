@@ -112,7 +112,7 @@ def named(one: Standing, report: Report) -> str:
     """The case's name, with a link to the line of its test if that is known."""
     case = one.line.last
     link = report.links.test(case.test, case.commit)
-    name = text(figures.pair(case))
+    name = text(figures.pair(case) + report.now.card_in_words(case))
     return f"[{name}]({link.replace(' ', '%20').replace(')', '%29')})" if link else name
 
 
@@ -143,7 +143,6 @@ def _ab(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _where(report: Report) -> str:
-    first = report.now.cases[0]
     base = report.versions[report.base].commit if report.base is not None else None
     against = f" against {base[:9]}" if base else ""
-    return f"{first.gpu or 'CPU, portable kernels'}, commit {(report.now.commit or 'unknown')[:9]}{against}"
+    return f"{report.now.setting[0] or 'CPU, portable kernels'}, commit {(report.now.commit or 'unknown')[:9]}{against}"

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from perfsuite.record.case import Case
 from perfsuite.report import figures
-from perfsuite.report.matching import Matched, matched
+from perfsuite.report.matching import Matched, matched, several_cards
 from perfsuite.report.quantities import LEAST_ERROR, Quantity, kernel_part, quantities, worse, yardstick_part
 
 LEAST_CHANGE = 0.03
@@ -107,15 +107,19 @@ def differences(
     *,
     least: float = LEAST_CHANGE,
     beside: Counter[str] | None = None,
+    by_card: bool | None = None,
 ) -> list[Change]:
     """Every case of either record, regressions first, then by how much slower it got.
 
     beside: the number of pairs by name that were looked at elsewhere; a name that occurs several times needs its test.
+    by_card: see `matched`.
     """
-    pairs = matched(before, after)
+    if by_card is None:
+        by_card = several_cards(before) or several_cards(after)
+    pairs = matched(before, after, by_card=by_card)
     names = Counter((pair.after or pair.before).case for pair in pairs)  # type: ignore[union-attr]
     names.update(beside or {})
-    changes = [_change(pair, names, least) for pair in pairs]
+    changes = [_change(pair, names, least, by_card) for pair in pairs]
     return sorted(changes, key=lambda change: (ORDER.index(change.kind), change.factor or 1.0))
 
 
@@ -157,14 +161,15 @@ def _side(case: Case) -> str:
     return f"{case.verdict} {figures.ratio(figures.speed(case))} [{figures.interval(case)}]"
 
 
-def _change(pair: Matched, names: Mapping[str, int], least: float) -> Change:
+def _change(pair: Matched, names: Mapping[str, int], least: float, by_card: bool) -> Change:
     before, after, note = pair
     case = after or before
     assert case is not None
     name = case.case
     if names[name] > 1:  # several calls have this name
         which = case.label or (f"call {case.call}" if case.call else "")
-        name += f" ({', '.join(filter(None, (str(case.test), which)))})"
+        card = (case.gpu or "CPU") if by_card else ""
+        name += f" ({', '.join(filter(None, (str(case.test), which, card)))})"
     if before is None or after is None:
         kind = "unmatched" if note else "new" if before is None else "gone"
         return Change(name, before, after, kind, (note,) if note else ())

@@ -32,13 +32,22 @@ _RENAMED: dict[str, Key] = {
 }
 
 
-def matched(before: Iterable[Case], after: Iterable[Case]) -> list[Matched]:
+def several_cards(cases: Iterable[Case]) -> bool:
+    """True for the cases of a record that joins card models. A case that was never timed needs no card."""
+    return len({case.gpu for case in cases if case.gpu or case.speed is not None}) > 1
+
+
+def matched(before: Iterable[Case], after: Iterable[Case], *, by_card: bool | None = None) -> list[Matched]:
     """Every case of both records once, in the order of the first record, then of the second.
 
     Several calls of one test that are alike are matched by their order, if both records have the same number of them.
-    Otherwise the order tells nothing, and none of them is matched.
+    Otherwise the order tells nothing, and none of them is matched. by_card: match each card model by itself; by default
+    if either record joins several.
     """
-    old, new = _groups(before, _same), _groups(after, _same)
+    before, after = list(before), list(after)
+    if by_card is None:
+        by_card = several_cards(before) or several_cards(after)
+    old, new = (_groups(side, _same, by_card) for side in (before, after))
     found: list[Matched] = []
     for key in [key for key in old if key in new]:
         one, two = old.pop(key), new.pop(key)
@@ -49,7 +58,8 @@ def matched(before: Iterable[Case], after: Iterable[Case]) -> list[Matched]:
             found += [Matched(case, None, note) for case in one]
             found += [Matched(None, case, note) for case in two]
     for name, key_of in _RENAMED.items():
-        old, new = (_groups((case for cases in side.values() for case in cases), key_of) for side in (old, new))
+        rest = [[case for cases in side.values() for case in cases] for side in (old, new)]
+        old, new = (_groups(side, key_of, by_card) for side in rest)
         for key in [key for key in old if key in new]:
             if len(old[key]) == len(new[key]) and _of_one_test(old[key]) and _of_one_test(new[key]):
                 for earlier, later in zip(old.pop(key), new.pop(key), strict=True):
@@ -59,11 +69,11 @@ def matched(before: Iterable[Case], after: Iterable[Case]) -> list[Matched]:
     return found + [Matched(None, case) for cases in new.values() for case in cases]
 
 
-def _groups(cases: Iterable[Case], key_of: Key) -> dict[Hashable, list[Case]]:
+def _groups(cases: Iterable[Case], key_of: Key, by_card: bool) -> dict[Hashable, list[Case]]:
     """The cases by key, those of one key in the order of their calls. Older records lack the number of a call."""
     found: dict[Hashable, list[Case]] = defaultdict(list)
     for case in cases:
-        found[key_of(case)].append(case)
+        found[(key_of(case), case.gpu) if by_card else key_of(case)].append(case)
     for group in found.values():
         group.sort(key=lambda case: case.call or 0)
     return dict(found)

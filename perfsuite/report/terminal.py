@@ -9,14 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfsuite.outcome import printable
 from perfsuite.record.case import Case
 from perfsuite.report import figures
-from perfsuite.report.matching import matched
+from perfsuite.report.matching import matched, several_cards
 from perfsuite.report.values import gated
 
 WIDTH = 100
 """The width of a table in a document."""
 NARROWEST = 20
 """No table is narrower: a test's name and a verdict need so much."""
-_HEAD = ("test", "case", "rival", "value", "interval", "target", "to target", "last", "time", "verdict", "reason")
+_HEAD = (
+    *("test", "card", "case", "rival", "value", "interval", "target", "to target", "last", "time"),
+    *("verdict", "reason"),
+)
 _RIGHT = {"value", "target", "to target", "last", "time"}
 _LEAST = {"case": 16, "test": 16}
 """Columns that are shortened, the longer one first, with the width that each keeps while another column can go."""
@@ -39,7 +42,9 @@ def table(cases: Sequence[Case], width: int = WIDTH, *, before: Sequence[Case] =
     """
     last = {id(pair.after): pair.before for pair in matched(before, cases) if pair.after is not None}
     ordered = figures.worst_first(cases)
-    rows = [dict(zip(_HEAD, _cells(case, last.get(id(case))), strict=True)) for case in ordered]
+    several = several_cards(cases)
+    cells = (_cells(case, last.get(id(case)), named=several) for case in ordered)
+    rows = [dict(zip(_HEAD, row, strict=True)) for row in cells]
     widths = {
         name: max(len(name), *(len(row[name]) for row in rows))
         for name in _HEAD
@@ -95,13 +100,14 @@ def print_lines(lines: Iterable[tuple[str, str]], styles: Mapping[str, str]) -> 
         print(f"\033[{code}m{plain}\033[0m" if code else plain)
 
 
-def _cells(case: Case, last: Case | None) -> tuple[str, ...]:
+def _cells(case: Case, last: Case | None, *, named: bool) -> tuple[str, ...]:
+    card = (case.gpu or "CPU") if named else "-"
     label, rival, value, interval, target = figures.cells(case)
     if target == "-" and (share := gated(case).target):
         target = f"{share:.2f}"
     earlier = "-" if last is None or last.gpu != case.gpu else figures.ratio(figures.speed(last))
     figured = (value, interval, target, to_target(case), earlier, figures.seconds(gated(case).seconds))
-    return tuple(map(printable, (test_name(case), label, rival, *figured, case.verdict, case.reason)))
+    return tuple(map(printable, (test_name(case), card, label, rival, *figured, case.verdict, case.reason)))
 
 
 def _line(row: Mapping[str, str], widths: Mapping[str, int]) -> str:

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = []
     for path in paths:
         versions = versions_of(path)
-        card = versions[-1].cases[0].gpu or "CPU"
+        card = versions[-1].setting[0] or "CPU"
         given.append((card, versions))
     root = paths[0].resolve().parent
     address = arguments.repository.rstrip("/") if arguments.repository else repository_address(root)

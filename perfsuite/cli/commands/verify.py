@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a sentence for each thing that does not hold, or one that all does."""
     path = record_or_latest(arguments.record)
-    found = read_run(path)
+    found = read_run(path, empty=True)
     wrong = [*_closed(path, found), *_green(found)]
     if not arguments.any_commit:
         wrong += _of_commit(found, arguments.commit, allow_dirty=arguments.allow_dirty)
@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in wrong:
         print(f"{path}: {sentence}")
     if not wrong:
-        of = "" if arguments.any_commit else f", of {str(found.cases[0].commit)[:12]}"
-        print(f"{path}: whole, closed{of}, green: {figures.counts(found.cases)}")
+        of = "" if arguments.any_commit else f", of {_commits(found)[0][:12]}"
+        print(f"{path}: whole, closed{of}, green: {figures.counts(found.cases) or 'an empty part of a suite'}")
     return 1 if wrong else 0
 
 
@@ -76,7 +76,7 @@ def _green(found: RecordedRun) -> Iterator[str]:
 
 
 def _of_commit(found: RecordedRun, name: str, *, allow_dirty: bool) -> Iterator[str]:
-    commits = sorted({str(case.commit) for case in found.cases})
+    commits = _commits(found)
     try:
         asked = full_commit(Path.cwd(), name)
     except HistoryError as error:
@@ -84,5 +84,11 @@ def _of_commit(found: RecordedRun, name: str, *, allow_dirty: bool) -> Iterator[
         return
     if commits != [asked]:
         yield f"not of this commit: it is of {' and '.join(one[:12] for one in commits)}, not of {asked[:12]} ({name})"
-    if not allow_dirty and any(case.dirty for case in found.cases):
+    part = None if found.end is None else found.end.part
+    if not allow_dirty and (any(case.dirty for case in found.cases) or (part is not None and part.dirty)):
         yield "not of this commit: the tree had uncommitted changes"
+
+
+def _commits(found: RecordedRun) -> list[str]:
+    part = None if found.end is None else found.end.part
+    return sorted({str(case.commit) for case in found.cases} | ({str(part.commit)} if part else set()))

@@ -149,7 +149,7 @@ def _run(version: Version, links: Links) -> dict[str, Any]:
     counts = {name: sum(case.verdict == name for case in version.cases) for name in figures.WORST_FIRST}
     found: dict[str, Any] = {"commit": version.commit, "date": version.date, "counts": counts}
     if first is not None:
-        found |= {"card": first.gpu or f"CPU {first.cpu or 'unknown'}", "dirty": first.dirty}
+        found |= {"card": version.setting[0] or f"CPU {first.cpu or 'unknown'}", "dirty": first.dirty}
         found |= {"link": links.commit(version.commit)}
         found |= {name: value for name in VERSIONS if (value := getattr(first, name, None)) is not None}
     return {name: value for name, value in found.items() if value is not None}
@@ -161,7 +161,7 @@ def _case(index: int, one: Standing, report: Report) -> dict[str, Any]:
         "id": index,
         "test": case.test,
         "link": report.links.test(case.test, case.commit),
-        "case": figures.label(case),
+        "case": figures.label(case) + report.now.card_in_words(case),
         "op": figures.candidate(case),
         "family": case.family,
         "rival": figures.rival(case),

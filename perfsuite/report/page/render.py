@@ -102,7 +102,7 @@ def unpacked(page: str) -> Any:
 
 def _where(report: Report) -> list[Part]:
     now, first = report.now, report.now.cases[0]
-    found = [Part(first.gpu or f"CPU {first.cpu or 'unknown'}: portable kernels, not a GPU")]
+    found = [Part(now.setting[0] or f"CPU {first.cpu or 'unknown'}: portable kernels, not a GPU")]
     found.append(Part(f"commit {brief(now.commit)}{' with changes' if first.dirty else ''}", _link(report, now.commit)))
     if report.base is not None:
         base = report.versions[report.base]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from perfsuite.record.case import Case
 from perfsuite.report.difference import differences
-from perfsuite.report.matching import matched
+from perfsuite.report.matching import matched, several_cards
 from perfsuite.report.values import gated
 
 
@@ -26,8 +27,18 @@ class Version:
 
     @property
     def setting(self) -> tuple[str | None, str | None]:
-        """The card and the harness, which must agree before values of two versions may stand in one history."""
-        return (self.cases[0].gpu, self.cases[0].harness) if self.cases else (None, None)
+        """The cards and the harness, which must agree before values of two versions may stand in one history."""
+        cards = sorted({case.gpu for case in self.cases if case.gpu})
+        return (" and ".join(cards) or None, self.cases[0].harness) if self.cases else (None, None)
+
+    @cached_property
+    def several_cards(self) -> bool:
+        """True if the record joins card models."""
+        return several_cards(self.cases)
+
+    def card_in_words(self, case: Case) -> str:
+        """ " on NVIDIA H200", for the names of cases; empty in a record of one card model."""
+        return f" on {case.gpu or 'CPU'}" if self.several_cards else ""
 
 
 @dataclass(frozen=True)
