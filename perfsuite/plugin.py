@@ -79,6 +79,13 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, An
     return made
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("perf_sizes") is not None:
+        from perfsuite.pytest_plugin.sizes import parametrize
+
+        parametrize(metafunc)
+
+
 # pytest-xdist asks before pytest is configured.
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -29,6 +29,8 @@ class Ask:
     """A name: that library's error sets the tolerance. True: the rival's error sets it. False: no check."""
     deterministic: bool = True
     """False: equal inputs may give other bits, as with atomic additions. They may also where the rival's results do."""
+    other_sizes: bool = False
+    """True: the answer must be right at slightly other sizes too, which are drawn in secret."""
     at_least: float | None = None
     """The lowest speed that meets the target, as a fraction of the rival's speed. None: no target."""
     label: str | None = None

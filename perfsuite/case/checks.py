@@ -167,6 +167,8 @@ class Checks:
         self._judged(judgement)
         if judgement.left_out:
             self.warnings.append(f"there was no time to check these hard inputs: {', '.join(judgement.left_out)}")
+        if judgement.note:
+            self.warnings.append(judgement.note)
         if library is None:
             _examined.note(self.candidate, self.problem, self.settings.distribution)
 
@@ -182,6 +184,7 @@ class Checks:
                 distribution=self.settings.distribution,
                 deterministic=self.ask.deterministic,
                 adversarial=adversarial,
+                held_out=adversarial and self.ask.other_sizes,
             )
         except SideFailedError as error:
             self._require_a_rival_that_runs(error, guard)

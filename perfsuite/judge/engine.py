@@ -48,6 +48,8 @@ class Terms:
     alpha: float | None = None
     """The error that this candidate may spend, from a stream; None for one candidate by itself: 1 / one_in."""
     seed: int = 0
+    other_sizes: bool = False
+    """True: right answers are asked for at slightly other sizes too, drawn in secret and untimed."""
     deterministic: bool = True
     """False: equal inputs may give other bits."""
 
@@ -121,6 +123,7 @@ def _judged(source: Any, workload: Workload, target: float | None, terms: Terms,
         against=against if terms.timed else None,
         at_least=target if terms.timed else None,
         deterministic=terms.deterministic,
+        other_sizes=terms.other_sizes,
         settings=settings,
     )
     one = compare_isolated(ask, terms.run_seconds)

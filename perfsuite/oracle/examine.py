@@ -63,15 +63,11 @@ def examine(
     pass without solving it.
     """
     judgement = _examine(problem, candidate, generator, rival, distribution, deterministic)
-    if judgement.ok and held_out and (other := neighbour(problem)) is not None:
-        try:
-            # A family without a library has only the case's rival, which is then no method of the problem.
-            library = None if other.default_rival is not None else rival
-            found = _examine(other, candidate, generator, library, distribution, deterministic)
-        except REFUSALS:
-            found = judgement
+    if judgement.ok and held_out:
+        found = _at_other_sizes(problem, candidate, generator, rival, distribution, deterministic)
         if not found.ok:
-            return replace(found, sentence=f"at the sizes {other.name}, which nobody listed: {found.sentence}")
+            return found
+        judgement = replace(judgement, note=found.note)
     if not (judgement.ok and adversarial and distribution in ("normal", "uniform")):
         return judgement
     if not on_adversarial_values(problem, generator.device.type):
@@ -86,6 +82,29 @@ def examine(
         if not found.ok:
             return replace(found, sentence=f"on inputs of the distribution {harder}: {found.sentence}")
     return judgement
+
+
+def _at_other_sizes(
+    problem: Problem,
+    candidate: Callable[..., Any],
+    generator: torch.Generator,
+    rival: Callable[..., Any] | None,
+    distribution: str,
+    deterministic: bool,
+) -> Judgement:
+    """The judgement at sizes near those of the problem; one without a fault, with a note, if it says nothing."""
+    other = neighbour(problem)
+    if other is None:
+        said = f"other sizes were not checked: {problem.family} {problem.name} has no sizes that may change"
+        return Judgement(ok=True, reason=None, sentence="", note=said)
+    # A family without a library has only the case's rival, which is then no method of the problem.
+    library = None if other.default_rival is not None else rival
+    try:
+        found = _examine(other, candidate, generator, library, distribution, deterministic)
+    except REFUSALS as error:
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        return Judgement(ok=True, reason=None, sentence="", note=f"the sizes {other.name} are not taken: {said}")
+    return replace(found, sentence=f"at the sizes {other.name}, which nobody listed: {found.sentence}")
 
 
 def _examine(

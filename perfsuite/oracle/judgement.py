@@ -30,6 +30,8 @@ class Judgement:
 
     left_out: tuple[str, ...] = ()
     """Hard inputs that were not tried, because there was no time."""
+    note: str | None = None
+    """A sentence why other sizes say nothing about the candidate."""
 
     @property
     def share(self) -> float:

@@ -80,6 +80,8 @@ class Marker:
     """Numbers that perf_targets.toml may override."""
     example: ClassVar[Mapping[str, Any]] = {}
     """Values for the required arguments; the check of perf_targets.toml's numbers needs them."""
+    positional: ClassVar[tuple[str, ...]] = ()
+    """The arguments that may be given without their names, in this order."""
     selector: ClassVar[str | None] = None
     """The argument in which several such markers on one test differ; perf_targets.toml may name its value."""
 

@@ -41,18 +41,25 @@ def parse(mark: pytest.Mark) -> Any:
     made = kind(mark.name)
     parameters = inspect.signature(made).parameters
     known = ", ".join(parameters)
-    if mark.args:
-        raise MarkerError(
-            f"@pytest.mark.{mark.name} takes no positional arguments (was given {mark.args!r}); name them: {known}"
+    if len(mark.args) > len(made.positional):
+        most = (
+            f"only {', '.join(made.positional)} as a positional argument"
+            if made.positional
+            else "no positional arguments"
         )
+        raise MarkerError(f"@pytest.mark.{mark.name} takes {most} (was given {mark.args!r}); name them: {known}")
+    placed = dict(zip(made.positional, mark.args, strict=False))
+    if twice := placed.keys() & mark.kwargs.keys():
+        raise MarkerError(f"@pytest.mark.{mark.name} got {min(twice)} twice, with its name and without")
     if unknown := [name for name in mark.kwargs if name not in parameters]:
-        given = ", ".join(map(repr, unknown))
-        raise MarkerError(f"@pytest.mark.{mark.name} has no argument {given}; known are {known}")
-    missing = [name for name, one in parameters.items() if one.default is one.empty and name not in mark.kwargs]
+        shown = ", ".join(map(repr, unknown))
+        raise MarkerError(f"@pytest.mark.{mark.name} has no argument {shown}; known are {known}")
+    given = placed | mark.kwargs
+    missing = [name for name, one in parameters.items() if one.default is one.empty and name not in given]
     if missing:
         raise MarkerError(f"@pytest.mark.{mark.name} needs {', '.join(missing)}")
     try:
-        return made(**mark.kwargs)
+        return made(**given)
     except MarkerError as error:
         raise MarkerError(f"@pytest.mark.{mark.name}: {error}") from None
 

@@ -130,7 +130,7 @@ def test_options_of_pytest(files: list[str]) -> None:
     switches = [flag.removeprefix("--").replace("-", "_") for flag, _ in pytest_plugin.SWITCHES]
     keys = [
         flag.removeprefix("--").replace("-", "_")
-        for flag, *_ in (*pytest_plugin.VALUES, *pytest_plugin.WRITTEN, *pytest_plugin.PARTS)
+        for flag, *_ in (*pytest_plugin.VALUES, *pytest_plugin.WRITTEN, *pytest_plugin.ELSEWHERE)
     ]
     values = st.one_of(texts(), st.sampled_from([*files, "cold", "hot", "normal"]), st.floats().map(str))
     given = st.fixed_dictionaries(

@@ -43,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--problem", metavar="P", help="a .py or .json file, or JSON text")
     parser.add_argument("--at-least", type=float, metavar="SHARE", help="the target, a share of the rival's speed")
     parser.add_argument("--no-timing", action="store_true", help="check the answers alone")
+    sizes = "ask for right answers at nearby sizes too, drawn in secret and untimed"
+    parser.add_argument("--other-sizes", action="store_true", help=sizes)
     parser.add_argument("--seconds", type=float, default=1.0, help="time of a workload's timed rounds (default: 1)")
     parser.add_argument("--run-seconds", type=float, default=30.0, help="limit of one request (default: 30)")
     parser.add_argument("--compile-seconds", type=float, default=120.0, help="limit of a compiler (default: 120)")
@@ -74,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         "seconds": arguments.seconds,
         "at_least": arguments.at_least,
         "timed": not arguments.no_timing,
+        "other_sizes": arguments.other_sizes,
         "run_seconds": arguments.run_seconds,
         "compile_seconds": arguments.compile_seconds,
         "one_in": arguments.one_in,
