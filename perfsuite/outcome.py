@@ -112,6 +112,9 @@ class Reason(StrEnum):
     TIMED_OUT = "timed-out"
     """WRONG: judged source text passed the time limit of a stage.
     Remedy: look for an endless loop or a wait; the sentence names the limit."""
+    SANITIZER = "sanitizer"
+    """WRONG: a tool of compute-sanitizer found an error in the candidate that it does not find in the rival.
+    Remedy: the sentence names the tool, the error and the kernel."""
 
     BUDGET_SPENT = "budget-spent"
     """UNDECIDED: the interval still contains the target when the time is spent.

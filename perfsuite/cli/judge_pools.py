@@ -13,6 +13,7 @@ from perfsuite.cli.cards import held, tell
 from perfsuite.device.cards import usable_devices
 from perfsuite.judge.engine import Terms
 from perfsuite.judge.pool import Pool
+from perfsuite.judge.sanitize import check_tool
 from perfsuite.outcome import UserError
 from perfsuite.report import figures
 from perfsuite.settings import DeviceKind
@@ -33,7 +34,10 @@ def pools(arguments: argparse.Namespace, terms: Mapping[str, Any], files: Sequen
             raise UserError(f"--device cuda, but {usable_devices(os.environ).missing}")
         jobs = 1 if arguments.jobs is None else arguments.jobs
         cards = tuple(cards[:jobs])
-        local = Pool(_checked(terms, "cuda" if cards else "cpu"), jobs=jobs, cards=[card.selector for card in cards])
+        given = _checked(terms, "cuda" if cards else "cpu")
+        if given.sanitize:
+            check_tool(given.device)
+        local = Pool(given, jobs=jobs, cards=[card.selector for card in cards])
         with local, held(cards):
             yield {None: local}
         return

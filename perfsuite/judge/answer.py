@@ -55,6 +55,22 @@ class Kernel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sanitized:
+    """One tool of compute-sanitizer on the candidate alone."""
+
+    tool: str
+    """memcheck, racecheck, synccheck or initcheck."""
+    finding: str | None = None
+    """Its first finding, in a few lines; null if it found nothing."""
+    rival: bool = False
+    """True if the tool finds an error in the rival too; then the finding decides nothing."""
+    trouble: str | None = None
+    """A sentence why the tool says nothing, such as its time limit."""
+    seconds: NonNegative
+    """Host seconds that it took."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkloadAnswer:
     """The verdict on one workload. Seconds are seconds a call."""
 
@@ -100,6 +116,10 @@ class WorkloadAnswer:
     """Sentences about things that a reader should know."""
     frames: tuple[str, ...] = ()
     """The last frames of a candidate that raised, as "file:line in function"."""
+    sanitizer: tuple[Sanitized, ...] = ()
+    """One result a tool of compute-sanitizer, if it was asked for."""
+    why: str | None = None
+    """The first thing to look at, if it was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +166,8 @@ class Answer:
     """Host seconds of each stage, over all workloads, and of the whole."""
     promise: Promise | None = None
     """The bound on false verdicts; null if nothing was timed."""
+    why: str | None = None
+    """The first thing to look at, if it was asked for: of the workload with the worst verdict, then the least speed."""
     workloads: tuple[WorkloadAnswer, ...] = ()
     """One answer a workload; empty if the candidate did not get as far."""
 

@@ -10,6 +10,7 @@ from perfsuite.judge.answer import Answer
 from perfsuite.judge.candidates import candidate_of
 from perfsuite.judge.engine import Terms, judge_one
 from perfsuite.judge.problem_forms import task_of
+from perfsuite.judge.sanitize import check_tool
 from perfsuite.outcome import UserError
 
 
@@ -28,6 +29,8 @@ def judge(candidate: Any, problem: Any, *, id: str | None = None, **terms: Any) 
     try:
         agreed = Terms(**terms)
         agreed.settings(1)
+        if agreed.sanitize:
+            check_tool(agreed.device)
     except (TypeError, ValueError) as error:
         raise UserError(str(error).replace("Terms.__init__() got an", "judge() got an")) from None
     return judge_one(candidate_of(candidate), task_of(problem, device=agreed.device), agreed, id=id)

@@ -50,8 +50,19 @@ class Terms:
     seed: int = 0
     other_sizes: bool = False
     """True: right answers are asked for at slightly other sizes too, drawn in secret and untimed."""
+    why: bool = False
+    """True: the answer names the first thing to look at."""
+    sanitize: bool = False
+    """True: the tools of compute-sanitizer watch the candidate, on a card alone."""
+    tool_seconds: float = 120.0
+    """The longest time of one such tool, and of one run that `why` needs."""
     deterministic: bool = True
     """False: equal inputs may give other bits."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.tool_seconds <= 3600.0:
+            said = "it must be a number of seconds over 0 and at most 3600"
+            raise ValueError(f"tool_seconds is {self.tool_seconds!r}; {said}")
 
     def settings(self, workloads: int) -> Settings:
         """The settings of one workload. ValueError for bad terms."""
@@ -103,7 +114,8 @@ def judge_one(candidate: Candidate, task: Task, terms: Terms, *, id: str | None 
                 source = source_of(candidate, task, workload, terms.device, Path(folder))
             else:
                 source = compiled.source(workload, Path(folder))
-            found.append(_judged(source, workload, target, terms, settings))
+            judged = _judged(source, workload, target, terms, settings)
+            found.append(_looked_into(judged, source, workload, terms, made))
             if found[-1].verdict is Verdict.WRONG:
                 break
     return _summary(made, found, terms, settings, {**seconds, "whole": time.perf_counter() - begin})
@@ -159,6 +171,28 @@ def _judged(source: Any, workload: Workload, target: float | None, terms: Terms,
     )
 
 
+def _looked_into(answer: WorkloadAnswer, source: Any, workload: Workload, terms: Terms, made: Answer) -> WorkloadAnswer:
+    """The answer with what the tools say that were asked for, in runs of the candidate alone."""
+    if answer.stage not in (Stage.RUN, Stage.RIGHT, Stage.FAST):
+        return answer
+    limits: dict[str, Any] = {"device": terms.device, "seconds": terms.tool_seconds}
+    if terms.sanitize:
+        import torch
+
+        from perfsuite.isolate.compare import NamedRival
+        from perfsuite.judge.sanitize import with_sanitizer
+
+        against = workload.problem.default_rival if workload.against is None else workload.against
+        rival = NamedRival(workload.problem, against) if isinstance(against, str) else against
+        inputs = workload.problem.inputs(torch.Generator(device=terms.device).manual_seed(terms.seed))
+        answer = with_sanitizer(answer, source, inputs, rival, **limits)
+    if terms.why:
+        from perfsuite.judge.why import first_look
+
+        answer = replace(answer, why=first_look(answer, workload.problem, source, made.kernels, **limits))
+    return answer
+
+
 def _stage(one: Comparison, reason: Reason) -> Stage:
     if reason in (Reason.DOES_NOT_PARSE, Reason.DOES_NOT_COMPILE):
         return Stage(str(reason).removeprefix("does-not-"))
@@ -197,7 +231,7 @@ def _roofline(one: Comparison, workload: Workload, settings: Settings) -> float 
 def _summary(
     made: Answer, found: Sequence[WorkloadAnswer], terms: Terms, settings: Settings, seconds: dict[str, float]
 ) -> Answer:
-    worst = min(found, key=lambda one: WORST_FIRST.index(one.verdict))
+    worst = min(found, key=lambda one: (WORST_FIRST.index(one.verdict), one.speed or math.inf))
     stages = {name: sum(one.seconds.get(name, 0.0) for one in found) for name in ("run", "right", "fast")}
     timed = [one for one in found if one.speed is not None]
     many = len(made.workloads or found)
@@ -216,6 +250,7 @@ def _summary(
         slowest=None if slowest is None else slowest.name,
         compiled=made.compiled or ("in the run" if any("run" in one.seconds for one in found) else None),
         seconds={**seconds, **{name: value for name, value in stages.items() if value}},
+        why=worst.why,
         promise=Promise(one_in=terms.one_in, alpha=settings.alpha, method=method) if timed else None,
         workloads=tuple(found),
     )

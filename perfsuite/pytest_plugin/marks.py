@@ -54,7 +54,7 @@ def parse(mark: pytest.Mark) -> Any:
     if unknown := [name for name in mark.kwargs if name not in parameters]:
         shown = ", ".join(map(repr, unknown))
         raise MarkerError(f"@pytest.mark.{mark.name} has no argument {shown}; known are {known}")
-    given = placed | mark.kwargs
+    given = {**placed, **mark.kwargs}
     missing = [name for name, one in parameters.items() if one.default is one.empty and name not in given]
     if missing:
         raise MarkerError(f"@pytest.mark.{mark.name} needs {', '.join(missing)}")

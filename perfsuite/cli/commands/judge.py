@@ -45,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-timing", action="store_true", help="check the answers alone")
     sizes = "ask for right answers at nearby sizes too, drawn in secret and untimed"
     parser.add_argument("--other-sizes", action="store_true", help=sizes)
+    parser.add_argument("--why", action="store_true", help="name the first thing to look at")
+    tools = "watch the candidate by compute-sanitizer: memcheck, racecheck, synccheck, initcheck (needs a GPU)"
+    parser.add_argument("--sanitize", action="store_true", help=tools)
+    limit = "limit of one such tool, and of one run that --why needs (default: 120)"
+    parser.add_argument("--tool-seconds", type=float, default=120.0, metavar="SECONDS", help=limit)
     parser.add_argument("--seconds", type=float, default=1.0, help="time of a workload's timed rounds (default: 1)")
     parser.add_argument("--run-seconds", type=float, default=30.0, help="limit of one request (default: 30)")
     parser.add_argument("--compile-seconds", type=float, default=120.0, help="limit of a compiler (default: 120)")
@@ -77,6 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
         "at_least": arguments.at_least,
         "timed": not arguments.no_timing,
         "other_sizes": arguments.other_sizes,
+        "why": arguments.why,
+        "sanitize": arguments.sanitize,
+        "tool_seconds": arguments.tool_seconds,
         "run_seconds": arguments.run_seconds,
         "compile_seconds": arguments.compile_seconds,
         "one_in": arguments.one_in,
@@ -98,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
                 else:
                     said = f"{answer['reason']}: {answer['sentence']}"
                     print(f"{answer['verdict']:<9} {named}  {said}", flush=True)
+                    if answer["why"]:
+                        print(f"{'':<9} look first: {answer['why']}", flush=True)
                 if sys.stderr.isatty():
                     tell(f"[{number}/{len(jobs) * len(made)}] {named}")
             if several and not arguments.json:
