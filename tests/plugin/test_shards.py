@@ -167,6 +167,55 @@ def test_a_suspect_is_measured_again_although_its_part_is_in_addopts(parts: Suit
     assert parts.run("--gpu", "-k", "test_met").code == 0
 
 
+PORTABLE = """
+import kernels
+import pytest
+from perfsuite import Gemm
+
+@pytest.mark.perf_target(against="cublas", at_least=0.02)
+@pytest.mark.parametrize("n", [48, 64])
+def test_fast(n, perf): perf(Gemm(n, n, n, dtype="float32"), kernels.once)
+
+@pytest.mark.perf_target(against="cublas", at_least=0.95)
+def test_slow(perf): perf(Gemm(64, 64, 64, dtype="float32"), kernels.forty_times)
+
+def test_wrong(perf): perf(Gemm(32, 32, 32, dtype="float32"), kernels.off)
+"""
+CANDIDATES = """
+import torch
+def once(a, b): return torch.mm(a, b)
+def off(a, b): return torch.mm(a, b) * 1.01
+def forty_times(a, b):
+    for _ in range(40): c = torch.mm(a, b)
+    return c
+"""
+
+
+@pytest.mark.parametrize("isolate", [[], ["--perf-isolate"]], ids=["in-process", "isolated"])
+def test_measured_parts_give_the_verdicts_of_the_whole(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, isolate: list[str]
+) -> None:
+    """Of cases whose target lies far from the speed. The interval of any other may hold its target in either run."""
+    monkeypatch.setenv("PERFSUITE_COMMIT", "c" * 40)
+    monkeypatch.chdir(pytester.path)
+    pytester.makepyfile(kernels=CANDIDATES, test_it=PORTABLE)
+    codes = []
+    for words in ([], ["--perf-shard=1/2"], ["--perf-shard=2/2"]):
+        path = pytester.path / f"{len(codes)}.jsonl"
+        line = ["-p", "perfsuite.plugin", "--perf-portable", f"--perf-record={path}", *words, *isolate]
+        codes.append(int(pytester.runpytest_subprocess(*line).ret))
+    assert codes[0] == 1
+    assert main(["merge", "1.jsonl", "2.jsonl", "--output", "all.jsonl"]) == 1
+    whole, parts = verdicts(pytester.path / "0.jsonl"), verdicts(pytester.path / "all.jsonl")
+    assert whole.keys() == parts.keys()
+    undecided = {key for found in (whole, parts) for key, verdict in found.items() if verdict == "UNDECIDED"}
+    assert {key: whole[key] for key in whole if key not in undecided} == {
+        key: parts[key] for key in parts if key not in undecided
+    }
+    assert "WRONG" in whole.values()
+    assert len(undecided) < len(whole)
+
+
 REFUSED = {
     "no parts": ("--perf-shard=3", "it must be a part and the number of parts, such as 3/7"),
     "too high": ("--perf-shard=8/7", "--perf-shard is '8/7'; it must be"),
