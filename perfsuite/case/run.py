@@ -212,7 +212,7 @@ class _Case:
             flops=self.ask.problem.flops,
             bytes_moved=self.ask.problem.bytes,
             dtype=str(self.ask.problem.params.get("dtype") or ""),
-            cold=self.settings.cache == "cold" and not clock.warnings,
+            cold=self.settings.cache == "cold" and clock.covered,
         )
         if floor is not None and seconds < floor.seconds:
             least = f"less than the card can take: {floor.why} are {words.time_text(floor.seconds)}"

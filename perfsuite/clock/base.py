@@ -94,6 +94,8 @@ class Clock(Protocol):
     """Halves of a round: A B and B A, so that each side comes first once. One for long calls, in turn in either order.
     """
     warnings: list[str]
+    covered: bool = True
+    """False if the inputs of the rotation are so small that a cold call may find some of them in the cache."""
 
     def setup(self) -> None:
         """Make inputs, buffers and graphs anew, at other addresses and with other values, and warm up.

@@ -11,7 +11,7 @@ from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.deck import Deck
 from perfsuite.clock.paired import ONE_HALF_SECONDS, PairedClock
 from perfsuite.clock.room import plan
-from perfsuite.clock.rotation import bytes_in, sets_needed
+from perfsuite.clock.rotation import CACHE_MULTIPLE, bytes_in, sets_needed
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, LIMITED_SECONDS, warm_up
 from perfsuite.device.telemetry import Telemetry
@@ -49,6 +49,7 @@ class CudaClock(PairedClock):
         self._l2_reset: bool | None = None
         self._lean = False
         """True if all sets of the rotation did not fit."""
+        self._told_of_cover = False
         self._most_calls = 1
         self._full_hz = self._watch.full_clock_hz()
 
@@ -192,9 +193,12 @@ class CudaClock(PairedClock):
             self._other_memory = torch.zeros(EVICTED_CACHES * cache // 4, dtype=torch.int32, device="cuda")
             self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
         covered = size * self.rotation / max(cache, 1)
-        if self.cache == "cold" and 0 < covered < 3 and not self.warnings:
+        self.covered = not 0 < covered < CACHE_MULTIPLE
+        if self.cache == "cold" and not self.covered and not self._told_of_cover:
+            self._told_of_cover = True
             self.warnings.append(
-                f"the rotation covers {covered:.1f} L2 caches, not 3: part of the inputs may be read from the L2"
+                f"the rotation covers {covered:.1f} L2 caches, not {CACHE_MULTIPLE}: "
+                "part of the inputs may be read from the L2"
             )
 
     def _share_dealt(self) -> float:

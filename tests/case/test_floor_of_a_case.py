@@ -1,0 +1,47 @@
+"""The least time that a card could take holds whatever a candidate makes the clock say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from fake_clock import FakeClock
+
+from perfsuite.case import run
+from perfsuite.case.ask import Ask
+from perfsuite.case.failures import Stop
+from perfsuite.guards.ground import looker
+from perfsuite.outcome import Reason
+from perfsuite.problems import Custom
+from perfsuite.settings import CacheMode, Settings
+from perfsuite.verdict.floor import Ceilings
+
+CARD = Ceilings("card", {}, 4e12)
+WARNING = "the candidate returns the same memory again: only its last results are judged"
+
+
+def floor(monkeypatch: pytest.MonkeyPatch, *, seconds: float, covered: bool = True, cache: CacheMode = "cold") -> None:
+    """Judge a time by the floor of 4 MB on `CARD`, which is one microsecond, with a warning of the clock."""
+    monkeypatch.setattr(run, "ceilings_of", lambda device: CARD)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    problem = Custom(args=(torch.randn(8),), bytes=4e6, against=torch.abs)
+    case = run._Case(Ask(problem, torch.abs, against=torch.abs, settings=Settings(device="cpu")), looker())
+    case.settings = replace(case.settings, device="cuda", cache=cache)
+    case.found = replace(case.found, candidate_seconds=seconds)
+    clock: Any = FakeClock(lambda setup, count: [])
+    clock.kind, clock.covered, clock.warnings = "graph", covered, [WARNING]
+    case._floor(clock)
+
+
+def test_a_warning_that_a_candidate_causes_leaves_the_bound_of_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stop) as stopped:
+        floor(monkeypatch, seconds=5e-7)
+    assert stopped.value.reason is Reason.FASTER_THAN_THE_CARD
+    floor(monkeypatch, seconds=2e-6)
+
+
+def test_bytes_that_may_lie_in_the_cache_set_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    floor(monkeypatch, seconds=5e-7, covered=False)
+    floor(monkeypatch, seconds=5e-7, cache="hot")
