@@ -207,21 +207,23 @@ class HostClock(CallingClock):
         return seconds
 
     def _overwritten(self, chosen: int, inputs: Inputs) -> bool:
-        """True if a later call of the candidate's sample wrote to the result of the chosen one, which is not its input.
+        """True if the chosen call's result was overwritten in the same sample, for the first time.
 
-        From then on its samples have drawn lengths where they are judged.
+        From then on the candidate's samples have drawn lengths where they are judged.
         """
-        held = self._held["candidate"]
-        if self._reuses:  # then the chosen call is the last
-            return False
-        try:
-            if not share_memory(held[chosen : chosen + 1], held[chosen + 1 :]) or share_memory(held[chosen], inputs):
-                return False
-        except RuntimeError:  # a result without an address, such as a sparse one, which the oracle judges
+        if self._reuses or not self._later_wrote(chosen, inputs):  # of one that reuses, the chosen call is the last
             return False
         self._reuses = True
         self.warnings += [] if REUSES in self.warnings else [REUSES]
         return True
+
+    def _later_wrote(self, chosen: int, inputs: Inputs) -> bool:
+        """True if a later call of the candidate's last sample wrote to the chosen result, which is not its input."""
+        held = self._held["candidate"]
+        try:
+            return share_memory(held[chosen], held[chosen + 1 :]) and not share_memory(held[chosen], inputs)
+        except RuntimeError:  # a result without an address, such as a sparse one, which the oracle judges
+            return False
 
     def _cache_bytes(self) -> int:
         return cpu_cache_bytes()

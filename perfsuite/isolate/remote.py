@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 START_SECONDS = 120.0
 """Longest start of Python, torch and a CUDA context on a busy machine."""
 OVERHEAD_REQUESTS = 21
+NOTHING = {"do": "run", "start": 0, "calls": 0}
+"""An order to make no call."""
 END_SECONDS = 5.0
 """Longest wait for a worker to end; a worker with unfinished GPU work needs some time."""
 
@@ -164,14 +166,7 @@ class Remote:
         if self._worker is not None and self._stopped:
             self._nursery.signal(self._worker, signal.SIGCONT)
             self._stopped = False
-            self.ask({"do": "run", "start": 0, "calls": 0, "chosen": 0})
-            self.rest()
-
-    def rest(self) -> None:
-        """Wait for the second receipt of a `run`."""
-        assert self._channel is not None
-        with self._failures("did not hand over its results in time, and was ended"):
-            self._checked(self._channel.receipt())
+            self.ask(NOTHING)
 
     @contextlib.contextmanager
     def _failures(self, late: str = "") -> Iterator[None]:
@@ -218,8 +213,7 @@ class Remote:
         try:
             self.overhead, spent = 0.0, []
             for _ in range(OVERHEAD_REQUESTS):
-                spent.append(self.timed({"do": "run", "start": 0, "calls": 0, "chosen": 0}))
-                self.rest()
+                spent.append(self.timed(NOTHING))
             self.overhead = min(spent[1:])  # more would be taken off the time of short samples
             if self._source is not None:
                 self._folder, placed = self._source.placed()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfsuite.case.failures import MOST_TEXT, frames_of
+from perfsuite.clock.rotation import share_memory
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Opened
 from perfsuite.isolate.source import Received, SourceError
@@ -40,6 +41,9 @@ class Worker:
         self.sets: list[Inputs] = []
         self.buffers: list[list[Any]] = []
         self.output: Any = None
+        self.held: list[Any] = []
+        """The results of the last `run`, which began with the set `_start`."""
+        self._start = 0
         self._arenas: dict[str, Opened] = {}
         self._folder = "\0"
         """Where the candidate's source lies, which frames leave out."""
@@ -135,33 +139,42 @@ class Worker:
         self.channel.reply({"done": True})
 
     def do_sets(self, sets: list[tuple[Any, Any]], buffers: list[Any]) -> None:
-        """Set the inputs that `run` rotates, and the buffers for its two results."""
+        """Set the inputs that `run` rotates, and the buffers for the two results that `hand` copies."""
         opened, self.buffers = self._arenas["sets"].rebuild([sets, buffers])
         self.sets = [Inputs(args, kwargs) for args, kwargs in opened]
         self.channel.reply({"done": True})
 
-    def do_run(self, start: int, calls: int, chosen: int) -> None:
-        """Make `calls` calls and send a receipt; copy the chosen and the last result, and send another."""
+    def do_run(self, start: int, calls: int) -> None:
+        """Make `calls` calls and send a receipt. All results stay: no order has said yet which of them counts."""
         import torch
 
-        output, kept = None, None
+        self.held = held = []
+        self._start = start
         with torch.no_grad():
             for call in range(calls):
-                output = self.sets[(start + call) % len(self.sets)].call(self.candidate)  # type: ignore[arg-type]
-                if call == chosen:
-                    kept = output
+                held.append(self.sets[(start + call) % len(self.sets)].call(self.candidate))  # type: ignore[arg-type]
         _synchronise()
         self.channel.reply({"done": True})
-        if calls and (self._refused(check_kind(kept)) or self._refused(check_kind(output))):
+
+    def do_hand(self, chosen: int) -> None:
+        """Copy the result of that call of the last `run`, and that of its last call, into the buffers.
+
+        The receipt says if a later call wrote to the chosen one, which is no argument.
+        """
+        kept, later, last = self.held[chosen], self.held[chosen + 1 :], self.held[-1]
+        if self._refused(check_kind(kept)) or self._refused(check_kind(last)):
             return
-        for result, into in zip((kept, output), self.buffers, strict=False):
-            for tensor, buffer in zip(tensors_in(result), tensors_in(into), strict=bool(calls)):
-                if tensor.shape == buffer.shape and tensor.dtype == buffer.dtype:
-                    buffer.copy_(tensor)
-                elif calls:
+        for result, into in zip((kept, last), self.buffers, strict=True):
+            for tensor, buffer in zip(tensors_in(result), tensors_in(into), strict=True):
+                if tensor.shape != buffer.shape or tensor.dtype != buffer.dtype:
                     raise ValueError(f"a timed call returned {tensor.dtype}{tuple(tensor.shape)}")
+                buffer.copy_(tensor)
         _synchronise()
-        self.channel.reply({"done": True})
+        reused = share_memory(kept, later) and not share_memory(
+            kept, self.sets[(self._start + chosen) % len(self.sets)]
+        )
+        self.held = []
+        self.channel.reply({"done": True, "reused": reused})
 
     def _refused(self, fault: Judgement | None) -> bool:
         """True if a result has a fault, which then goes to the parent."""

@@ -228,3 +228,20 @@ def starts_some(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     for child in children:
         os.waitpid(child, 0)
     return a @ b
+
+
+BUFFER: list[torch.Tensor] = []
+CALLS: list[int] = []
+
+
+def into_one_buffer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Honest: returns the same memory at every call."""
+    if not BUFFER:
+        BUFFER.append(torch.empty(a.shape[0], b.shape[1]))
+    return torch.mm(a, b, out=BUFFER[0])
+
+
+def every_other_call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Computes in half of the timed calls, which begin behind the tenth."""
+    CALLS.append(1)
+    return BUFFER[0] if len(CALLS) > 10 and len(CALLS) % 2 else into_one_buffer(a, b)

@@ -18,6 +18,7 @@ import isolated_kernels as kernels
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
+from perfsuite.clock.host import REUSES
 from perfsuite.isolate import IsolationError, compare_isolated
 from perfsuite.isolate.log import MOST_LOG_BYTES, Log
 from perfsuite.isolate.memory import Arena, Opened
@@ -104,6 +105,20 @@ def test_a_hang_is_ended() -> None:
     one = isolated(kernels.hangs, seconds=1.0)
     assert (one.verdict, one.reason) == (Verdict.WRONG, Reason.CANDIDATE_FAILED)
     assert "did not return within 1 s" in one.sentence
+
+
+def test_a_reused_output_buffer_passes_with_a_warning() -> None:
+    one = isolated(kernels.into_one_buffer, at_least=1e-3)
+    assert one.verdict is Verdict.MET, one.sentence
+    assert REUSES in one.warnings
+    other = isolated(kernels.product, at_least=1e-3)
+    assert REUSES not in other.warnings
+
+
+def test_a_reused_output_buffer_that_is_not_filled_in_each_call_is_wrong() -> None:
+    one = isolated(kernels.every_other_call, at_least=1e-3)
+    assert (one.verdict, one.reason) == (Verdict.WRONG, Reason.INACCURATE), one.sentence
+    assert "in a timed call" in one.sentence
 
 
 def test_replacing_timers_and_judges_in_the_worker_is_of_no_use() -> None:
