@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.base import TimedCall
 from perfsuite.clock.rotation import bytes_in
@@ -14,14 +14,19 @@ from perfsuite.oracle import Judgement, check, effort
 from perfsuite.oracle.hard import finite, judge_hard
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
-from perfsuite.problems.orders import movable, reordered
+from perfsuite.problems.orders import Move, movable, reordered, still
 from perfsuite.problems.redraw import MILDER
-from perfsuite.problems.tensors import tensors_in
+from perfsuite.problems.tensors import same_bits, tensors_in
 from perfsuite.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
 
 FIRST_HARD, HARD_OF_CUSTOM = 2, 3
 """Hard inputs of a case of `args=`, among those on which its rival runs: the first of them, on which most careless
 kernels fail, and others drawn in secret, so many in all."""
+NO_ORDER = "no other order is known to keep its meaning"
+REPLAYED = "what follows from them alone could be replayed"
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,13 @@ class TimedInputs:
     """The changes of the inputs between rounds."""
 
     hard: Mapping[str, Callable[[], Inputs]] = field(default_factory=dict)
-    integers: bool = False
+    integers: Mapping[int, Move] = field(default_factory=dict)
+    """The moves of whole numbers and truth values, by place among the tensors of a set."""
     warnings: tuple[str, ...] = ()
 
 
 def timed_inputs(problem: Problem, rival: Callable[..., Any], generator: Any, settings: Settings) -> TimedInputs:
-    """The hard inputs of the timed calls, and the answer to whether wider integers can move.
+    """The hard inputs of the timed calls, and the moves of whole numbers between rounds.
 
     rival: without effects. It is called on each of these inputs first: where it fails, they are none of the user's.
     Large arguments get no hard inputs, which would take memory beside the sets of the clock.
@@ -58,17 +64,53 @@ def timed_inputs(problem: Problem, rival: Callable[..., Any], generator: Any, se
             if _refusal(rival, make(distribution=one)) is None:
                 hard[one] = partial(make, distribution=one)
                 break
-    if not (axes := movable(tensors := list(tensors_in(given)))):
-        return TimedInputs(hard)
-    for place, values in reordered(tensors, axes, settings.seed).items():
-        tensors[place].detach().copy_(values)
-    if (refusal := _refusal(rival, given)) is None:
-        return TimedInputs(hard, integers=True)
-    said = (
-        f"whole numbers of the arguments are the same in all timed calls: in another order the rival {refusal}; "
-        "what follows from them alone could be replayed"
-    )
-    return TimedInputs(hard, warnings=(said,))
+    return TimedInputs(hard, *_moves(given, make, rival, settings))
+
+
+def _moves(
+    given: Inputs, make: Callable[..., Inputs], rival: Callable[..., Any], settings: Settings
+) -> tuple[dict[int, Move], tuple[str, ...]]:
+    """The moves of whole numbers and truth values that the rival takes, and sentences about those that stay."""
+    tensors = list(tensors_in(given))
+    free = {one.data_ptr() for one in tensors_in(given, layouts=False)}
+    wanted = movable(tensors, fixed=[place for place, one in enumerate(tensors) if one.data_ptr() not in free])
+    before = [tensor.detach().clone() if place in wanted else tensor for place, tensor in enumerate(tensors)]
+    # All together where the rival takes that; else sorted numbers, truth values and other numbers, one kind at a time.
+    kinds: dict[Any, dict[int, Move]] = {}
+    for place, move in wanted.items():
+        kinds.setdefault((move.steps, tensors[place].dtype.itemsize == 1), {})[place] = move
+    moves: dict[int, Move] = {}
+    refused: dict[str, list[int]] = {}
+    for some in [wanted, *(kinds.values() if len(kinds) > 1 else ())]:
+        if not some or some.keys() <= moves.keys():
+            continue
+        for place, values in reordered(before, some, settings.seed).items():
+            tensors[place].detach().copy_(values)
+        if (refusal := _refusal(rival, given)) is None:
+            moves |= some
+        elif some is not wanted or len(kinds) == 1:
+            refused[refusal] = list(some)
+        for place in some:
+            tensors[place].detach().copy_(before[place])
+    told = [
+        f"{_listed(before, places)} of the arguments {_same(places)}: in another order the rival {refusal}; {REPLAYED}"
+        for refusal, places in refused.items()
+    ]
+    if left := still(before, wanted):
+        others = list(tensors_in(make(distribution=settings.distribution)))
+        if left := [place for place in left if same_bits(before[place], others[place])]:
+            told.append(f"{_listed(before, left)} of the arguments {_same(left)}: {NO_ORDER}; {REPLAYED}")
+    return moves, tuple(told)
+
+
+def _listed(tensors: Sequence[torch.Tensor], places: Sequence[int]) -> str:
+    """The kinds of the tensors at these places."""
+    found = (f"{str(tensors[place].dtype)[6:]}[{'x'.join(map(str, tensors[place].shape))}]" for place in places)
+    return ", ".join(dict.fromkeys(found))
+
+
+def _same(places: Sequence[int]) -> str:
+    return "is the same in all timed calls" if len(places) == 1 else "are the same in all timed calls"
 
 
 def judged_call(

@@ -13,6 +13,7 @@ from perfsuite.device.telemetry import Telemetry
 from perfsuite.guards.watch import Watch
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.differentiated import needs_preparing
+from perfsuite.problems.orders import Move
 from perfsuite.problems.written import Written
 from perfsuite.settings import CacheMode
 
@@ -29,8 +30,8 @@ class Sides:
     """Returns inputs with new values at every call, on the device that is timed."""
     moves: Moves = "elements"
     """The parts of the inputs that may take each other's places between rounds."""
-    integers: bool = False
-    """True if wider integers move too: rows of indices and routes change places. The rival must take that."""
+    integers: Mapping[int, Move] = field(default_factory=dict)
+    """The moves of wider integers and truth values, by place among the tensors. The rival must take them."""
     written: Written | None = None
     """The arguments that the calls write; None if they write none. Each is restored before every sample."""
     reset: Callable[[Inputs], Any] | None = None

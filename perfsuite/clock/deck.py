@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from perfsuite.problems.base import Inputs
-from perfsuite.problems.orders import movable, reordered, same_numbers
+from perfsuite.problems.orders import Move, is_value, reordered, same_numbers
 from perfsuite.problems.tensors import copy_in_place, dense, map_tensors, memory_of, tensors_in
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ class _Whole:
     reserve: list[list[torch.Tensor]]
     order: list[int] = field(default_factory=list)
     """The reserve that each set has."""
-    axes: dict[int, int] = field(default_factory=dict)
-    """Tensors of integers whose rows change places in each deal -> the axis; by their places among these tensors."""
+    orders: dict[int, Move] = field(default_factory=dict)
+    """Tensors of whole numbers whose order changes in each deal -> the way; by their places among these tensors."""
     seeds: list[int] = field(default_factory=list)
     """Of the order of the rows, by set."""
 
@@ -116,8 +116,8 @@ class _Whole:
         values = [memory_of(tensor) for place in places for tensor in self.reserve[self.order[place]]]
         if into:
             torch._foreach_copy_(into, values)
-        for place in places if self.axes and self.seeds else ():
-            moved = reordered(self.reserve[self.order[place]], self.axes, self.seeds[place])
+        for place in places if self.orders and self.seeds else ():
+            moved = reordered(self.reserve[self.order[place]], self.orders, self.seeds[place])
             for number, values_there in moved.items():
                 self.live[place][number].detach().copy_(values_there)
 
@@ -142,12 +142,12 @@ class Deck:
         *,
         stacked: bool = False,
         written: Collection[int] = (),
-        integers: bool = False,
+        integers: Mapping[int, Move] | None = None,
     ) -> None:
         """count: sets. stacked: an operand of all sets lies in one allocation, so that one kernel moves it.
 
         written: places of the tensors that a call writes, which can always be restored whole.
-        integers: wider integers move as well: those that were drawn anew as values, others by rows that change places.
+        integers: the moves of wider integers and truth values, by place. Numbers drawn anew are dealt as values.
         """
         self._written = frozenset(written)
         self._secret = random.SystemRandom()
@@ -162,9 +162,13 @@ class Deck:
         if any(_layout(one) != _layout(spare) for one in leaves):
             return
         free = set(_windowed(first)) if moves == "elements" else set()
-        axes = movable(leaves[0]) if moves == "elements" and integers else {}
+        orders = integers if moves == "elements" and integers else {}
         free |= {
-            place for place in axes if not same_numbers(leaves[0][place], spare[place]) and alone(leaves[0], place)
+            place
+            for place, move in orders.items()
+            if is_value(spare[place], move)
+            and not same_numbers(leaves[0][place], spare[place])
+            and alone(leaves[0], place)
         }
         new: dict[int, torch.Tensor] = {}
         for place in sorted(free):
@@ -186,7 +190,7 @@ class Deck:
             whole = [place for place in whole if place in self._written]
         if whole:
             together = _whole([[one[place] for place in whole] for one in leaves], whole, spare, make_inputs)
-            together.axes = {whole.index(place): axis for place, axis in axes.items() if place in whole}
+            together.orders = {whole.index(place): move for place, move in orders.items() if place in whole}
             self._moving.append(together)
 
     def adopt(self, sets: list[Inputs]) -> None:

@@ -36,6 +36,28 @@ def test_indices_move_where_the_rival_takes_another_order() -> None:
     assert "in another order the rival raises ValueError: an unknown plan;" in fixed.warnings[0]
 
 
+def test_kinds_that_the_rival_refuses_stay_alone_and_the_record_names_them() -> None:
+    offsets, mask = torch.tensor([0, 2, 9, 10, 30]), torch.rand(30, 4) < 0.5
+
+    def refuses(x: torch.Tensor, starts: torch.Tensor, used: torch.Tensor) -> torch.Tensor:
+        if not torch.equal(starts, offsets):
+            raise ValueError("an unknown plan")
+        return x * used
+
+    one = found(Custom((torch.randn(30, 4), offsets, mask), against=refuses), refuses)
+    assert list(one.integers) == [2]
+    assert one.warnings[0].startswith("int64[5] of the arguments is the same in all timed calls: in another order ")
+    assert torch.equal(offsets, torch.tensor([0, 2, 9, 10, 30]))
+
+
+def test_numbers_without_another_order_are_named() -> None:
+    evenly = torch.arange(0, 40, 10)
+    one = found(Custom((torch.randn(4), evenly), against=torch.add), torch.add)
+    assert not one.integers
+    assert one.warnings[0].startswith("int64[4] of the arguments is the same in all timed calls: no other order is")
+    assert not found(Custom((torch.randn(4, 3),), against=torch.exp), torch.exp).warnings
+
+
 def test_hard_inputs_are_those_on_which_the_rival_runs() -> None:
     problem = Custom((torch.randn(20, 20),), against=torch.exp)
     assert "large" not in found(problem, torch.exp).hard

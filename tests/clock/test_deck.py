@@ -13,6 +13,7 @@ from perfsuite.clock import deck as deck_module
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.orders import Move, movable
 from perfsuite.problems.tensors import keep, same_bits, tensors_in
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -219,7 +220,7 @@ def test_integers_move_by_rows_in_every_set_and_can_be_restored() -> None:
     def make() -> Inputs:
         return Inputs((torch.randn(40, 8), table.clone(), lengths.clone()))
 
-    deck = Deck(make, make(), 3, "elements", integers=True)
+    deck = Deck(make, make(), 3, "elements", integers={1: Move(0), 2: Move(0)})
     still = Deck(make, make(), 3, "elements")
     rows = {(*row.tolist(), int(one)) for row, one in zip(table, lengths, strict=True)}
     seen = []
@@ -237,11 +238,30 @@ def test_integers_move_by_rows_in_every_set_and_can_be_restored() -> None:
     assert same_bits(before, deck.sets)
 
 
+def test_offsets_and_masks_move_and_keep_what_they_say() -> None:
+    offsets, lengths = torch.tensor([0, 4, 5, 17, 20, 31, 40]), torch.tensor([4, 1, 12, 3, 11, 9])
+    mask = torch.rand(6, 9) < 0.3
+
+    def make() -> Inputs:
+        return Inputs((torch.randn(40, 2), offsets.clone(), lengths.clone(), mask.clone()))
+
+    deck = Deck(make, make(), 2, "elements", integers=movable(make().args))
+    seen = set()
+    for _ in range(4):
+        deck.deal()
+        for _, starts, counts, covered in (one.args for one in deck.sets):
+            assert torch.equal(starts.diff(), counts)
+            assert (int(starts[0]), int(starts[-1])) == (0, 40)
+            assert sorted(covered.sum(-1).tolist()) == sorted(mask.sum(-1).tolist())
+            seen.add(tuple(starts.tolist()))
+    assert len(seen) > 4
+
+
 def test_integers_that_are_values_are_dealt_as_values_are() -> None:
     def make() -> Inputs:
         return Inputs((torch.randint(0, 1000, (512,)),))
 
-    deck = Deck(make, make(), 2, "elements", integers=True)
+    deck = Deck(make, make(), 2, "elements", integers={0: Move(0)})
     seen = set()
     for _ in range(20):
         deck.deal()

@@ -31,8 +31,9 @@ class Custom(Problem):
     tensors. From a tuple, fresh tensors of the same shapes, strides and dtypes are made for each set of inputs.
     Floating-point and complex ones are redrawn from the distribution, with the mean and standard deviation of the given
     ones. 8-bit integers (values, as a rule) are drawn from the given ones. Wider integers and booleans (indices,
-    lengths, masks) are copied where other values vary; otherwise they are drawn too, unless they are sorted. Constant
-    tensors and CPU scalars are copied. Values of one sign, or between 0 and 1, stay so. If that does not suit, give a
+    lengths, masks) are copied where other values vary; otherwise they are drawn too, unless they are sorted. In timed
+    calls they change their order, and the steps of sorted ones theirs, where the rival takes that. Constant tensors
+    and CPU scalars are copied. Values of one sign, or between 0 and 1, stay so. If that does not suit, give a
     callable. One that takes a second argument, a function from size to size, is called with other sizes too:
     `lambda generator, near: (torch.randn(near(512), near(768), generator=generator),)`.
     flops, bytes: of one call, for the record and the roofline.
