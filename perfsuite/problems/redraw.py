@@ -17,6 +17,8 @@ HARD = {
     "medium": "normal",
     "dominant": "dominant",
     "constant-rows": "constant-rows",
+    "offset": "normal",
+    "clusters": "normal",
     "small": "normal",
     "negative": "normal",
     "ties": "normal",
@@ -28,8 +30,13 @@ Those on which most careless kernels fail come first, since time may run out."""
 MILDER = {"large": "medium"}
 """Hard inputs -> those that take their place where the rival fails."""
 FACTORS = {"large": 64.0, "medium": 8.0, "small": 1 / 1024}
+APART = 256.0
+"""The common offset of "offset", and the outermost centres of "clusters", in standard deviations: differences of
+squares in float32 lose all but a few bits there, and a sum of differences loses none."""
+CENTRES = (-1.0, -0.25, 0.25, 1.0)
 PART = 1 << 26
 """Elements that are widened at a time."""
+_SHIFTED = ("offset", "clusters")
 STEP = 0.5
 """The spacing of the values of "ties", in standard deviations."""
 
@@ -54,6 +61,7 @@ def redrawn(
     """
     given = (args, dict(kwargs))
     hardened = _largest(given) if distribution in HARD else None
+    apart = APART * _moments(hardened.detach())[0] if hardened is not None and distribution in _SHIFTED else 0.0
     alone = not any(_values(tensor) for tensor in tensors_in(given, layouts=False))
 
     def fresh(tensor: torch.Tensor) -> torch.Tensor:
@@ -62,6 +70,8 @@ def redrawn(
         plain = _redraw(tensor, generator, HARD[distribution] if tensor is hardened else "normal", shuffle=alone)
         if distribution == "integers":
             return _other_integers(plain, generator) if not _values(tensor) else plain
+        if distribution in _SHIFTED and hardened is not None and _alike(tensor, hardened):
+            return _shifted(plain, apart, generator if distribution == "clusters" else None)
         return _hardened(plain, distribution) if tensor is hardened else plain
 
     def moved(tensor: torch.Tensor) -> torch.Tensor:
@@ -104,6 +114,34 @@ def _hardened(values: torch.Tensor, name: str) -> torch.Tensor:
         if wide.dim() > 1:
             wide[1::2] = wide[: 2 * (len(wide) // 2) : 2]
     memory.copy_(wide)
+    return values
+
+
+def _alike(tensor: torch.Tensor, largest: torch.Tensor) -> bool:
+    """True for the largest tensor, and for others that may hold points of one space with its rows."""
+    if tensor is largest:
+        return True
+    shapes = tensor.dim() == largest.dim() > 1 and tensor.shape[-1] == largest.shape[-1]
+    return shapes and tensor.is_floating_point() and _values(tensor)
+
+
+def _shifted(values: torch.Tensor, apart: float, generator: torch.Generator | None) -> torch.Tensor:
+    """The values that far from zero; with a generator each row about one of CENTRES. Shares and logarithms stay."""
+    import torch
+
+    memory = memory_of(values)
+    wide = memory.double()
+    if (wide.amin() >= 0 and wide.amax() <= 1) or wide.amax() <= 0:
+        return values
+    where: Any = apart
+    if generator is not None:
+        positive = bool(wide.amin() >= 0)
+        centres = torch.tensor(CENTRES, dtype=torch.float64, device=wide.device) * apart
+        rows = (*wide.shape[:-1], 1) if wide.dim() > 1 else wide.shape
+        drawn = torch.randint(len(CENTRES), rows, generator=generator, device=generator.device).to(wide.device)
+        where = centres[drawn].abs() if positive else centres[drawn]
+    most = torch.finfo(values.dtype).max / 4
+    memory.copy_((wide + where).clamp(-most, most))
     return values
 
 

@@ -39,7 +39,6 @@ def one_pass_norm(x):
 HONEST = {
     "softmax": (lambda x: x.softmax(-1), softmax),
     "layer norm": (lambda x: F.layer_norm(x, (256,)), layer_norm),
-    "layer norm in one pass": (lambda x: F.layer_norm(x, (256,)), one_pass_norm),
     "relu": (F.relu, lambda x: x.clamp(min=0)),
     "variance": (lambda x: x.var(-1), lambda x: (x - x.mean(-1, keepdim=True)).square().sum(-1) / 255),
     "order": (lambda x: x.argsort(-1), lambda x: 255 - x.flip(-1).argsort(-1)),
@@ -74,6 +73,109 @@ def test_careless_kernels_are_wrong(name) -> None:
     verdict = judge(rival, candidate)
     assert not verdict.ok
     assert verdict.sentence.startswith("on hard inputs (")
+
+
+def in_groups(x):
+    parts = x.view(64, 8, 32)
+    centred = parts - parts.mean(-1, keepdim=True)
+    return (centred * (centred.square().mean(-1, keepdim=True) + 1e-5).rsqrt()).view(64, 256)
+
+
+def in_groups_in_one_pass(x):
+    return one_pass_norm(x.view(64, 8, 32)).view(64, 256)
+
+
+def over_the_batch(x):
+    centred = x - x.mean(0)
+    return centred * (centred.square().mean(0) + 1e-5).rsqrt()
+
+
+def deviation(x):
+    return (x - x.mean(-1, keepdim=True)).square().mean(-1).sqrt()
+
+
+def logsumexp(x):
+    most = x.amax(-1, keepdim=True)
+    return (x - most).exp().sum(-1).log() + most.squeeze(-1)
+
+
+def distance(x, y):
+    return (x.unsqueeze(1) - y.unsqueeze(0)).square().sum(-1)
+
+
+def distance_by_products(x, y):
+    return x.square().sum(-1, keepdim=True) + y.square().sum(-1) - 2 * x @ y.t()
+
+
+Y = torch.randn(40, 256, generator=torch.Generator().manual_seed(1))
+CANCELLING = {
+    "layer norm": ((X,), lambda x: F.layer_norm(x, (256,)), layer_norm, one_pass_norm),
+    "group norm": ((X,), lambda x: F.group_norm(x, 8), in_groups, in_groups_in_one_pass),
+    "batch norm": (
+        (X,),
+        lambda x: F.batch_norm(x, None, None, training=True),
+        over_the_batch,
+        lambda x: (x - x.mean(0)) * (x.square().mean(0) - x.mean(0).square() + 1e-5).rsqrt(),
+    ),
+    "deviation": (
+        (X,),
+        lambda x: x.std(-1, correction=0),
+        deviation,
+        lambda x: (x.square().mean(-1) - x.mean(-1).square()).clamp(min=0).sqrt(),
+    ),
+    "softmax": ((X,), lambda x: x.softmax(-1), softmax, lambda x: x.exp() / x.exp().sum(-1, keepdim=True)),
+    "logsumexp": ((X,), lambda x: x.logsumexp(-1), logsumexp, lambda x: x.exp().sum(-1).log()),
+    "squared distance": ((X, Y), distance, lambda x, y: distance(y, x).t(), distance_by_products),
+    "nearest": (
+        (X, Y),
+        lambda x, y: distance(x, y).amin(-1),
+        lambda x, y: distance(y, x).amin(0),
+        lambda x, y: distance_by_products(x, y).amin(-1),
+    ),
+    "distance": (
+        (X, Y),
+        lambda x, y: torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist"),
+        lambda x, y: distance(x, y).sqrt(),
+        lambda x, y: distance_by_products(x, y).clamp(min=0).sqrt(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_differences_of_large_numbers_are_wrong_where_the_rival_is_stable(name) -> None:
+    args, rival, stable, careless = CANCELLING[name]
+    found = judge(rival, stable, *args)
+    assert found.ok, found.sentence
+    verdict = judge(rival, careless, *args)
+    assert not verdict.ok
+    assert verdict.sentence.startswith("on hard inputs (")
+
+
+@pytest.mark.parametrize("name", ["offset", "clusters"])
+def test_values_far_from_zero_find_a_cancellation_by_themselves(name, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Custom, "hard_inputs", lambda self: (name,))
+    for case in ("layer norm", "squared distance" if name == "offset" else "nearest"):
+        args, rival, stable, careless = CANCELLING[case]
+        assert judge(rival, stable, *args).ok
+        assert judge(rival, careless, *args).sentence.startswith(f"on hard inputs ({name})")
+
+
+def test_a_rival_that_cancels_too_accuses_nobody() -> None:
+    assert judge(one_pass_norm, lambda x: one_pass_norm(x.clone()), X).ok
+    assert judge(distance_by_products, lambda x, y: distance_by_products(y, x).t(), X, Y).ok
+    assert judge(one_pass_norm, layer_norm, X).ok
+
+
+def test_points_of_one_space_are_moved_together_and_shares_stay() -> None:
+    far = Custom((X, Y, torch.rand(64, 256), torch.randn(256)), against=distance)
+    x, y, shares, weight = far.inputs(torch.Generator(), distribution="offset").args
+    assert (x - 256).abs().max() < 20
+    assert (y - 256).abs().max() < 20
+    assert 0 <= shares.min() < shares.max() <= 1
+    assert weight.abs().max() < 20
+    x, y, *_ = far.inputs(torch.Generator(), distribution="clusters").args
+    assert (x - x.mean(-1, keepdim=True)).abs().max() < 20
+    assert 4 <= len({round(float(one) / 64) for one in torch.cat([x, y]).mean(-1)}) <= 6
 
 
 def test_indices_are_drawn_anew_within_their_range() -> None:
