@@ -121,6 +121,9 @@ class Reason(StrEnum):
     Remedy: raise `--perf-seconds`, quieten the machine, or move the target away from the true speed."""
     PROCESSES_DISAGREE = "processes-disagree"
     """UNDECIDED: the target was missed in one process and not in a fresh one. Remedy: run again."""
+    RIVAL_SLOWED = "rival-slowed"
+    """UNDECIDED: the rival was slower beside the isolated candidate than before its process started, and the candidate
+    is not shown to be the cause. Remedy: quieten the machine, and run again."""
     TOO_NOISY = "too-noisy"
     """UNDECIDED: the stored history is too short or too noisy to show a loss of the size that the marker names.
     Remedy: measure more commits with `perfsuite history`, or raise `slower`."""

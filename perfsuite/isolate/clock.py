@@ -31,8 +31,10 @@ class IsolatedClock(HostClock):
     threads would spin against each other. On a GPU a launch time that exceeds the device time counts.
     """
 
-    def __init__(self, sides: Sides, remote: Remote, settings: Settings, rival: Remote | None = None) -> None:
-        note = f"{NOTE}; {APART if rival is not None else HERE}; {remote.sandbox}"
+    def __init__(self, sides: Sides, remote: Remote | None, settings: Settings, rival: Remote | None = None) -> None:
+        """remote: the candidate's process; that of a second rival, to time the rival against itself; or None."""
+        note = f"{NOTE}; {APART if rival is not None else HERE}"
+        note += "" if remote is None else f"; {remote.sandbox}"
         # Nothing that the candidate does is done in this process.
         super().__init__(replace(sides, watch=None), cache=settings.cache, seed=settings.seed, note=note)
         self._remotes: dict[Side, Remote | None] = {"candidate": remote, "rival": rival}
@@ -101,15 +103,16 @@ class IsolatedClock(HostClock):
     def _handed(self, side: Side, sets: list[Inputs], slots: list[Any]) -> list[Inputs]:
         """The sets in an arena that this side's process alone shares."""
         remote = self._remotes[side]
-        assert remote is not None
         try:
-            arena = remote.arena([sets, slots])
+            arena = Arena([sets, slots], on_card=False) if remote is None else remote.arena([sets, slots])
         except CandidateError as error:
             raise SideFailedError(side, error) from error
         self._arenas.append(arena)
         placed = [map_tensors(inputs, arena.place) for inputs in sets]
         self._results[side] = [map_tensors(slot, arena.place) for slot in slots]
         arguments = [(inputs.args, dict(inputs.kwargs)) for inputs in placed]
+        if remote is None:
+            return placed
         where = arena.describe([arguments, self._results[side]])
         try:
             remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, arena)

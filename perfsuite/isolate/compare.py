@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import run_case
-from perfsuite.clock.base import Clock, Sides
+from perfsuite.case.writing import effects_of
+from perfsuite.clock.base import Clock, SideFailedError, Sides
+from perfsuite.isolate.alone import Alone, agreed, alone, rival_seconds
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import IsolationError, Remote
 from perfsuite.isolate.worker import SHARE_OF_MEMORY
@@ -29,21 +33,65 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
     room = int(SHARE_OF_MEMORY * free)
     limits: dict[str, Any] = {"device": ask.settings.device, "seconds": seconds, "room": room}
     remote = Remote(ask.candidate, **limits)
-    rival = _rival_apart(ask, limits)
+    rival, twin = _rival_apart(ask, limits), _rival_apart(ask, limits)
+    seen: list[Sides] = []
 
     def open_clock(sides: Sides, settings: Settings) -> Clock:
+        seen.append(sides)
         clock = IsolatedClock(sides, remote, settings, rival)
         clock.setup()
         return clock
 
+    def pair() -> tuple[float, float]:
+        beside = rival_seconds(IsolatedClock(seen[0], remote, ask.settings, rival))
+        remote.close()
+        return beside, rival_seconds(_of_twins(ask, rival, twin))
+
     try:
+        before = _before(ask, rival, twin)
         # No `remeasure`: a fresh process would measure the candidate without isolation.
         found = run_case(replace(ask, candidate=remote, remeasure=None), open_clock=open_clock)
+        if before is not None and seen:
+            with contextlib.suppress(SideFailedError):
+                found = agreed(found, before, pair)
         return found if found.clock_note else replace(found, clock_note=f"isolated; {remote.sandbox}")
     finally:
-        remote.close()
-        if rival is not None:
-            rival.close()
+        for one in (remote, rival, twin):
+            if one is not None:
+                one.close()
+
+
+def _before(ask: Ask, rival: Remote | None, twin: Remote | None) -> Alone | None:
+    """The rival's time before the candidate's process starts; None where it is not timed, or fails."""
+    if not ask.timed or ask.rival is None:
+        return None
+    try:
+        return alone(_of_twins(ask, rival, twin))
+    except Exception:  # whatever the user's functions raise; the case itself says so
+        return None
+    finally:
+        if twin is not None:
+            twin.close()
+
+
+def _of_twins(ask: Ask, rival: Remote | None, twin: Remote | None) -> IsolatedClock:
+    """A clock of the rival against itself, in a second process."""
+    import torch
+
+    assert ask.rival is not None
+    here = ask.problem.rival(ask.rival) if isinstance(ask.rival, str) else ask.problem.called(ask.rival)
+    generator = torch.Generator(device=ask.settings.device).manual_seed(ask.settings.seed)
+    effects = effects_of(ask.problem, here, generator)
+    sides = Sides(
+        here,
+        here,
+        partial(ask.problem.inputs, generator, distribution=ask.settings.distribution),
+        moves="elements" if ask.problem.exchangeable else "sets",
+        written=effects.written,
+        reset=effects.reset,
+        calls_per_reset=effects.calls_per_reset,
+    )
+    return IsolatedClock(sides, twin, ask.settings, rival)
 
 
 @dataclass(frozen=True)

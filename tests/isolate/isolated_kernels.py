@@ -245,3 +245,32 @@ def every_other_call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Computes in half of the timed calls, which begin behind the tenth."""
     CALLS.append(1)
     return BUFFER[0] if len(CALLS) > 10 and len(CALLS) % 2 else into_one_buffer(a, b)
+
+
+BURNERS: list[int] = []
+
+
+def burns_while_stopped(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but it starts processes in sessions of their own that are busy whenever its own process is stopped."""
+    if not BURNERS:
+        worker = os.getpid()
+        for _ in range(4 * (os.cpu_count() or 1)):
+            BURNERS.append(os.fork())
+            if BURNERS[-1] == 0:
+                os.setsid()
+                _burn_while_stopped(worker)
+    return a @ b
+
+
+def _burn_while_stopped(worker: int) -> None:
+    """Never returns; ends with that process."""
+    state = ""
+    while state != "Z":
+        try:
+            with open(f"/proc/{worker}/stat") as stat:
+                state = stat.read().rpartition(")")[2].split()[0]
+        except OSError:
+            break
+        if state != "T":
+            time.sleep(2e-4)
+    os._exit(0)

@@ -1,0 +1,85 @@
+"""The rival's time without the candidate. What a candidate leaves behind while its rival is timed shows in it.
+
+It is taken before the candidate's process starts, by the protocol of the rounds. If the rounds' rival is slower than
+that by more than the noise, the rival is timed again, in turn beside the candidate's process and without it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from perfsuite.case.comparison import Comparison
+from perfsuite.isolate.clock import IsolatedClock
+from perfsuite.outcome import Reason, Verdict
+from perfsuite.verdict.sentence import time_text
+
+SAMPLES = 15
+MARGIN, SPREADS = 0.25, 3.0
+"""The rival may be slower beside the candidate by this share, or by so many spreads of its time."""
+PAIRS, SAMPLES_OF_A_PAIR = 6, 5
+"""Every pair must show the candidate as the cause. A load that comes and goes by itself does so once in 2**PAIRS."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """The rival's seconds a call before the candidate's process started."""
+
+    seconds: float
+    spread: float
+    """The distance between the quartiles, as a share of `seconds`."""
+
+    @property
+    def most(self) -> float:
+        """The most seconds that the noise explains."""
+        return self.seconds * (1.0 + max(MARGIN, SPREADS * self.spread))
+
+
+def alone(clock: IsolatedClock) -> Alone:
+    """Time the rival by a clock whose candidate is a second process of the rival."""
+    low, middle, high = statistics.quantiles(_of_rival(clock, SAMPLES), n=4)
+    return Alone(middle, (high - low) / middle)
+
+
+def agreed(found: Comparison, before: Alone, pair: Callable[[], tuple[float, float]]) -> Comparison:
+    """`found`, if its rival took as long as before; else WRONG where the candidate is the cause, or UNDECIDED.
+
+    pair: the rival's seconds a call beside the candidate's process, and then with that process ended.
+    """
+    if not found.rounds or found.rival_seconds is None or found.rival_seconds <= before.most:
+        return found
+    pairs = [pair()]
+    # One pair that speaks for the candidate settles that it is not shown to be the cause.
+    while _slowed(pairs[-1:]) and len(pairs) < PAIRS:
+        pairs.append(pair())
+    beside, without = (statistics.median(side) for side in zip(*pairs, strict=True))
+    times = f"{time_text(found.rival_seconds)} a call beside the candidate, {time_text(before.seconds)} before it began"
+    if len(pairs) == PAIRS and _slowed(pairs) and without <= before.most:
+        said = (
+            f"what the candidate leaves behind slows the rival: {times}; timed again {PAIRS} times, "
+            f"{time_text(beside)} beside its process and {time_text(without)} without it"
+        )
+        return replace(found, verdict=Verdict.WRONG, reason=Reason.TAMPERED, sentence=said)
+    if found.verdict is not Verdict.MET:
+        return found
+    said = f"the rival took {times}, and it is not known why; so far {found.sentence}"
+    return replace(found, verdict=Verdict.UNDECIDED, reason=Reason.RIVAL_SLOWED, sentence=said)
+
+
+def _slowed(pairs: Sequence[tuple[float, float]]) -> bool:
+    """True if in all these pairs the rival was slower beside the candidate, by more than MARGIN."""
+    return all(beside > (1.0 + MARGIN) * without for beside, without in pairs)
+
+
+def rival_seconds(clock: IsolatedClock) -> float:
+    """The rival's seconds a call in a few rounds of this clock."""
+    return statistics.median(_of_rival(clock, SAMPLES_OF_A_PAIR))
+
+
+def _of_rival(clock: IsolatedClock, rounds: int) -> list[float]:
+    try:
+        clock.setup()
+        return [one.rival_seconds for one in clock.rounds(rounds)]
+    finally:
+        clock.close()

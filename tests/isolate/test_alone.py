@@ -1,0 +1,127 @@
+"""The rival's time before the candidate's process starts: it must agree with that in the rounds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import isolated_kernels as kernels
+
+from perfsuite.case.ask import Ask
+from perfsuite.case.comparison import Comparison, unmeasured
+from perfsuite.clock.rounds import Round
+from perfsuite.isolate import compare, compare_isolated, nursery, sandbox
+from perfsuite.isolate.alone import PAIRS, Alone, agreed
+from perfsuite.outcome import Reason, Verdict
+from perfsuite.problems import Gemm
+from perfsuite.settings import Settings
+
+BEFORE = Alone(10e-6, 0.02)
+SETTINGS = Settings(device="cpu", seconds=0.1)
+
+
+def measured(rival: float, verdict: Verdict = Verdict.MET) -> Comparison:
+    ask = Ask(Gemm(8, 8, 8, "float32"), torch.mm, against="cublas", settings=SETTINGS)
+    found = unmeasured(ask, verdict, Reason.FAST_ENOUGH, "so fast")
+    return replace(found, rounds=(Round(1e-5, rival, "rival"),), rival_seconds=rival)
+
+
+def times(*pairs: tuple[float, float]) -> Any:
+    left = list(pairs)
+    return lambda: left.pop(0)
+
+
+def test_a_rival_as_fast_as_before_is_not_timed_again() -> None:
+    for rival in (8e-6, 10e-6, 12.4e-6):
+        found = measured(rival)
+        assert agreed(found, BEFORE, times()) is found
+    noisy = measured(18e-6)
+    assert agreed(noisy, Alone(10e-6, 0.3), times()) is noisy
+
+
+def test_a_rival_that_is_slow_beside_the_candidate_alone_is_tampered_with() -> None:
+    found = agreed(measured(20e-6), BEFORE, times(*[(20e-6, 10e-6)] * PAIRS))
+    assert (found.verdict, found.reason) == (Verdict.WRONG, Reason.TAMPERED)
+    assert "20.0 us a call beside the candidate, 10.0 us before it began" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(20e-6, 10e-6)] * (PAIRS - 1) + [(10e-6, 10e-6)],  # once it was as fast beside the candidate
+        [(20e-6, 20e-6)],  # it stays slow without the candidate
+        [(40e-6, 20e-6)] * PAIRS,  # it never is as fast as before
+    ],
+)
+def test_a_candidate_that_is_not_shown_to_be_the_cause_is_undecided(pairs: list[tuple[float, float]]) -> None:
+    found = agreed(measured(20e-6), BEFORE, times(*pairs))
+    assert (found.verdict, found.reason) == (Verdict.UNDECIDED, Reason.RIVAL_SLOWED)
+    assert found.sentence.endswith("so far so fast")
+    missed = measured(20e-6, Verdict.MISSED)
+    assert agreed(missed, BEFORE, times(*pairs)) is missed
+
+
+@pytest.fixture
+def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a machine without bubblewrap: processes outside the worker's group are not stopped with it."""
+    monkeypatch.setattr(sandbox, "PROGRAM", "a program that there is not")
+    monkeypatch.setattr(nursery, "_started", started := {})
+    sandbox.why_not.cache_clear()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for one in started.values():
+        one.close()
+    monkeypatch.undo()
+    sandbox.why_not.cache_clear()
+
+
+def isolated(candidate: Any) -> Comparison:
+    return compare_isolated(
+        Ask(Gemm(192, 192, 192, "float32"), candidate, against="cublas", at_least=1e-3, settings=SETTINGS), 60.0
+    )
+
+
+@pytest.mark.usefixtures("no_sandbox")
+def test_processes_that_are_busy_while_the_rival_is_timed_are_found() -> None:
+    said = []
+    for _ in range(5):  # a busy machine may hide the cause
+        one = isolated(kernels.burns_while_stopped)
+        said.append(one.sentence)
+        if one.reason is Reason.TAMPERED:
+            break
+    assert one.verdict is Verdict.WRONG, said
+    assert "what the candidate leaves behind slows the rival" in one.sentence
+
+
+@pytest.mark.usefixtures("no_sandbox")
+def test_a_machine_that_becomes_busy_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy: list[subprocess.Popen[bytes]] = []
+    before = compare._before
+
+    def and_then_busy(*arguments: Any) -> Alone | None:
+        found = before(*arguments)
+        busy.extend(
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))
+        )
+        return found
+
+    monkeypatch.setattr(compare, "_before", and_then_busy)
+    try:
+        one = isolated(kernels.product)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert one.verdict is not Verdict.WRONG, one.sentence
