@@ -119,3 +119,10 @@ def checking(cases: Sequence[Case]) -> str:
     if checks <= 0 or rest <= 0:
         return ""
     return f"; checks took {seconds(checks)}, {checks / rest:.0%} on top of {seconds(rest)}"
+
+
+def checks_share(cases: Sequence[Case]) -> float | None:
+    """The part of the cases' wall time that checking took, first examinations included; None if no case has both."""
+    known = [case for case in cases if case.check_seconds is not None and case.wall_seconds]
+    wall = sum(case.wall_seconds or 0.0 for case in known)
+    return sum(case.check_seconds or 0.0 for case in known) / wall if wall else None

@@ -81,6 +81,9 @@ def main() -> int:
         counts = Counter(line["verdict"] for line in lines if line["what"] == what)
         if counts:
             print(f"{counts.total()} {what}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
+    if wall := sum(line["wall"] for line in lines):
+        checks = sum(line.get("checks", 0.0) for line in lines)
+        print(f"checks took {checks:.1f} s, {checks / wall:.1%} of {wall:.1f} s of wall time")
     return int(any(line["verdict"] in ("WRONG", "ERROR") for line in lines))
 
 
@@ -137,6 +140,7 @@ def judged(what: str, case: Module | Call, settings: Settings, at_least: float |
         "clock": found.clock,
         "warnings": list(found.warnings),
         "wall": round(found.wall_seconds, 3),
+        "checks": round(found.check_seconds, 3),
     }
     if line["verdict"] in ("MISSED", "WRONG"):
         line["plain"] = plain.repeated(given, line["verdict"], at_least)

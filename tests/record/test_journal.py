@@ -211,6 +211,28 @@ def test_verify(tmp_path: Path, perfsuite: Command, monkeypatch: pytest.MonkeyPa
     assert (code, "not the newest: a later run left record.partial.jsonl" in said) == (1, True)
 
 
+def test_the_share_of_checks_in_the_wall_time_can_be_bounded(tmp_path: Path, perfsuite: Command) -> None:
+    path = tmp_path / "record.jsonl"
+    written = Journal(path)
+    written.open()
+    for checks, wall in ((1.0, 3.0), (0.5, 2.0), (None, 9.0)):
+        written.add(case(verdict="MET", check_seconds=checks, wall_seconds=wall))
+    written.close(exit=0)
+    verify = "verify", path, "--any-commit", "--checks-at-most"
+    assert perfsuite(*verify, "0.3") == (
+        0, f"{path}: whole, closed, green: 3 met; checks took 30.0% of the wall time\n",
+    )  # fmt: skip
+    code, said = perfsuite(*verify, "0.29")
+    assert (code, "too much checking: checks took 30.0% of the wall time, at most 29% asked" in said) == (1, True)
+    assert json.loads(perfsuite("verify", path, "--any-commit", "--json")[1])["checks_share"] == 0.3
+    for bad in ("1.5", "nan", "most"):
+        with pytest.raises(SystemExit):
+            main(["verify", "--checks-at-most", bad])
+    write_record(tmp_path / "old.jsonl", [case(check_seconds=None)])
+    code, said = perfsuite("verify", tmp_path / "old.jsonl", "--any-commit", "--checks-at-most", "1")
+    assert (code, "no case says how long its checks took" in said) == (1, True)
+
+
 def test_a_candidate_that_ends_the_process_leaves_no_green_record(tmp_path: Path) -> None:
     """os._exit(0) gives exit code 0; the record shows that the run was not closed."""
     (tmp_path / "test_it.py").write_text(

@@ -24,8 +24,20 @@ EXAMPLE = """example:
   perfsuite verify .perfsuite/bench.jsonl
   perfsuite verify                              # the newest record under .perfsuite/
   perfsuite verify gates.jsonl --commit v1.2
+  perfsuite verify gates.jsonl --checks-at-most 0.3  # of the run's wall time
 
 exit codes: 0 all of it holds, 1 something does not, 2 the file is no whole record"""
+
+
+def share(text: str) -> float:
+    """The share that `text` says; ArgumentTypeError for what is no number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share; allowed are numbers from 0 to 1")
+    return value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--commit", default="HEAD", help="the commit that it must be of (default HEAD)")
     which.add_argument("--any-commit", action="store_true", help="leave the commit out")
     parser.add_argument("--allow-dirty", action="store_true", help="accept a tree with uncommitted changes")
+    parser.add_argument(
+        "--checks-at-most", type=share, metavar="SHARE", help="most of the cases' wall time that checks may take (0.3)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -41,18 +56,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a sentence for each thing that does not hold, or one that all does."""
     path = record_or_latest(arguments.record)
     found = read_run(path, empty=True)
-    wrong = [*_closed(path, found), *_green(found)]
+    wrong = [*_closed(path, found), *_green(found), *_checks(found, arguments.checks_at_most)]
     if not arguments.any_commit:
         wrong += _of_commit(found, arguments.commit, allow_dirty=arguments.allow_dirty)
     if arguments.json:
         facts = {"record": str(path), "holds": not wrong, "wrong": wrong, "cases": len(found.cases)}
-        print(json.dumps(facts | {"counts": figures.counts(found.cases)}, indent=1))
+        facts |= {"counts": figures.counts(found.cases), "checks_share": figures.checks_share(found.cases)}
+        print(json.dumps(facts, indent=1))
         return 1 if wrong else 0
     for sentence in wrong:
         print(f"{path}: {sentence}")
     if not wrong:
         of = "" if arguments.any_commit else f", of {_commits(found)[0][:12]}"
-        print(f"{path}: whole, closed{of}, green: {figures.counts(found.cases) or 'an empty part of a suite'}")
+        checks = "" if arguments.checks_at_most is None else f"; {_share_text(figures.checks_share(found.cases))}"
+        print(f"{path}: whole, closed{of}, green: {figures.counts(found.cases) or 'an empty part of a suite'}{checks}")
     return 1 if wrong else 0
 
 
@@ -73,6 +90,17 @@ def _green(found: RecordedRun) -> Iterator[str]:
         yield "not green: the record holds no exit code"
     elif found.end.exit != 0:
         yield f"not green: the run ended with exit code {found.end.exit}: {figures.counts(found.cases)}"
+
+
+def _checks(found: RecordedRun, most: float | None) -> Iterator[str]:
+    share = figures.checks_share(found.cases)
+    if most is None or (share is not None and share <= most):
+        return
+    yield f"too much checking: {_share_text(share)}, at most {most:.0%} asked"
+
+
+def _share_text(share: float | None) -> str:
+    return "no case says how long its checks took" if share is None else f"checks took {share:.1%} of the wall time"
 
 
 def _of_commit(found: RecordedRun, name: str, *, allow_dirty: bool) -> Iterator[str]:
