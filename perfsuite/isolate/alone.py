@@ -61,10 +61,17 @@ def agreed(found: Comparison, before: Alone, pair: Callable[[], tuple[float, flo
             f"{time_text(beside)} beside its process and {time_text(without)} without it"
         )
         return replace(found, verdict=Verdict.WRONG, reason=Reason.TAMPERED, sentence=said)
-    if found.verdict is not Verdict.MET:
+    if found.verdict is not Verdict.MET or _met_anyway(found, before):
         return found
     said = f"the rival took {times}, and it is not known why; so far {found.sentence}"
     return replace(found, verdict=Verdict.UNDECIDED, reason=Reason.RIVAL_SLOWED, sentence=said)
+
+
+def _met_anyway(found: Comparison, before: Alone) -> bool:
+    """True if the target would be met by a rival as fast as before."""
+    if found.speed_low is None or found.target is None or found.rival_seconds is None:
+        return False
+    return found.speed_low * before.seconds / found.rival_seconds >= found.target
 
 
 def _slowed(pairs: Sequence[tuple[float, float]]) -> bool:

@@ -71,6 +71,14 @@ def test_a_candidate_that_is_not_shown_to_be_the_cause_is_undecided(pairs: list[
     assert agreed(missed, BEFORE, times(*pairs)) is missed
 
 
+def test_a_target_that_a_rival_as_fast_as_before_would_not_reach_is_met() -> None:
+    far = replace(measured(20e-6), speed_low=1.5, target=0.7)
+    assert agreed(far, BEFORE, times((20e-6, 20e-6))) is far
+    near = replace(far, target=0.8)
+    assert agreed(near, BEFORE, times((20e-6, 20e-6))).verdict is Verdict.UNDECIDED
+    assert agreed(far, BEFORE, times(*[(20e-6, 10e-6)] * PAIRS)).verdict is Verdict.WRONG
+
+
 @pytest.fixture
 def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As on a machine without bubblewrap: processes outside the worker's group are not stopped with it."""
