@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from perfsuite.problems.tensors import tensors_in
@@ -37,9 +38,17 @@ def share_memory(one: Any, other: Any) -> bool:
 
     By addresses: a captured call's results, and the sets of a rotation, are parts of larger allocations.
     """
-    theirs = [_reach(tensor) for tensor in tensors_in(other) if tensor.numel()]
-    mine = (_reach(tensor) for tensor in tensors_in(one) if tensor.numel())
-    return any(first < end and start < last for start, end in mine for first, last in theirs)
+    return overlap(reaches(one), reaches(other))
+
+
+def reaches(value: Any) -> list[tuple[int, int]]:
+    """The address of the first element, and the one behind the last, of each tensor in `value` that has elements."""
+    return [_reach(tensor) for tensor in tensors_in(value) if tensor.numel()]
+
+
+def overlap(one: Iterable[tuple[int, int]], other: Sequence[tuple[int, int]]) -> bool:
+    """True if a stretch of memory in `one` overlaps one in `other`."""
+    return any(first < end and start < last for start, end in one for first, last in other)
 
 
 def _reach(tensor: Any) -> tuple[int, int]:

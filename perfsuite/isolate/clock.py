@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfsuite.clock.base import SideFailedError, Sides
+from perfsuite.clock.base import SideFailedError, Sides, TimedCall
 from perfsuite.clock.cache import l2_bytes
 from perfsuite.clock.deck import ranges
 from perfsuite.clock.host import HostClock
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.guards.poison import poison
 from perfsuite.isolate.memory import Arena, copy_values
-from perfsuite.isolate.remote import CandidateError, Remote
-from perfsuite.outcome import UnjudgeableError
+from perfsuite.isolate.remote import CandidateError, FormError, Remote
+from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
 from perfsuite.settings import Settings
+from perfsuite.verdict.sentence import time_text
 
 NOTE = "isolated: timed by the host, between order and receipt; launches count"
+MOST_SLOTS, SLOT_BYTES = 65, 1 << 26
+"""Results of a sample that are handed over, at most, and the memory for them. To make so many of them after the receipt
+takes a good part of the sample's time."""
+FEWEST_HANDED, LATE_SHARE = 16, 0.85
+"""Samples by which the hand-over is judged, and the share of them in which the candidate's must take longer."""
+TIMES_CLAIMED, LEAST_LATE_SECONDS = 2.0, 2e-5
 APART = "the rival runs in a process of its own as well"
 HERE = "the rival runs in this process"
 
@@ -41,6 +50,10 @@ class IsolatedClock(HostClock):
         self._device = settings.device
         self._results: dict[Side, list[Any]] = {}
         self._said_reused = False
+        self._handed_over: dict[Side, list[float]] = {"candidate": [], "rival": []}
+        """Seconds from the order to hand over the results of a whole sample until it is done."""
+        self._claimed: list[float] = []
+        """Seconds of the candidate's whole samples."""
         self._mirror: list[Inputs] = []
         """The rival's copies of the sets, in memory that the candidate does not share."""
         self._arenas: list[Arena] = []
@@ -86,13 +99,14 @@ class IsolatedClock(HostClock):
         return l2_bytes(torch.cuda.current_device())
 
     def _made(self, sets: list[Inputs]) -> list[Inputs]:
-        """The sets, and room for two results, in memory that the candidate's process shares, and no other."""
+        """The sets, and room for some results, in memory that the candidate's process shares, and no other."""
         import torch
 
         result, other = (inputs.call(self.sides.rival) for inputs in (sets[0], sets[-1]))
         if [one.shape for one in tensors_in(result)] != [one.shape for one in tensors_in(other)]:
             raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
-        slots = [map_tensors(result, copy_in_place) for _ in range(2)]
+        size = sum(one.numel() * one.element_size() for one in tensors_in(result))
+        slots = [map_tensors(result, copy_in_place) for _ in range(max(2, min(MOST_SLOTS, SLOT_BYTES // max(1, size))))]
         self._free()
         placed = self._handed("candidate", sets, slots)
         if self._remotes["rival"] is not None:
@@ -143,21 +157,41 @@ class IsolatedClock(HostClock):
             poison(results)
         elif self.sides.written is not None:
             self._copy_to_rival(ranges(start, calls, len(self._sets)))
+        # Which results are asked for is drawn where the worker cannot see it; it does not know which of them is judged.
+        asked = self._secret.sample([call for call in range(calls) if call != chosen], min(calls, len(results) - 1) - 1)
+        asked.insert(place := self._secret.randint(0, len(asked)), chosen)
         # The worker does not wait for this process's stream: inputs and poison must be there.
         self._wait()
         try:
             mine.resume()
             seconds = mine.timed({"do": "run", "start": start, "calls": calls})
-            if side == "candidate":  # nobody looks at the rival's results
-                self._said_reused = mine.ask({"do": "hand", "chosen": chosen}).get("reused") is True
+            begin = time.perf_counter()
+            reused = mine.ask({"do": "hand", "chosen": asked}).get("reused")
+            if calls == self.launches:
+                self._handed_over[side].append(time.perf_counter() - begin)
+                self._claimed += [seconds] if side == "candidate" else []
         except RuntimeError as error:
             raise SideFailedError(side, error) from error
+        self._said_reused = isinstance(reused, list) and len(reused) == len(asked) and reused[place] is True
         self._held[side] = results[:1]
-        return seconds, results[0], results[1]
+        return seconds, results[place], results[len(asked)]
 
     def _later_wrote(self, chosen: int, inputs: Inputs) -> bool:
         """As the worker says. A false word is of no use: then the last calls of samples of drawn length are judged."""
         return self._said_reused
+
+    def timed_calls(self, count: int) -> list[TimedCall]:
+        """See `Clock`. SideFailedError if the candidate's results came after the receipt that ended the time."""
+        found = super().timed_calls(count)
+        claimed = statistics.median(self._claimed) if self._claimed else 0.0
+        late = seconds_late(self._handed_over["candidate"], self._handed_over["rival"], claimed)
+        if self._remotes["rival"] is not None and late is not None:
+            said = (
+                f"the candidate's results came after the receipt that ended their time, by {time_text(late)} for a "
+                f"sample that took {time_text(claimed)}"
+            )
+            raise SideFailedError("candidate", FormError(Reason.TAMPERED, said))
+        return found
 
     def _run_here(self, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
         import torch
@@ -181,3 +215,16 @@ class IsolatedClock(HostClock):
             import torch
 
             torch.cuda.synchronize()
+
+
+def seconds_late(mine: Sequence[float], rivals: Sequence[float], claimed: float) -> float | None:
+    """The seconds by which a candidate's results came after the receipt of their sample; None if they did not.
+
+    mine, rivals: seconds from the order to hand over the results of a sample to its end, by sample.
+    claimed: seconds of the candidate's sample. Results that were not there when it ended take most of its true time.
+    """
+    later = sorted(one - other for one, other in zip(mine, rivals, strict=False))
+    if len(later) < FEWEST_HANDED:
+        return None
+    nearly_all = later[int((1.0 - LATE_SHARE) * len(later))]
+    return statistics.median(later) if nearly_all > max(TIMES_CLAIMED * claimed, LEAST_LATE_SECONDS) else None

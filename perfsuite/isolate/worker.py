@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfsuite.case.failures import MOST_TEXT, frames_of
-from perfsuite.clock.rotation import share_memory
+from perfsuite.clock.rotation import overlap, reaches
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Opened
 from perfsuite.isolate.source import Received, SourceError
@@ -139,7 +139,7 @@ class Worker:
         self.channel.reply({"done": True})
 
     def do_sets(self, sets: list[tuple[Any, Any]], buffers: list[Any]) -> None:
-        """Set the inputs that `run` rotates, and the buffers for the two results that `hand` copies."""
+        """Set the inputs that `run` rotates, and the buffers for the results that `hand` copies."""
         opened, self.buffers = self._arenas["sets"].rebuild([sets, buffers])
         self.sets = [Inputs(args, kwargs) for args, kwargs in opened]
         self.channel.reply({"done": True})
@@ -156,25 +156,32 @@ class Worker:
         _synchronise()
         self.channel.reply({"done": True})
 
-    def do_hand(self, chosen: int) -> None:
-        """Copy the result of that call of the last `run`, and that of its last call, into the buffers.
+    def do_hand(self, chosen: list[int]) -> None:
+        """Copy the results of these calls of the last `run`, and that of its last call, into the buffers.
 
-        The receipt says if a later call wrote to the chosen one, which is no argument.
+        The receipt says of each if a later call wrote to it, and it is no argument.
         """
-        kept, later, last = self.held[chosen], self.held[chosen + 1 :], self.held[-1]
-        if self._refused(check_kind(kept)) or self._refused(check_kind(last)):
-            return
-        for result, into in zip((kept, last), self.buffers, strict=True):
+        held = self.held
+        for result, into in zip([*(held[call] for call in chosen), held[-1]], self.buffers, strict=False):
+            if self._refused(check_kind(result)):
+                return
             for tensor, buffer in zip(tensors_in(result), tensors_in(into), strict=True):
                 if tensor.shape != buffer.shape or tensor.dtype != buffer.dtype:
                     raise ValueError(f"a timed call returned {tensor.dtype}{tuple(tensor.shape)}")
                 buffer.copy_(tensor)
         _synchronise()
-        reused = share_memory(kept, later) and not share_memory(
-            kept, self.sets[(self._start + chosen) % len(self.sets)]
-        )
+        self.channel.reply({"done": True, "reused": self._overwritten(chosen)})
         self.held = []
-        self.channel.reply({"done": True, "reused": reused})
+
+    def _overwritten(self, chosen: list[int]) -> list[bool]:
+        """For each of these calls, if a later one wrote to its result, which is no argument."""
+        memory = [reaches(result) for result in self.held]
+        found = []
+        for call in chosen:
+            later = [one for each in memory[call + 1 :] for one in each]
+            given = self.sets[(self._start + call) % len(self.sets)]
+            found.append(overlap(memory[call], later) and not overlap(memory[call], reaches(given)))
+        return found
 
     def _refused(self, fault: Judgement | None) -> bool:
         """True if a result has a fault, which then goes to the parent."""

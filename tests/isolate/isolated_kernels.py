@@ -274,3 +274,43 @@ def _burn_while_stopped(worker: int) -> None:
         if state != "T":
             time.sleep(2e-4)
     os._exit(0)
+
+
+def says_done_first(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but its worker sends the receipt before it makes the calls."""
+    from perfsuite.isolate.worker import Worker
+
+    if not hasattr(Worker, "genuine_run"):
+        Worker.genuine_run = Worker.do_run  # type: ignore[attr-defined]
+        Worker.do_run = _run_behind_the_receipt  # type: ignore[method-assign]
+    return a @ b
+
+
+def computes_what_is_asked_for(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but its worker makes only the calls whose results it has to hand over, once it knows them."""
+    from perfsuite.isolate.worker import Worker
+
+    if not hasattr(Worker, "genuine_hand"):
+        Worker.genuine_hand = Worker.do_hand  # type: ignore[attr-defined]
+        Worker.do_run = _run_nothing  # type: ignore[method-assign]
+        Worker.do_hand = _run_what_is_asked_for  # type: ignore[method-assign]
+    return a @ b
+
+
+def _run_behind_the_receipt(worker: Any, descriptor: Any, start: int, calls: int) -> None:
+    worker.channel.reply({"done": True})
+    worker._start = start
+    worker.held = [worker.sets[(start + call) % len(worker.sets)].call(worker.candidate) for call in range(calls)]
+
+
+def _run_nothing(worker: Any, descriptor: Any, start: int, calls: int) -> None:
+    worker._start, worker.held = start, [None] * calls
+    worker.channel.reply({"done": True})
+
+
+def _run_what_is_asked_for(worker: Any, descriptor: Any, chosen: list[int]) -> None:
+    for call in {*chosen, len(worker.held) - 1}:
+        worker.held[call] = worker.sets[(worker._start + call) % len(worker.sets)].call(worker.candidate)
+    for call, result in enumerate(worker.held):
+        worker.held[call] = torch.empty(0) if result is None else result
+    worker.genuine_hand(descriptor, chosen)

@@ -20,6 +20,7 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.clock.host import REUSES
 from perfsuite.isolate import IsolationError, compare_isolated
+from perfsuite.isolate.clock import seconds_late
 from perfsuite.isolate.log import MOST_LOG_BYTES, Log
 from perfsuite.isolate.memory import Arena, Opened
 from perfsuite.outcome import Reason, UnjudgeableError, Verdict
@@ -119,6 +120,30 @@ def test_a_reused_output_buffer_that_is_not_filled_in_each_call_is_wrong() -> No
     one = isolated(kernels.every_other_call, at_least=1e-3)
     assert (one.verdict, one.reason) == (Verdict.WRONG, Reason.INACCURATE), one.sentence
     assert "in a timed call" in one.sentence
+
+
+@pytest.mark.parametrize("candidate", [kernels.says_done_first, kernels.computes_what_is_asked_for])
+def test_results_that_come_after_the_receipt_are_no_results(candidate: Callable[..., Any]) -> None:
+    problem = Gemm(96, 96, 96, "float32")
+    said = []
+    for _ in range(8):  # a busy machine may hide them
+        one = isolated(candidate, problem=problem, against="cublas", at_least=1e-3)
+        said.append(one.sentence)
+        if one.reason is Reason.TAMPERED:
+            break
+    assert one.verdict is Verdict.WRONG, said
+    assert "came after the receipt that ended their time" in one.sentence
+
+
+def test_results_are_late_where_nearly_all_come_later_than_the_rivals_and_later_than_they_took() -> None:
+    rivals = [3e-4 + 1e-5 * (number % 7) for number in range(40)]
+    later = [one + 4e-4 for one in rivals]
+    assert seconds_late(later, rivals, claimed=1e-4) == pytest.approx(4e-4)
+    assert seconds_late(later, rivals, claimed=3e-4) is None  # most of the time was measured
+    assert seconds_late(later[:10], rivals[:10], claimed=1e-4) is None
+    assert seconds_late(rivals, rivals, claimed=0.0) is None
+    assert seconds_late(later[:30] + rivals[30:], rivals, claimed=1e-4) is None  # a machine that was busy at times
+    assert seconds_late([one + 1e-5 for one in rivals], rivals, claimed=0.0) is None
 
 
 def test_replacing_timers_and_judges_in_the_worker_is_of_no_use() -> None:
