@@ -42,6 +42,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name[:1] == "_":  # pytest asks every object of a test module for such names; the list below imports every family
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     if home := _HOMES.get(name):

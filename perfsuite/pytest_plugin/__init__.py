@@ -50,13 +50,17 @@ _names: list[str] = []
 def add_options(parser: pytest.Parser) -> None:
     """Declare every flag and its ini option (`--perf-seconds` and `perf_seconds`); the flag wins."""
     group = parser.getgroup("perfsuite", "GPU kernels: right and fast enough (perfsuite)")
-    group.addoption("--gpu", action="store_true", help="run the tests that need a GPU; they fail without one")
+    # With `dest` pytest does not compare each of these with every option of every plugin.
+    text = "run the tests that need a GPU; they fail without one"
+    group.addoption("--gpu", dest="gpu", action="store_true", help=text)
     for flag, text in SWITCHES:
-        group.addoption(flag, action="store_true", default=None, help=text)
-        parser.addini(option_key(flag), text, type="bool", default=False)
+        key = option_key(flag)
+        group.addoption(flag, dest=key, action="store_true", default=None, help=text)
+        parser.addini(key, text, type="bool", default=False)
     for flag, metavar, text in VALUES + WRITTEN + ELSEWHERE:
-        group.addoption(flag, metavar=metavar, default=None, help=text)
-        parser.addini(option_key(flag), text, default="")
+        key = option_key(flag)
+        group.addoption(flag, dest=key, metavar=metavar, default=None, help=text)
+        parser.addini(key, text, default="")
 
 
 def option_key(flag: str) -> str:
