@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import argparse
 from pathlib import Path
 
@@ -104,6 +105,18 @@ def test_an_allowance_covers_its_kernel_and_fails_when_stale(
     (tmp_path / "bad.cu").write_text(CLEAN)
     assert command(fake_nvcc, tmp_path, "--allow", allow) == 1
     assert "no longer spills" in capsys.readouterr().out
+
+
+def test_the_json_is_all_that_is_printed_and_what_the_file_holds(
+    fake_nvcc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spilling.cu").write_text(SPILLING)
+    made = tmp_path / "kernels.json"
+    assert command(fake_nvcc, tmp_path, "--json", "--output", made) == 1
+    out, err = capsys.readouterr()
+    assert [one["stack"] for one in json.loads(out)] == [416]
+    assert "FAILED" in err
+    assert made.read_text() == out
 
 
 def test_a_source_can_be_compiled_for_one_architecture_alone(

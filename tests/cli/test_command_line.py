@@ -41,7 +41,7 @@ def test_a_word_that_can_name_no_file_is_one_sentence(
         (["ab", "HEAD", "--markdown", "no/x.md"], "--markdown is 'no/x.md', which cannot be written: there is no fold"),
         (["ab", "HEAD", "--markdown", "folder"], "--markdown is 'folder', which cannot be written: it is a folder"),
         (["history", "--asv"], "history: --config is 'benchmarks_asv/asv.conf.json'; there is no such file"),
-        (["kernels", "a.cu", "--json", "folder"], "--json is 'folder', which cannot be written: it is a folder"),
+        (["kernels", "a.cu", "--output", "folder"], "--output is 'folder', which cannot be written: it is a folder"),
     ],
     ids=str,
 )

@@ -98,7 +98,16 @@ def test_an_option_of_one_name_takes_numbers_everywhere_or_nowhere() -> None:
             number = "a number" if action.type in (int, float) else "no number"
             for word in action.option_strings:
                 kinds[word][command] = number if action.nargs != 0 else "nothing"
-    for word in ("--num-heads", "--batch-size", "--seq-lengths", "--head-dim", "--seconds", "--gpus", "--portable"):
+    for word in (
+        "--json",
+        "--num-heads",
+        "--batch-size",
+        "--seq-lengths",
+        "--head-dim",
+        "--seconds",
+        "--gpus",
+        "--portable",
+    ):
         assert len(set(kinds[word].values())) == 1, (word, kinds[word])
 
 

@@ -112,7 +112,7 @@ def test_ab_finds_the_planted_slow_down(python: Path, example: Path) -> None:
         *command,
         "--tests",
         "tests/test_kernels.py::test_rms_norm",
-        "--json",
+        "--output",
         "ab.json",
         cwd=example,
         allowed=(EXIT_MISSED,),

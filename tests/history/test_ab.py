@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import signal
@@ -310,6 +311,11 @@ def test_another_cards_record_is_no_base(
     code, out, _ = perfsuite("ab", "same.jsonl")
     assert code == 20  # one noise-free process of a made-up base does not decide it
     assert "1/6 processes" in out
+    code, out, err = perfsuite("ab", "same.jsonl", "--json", "--output", "ab.json")
+    assert code == 20
+    assert "1/6 processes" in err, "what is for a reader stands beside the JSON"
+    assert [(one["name"], one["verdict"]) for one in json.loads(out)] == [(head[0].case, "UNDECIDED")]
+    assert Path("ab.json").read_text() == out
 
 
 def test_an_end_before_anything_was_compared_is_no_success(

@@ -88,7 +88,7 @@ COMMANDS = {
         slow=True,
     ),
     "ab": Command(
-        ["perfsuite", "ab", "HEAD~1", "HEAD", "--anyway", *SMALL, "--pairs", "2", "--json", "out/ab.json"],
+        ["perfsuite", "ab", "HEAD~1", "HEAD", "--anyway", *SMALL, "--pairs", "2", "--output", "out/ab.json"],
         "out/ab.json",
         lambda path: path.read_text().endswith("]\n"),
         slow=True,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("head", nargs="?", default="HEAD", metavar="HEAD", help="a commit, or a folder (default HEAD)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as markdown, for a CI page")
     parser.add_argument("--anyway", action="store_true", help="measure although both builds hold the same kernels")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every case's verdict and figures as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON: every case's verdict and figures")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write that JSON to a file as well")
     measured_commits.add_measuring(parser)
 
 
@@ -56,27 +58,27 @@ def run(arguments: argparse.Namespace) -> int:
 def _checked(arguments: argparse.Namespace) -> int:
     measured_commits.check(arguments)
     check_place("--markdown", arguments.markdown, replaced=False)
-    check_place("--json", arguments.json, replaced=False)
+    check_place("--output", arguments.output, replaced=False)
     root = Path.cwd()
     record = Path(arguments.base)
     given = read_record(record) if record.is_file() else []
     names = {ab.HEAD: arguments.head} if given else {ab.BASE: arguments.base, ab.HEAD: arguments.head}
     sources = {side: source_of(root, name) for side, name in names.items()}
-    tell_of_changes(root, arguments.head)
+    if arguments.head == "HEAD" and git(root, "status", "--porcelain", "--untracked-files=no"):
+        _tell(arguments, "uncommitted changes are not part of the comparison")
     for side, source in sources.items():
-        print(f"{side}: {names[side]} is {source.short}, building", flush=True)
+        _tell(arguments, f"{side}: {names[side]} is {source.short}, building")
     builds = {side: build(source, root / measured_commits.STORE) for side, source in sources.items()}
     if not given and not arguments.anyway and same_contents(builds[ab.BASE], builds[ab.HEAD]):
         flavour = "portable kernels" if arguments.portable else "kernels"
-        print(f"both builds hold the same {flavour}, byte for byte: nothing to measure (--anyway measures)")
-        if arguments.json is not None:
-            arguments.json.write_text("[]\n", encoding="utf-8")
+        _tell(arguments, f"both builds hold the same {flavour}, byte for byte: nothing to measure (--anyway measures)")
+        _give(arguments, [])
         return EXIT_MET
     runner, noise = measured_commits.runner_of(arguments), measured_commits.NoiseOfCard(arguments)
     progress = Progress(arguments.pairs * len(sources))
 
     def measure(side: str, tests: Sequence[str]) -> Sequence[Any]:
-        print(f"{side}: {progress.next()}" + (f", {len(tests)} undecided tests" if tests else ""), flush=True)
+        _tell(arguments, f"{side}: {progress.next()}" + (f", {len(tests)} undecided tests" if tests else ""))
         cases = runner.run(builds[side], sources[side].commit, tests)
         noise.see(cases)
         if given and (apart := unlike(given, cases)):
@@ -89,16 +91,29 @@ def _checked(arguments: argparse.Namespace) -> int:
         early.append("ended early: cases that were not decided until then are undecided")
 
     pairs = measured_commits.compared(measure, arguments, noise, given=given, interrupted=interrupted)
-    print("\n".join(early), end="\n" if early else "")
-    print("\n".join(ab.lines(pairs, arguments.slower)))
+    for line in (*early, *ab.lines(pairs, arguments.slower)):
+        _tell(arguments, line)
     if arguments.markdown is not None:
         title = f"{arguments.head} against {arguments.base}"
         arguments.markdown.write_text(ab.markdown(pairs, title), encoding="utf-8")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(ab.as_json(pairs), indent=1) + "\n", encoding="utf-8")
+    _give(arguments, pairs)
     code = ab.exit_code(pairs)
     # A run that ended before it compared anything did not succeed.
     return EXIT_UNDECIDED if early and code == EXIT_MET else code
+
+
+def _tell(arguments: argparse.Namespace, sentence: str) -> None:
+    """Print a line for a reader; with --json beside the output, which is JSON alone."""
+    print(sentence, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+
+
+def _give(arguments: argparse.Namespace, pairs: Sequence[ab.Pair]) -> None:
+    """Print and write the comparison as JSON, where the options ask for it."""
+    text = json.dumps(ab.as_json(pairs), indent=1)
+    if arguments.json:
+        print(text)
+    if arguments.output is not None:
+        arguments.output.write_text(f"{text}\n", encoding="utf-8")
 
 
 class Progress:
@@ -115,9 +130,3 @@ class Progress:
         left = (time.monotonic() - self._start) / done * (self._most - done)
         shown = f"{left / 60:.0f} min" if left >= 90 else f"{left:.0f} s"
         return f"process {self._begun} of at most {self._most}, at most {shown} left"
-
-
-def tell_of_changes(root: Path, head: str) -> None:
-    """Print a note if HEAD stands for the checkout and the checkout has uncommitted changes."""
-    if head == "HEAD" and git(root, "status", "--porcelain", "--untracked-files=no"):
-        print("uncommitted changes are not part of the comparison", flush=True)

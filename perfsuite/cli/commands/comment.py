@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("record", nargs="?", type=Path, metavar="RECORD", help="a record (default: the newest run's)")
     base = "compare with this record, or with this recorded commit (default: the version before)"
     parser.add_argument("--against", metavar="RECORD|COMMIT", help=base)
-    parser.add_argument("--ab", type=Path, metavar="FILE", help="what `perfsuite ab --json FILE` wrote")
+    parser.add_argument("--ab", type=Path, metavar="FILE", help="what `perfsuite ab --output FILE` wrote")
     parser.add_argument("--page", metavar="URL", help="address of the whole report, for a link")
     forge = parser.add_mutually_exclusive_group()
     forge.add_argument("--github", metavar="OWNER/NAME", help="write to a pull request of this repository")

@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recheck", type=int, default=0, metavar="N", help=recheck)
     parser.add_argument("--update", action="store_true", help="write what was compiled into the file of --record")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compilations at once")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every kernel's resources as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON: every kernel's resources")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write that JSON to a file as well")
 
 
 def read_allowed(path: Path | None) -> list[Allowance]:
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--recheck is {arguments.recheck}; it must be 0 or more")
     if arguments.update and arguments.record is None:
         raise UserError("--update needs --record FILE, the file to write")
-    check_place("--json", arguments.json, replaced=False)
+    check_place("--output", arguments.output, replaced=False)
     nvcc = find_nvcc(arguments.nvcc)
     allowed = read_allowed(arguments.allow)
     sources = find_sources(arguments.sources)
@@ -138,19 +139,28 @@ def run(arguments: argparse.Namespace) -> int:
 
     kernels = sorted((k for r in results for k in r.kernels), key=lambda k: (k.source, k.name, k.arch))
     advisories = sorted({a for r in results for a in r.advisories}, key=lambda a: (a.source, a.arch, a.code, a.text))
-    _print_table(kernels)
+    text = json.dumps([asdict(kernel) for kernel in kernels], indent=1)
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(kernel) for kernel in kernels], indent=1) + "\n")
+        print(text)
+    else:
+        _print_table(kernels)
+    if arguments.output is not None:
+        arguments.output.write_text(f"{text}\n", encoding="utf-8")
+    told = sys.stderr if arguments.json else sys.stdout
     failures += _judge(kernels, advisories, allowed)
     for failure in failures:
-        print(f"FAILED {failure}")
+        print(f"FAILED {failure}", file=told)
     spilled, targets = sum(kernel.spills for kernel in kernels), ", ".join(f"sm_{arch}" for arch in archs)
     print(
         f"{len(kernels)} kernels from {len(sources)} sources for {targets}: {spilled} with spills or stack, "
-        f"{len(advisories)} advisories, {len(failures)} failures"
+        f"{len(advisories)} advisories, {len(failures)} failures",
+        file=told,
     )
     if known:
-        print(f"{len(known)} of {len(pairs)} compilations are those of {arguments.record}, {len(again)} checked again")
+        print(
+            f"{len(known)} of {len(pairs)} compilations are those of {arguments.record}, {len(again)} checked again",
+            file=told,
+        )
     return 1 if failures else 0
 
 
