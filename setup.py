@@ -1,5 +1,7 @@
 """Adds to the metadata of perfsuite what depends on where the repository lies: addresses, and the links of the README.
 
+It builds in a temporary folder. What an earlier build left in the tree would get into the wheel again.
+
 An index page shows the README, where links to files of the repository lead nowhere. They become addresses of the
 repository that git knows as `origin` (or that PERFSUITE_URL names). Without one they become plain text.
 """
@@ -7,6 +9,7 @@ repository that git knows as `origin` (or that PERFSUITE_URL names). Without one
 import os
 import re
 import subprocess
+import tempfile
 from email import message_from_string
 from pathlib import Path
 
@@ -50,11 +53,13 @@ def main() -> None:
         "Changelog": "/blob/HEAD/CHANGELOG.md",
         "Issues": "/issues",
     }
-    setup(
-        long_description=readme(url),
-        long_description_content_type="text/markdown",
-        project_urls={name: url + page for name, page in pages.items()} if url else {},
-    )
+    with tempfile.TemporaryDirectory(prefix="perfsuite-build-") as folder:
+        setup(
+            long_description=readme(url),
+            long_description_content_type="text/markdown",
+            project_urls={name: url + page for name, page in pages.items()} if url else {},
+            options={"build": {"build_base": folder}, "egg_info": {"egg_base": folder}},
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""What an index page shows of the plugin: links that lead somewhere, and the oldest torch that a session tests."""
+"""What an index page shows of the plugin: links that lead somewhere, the oldest torch that is tested, and the wheel."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -50,3 +54,20 @@ def test_the_oldest_torch_is_that_which_a_session_tests() -> None:
     tested = re.search(r'^OLDEST_TORCH = "(.*)"$', (ROOT / "noxfile.py").read_text(), re.MULTILINE)
     assert tested is not None
     assert extra == [f"torch>={tested[1]}"]
+
+
+def test_a_wheel_is_built_of_the_tree_as_it_is_and_leaves_it_so(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    tree = tmp_path / "tree"
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        tree.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tree)
+    shutil.copytree(ROOT / "perfsuite", tree / "perfsuite", ignore=shutil.ignore_patterns("__pycache__"))
+    before = {path.relative_to(tree) for path in tree.rglob("*")}
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w"]
+    subprocess.run([*pip, tmp_path, tree], check=True)
+    assert {path.relative_to(tree) for path in tree.rglob("*")} == before
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        held = {Path(name) for name in packed.namelist() if name.startswith("perfsuite/")}
+    assert held == {path for path in before if path.parts[0] == "perfsuite" and (tree / path).is_file()}

@@ -78,8 +78,8 @@ def judged(targets: dict[float, Verdict], count: int, name: str) -> dict[str, ob
         verdict, speed = gate(case, target, seed=number)
         kind = "undecided" if verdict is None else "right" if verdict is targets[target] else "false"
         counts[kind] += 1
-        if kind == "false":
-            print(f"false: {case.name} against {target:.2f}: {verdict}, {speed:.3f}", flush=True)
+        if kind == "false" or (kind == "undecided" and targets is FAR_TARGETS):
+            print(f"{kind}: {case.name} against {target:.2f}: {verdict}, {speed:.3f}", flush=True)
         spent = time.monotonic() - started
         if number % 5 == 4 or number + 1 == count:
             each = spent / (number + 1)
