@@ -34,16 +34,22 @@ def write_record(path: Path, cases: int, *, factor: float = 1.0, samples: int = 
     """
     lines = [json.loads(line) for line in GATES.read_text().splitlines()]
     timed = [line for line in lines if line.get("speed")]
+    usual, slow = ([_template(case, share, samples) for case in timed] for share in (factor, 0.5))
     with path.open("w", encoding="utf-8") as file:
         for number in range(cases):
-            case = dict(timed[number % len(timed)])
-            share = 0.5 if factor != 1.0 and number % 1000 == 0 else factor
-            case |= {name: case[name] * share for name in ("speed", "speed_low", "speed_high")}
-            case |= {"case": f"{case['case']} {number // len(timed)}", "test": f"{case['test']}-{number}"}
-            case["samples"] = {name: column[:samples] for name, column in case["samples"].items()}
-            case["discarded_samples"] = {}
-            file.write(json.dumps(case, separators=(",", ":")) + "\n")
+            place = number % len(timed)
+            template = (slow if factor != 1.0 and number % 1000 == 0 else usual)[place]
+            file.write(template.replace("@round", str(number // len(timed))).replace("@number", str(number)))
     return path
+
+
+def _template(case: dict[str, Any], share: float, samples: int) -> str:
+    """The line of a case at that share of its speed; the marks in its names stand for numbers."""
+    case = case | {name: case[name] * share for name in ("speed", "speed_low", "speed_high")}
+    case |= {"case": f"{case['case']} @round", "test": f"{case['test']}-@number"}
+    case["samples"] = {name: column[:samples] for name, column in case["samples"].items()}
+    case["discarded_samples"] = {}
+    return json.dumps(case, separators=(",", ":")) + "\n"
 
 
 def write_results(folder: Path, files: int, *, cases: int = CASES_A_FILE) -> str:

@@ -7,12 +7,11 @@ The series have the names and versions that benchmarks_asv/ declares, so that `a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from perfsuite.history.asv_export import export
+from perfsuite.history.asv_export import DirtyError, SeveralCardsError, export
 from perfsuite.record.case import Case
-from perfsuite.report.matching import several_cards
 
 HELP = "samples in asv's history of this repository"
 RESULTS = Path("benchmarks_asv/results")
@@ -26,17 +25,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skip-dirty", action="store_true", help="skip such a record, report it, and exit with 0")
 
 
-def add(cases: Sequence[Case], arguments: argparse.Namespace) -> str:
-    """Add the samples; HistoryError if the record or the history does not allow it, with all files unchanged."""
-    if arguments.skip_dirty and any(case.dirty for case in cases):
+def add(read: Callable[[], Iterable[Case]], arguments: argparse.Namespace) -> str:
+    """Add the samples; HistoryError if the record or the history does not allow it, with all files unchanged.
+
+    read: gives the cases of the record, anew at each call.
+    """
+    try:
+        return _added(read(), arguments)
+    except DirtyError:
+        if not arguments.skip_dirty:
+            raise
         return "the record was made with uncommitted changes: not exported"
-    # Of a record that joins card models, each has a machine of its own.
-    by_card = [[case for case in cases if case.gpu == card] for card in dict.fromkeys(case.gpu for case in cases)]
-    return "\n".join(_added(group, arguments) for group in (by_card if several_cards(cases) else [cases]))
+    except SeveralCardsError as error:
+        # Of a record that joins card models, each is a machine by itself.
+        groups = [[case for case in read() if case.gpu == card] for card in error.cards]
+        return "\n".join(_added(group, arguments) for group in groups)
 
 
-def _added(cases: Sequence[Case], arguments: argparse.Namespace) -> str:
-    options = {"machine": arguments.machine, "allow_dirty": arguments.allow_dirty}
+def _added(cases: Iterable[Case], arguments: argparse.Namespace) -> str:
+    options = {"machine": arguments.machine, "allow_dirty": arguments.allow_dirty and not arguments.skip_dirty}
     done = export(cases, arguments.results, arguments.repo, **options)
     known = f"; {done.known} were there already or have no samples" if done.known else ""
     return f"{done.file}: samples of {done.added} cases added at {done.commit[:10]} on {done.machine}{known}"

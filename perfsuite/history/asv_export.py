@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,19 @@ from perfsuite.history import asv_files, series
 from perfsuite.history.commits import HistoryError, commit_seconds, full_commit
 from perfsuite.history.machines import ENVIRONMENT, HARNESS_KEY, machine_of, named, python_of, slug
 from perfsuite.record.case import Case
+from perfsuite.record.store import uncollected
+
+
+class DirtyError(HistoryError):
+    """The record is of a tree with changes that are not committed."""
+
+
+class SeveralCardsError(HistoryError):
+    """The record has cases of several cards."""
+
+    def __init__(self, cards: list[str | None]) -> None:
+        super().__init__("a record of one card is needed, this one has cases of several")
+        self.cards = cards
 
 
 @dataclass(frozen=True)
@@ -31,18 +43,25 @@ class Exported:
 
 
 def export(
-    cases: Sequence[Case], results: Path, repository: Path, *, machine: str | None = None, allow_dirty: bool = False
+    cases: Iterable[Case], results: Path, repository: Path, *, machine: str | None = None, allow_dirty: bool = False
 ) -> Exported:
-    """Add a record to the result file of its commit, machine and Python version.
+    """Add a record to the result file of its commit, machine and Python version. The cases are taken one at a time.
 
     The same record again changes nothing. Raises HistoryError, with all files as they were, unless the record is of one
-    clean commit of `repository` and the files there are valid.
+    clean commit of `repository` and the files there are valid; DirtyError if it is of a tree with changes.
     """
-    commit, facts = _commit_of(cases, repository, allow_dirty), cases[0]
+    with uncollected():
+        return _export(cases, results, repository, machine, allow_dirty)
+
+
+def _export(cases: Iterable[Case], results: Path, repository: Path, machine: str | None, allow_dirty: bool) -> Exported:
+    origin = _Origin()
+    values = series.values(origin.of(cases))
+    commit, facts = origin.commit(repository, allow_dirty), origin.first[0]
     key = named(machine_of(facts), machine)
     listed = asv_files.read_declared(results.parent / asv_files.DECLARED_FILE)
     asv = asv_files.asv_itself()
-    benchmarks = _benchmarks(results, series.joined(listed, series.declared(cases)))
+    benchmarks = _benchmarks(results, series.joined(listed, series.declared_by(values)))
     python = python_of(facts)
     params, seconds = key | {"python": python}, commit_seconds(repository, commit)
     environment = ENVIRONMENT.format(python=python)
@@ -52,7 +71,7 @@ def export(
     made = asv.results.Results(params, {}, commit, seconds * 1000, python, environment, {})
     _load_old(made, results)
     asv_files.check_machine(results, key)
-    added, known = _add(made, benchmarks, series.values(cases))
+    added, known = _add(made, benchmarks, values)
     _skip(made, benchmarks, listed)
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=results) as folder:
@@ -66,20 +85,40 @@ def export(
     return Exported(results / made._filename, commit, key["machine"], added, known)
 
 
-def _commit_of(cases: Sequence[Case], repository: Path, allow_dirty: bool) -> str:
-    commits = sorted({str(case.commit) for case in cases})
-    if commits == ["None"]:
-        raise HistoryError("a record of one commit is needed; this one was made outside a git repository")
-    if len(commits) != 1:
-        raise HistoryError(f"a record of one commit is needed, this one names {', '.join(commits)}")
-    if len({json.dumps(machine_of(case), sort_keys=True) for case in cases}) > 1:
-        raise HistoryError("a record of one card is needed, this one has cases of several")
-    if not allow_dirty and any(case.dirty for case in cases):
-        raise HistoryError(
-            f"the record was made of {commits[0][:10]} with changes that are not committed: no commit holds what was "
-            "measured (--allow-dirty exports it all the same)"
-        )
-    return full_commit(repository, commits[0])
+@dataclass
+class _Origin:
+    """The commits and the machines of cases that went by."""
+
+    first: list[Case] = field(default_factory=list)
+    """A case of each commit and machine."""
+    seen: set[object] = field(default_factory=set)
+    dirty: bool = False
+
+    def of(self, cases: Iterable[Case]) -> Iterator[Case]:
+        """The same cases."""
+        for case in cases:
+            where = (case.commit, *machine_of(case).values())
+            if where not in self.seen:
+                self.seen.add(where)
+                self.first.append(case)
+            self.dirty |= bool(case.dirty)
+            yield case
+
+    def commit(self, repository: Path, allow_dirty: bool) -> str:
+        """The one commit of the cases; HistoryError if the export may not have them."""
+        commits = sorted({str(case.commit) for case in self.first})
+        if self.dirty and not allow_dirty:
+            raise DirtyError(
+                f"the record was made of {commits[0][:10]} with changes that are not committed: no commit holds what "
+                "was measured (--allow-dirty exports it all the same)"
+            )
+        if commits == ["None"]:
+            raise HistoryError("a record of one commit is needed; this one was made outside a git repository")
+        if len(commits) != 1:
+            raise HistoryError(f"a record of one commit is needed, this one names {', '.join(commits)}")
+        if len(self.first) > 1:
+            raise SeveralCardsError(list(dict.fromkeys(case.gpu for case in self.first)))
+        return full_commit(repository, commits[0])
 
 
 def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str, Any]]:
@@ -96,7 +135,8 @@ def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str,
             before = known.get("params") or [[]]
             readable = series.readable_name(group, measure)
             same = known.get("version") == series.VERSION and known.get("pretty_name") == readable
-            if known and same and set(values) <= set(before[0]):
+            params = dict.fromkeys([*before[0], *values])
+            if known and same and len(params) == len(before[0]):
                 continue
             found[title] = {
                 "code": f"# {measure.name} of the gated cases of test_{group}",
@@ -107,7 +147,7 @@ def _benchmarks(results: Path, declared: series.Declared) -> dict[str, dict[str,
                 "type": "track",
                 "unit": measure.unit,
                 "param_names": [series.PARAMETER],
-                "params": [[*before[0], *(value for value in values if value not in before[0])]],
+                "params": [list(params)],
                 "version": series.VERSION,
             }
     return found
@@ -134,12 +174,13 @@ def _add(made: Any, benchmarks: Mapping[str, Mapping[str, Any]], values: series.
             title = series.benchmark_name(group, series.BY_NAME[name])
             benchmark = benchmarks[title]
             params = benchmark["params"][0]
+            places = {name: place for place, name in enumerate(params)}
             new: list[series.Value] = [math.nan] * len(params)
             has = title in made.get_all_result_keys() and made.benchmark_version.get(title) == benchmark["version"]
             samples = made.get_result_samples(title, benchmark["params"]) if has else [None] * len(params)
             chosen = set()
             for case, value in of_cases.items():
-                index = params.index(repr(case))
+                index = places[repr(case)]
                 fresh = not (isinstance(value, list) and _holds(samples[index], value))
                 seen[group, case] = seen.get((group, case), False) or (fresh and isinstance(value, list))
                 # A skipped case does not replace an earlier value.

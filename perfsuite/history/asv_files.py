@@ -106,8 +106,8 @@ def keep_series(results: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
         before = kept.get(name)
         kept[name] = benchmark
         if before and before.get("version") == benchmark.get("version") and before["params"] and benchmark["params"]:
-            old, new = before["params"][0], benchmark["params"][0]
-            kept[name] = {**benchmark, "params": [[*old, *(case for case in new if case not in old)]]}
+            both = dict.fromkeys([*before["params"][0], *benchmark["params"][0]])
+            kept[name] = {**benchmark, "params": [list(both)]}
     asv.util.write_json(str(results / "benchmarks.json"), kept, asv.benchmarks.Benchmarks.api_version)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 
-from perfsuite.history.series_names import name_of, orders
+from perfsuite.history.series_names import name_of, ordered
 from perfsuite.record import kernels
 from perfsuite.record.case import Case
 
@@ -113,6 +114,7 @@ def group_of(case: Case) -> str:
     return group_of_file((case.test or "").split("::")[0])
 
 
+@lru_cache(maxsize=1024)
 def group_of_file(file: str) -> str:
     """The class of the benchmarks of a test file."""
     stem = PurePosixPath(file).stem.removeprefix("test_")
@@ -132,9 +134,13 @@ def readable_name(group: str, measure: Measure) -> str:
 
 def declared(cases: Iterable[Case]) -> Declared:
     """The series of these cases, measured or not."""
+    return declared_by(values(cases))
+
+
+def declared_by(found: Values) -> Declared:
+    """The series of these values."""
     return {
-        group: {measure: list(of_cases) for measure, of_cases in measures.items()}
-        for group, measures in values(cases).items()
+        group: {measure: list(of_cases) for measure, of_cases in measures.items()} for group, measures in found.items()
     }
 
 
@@ -162,20 +168,18 @@ def values(cases: Iterable[Case]) -> Values:
 
 def named(cases: Iterable[Case]) -> Iterator[tuple[Case, str]]:
     """The cases of a record with the names of their series."""
-    listed = list(cases)
-    for case, order in zip(listed, orders(listed), strict=True):
+    for case, order in ordered(cases):
         yield from ((one, name_of(one, order)) for one in _single(case))
 
 
 def joined(*parts: Declared) -> Declared:
     """All series of all parts, in the order of the parts."""
-    found: Declared = {}
+    found: dict[str, dict[str, dict[str, None]]] = {}
     for part in parts:
         for group, series in part.items():
             for measure, names in series.items():
-                kept = found.setdefault(group, {}).setdefault(measure, [])
-                kept += [name for name in names if name not in kept]
-    return found
+                found.setdefault(group, {}).setdefault(measure, {}).update(dict.fromkeys(names))
+    return {group: {measure: list(names) for measure, names in series.items()} for group, series in found.items()}
 
 
 def _single(case: Case) -> Iterator[Case]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 
 from perfsuite.record import kernels
 from perfsuite.record.case import Case
@@ -38,18 +38,16 @@ def older_name_of(case: Case) -> str:
     return f"{case.case}{label}" + (f" #{case.alike}" if (case.alike or 1) > 1 else "")
 
 
-def orders(cases: Iterable[Case]) -> list[int]:
-    """The order of each case's call among those of its test and label, from 1.
+def ordered(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
+    """Each case with the order of its call among those of its test and label, from 1.
 
     A line that lacks it gets the place of its call. A line that lacks this too gets the place of what was called.
     """
     places: dict[Hashable, dict[Hashable, int]] = {}
-    found = []
     for case in cases:
         seen = places.setdefault((case.test, case.label), {})
         call: Hashable = case.call or (case.family, case.name, case.candidate)
-        found.append(case.order or seen.setdefault(call, len(seen) + 1))
-    return found
+        yield case, case.order or seen.setdefault(call, len(seen) + 1)
 
 
 def _conditions(case: Case) -> list[str]:

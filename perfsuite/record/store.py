@@ -71,6 +71,11 @@ def read_record(path: Path) -> list[Case]:
     return read_run(path).cases
 
 
+def cases_of(path: Path) -> Iterator[Case]:
+    """Every case of a record, one at a time. Raises RecordError at the first line that is wrong."""
+    return (case for _, _, case in RecordReader(path).cases(samples=True))
+
+
 def numbered_cases(path: Path) -> Iterator[tuple[int, int, Case]]:
     """(start, length, case) of each case's line, in bytes, one at a time. Raises RecordError.
 

@@ -40,5 +40,6 @@ def rows_table(path: Path, filters: Mapping[str, str]) -> str:
     names = [name for name in fitting[0] if name != KEY and name not in filters]
     table = [tuple(names), ("---",) * len(names)]
     table += [tuple(markdown.escaped(str(row[name])) for name in names) for row in fitting]
-    said = ", ".join(f"{name} {str(value)[:10]}" for name, value in environment.items() if value)
+    shown = {name: str(value)[:10] if name == "commit" else str(value) for name, value in environment.items() if value}
+    said = ", ".join(f"{name} {value}" for name, value in shown.items())
     return f"{markdown.grid(table)}\n\nMeasured with {markdown.escaped(said)}."

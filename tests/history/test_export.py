@@ -9,7 +9,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -340,3 +341,21 @@ def test_shares_of_the_roofline_have_a_series_that_rises_as_they_fall(repository
     ((_, found),) = series.values(cases).items()
     first, second = (f"test_it[{size}: roofline]: roofline" for size in (64, 65))
     assert found == {"attainable_ratio": {first: 1.25, second: pytest.approx(math.nan, nan_ok=True)}}
+
+
+def test_an_export_takes_one_case_at_a_time(tmp_path: Path, repository: Repository) -> None:
+    """A record of a million cases does not fit into memory."""
+    made: list[weakref.ref[Any]] = []
+    most = 0
+
+    def cases() -> Iterator[Any]:
+        nonlocal most
+        for number in range(30):
+            one = case(f"gemm {number}", commit=repository.commits[0], test=f"test_kernels.py::test_it[{number}]")
+            made.append(weakref.ref(one))
+            most = max(most, sum(reference() is not None for reference in made))
+            yield one
+
+    done = export(cases(), tmp_path / "results", repository.path)
+    assert (done.added, done.known) == (30, 0)
+    assert most <= 4

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from perfsuite.cli.parsers import add_choice, parser_of
 from perfsuite.cli.places import check_place, record_or_latest
 from perfsuite.exporters.listing import exporters, load
 from perfsuite.record.atomic_write import write_whole
-from perfsuite.record.store import read_record
+from perfsuite.record.store import cases_of, read_record
 
 HELP = "turn a record into CSV, HTML, markdown, JSON, or samples in asv's history"
 EXAMPLE = """example:
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if hasattr(exporter, "add"):
         exporter.add_arguments(parser)
         given = parser.parse_args(arguments.rest)
-        print(exporter.add(read_record(record_or_latest(given.record)), given))
+        print(exporter.add(partial(cases_of, record_or_latest(given.record)), given))
         return 0
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a file (default: standard output)")
     given = parser.parse_args(arguments.rest)
