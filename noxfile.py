@@ -338,9 +338,13 @@ def cost_models(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_params=TORCH_VENV)
 def growth(session: nox.Session) -> None:
-    """Measure how records, comparisons and look-ups grow with the cases: `-- --cases 1000000`; fails above a limit."""
+    """Measure how perfsuite's own work grows with the cases (`-- growth --cases 1000000`); fails above a limit.
+
+    `-- figures` measures times and memory against fixed limits. Both want a quiet machine, and take `--output FILE`.
+    """
     install_project(session)
-    session.run("python", "benchmarks_asv/growth.py", *session.posargs)
+    path = os.pathsep.join(["benchmarks_asv", "benchmarks_asv/own", "tests"])
+    session.run("python", "-m", "growth", *session.posargs, env={"PYTHONPATH": path})
 
 
 @nox.session(name="machine-code", default=False)

@@ -92,6 +92,11 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
+def export(record: Path, folder: Path) -> None:
+    """Add a record to a history below a folder, by the command."""
+    main(["export", "asv", str(record), "--results", str(folder / "history"), "--repo", str(ROOT), "--allow-dirty"])
+
+
 class _InFolder:
     """Makes and removes a folder for each case count."""
 
@@ -151,6 +156,22 @@ class Report(_InFolder):
             main(["report", str(self.one)])
 
 
+class Export(_InFolder):
+    """Law: linear in the cases, at most 300 us a case and 8 kB of memory."""
+
+    params = (400, 4000)
+    number = 1
+
+    def time_asv(self, cases: int) -> None:
+        """A record into a new history."""
+        with inside(self.folder):
+            shutil.rmtree(self.folder / "history", ignore_errors=True)
+            export(self.one, self.folder)
+
+    def peakmem_asv(self, cases: int) -> None:
+        self.time_asv(cases)
+
+
 class LookUp:
     """Law: 5 ms for a case whatever the number of result files; reading one file into the index takes 10 ms, once."""
 
@@ -171,7 +192,7 @@ class LookUp:
 
     def time_one_case(self, files: int) -> None:
         """The samples of one case at all commits; asv's look-back uses those of the last commits only."""
-        series_index.samples_of(self.index, self.folder / "machine", {}, [self.title], repr("case 7"))
+        series_index.samples_of(self.index, self.folder / "machine", {}, [self.title], [repr("case 7")])
 
     def time_fill(self, files: int) -> None:
         """All files into a new index."""

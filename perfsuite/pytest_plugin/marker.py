@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -96,8 +96,18 @@ class Marker:
 
 
 def is_positive(value: object) -> bool:
-    """True for a finite number over 0."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    """True for a number over 0 that a float can hold."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
+
+
+def is_zero(value: object) -> bool:
+    """True for the number 0."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0
+
+
+def is_one_of(value: object, words: Collection[str]) -> bool:
+    """True for one of these words. Users also pass lists, which no table can look up."""
+    return isinstance(value, str) and value in words
 
 
 def is_count(value: object) -> bool:

@@ -26,7 +26,7 @@ def short(sentence: str) -> None:
     assert sentence.isprintable()
 
 
-ARGUMENTS = sorted({name for marker in marker_names() for name in vars(marks.kind(marker))["__dataclass_fields__"]})
+ARGUMENTS = {marker: sorted(vars(marks.kind(marker))["__dataclass_fields__"]) for marker in marker_names()}
 
 
 class Unprintable:
@@ -39,19 +39,20 @@ class Unprintable:
 def test_marks_of_any_arguments() -> None:
     odd = st.one_of(values(), st.sampled_from([Unprintable(), len, int, (8, 0), (8,), {1: 2}, b"x", 1j]))
 
-    def check(name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+    def check(call: tuple[str, dict[str, Any]], args: list[Any]) -> None:
+        name, kwargs = call
         try:
             marks.parse(pytest.Mark(name, tuple(args), kwargs, _ispytest=True))
         except MarkerError as error:
             short(str(error))
 
-    tried = fuzz(
-        check,
-        name=st.sampled_from(list(marker_names())),
-        args=st.lists(odd, max_size=1),
-        kwargs=st.dictionaries(names(*ARGUMENTS), odd, max_size=3),
-    )
-    assert tried
+    def calls(name: str) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+        known = st.fixed_dictionaries({}, optional=dict.fromkeys(ARGUMENTS[name], odd))
+        return st.tuples(st.just(name), st.one_of(known, known, st.dictionaries(texts(), odd, max_size=3)))
+
+    marks_and_arguments = st.sampled_from(list(marker_names())).flatmap(calls)
+    positional = st.one_of(st.just([]), st.just([]), st.lists(odd, max_size=1))
+    assert fuzz(check, call=marks_and_arguments, args=positional)
 
 
 def toml_key(text: str) -> str:

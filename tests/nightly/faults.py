@@ -47,6 +47,8 @@ class Command:
     whole: Callable[[Path], bool]
     slow: bool = False
     """Its next run is tried once in five, since each takes long."""
+    fresh: bool = False
+    """It refuses to write a file that exists, so its file is removed before each run."""
 
 
 def is_record(path: Path) -> bool:
@@ -80,6 +82,17 @@ COMMANDS = {
         ["perfsuite", "export", "json", "before.jsonl", "--output", "out/cases.json"],
         "out/cases.json",
         lambda path: bool(json.loads(path.read_text())),
+    ),
+    "export asv": Command(
+        ["perfsuite", "export", "asv", "before.jsonl", "--allow-dirty", "--results", "out/results"],
+        "out/results/*/*-virtualenv-*.json",
+        lambda path: bool(json.loads(path.read_text())["results"]),
+    ),
+    "partial --join": Command(
+        ["perfsuite", "partial", "--join", "out/joined.jsonl", "before.jsonl"],
+        "out/joined.jsonl",
+        is_record,
+        fresh=True,
     ),
     "history": Command(
         ["perfsuite", "history", "HEAD~1", "HEAD", *SMALL, "--output", "out/history"],
@@ -145,9 +158,17 @@ class Harm:
 
     def prepare(self, name: str) -> None:
         """Run the command once, undisturbed: it leaves an older product, and its exit code is known."""
+        self.begin(name)
         self.codes[name], said = self.project.run(COMMANDS[name].words)
         assert self.codes[name] in (0, 1), said
         assert self.products(name) or not COMMANDS[name].product, said
+
+    def begin(self, name: str) -> tuple[dict[str, str], int]:
+        """The user's belongings before a run, and the number of older products, all of which it must leave whole."""
+        if COMMANDS[name].fresh:
+            for path in self.products(name):
+                path.unlink()
+        return self.project.belongings(), len(self.products(name))
 
     def products(self, name: str) -> list[Path]:
         found = self.project.path.glob(COMMANDS[name].product) if COMMANDS[name].product else ()
@@ -179,6 +200,7 @@ class Harm:
 
     def go_on(self, row: Row, name: str) -> None:
         """The next run, undisturbed."""
+        self.begin(name)
         code, said = self.project.run(COMMANDS[name].words)
         whole = all(map(COMMANDS[name].whole, self.products(name)))
         left = [path.name for path in (self.project.path / ".perfsuite" / "ab").glob(".*") if path.is_dir()]
@@ -237,15 +259,16 @@ def points_of(counts: Sequence[int], points: int) -> list[Point]:
 
 def signals(harm: Harm, name: str, library: Path, points: int) -> Iterator[Row]:
     """Send each signal at so many points of the command's work."""
-    command, count = COMMANDS[name], len(harm.products(name))
+    command = COMMANDS[name]
     counted = Counted(library, harm.project.folder)
     counted.arm()
+    harm.begin(name)
     harm.project.run(command.words, **counted.environment)
     places = points_of(counted.counts(), points)
     for number in SIGNALS:
         row = Row(f"{number.name} at {points} points", name)
         for place, point in enumerate(places):
-            mine = harm.project.belongings()
+            mine, count = harm.begin(name)
             counted.arm(point, number)
             child = harm.project.start(command.words, **counted.environment)
             try:
@@ -295,7 +318,7 @@ def full_disks(harm: Harm, name: str) -> Iterator[Row]:
         return
     for size in SIZES:
         where.mkdir(exist_ok=True)
-        mine = harm.project.belongings()
+        mine, count = harm.begin(name)
         with disk(where, size):
             code, said = harm.project.run(COMMANDS[name].words)
             ended = f"exit {code}" + told(said)
@@ -304,7 +327,7 @@ def full_disks(harm: Harm, name: str) -> Iterator[Row]:
                 note(row.lost, f"{spare[0].name} is cut off")
         row.runs += 1
         note(row.said, ended)
-        harm.check(row, name, mine, len(harm.products(name)))
+        harm.check(row, name, mine, count)
     harm.go_on(row, name)
     yield row
 
@@ -313,7 +336,7 @@ def unwilling(harm: Harm, name: str, library: Path) -> Iterator[Row]:
     """A call of the C library fails for all files of the project."""
     for call in ("flock", "rename", "fsync"):
         row = Row(f"{call} fails", name)
-        mine, count = harm.project.belongings(), len(harm.products(name))
+        mine, count = harm.begin(name)
         places = {"UNWILLING_CALL": call, "UNWILLING_FOLDER": str(harm.project.path), "LD_PRELOAD": str(library)}
         code, said = harm.project.run(COMMANDS[name].words, **places)
         row.runs += 1
@@ -327,7 +350,7 @@ def at_once(harm: Harm, name: str) -> Iterator[Row]:
     """Several runs of one command at once, on one record or output."""
     for runs in (2, 8):
         row = Row(f"{runs} runs at once", name)
-        mine, count = harm.project.belongings(), len(harm.products(name))
+        mine, count = harm.begin(name)
         children = [harm.project.start(COMMANDS[name].words) for _ in range(runs)]
         for child in children:
             out, _ = child.communicate(timeout=600)

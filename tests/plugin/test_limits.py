@@ -103,6 +103,8 @@ def test_growth_needs_a_sequence(suite: Suite) -> None:
         ("memory_target", "@pytest.mark.memory_target: needs peak_bytes, growth, leaked_bytes or several"),
         ("memory_target(peak_bytes='1 GB')", "peak_bytes is '1 GB'; it must be a number of bytes over 0"),
         ("memory_target(growth='cubic')", "growth is 'cubic'; allowed are 'linear' and 'quadratic'"),
+        ("memory_target(growth=['linear'])", "growth is ['linear']; allowed are 'linear' and 'quadratic'"),
+        ("memory_target(leaked_bytes=[0])", "leaked_bytes is [0]; it must be a number of bytes, 0 or more"),
         ("memory_target(leaked_bytes=-1)", "leaked_bytes is -1; it must be a number of bytes, 0 or more"),
         ("launches", "@pytest.mark.launches needs at_most"),
         ("launches(at_most=0)", "at_most is 0; it must be a whole number of kernels, at least 1"),

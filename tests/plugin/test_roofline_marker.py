@@ -78,6 +78,7 @@ def test_their_numbers_can_be_overridden(suite: Suite) -> None:
         ("roofline_target", "@pytest.mark.roofline_target needs at_least"),
         ("roofline_target(at_least=60)", "at_least is 60; it must be a share over 0 and at most 1"),
         ("roofline_target(at_least=1, bandwidth='l2')", "bandwidth is 'l2'; allowed are 'copy' and 'read'"),
+        ("roofline_target(at_least=1, bandwidth={'copy'})", "bandwidth is {'copy'}; allowed are 'copy' and 'read'"),
         ("alignment(max_drop=0.1)", "@pytest.mark.alignment needs dim"),
         ("alignment(dim=0)", "dim is 0; it must be a whole number of elements, at least 1"),
         ("alignment(dim=129, max_drop=-1)", "max_drop is -1; it must be a number over 0"),

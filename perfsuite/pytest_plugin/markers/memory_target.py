@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perfsuite.outcome import Reason
-from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject, is_positive
+from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject, is_one_of, is_positive, is_zero
 
 GROWTH = {"linear": 1.1, "quadratic": 2.1}
 """Largest power of the sequence length by kind of growth; the tenth allows for the allocator's rounding."""
@@ -27,11 +27,11 @@ class MemoryTarget(Marker):
     def __post_init__(self) -> None:
         if self.peak_bytes is None and self.growth is None and self.leaked_bytes is None:
             raise MarkerError("needs peak_bytes, growth, leaked_bytes or several of these")
-        if self.leaked_bytes not in (None, 0) and not is_positive(self.leaked_bytes):
+        if not (self.leaked_bytes is None or is_positive(self.leaked_bytes) or is_zero(self.leaked_bytes)):
             raise MarkerError(f"leaked_bytes is {self.leaked_bytes!r}; it must be a number of bytes, 0 or more")
         if self.peak_bytes is not None and not is_positive(self.peak_bytes):
             raise MarkerError(f"peak_bytes is {self.peak_bytes!r}; it must be a number of bytes over 0")
-        if self.growth is not None and self.growth not in GROWTH:
+        if self.growth is not None and not is_one_of(self.growth, GROWTH):
             raise MarkerError(f"growth is {self.growth!r}; allowed are {' and '.join(map(repr, GROWTH))}")
 
     def judge(self, subject: Subject) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perfsuite.outcome import Reason
-from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject, is_positive
+from perfsuite.pytest_plugin.marker import Finding, Marker, MarkerError, Subject, is_one_of, is_positive
 
 ATTAINABLE = {"copy": "attainable_flops", "read": "attainable_flops_reading"}
 """The bandwidth that sets the roof's slope -> the resource that gives the attainable FLOPs (or bytes) a second."""
@@ -25,7 +25,7 @@ class RooflineTarget(Marker):
             raise MarkerError(
                 f"at_least is {self.at_least!r}; it must be a share over 0 and at most 1 (0.6: 60 % of the roof)"
             )
-        if self.bandwidth not in ATTAINABLE:
+        if not is_one_of(self.bandwidth, ATTAINABLE):
             raise MarkerError(f"bandwidth is {self.bandwidth!r}; allowed are {' and '.join(map(repr, ATTAINABLE))}")
 
     def judge(self, subject: Subject) -> Iterator[Finding]:
