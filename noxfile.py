@@ -203,11 +203,15 @@ def nightly(session: nox.Session) -> None:
 
 @nox.session(default=False, venv_params=TORCH_VENV)
 def fuzz(session: nox.Session) -> None:
-    """Try inputs of any kind for an hour, or for the seconds after `--`: records, targets, markers, words, receipts."""
+    """Try inputs of any kind for an hour, or for the seconds after `--`: records, targets, markers, words, receipts.
+
+    The numbers of inputs are kept in .perfsuite/fuzz.json; PERFSUITE_FUZZ_OUTPUT names another file, to which it adds.
+    """
     install_project(session)
     seconds = float(next(iter(session.posargs), 3600.0))
+    kept = os.environ.get("PERFSUITE_FUZZ_OUTPUT") or str(ROOT / ".perfsuite" / "fuzz.json")
     first = {"PERFSUITE_FUZZ_SECONDS": str(seconds / FUZZERS), "PERFSUITE_FUZZ_SEED": str(int(time.time()))}
-    session.run("pytest", "-q", "tests/fuzz", env=first)
+    session.run("pytest", "-q", "tests/fuzz", env=first | {"PERFSUITE_FUZZ_OUTPUT": kept})
 
 
 @nox.session(default=False)

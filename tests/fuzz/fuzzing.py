@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+
+from tests.nightly.written import update
 
 SECONDS = 4.0
 """Of each fuzzer in a test run."""
@@ -72,22 +77,41 @@ def fuzz(check: Callable[..., None], **arguments: st.SearchStrategy[Any]) -> int
     At the first failure hypothesis shrinks the arguments and shows them.
     """
     limit = float(os.environ.get("PERFSUITE_FUZZ_SECONDS", SECONDS))
-    end, tried = time.monotonic() + limit, 0
+    start, tried, failed = time.monotonic(), 0, True
 
     def counted(**drawn: Any) -> None:
         nonlocal tried
         tried += 1
         check(**drawn)
 
-    for number in itertools.count(FIRST):
-        run = settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-            print_blob=False,
-        )(given(**arguments)(counted))
-        seed(number)(run)()
-        if time.monotonic() > end:
-            return tried
-    raise AssertionError
+    try:
+        for number in itertools.count(FIRST):
+            run = settings(
+                max_examples=EXAMPLES,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+                print_blob=False,
+            )(given(**arguments)(counted))
+            seed(number)(run)()
+            if time.monotonic() > start + limit:
+                failed = False
+                return tried
+        raise AssertionError
+    finally:
+        if path := os.environ.get("PERFSUITE_FUZZ_OUTPUT"):
+            note(Path(path), tried, time.monotonic() - start, failed)
+
+
+def note(path: Path, tried: int, seconds: float, failed: bool) -> None:
+    """Add the inputs of a fuzzer to those that a file of results has of it."""
+    test = os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0]
+    name = test.rpartition("test_fuzz_")[2].replace(".py::test_", ": ").replace("_", " ")
+    with FileLock(f"{path}.lock"):  # several processes may try inputs at once, of other seeds
+        before = {"inputs": 0, "minutes": 0.0, "findings": 0}
+        if path.exists():
+            rows = json.loads(path.read_text())["rows"]
+            before = next((row for row in rows if row["fuzzer"] == name), before)
+        row = {"fuzzer": name, "inputs": before["inputs"] + tried}
+        row |= {"minutes": round(before["minutes"] + seconds / 60, 1), "findings": before["findings"] + failed}
+        update(path, [row], key="fuzzer")
