@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--join", nargs="+", type=Path, metavar="FILE", help="instead: put these results together")
     given = parser.parse_args()
     if given.join:
-        join(given.output, given.join, key="suite")
+        join(given.output, given.join, key="key")
         return 0
     rows = []
     with tempfile.TemporaryDirectory(prefix="perfsuite-suites-") as folder:
@@ -79,7 +79,7 @@ def main() -> int:
         plugin = entry_point(Path(folder, "plugin"))
         for name in given.suites or SUITES:
             rows.append(compared(name, python, plugin, Path(folder), given))
-            update(given.output, [rows[-1]], key="suite")
+            update(given.output, [rows[-1]], key="key")
             print(*rows[-1].values(), sep="; ", flush=True)
     return int(any(row["fail only with it"] != "none" for row in rows))
 
@@ -130,9 +130,14 @@ def compared(name: str, python: Path, plugin: Path, folder: Path, given: argpars
     suspects = [test for test, said in sides["with"].items() if _bad(said) and not _bad(sides["without"].get(test, ""))]
     suspects += [test for test in sides["without"] if test not in sides["with"]]
     failing = [test for test in suspects if _fails_again(test, python, source, plugin)]
+    called, files = f"{suite.distribution} {version(suite.distribution)}", "all"
+    if given.files:
+        first, last = (Path(one).stem for one in (given.files[0], given.files[-1]))
+        files = f"{len(given.files)}: {first} to {last}"
     return {
-        "suite": f"{suite.distribution} {version(suite.distribution)}",
-        "files": "all" if not given.files else f"{len(given.files)} files",
+        "key": f"{called}, {files}",
+        "suite": called,
+        "files": files,
         "tests": len(sides["without"]),
         **{side: _counted(found) for side, found in sides.items()},
         "failed once with it, not again": str(len(suspects) - len(failing)),
