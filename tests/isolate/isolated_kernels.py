@@ -297,20 +297,20 @@ def computes_what_is_asked_for(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor
     return a @ b
 
 
-def _run_behind_the_receipt(worker: Any, descriptor: Any, start: int, calls: int) -> None:
+def _run_behind_the_receipt(worker: Any, start: int, calls: int) -> None:
     worker.channel.reply({"done": True})
     worker._start = start
     worker.held = [worker.sets[(start + call) % len(worker.sets)].call(worker.candidate) for call in range(calls)]
 
 
-def _run_nothing(worker: Any, descriptor: Any, start: int, calls: int) -> None:
+def _run_nothing(worker: Any, start: int, calls: int) -> None:
     worker._start, worker.held = start, [None] * calls
     worker.channel.reply({"done": True})
 
 
-def _run_what_is_asked_for(worker: Any, descriptor: Any, chosen: list[int]) -> None:
+def _run_what_is_asked_for(worker: Any, chosen: list[int]) -> None:
     for call in {*chosen, len(worker.held) - 1}:
         worker.held[call] = worker.sets[(worker._start + call) % len(worker.sets)].call(worker.candidate)
     for call, result in enumerate(worker.held):
         worker.held[call] = torch.empty(0) if result is None else result
-    worker.genuine_hand(descriptor, chosen)
+    worker.genuine_hand(chosen)

@@ -158,7 +158,7 @@ def judge_all(
     with tempfile.TemporaryDirectory() as folder, connected(address) as cluster:
         store = Queue(Path(folder) / "queue.db", Limits(queued_per_client=len(wanted)))
         store.listen(lambda _, stored: ended.put(stored))
-        cluster.check(cluster.machines, sandboxed=True)
+        cluster.check(cluster.machines)  # with a sandbox or without one: `isolation` says which
         workers = cluster.workers(("-m", WORKER), cards=cards)
         found.workers = len(workers)
         begin = time.monotonic()
