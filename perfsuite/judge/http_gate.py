@@ -44,7 +44,7 @@ class Gate:
             await send(message)
 
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
-        refused, body = self._refusal(scope, headers), b""
+        refused, body = self._refusal(scope, headers), None
         if refused is None:
             try:
                 async with asyncio.timeout(BODY_SECONDS):
@@ -55,17 +55,8 @@ class Gate:
                 refused = 413, "too-large", str(error)
         if refused is not None:
             await _send(counted, *refused)
-            return
-        read = False
-
-        async def again() -> MutableMapping[str, Any]:
-            nonlocal read
-            if read:  # the next message comes when the client goes
-                return await receive()
-            read = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self._app(scope, again, counted)
+        elif body is not None:
+            await self._app(scope, _again(body, receive), counted)
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[Any, ...] | None:
         if scope["path"] not in OPEN:
@@ -83,16 +74,32 @@ class Gate:
             return 413, "too-large", f"the body has {int(length)} bytes; at most {self._most} are taken"
         return None
 
-    async def _body(self, receive: Receive) -> bytes:
-        """The whole body; it may come without its length."""
+    async def _body(self, receive: Receive) -> bytes | None:
+        """The whole body; it may come without its length. None if the client has gone."""
         parts, size, more = [], 0, True
         while more:
             message = await receive()
+            if message["type"] != "http.request":
+                return None
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
             if size > self._most:
                 raise TooLargeError(f"the body has more than {self._most} bytes, the most that is taken")
         return b"".join(parts)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Gives the body that was read; the next message comes when the client goes."""
+    read = False
+
+    async def again() -> MutableMapping[str, Any]:
+        nonlocal read
+        if read:
+            return await receive()
+        read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
 
 
 async def _send(send: Send, status: int, code: str, said: str, headers: dict[str, str] | None = None) -> None:

@@ -179,15 +179,17 @@ def test_rate_and_size_are_limited(tmp_path: Path) -> None:
     with Within(tmp_path / "size") as service:
         large = json.dumps(sent("x", RIGHT + "#" * 200_000)).encode()
         assert service.ask("POST", "/v1/jobs", raw=large).value["error"] == "too-large"
+        first = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.tokens['local']}\r\n".encode()
+        first += b"Content-Type: application/json\r\n"
         # A body in pieces says nothing of its size before.
         with socket.create_connection(("127.0.0.1", service.port), timeout=10) as line:
-            line.sendall(
-                f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.tokens['local']}\r\n".encode()
-            )
-            line.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
-            for _ in range(30):
+            line.sendall(first + b"Transfer-Encoding: chunked\r\n\r\n")
+            for _ in range(25):
                 line.sendall(b"1000\r\n" + b" " * 4096 + b"\r\n")
             assert line.recv(100).startswith(b"HTTP/1.1 413")
+        whole = json.dumps(sent("x")).encode()
+        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as line:  # it goes before it has ended
+            line.sendall(first + f"Content-Length: {len(whole) + 1}\r\n\r\n".encode() + whole)
         assert service.ask("GET", "/v1/jobs").value == {"jobs": []}
 
 
