@@ -14,7 +14,6 @@ import json
 import os
 import queue
 import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -29,10 +28,9 @@ from perfsuite.judge.engine import Terms
 from perfsuite.judge.jobs import Job
 from perfsuite.judge.pool import WORKER, Pool
 from perfsuite.judge.queue_store import Queue
-from perfsuite.judge.stored import Limits, Stored
+from perfsuite.judge.stored import Limits, State, Stored
 from perfsuite.record.atomic_write import write_whole
 from perfsuite.settings import DeviceKind
-from perfsuite.workers.ray_child import RayChild
 from perfsuite.workers.ray_cluster import connected
 
 HERE = Path(__file__).resolve().parent
@@ -68,6 +66,7 @@ GEMM = {"family": "gemm", "m": 32, "n": 24, "k": 16, "dtype": "float32"}
 PATIENT, IMPATIENT = 30.0, 3.0
 """Limits of one request: a busy machine must not make an honest candidate late."""
 ANSWER_SECONDS = 240.0
+KILL_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -173,8 +172,8 @@ def judge_all(
                     found.twice.append(stored.id)
                 found.answers[stored.id] = stored.answer
                 found.deaths += stored.deaths
-                if number % kill_every == 0:
-                    found.kills += _kill(workers, number // kill_every)
+                if number % kill_every == 0 and number < len(wanted):
+                    found.kills += _kill(pool, store, [one.job.id for one in wanted])
                 if number == len(wanted) // 2:
                     midway()
             found.seconds = time.monotonic() - begin
@@ -185,13 +184,14 @@ def judge_all(
     return found
 
 
-def _kill(workers: Sequence[RayChild], turn: int) -> bool:
-    """Kill a worker's process, each in turn; False if none runs."""
-    for worker in [*workers[turn % len(workers) :], *workers[: turn % len(workers)]]:
-        if worker.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGKILL)
+def _kill(pool: Pool, store: Queue, ids: Sequence[str]) -> bool:
+    """Kill a worker in the middle of a job that has lost none yet: three deaths would rightly end that job."""
+    until = time.monotonic() + KILL_SECONDS
+    while time.monotonic() < until:
+        for job in store.listing("corpus", state=State.RUNNING):
+            if not job.deaths and pool.end(str(ids.index(job.id) + 1)):  # the queue's keys count from 1
                 return True
+        time.sleep(0.01)
     return False
 
 
