@@ -87,7 +87,7 @@ class Alone:
         folder = str(self.folder)
         line = [*under, sys.executable, "-m", PROGRAM, folder, mode]
         if sandbox.why_not() is None:
-            box = sandbox.command(self.folder, alone=self._device == "cpu")[:-1]
+            box = sandbox.command(self.folder, alone=True, on_card=self._device == "cuda")[:-1]
             line = [*box, "--bind", folder, folder, "--chdir", folder, "--", *line]
         path = os.pathsep.join(path for path in sys.path if path)
         places = {"TMPDIR": folder, "HOME": folder, "PYTHONPATH": path}
