@@ -23,9 +23,9 @@ from perfsuite.settings import Settings
 from perfsuite.verdict.sentence import time_text
 
 NOTE = "isolated: timed by the host, between order and receipt; launches count"
-MOST_SLOTS, SLOT_BYTES = 65, 1 << 26
+MOST_SLOTS, SLOT_BYTES = 65, 1 << 23
 """Results of a sample that are handed over, at most, and the memory for them. To make so many of them after the receipt
-takes a good part of the sample's time."""
+takes a good part of the sample's time. Two if the rival has no process, whose hand-over would be the measure."""
 FEWEST_HANDED, LATE_SHARE = 16, 0.85
 """Samples by which the hand-over is judged, and the share of them in which the candidate's must take longer."""
 TIMES_CLAIMED, LEAST_LATE_SECONDS = 2.0, 2e-5
@@ -106,7 +106,8 @@ class IsolatedClock(HostClock):
         if [one.shape for one in tensors_in(result)] != [one.shape for one in tensors_in(other)]:
             raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
         size = sum(one.numel() * one.element_size() for one in tensors_in(result))
-        slots = [map_tensors(result, copy_in_place) for _ in range(max(2, min(MOST_SLOTS, SLOT_BYTES // max(1, size))))]
+        count = 2 if self._remotes["rival"] is None else max(2, min(MOST_SLOTS, SLOT_BYTES // max(1, size)))
+        slots = [map_tensors(result, copy_in_place) for _ in range(count)]
         self._free()
         placed = self._handed("candidate", sets, slots)
         if self._remotes["rival"] is not None:
