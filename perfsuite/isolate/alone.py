@@ -15,7 +15,7 @@ from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.verdict.sentence import time_text
 
-SAMPLES = 15
+SAMPLES, SHORTEST_SECONDS = 15, 2e-5
 MARGIN, SPREADS = 0.25, 3.0
 """The rival may be slower beside the candidate by this share, or by so many spreads of its time."""
 PAIRS, SAMPLES_OF_A_PAIR = 6, 5
@@ -36,10 +36,11 @@ class Alone:
         return self.seconds * (1.0 + max(MARGIN, SPREADS * self.spread))
 
 
-def alone(clock: IsolatedClock) -> Alone:
-    """Time the rival by a clock whose candidate is a second process of the rival."""
+def alone(clock: IsolatedClock) -> Alone | None:
+    """Time the rival by a clock whose candidate is a second process of the rival; None if it is too short to tell."""
     low, middle, high = statistics.quantiles(_of_rival(clock, SAMPLES), n=4)
-    return Alone(middle, (high - low) / middle)
+    # Less than an order to make no call: the machine was busy when that order was timed.
+    return Alone(middle, (high - low) / middle) if low * clock.launches > SHORTEST_SECONDS else None
 
 
 def agreed(found: Comparison, before: Alone, pair: Callable[[], tuple[float, float]]) -> Comparison:

@@ -21,7 +21,7 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison, unmeasured
 from perfsuite.clock.rounds import Round
 from perfsuite.isolate import compare, compare_isolated, nursery, sandbox
-from perfsuite.isolate.alone import PAIRS, Alone, agreed
+from perfsuite.isolate.alone import PAIRS, Alone, agreed, alone
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Gemm
 from perfsuite.settings import Settings
@@ -69,6 +69,32 @@ def test_a_candidate_that_is_not_shown_to_be_the_cause_is_undecided(pairs: list[
     assert found.sentence.endswith("so far so fast")
     missed = measured(20e-6, Verdict.MISSED)
     assert agreed(missed, BEFORE, times(*pairs)) is missed
+
+
+def test_a_rival_that_is_shorter_than_an_order_says_nothing() -> None:
+    class Clock:
+        launches = 4
+
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
+
+        def setup(self) -> None:
+            pass
+
+        def close(self) -> None:
+            self.closed = True
+
+        def rounds(self, count: int) -> list[Round]:
+            return [Round(1e-5, self.seconds * (1 + number / 100), "rival") for number in range(count)]
+
+    clock: Any = Clock(1e-5)
+    found = alone(clock)
+    assert found is not None
+    assert found.seconds == pytest.approx(1.07e-5)
+    assert found.spread == pytest.approx(0.075, rel=0.1)
+    assert clock.closed
+    short: Any = Clock(1e-9)
+    assert alone(short) is None
 
 
 def test_a_target_that_a_rival_as_fast_as_before_would_not_reach_is_met() -> None:
