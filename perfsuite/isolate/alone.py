@@ -18,6 +18,9 @@ from perfsuite.verdict.sentence import time_text
 SAMPLES, SHORTEST_SECONDS = 15, 2e-5
 MARGIN, SPREADS = 0.25, 3.0
 """The rival may be slower beside the candidate by this share, or by so many spreads of its time."""
+LEAST_EXCESS_SECONDS = 5e-4
+"""Time by which a sample of the rival must be longer beside the candidate. Caches that a candidate's own calls have
+emptied cost a sample less; a processor that is busy costs more."""
 PAIRS, SAMPLES_OF_A_PAIR = 6, 5
 """Every pair must show the candidate as the cause. A load that comes and goes by itself does so once in 2**PAIRS."""
 
@@ -27,6 +30,8 @@ class Alone:
     """The rival's seconds a call before the candidate's process started."""
 
     seconds: float
+    launches: int
+    """Calls of a sample. Shorter samples are slower by the call."""
     spread: float
     """The distance between the quartiles, as a share of `seconds`."""
 
@@ -40,7 +45,9 @@ def alone(clock: IsolatedClock) -> Alone | None:
     """Time the rival by a clock whose candidate is a second process of the rival; None if it is too short to tell."""
     low, middle, high = statistics.quantiles(_of_rival(clock, SAMPLES), n=4)
     # Less than an order to make no call: the machine was busy when that order was timed.
-    return Alone(middle, (high - low) / middle) if low * clock.launches > SHORTEST_SECONDS else None
+    if low * clock.launches <= SHORTEST_SECONDS:
+        return None
+    return Alone(middle, clock.launches, (high - low) / middle)
 
 
 def agreed(found: Comparison, before: Alone, pair: Callable[[], tuple[float, float]]) -> Comparison:
@@ -56,13 +63,15 @@ def agreed(found: Comparison, before: Alone, pair: Callable[[], tuple[float, flo
         pairs.append(pair())
     beside, without = (statistics.median(side) for side in zip(*pairs, strict=True))
     times = f"{time_text(found.rival_seconds)} a call beside the candidate, {time_text(before.seconds)} before it began"
-    if len(pairs) == PAIRS and _slowed(pairs) and without <= before.most:
+    excess = (beside - without) * found.launches
+    if len(pairs) == PAIRS and _slowed(pairs) and without <= before.most and excess > LEAST_EXCESS_SECONDS:
         said = (
             f"what the candidate leaves behind slows the rival: {times}; timed again {PAIRS} times, "
             f"{time_text(beside)} beside its process and {time_text(without)} without it"
         )
         return replace(found, verdict=Verdict.WRONG, reason=Reason.TAMPERED, sentence=said)
-    if found.verdict is not Verdict.MET or _met_anyway(found, before):
+    shorter = found.launches < before.launches and not _slowed(pairs)
+    if found.verdict is not Verdict.MET or shorter or _met_anyway(found, before):
         return found
     said = f"the rival took {times}, and it is not known why; so far {found.sentence}"
     return replace(found, verdict=Verdict.UNDECIDED, reason=Reason.RIVAL_SLOWED, sentence=said)

@@ -43,9 +43,11 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
         return clock
 
     def pair() -> tuple[float, float]:
-        beside = rival_seconds(IsolatedClock(seen[0], remote, ask.settings, rival))
+        clock, twins = IsolatedClock(seen[0], remote, ask.settings, rival), _of_twins(ask, rival, twin)
+        beside = rival_seconds(clock)
         remote.close()
-        return beside, rival_seconds(_of_twins(ask, rival, twin))
+        twins.launches = clock.launches
+        return beside, rival_seconds(twins)
 
     try:
         before = _before(ask, rival, twin)
@@ -62,16 +64,18 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
 
 
 def _before(ask: Ask, rival: Remote | None, twin: Remote | None) -> Alone | None:
-    """The rival's time before the candidate's process starts; None where it is not timed, or fails."""
-    if not ask.timed or ask.rival is None:
+    """The rival's time before the candidate's process starts; None without processes of its own, or if it fails.
+
+    In this process it would not be interrupted by its twin as it is by the candidate.
+    """
+    if rival is None or twin is None:
         return None
     try:
         return alone(_of_twins(ask, rival, twin))
     except Exception:  # whatever the user's functions raise; the case itself says so
         return None
     finally:
-        if twin is not None:
-            twin.close()
+        twin.close()
 
 
 def _of_twins(ask: Ask, rival: Remote | None, twin: Remote | None) -> IsolatedClock:

@@ -26,14 +26,14 @@ from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Gemm
 from perfsuite.settings import Settings
 
-BEFORE = Alone(10e-6, 0.02)
+BEFORE = Alone(10e-6, 50, 0.02)
 SETTINGS = Settings(device="cpu", seconds=0.1)
 
 
-def measured(rival: float, verdict: Verdict = Verdict.MET) -> Comparison:
+def measured(rival: float, verdict: Verdict = Verdict.MET, launches: int = 100) -> Comparison:
     ask = Ask(Gemm(8, 8, 8, "float32"), torch.mm, against="cublas", settings=SETTINGS)
     found = unmeasured(ask, verdict, Reason.FAST_ENOUGH, "so fast")
-    return replace(found, rounds=(Round(1e-5, rival, "rival"),), rival_seconds=rival)
+    return replace(found, launches=launches, rounds=(Round(1e-5, rival, "rival"),), rival_seconds=rival)
 
 
 def times(*pairs: tuple[float, float]) -> Any:
@@ -46,7 +46,7 @@ def test_a_rival_as_fast_as_before_is_not_timed_again() -> None:
         found = measured(rival)
         assert agreed(found, BEFORE, times()) is found
     noisy = measured(18e-6)
-    assert agreed(noisy, Alone(10e-6, 0.3), times()) is noisy
+    assert agreed(noisy, Alone(10e-6, 50, 0.3), times()) is noisy
 
 
 def test_a_rival_that_is_slow_beside_the_candidate_alone_is_tampered_with() -> None:
@@ -69,6 +69,13 @@ def test_a_candidate_that_is_not_shown_to_be_the_cause_is_undecided(pairs: list[
     assert found.sentence.endswith("so far so fast")
     missed = measured(20e-6, Verdict.MISSED)
     assert agreed(missed, BEFORE, times(*pairs)) is missed
+
+
+def test_samples_that_are_slow_by_their_length_accuse_nobody() -> None:
+    short = measured(20e-6, launches=25)
+    cold = [(20e-6, 10e-6)] * PAIRS  # a quarter of a millisecond: the candidate's calls have emptied the caches
+    assert agreed(short, BEFORE, times(*cold)).reason is Reason.RIVAL_SLOWED
+    assert agreed(short, BEFORE, times((20e-6, 20e-6))) is short
 
 
 def test_a_rival_that_is_shorter_than_an_order_says_nothing() -> None:
