@@ -29,7 +29,7 @@ PROCESSES_ALONE = 2
 MOST_PROCESSES = 128
 """Processes that may run in a sandbox in which they see no others. Beyond that all of its workers are ended."""
 WATCH_SECONDS = 0.02
-PR_SET_DUMPABLE = 4
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
 class NurseryError(RuntimeError):
@@ -235,6 +235,8 @@ def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> Non
     try:
         _dumpable(True)
         os.setsid()  # all that it starts is stopped and ended with it
+        # A stopped worker does not see that its socket has closed, so it ends with the process that forked it.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         os.dup2(log, 2)
         os.close(log)
         os.environ.clear()

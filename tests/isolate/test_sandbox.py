@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -19,6 +20,7 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import compare_isolated, sandbox
 from perfsuite.isolate.nursery import nursery
+from perfsuite.isolate.remote import Remote
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Custom, Gemm
 from perfsuite.settings import Settings
@@ -64,6 +66,32 @@ def test_a_fork_bomb_is_ended_and_nothing_of_it_is_left() -> None:
     assert "its sandbox had more than 128 processes, and all of them were ended" in one.sentence
     assert _running() <= before + 1
     assert isolated(kernels.starts_some).verdict is Verdict.MET
+
+
+def test_a_stopped_worker_ends_with_the_process_that_forked_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfsuite.isolate.nursery._started", {})
+    remote = Remote(kernels.product, device="cpu", seconds=30.0, room=1 << 32, trusted=True)
+    before = _running()
+    values = torch.randn(8, 8), torch.randn(8, 8)
+    assert torch.allclose(remote(*values), values[0] @ values[1], atol=1e-5)
+    worker = remote._worker
+    assert worker is not None
+    remote.stop()
+    os.kill(remote._nursery._process.pid, signal.SIGKILL)
+    remote._nursery._process.wait()
+    deadline = time.monotonic() + 20.0
+    while Path(f"/proc/{worker}").exists() and _state(worker) != "Z" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{worker}").exists() or _state(worker) == "Z"
+    remote.close()
+    assert _running() <= before
+
+
+def _state(process: int) -> str:
+    try:
+        return Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 def _running() -> int:
