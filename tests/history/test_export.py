@@ -136,14 +136,14 @@ def test_another_harness_has_a_line_of_its_own_and_a_file_of_its_own(tmp_path: P
 def test_no_name_of_a_record_leaves_the_folder_of_the_results(tmp_path: Path, repository: Repository) -> None:
     folder = tmp_path / "benchmarks_asv"
     configure(folder, repository)
-    (tmp_path / "package.json").write_text("precious")
     evil = "y/../../../../package"
-    for harness in (HARNESS, evil):
-        made = case(commit=repository.commits[0], harness=harness, python=f"{evil}.{evil}", seed=harness)
+    (folder / "package.json").write_text("precious")
+    for harness, python in ((HARNESS, "3.11.2"), (evil, "3.11.2"), (HARNESS, f"{evil}.{evil}")):
+        made = case(commit=repository.commits[0], harness=harness, python=python, seed=harness)
         exported = export([made], folder / "results", repository.path)
-        assert exported.file.resolve().is_relative_to(folder.resolve())
-    assert (tmp_path / "package.json").read_text() == "precious"
-    assert check_results(folder / "results") == 2
+        assert exported.file.resolve().is_relative_to((folder / "results").resolve())
+    assert (folder / "package.json").read_text() == "precious"
+    assert check_results(folder / "results") == 3
 
 
 def test_another_case_of_the_same_commit_joins_and_leaves_the_first_alone(

@@ -107,8 +107,8 @@ def test_a_corrupt_file_is_named(repository: Repository, results: Path) -> None:
 
 
 def test_a_forged_separator_in_a_message_breaks_nothing(repository: Repository) -> None:
-    commit = repository.commit("forged\n\nPerf-Accept: * because\x01deadbeef\nReviewed-by: somebody")
+    commit = repository.commit("forged\n\nPerf-Accept: * because\x01deadbeef\nPerf-Accept: *a* known")
     later = repository.commit("plain\n\nPerf-Accept: *gemm* pays for masks")
     found = acceptances(repository.path, [commit, later])
-    assert [(one.commit, one.glob) for one in found] == [(commit, "*"), (later, "*gemm*")]
+    assert [(one.commit, one.glob) for one in found] == [(commit, "*"), (commit, "*a*"), (later, "*gemm*")]
     assert found[0].reason.startswith("because")
