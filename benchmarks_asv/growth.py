@@ -44,9 +44,10 @@ def main() -> int:
     if given.cases < 10 * FIRST:
         parser.error(f"--cases is {given.cases}; it must be at least {10 * FIRST}")
     wanted = [name for name in LIMITS if name in given.only]
-    rows = list(figures() if given.part == "figures" else grown(wanted, given.cases, given.extrapolate))
-    for row in rows:
-        print("; ".join(f"{name}: {value}" for name, value in row.items()))
+    rows = []
+    for row in figures() if given.part == "figures" else grown(wanted, given.cases, given.extrapolate):
+        rows.append(row)
+        print("; ".join(f"{name}: {value}" for name, value in row.items()), flush=True)
     if given.output:
         update(given.output, rows, key="quantity")
     return int(not all(row["held"] == "yes" for row in rows))

@@ -34,7 +34,7 @@ class Journal:
         self.variables = dict(variables or {})
         self._target = path.resolve()  # a link stays a link; the file that it names is replaced
         self.partial = partial_of(self._target)
-        self.count = 0
+        self._count = 0
         self._descriptor: int | None = None
         self._process = os.getpid()
 
@@ -89,17 +89,17 @@ class Journal:
         if self._descriptor is None:
             self.open()
         self._write(case.as_json())
-        self.count += 1
 
     def _write(self, value: Mapping[str, Any]) -> None:
         assert self._descriptor is not None
         line = json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        whole = os.fstat(self._descriptor).st_size
+        whole, size = os.fstat(self._descriptor).st_size, len(line)
         try:
             while line:
                 line = line[os.write(self._descriptor, line) :]
-        except OSError:
-            os.ftruncate(self._descriptor, whole)
+        except BaseException:
+            if os.fstat(self._descriptor).st_size != whole + size:  # Ctrl-C may come behind the last byte
+                os.ftruncate(self._descriptor, whole)
             raise
 
     def close(
@@ -139,11 +139,24 @@ class Journal:
 
     def discard(self) -> None:
         """Stop writing, and remove the partial file."""
-        self.count = 0
-        self.abandon()
+        if os.getpid() == self._process and self._descriptor is not None:
+            self.partial.unlink(missing_ok=True)
+            self._free()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Cases in the file. The file itself tells, since Ctrl-C may come right behind the writing of a case."""
+        if self._descriptor is not None:
+            lines = place = 0
+            while block := os.pread(self._descriptor, 1 << 20, place):
+                lines, place = lines + block.count(b"\n"), place + len(block)
+            self._count = max(0, lines - 1)
+        return self._count
 
     def _free(self) -> None:
         if self._descriptor is not None:
+            self._count = self.count
             os.close(self._descriptor)
             self._descriptor = None
 

@@ -250,3 +250,24 @@ def test_a_candidate_that_ends_the_process_leaves_no_green_record(tmp_path: Path
     assert len(read_record(partial)) == 1
     assert main(["verify", str(partial), "--any-commit"]) == 1
     assert json.loads(partial.read_text().splitlines()[0])["process"] > 0
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_an_interrupt_right_behind_the_writing_of_a_case_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    made = journal(tmp_path / "record.jsonl", *["MET"] * before)
+    write = os.write
+
+    def interrupted(to: int, line: bytes) -> int:
+        write(to, line)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "write", interrupted)
+        made.add(case(test="tests/test_it.py::test_last"))
+    made.close(Ended.INTERRUPTED)
+    found = read_run(made.partial)
+    assert found.end is not None
+    assert (found.end.cases, len(found.cases)) == (before + 1, before + 1)
+    assert found.cases[-1].test == "tests/test_it.py::test_last"
