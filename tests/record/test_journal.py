@@ -263,9 +263,10 @@ def test_an_interrupt_right_behind_the_writing_of_a_case_loses_nothing(
         write(to, line)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "write", interrupted)
-        made.add(case(test="tests/test_it.py::test_last"))
+        with pytest.raises(KeyboardInterrupt):
+            made.add(case(test="tests/test_it.py::test_last"))
     made.close(Ended.INTERRUPTED)
     found = read_run(made.partial)
     assert found.end is not None
