@@ -1,6 +1,6 @@
 """Measures what the plugin adds to a suite that has nothing to do with GPUs, beside what pytest-xdist adds.
 
-    python tests/plugin/load_time.py --pairs 40 --output records/cpu/load_time.json
+    nox -s nightly -- load_time
 
 Each side is an environment of its own: pytest alone, with the built wheel of perfsuite, with pytest-xdist, each plugin
 with its dependencies. A round runs the same suite of one test once on every side, in turn. Only processor time counts:
@@ -10,11 +10,8 @@ a busy machine delays a process, but adds little to its processor time.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import random
-import re
 import shutil
 import statistics
 import subprocess
@@ -23,15 +20,19 @@ import tempfile
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from .written import ROOT, update
+
+OUTPUT = ROOT / "records" / "nightly" / "load-time.json"
 PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "Pygments")
-SIDES = {
-    "pytest": (),
-    "perfsuite": ("filelock", "nvidia-ml-py", "Jinja2", "MarkupSafe"),
-    "xdist": ("pytest-xdist", "execnet"),
-}
-"""Side -> what its environment has besides pytest; the wheel of perfsuite is installed by pip."""
+NEEDED = ("filelock", "nvidia-ml-py", "Jinja2", "MarkupSafe")
+SIDES = {"pytest": (), "pip": NEEDED, "uv": NEEDED, "xdist": ("pytest-xdist", "execnet")}
+"""Side -> what its environment has besides pytest. Two have the wheel of perfsuite.
+
+pip lists each file's bytecode among the files of a distribution, and pytest reads that list; uv does not list it.
+"""
+INSTALLED = {"pip": ("--compile",), "uv": ("--no-compile",)}
 MOST_OF_XDIST = 0.42
 MOST_WITHOUT_BYTECODE_SECONDS = 0.006
 RESAMPLES = 4000
@@ -59,9 +60,9 @@ def make_sides(folder: Path) -> dict[str, Path]:
         site = folder / side / "lib" / version / "site-packages"
         for name in (*PYTEST, *more):
             copy_distribution(name, site)
-        if side == "perfsuite":
+        if side in INSTALLED:
             wheel = next(wheels.glob("perfsuite-*.whl"))
-            subprocess.run([*pip, "install", "--no-deps", "--no-compile", "--target", site, wheel], check=True)
+            subprocess.run([*pip, "install", "--no-deps", *INSTALLED[side], "--target", site, wheel], check=True)
         made[side] = folder / side / "bin" / "python"
     return made
 
@@ -106,29 +107,29 @@ def added(samples: dict[str, list[float]], side: str, chosen: Sequence[int]) -> 
     return statistics.median(samples[side][one] - samples["pytest"][one] for one in chosen)
 
 
-def bounds(samples: dict[str, list[float]]) -> dict[str, float]:
-    """What each plugin adds, with 95 % upper bounds from resampled rounds."""
+def row(samples: dict[str, list[float]], side: str) -> tuple[dict[str, Any], bool]:
+    """The row of an installer, and whether the 95 % upper bound, from resampled rounds, holds the goal."""
     draw, rounds = random.Random(0), range(len(samples["pytest"]))
-    ours, ratios = [], []
+    ratios = []
     for _ in range(RESAMPLES):
         chosen = draw.choices(rounds, k=len(rounds))
-        one = added(samples, "perfsuite", chosen)
-        ours.append(one)
-        ratios.append(one / max(added(samples, "xdist", chosen), 1e-9))
-    last = int(0.95 * RESAMPLES)
-    return {
-        "added_seconds": added(samples, "perfsuite", rounds),
-        "added_seconds_at_most": sorted(ours)[last],
-        "xdist_added_seconds": added(samples, "xdist", rounds),
-        "of_xdist": added(samples, "perfsuite", rounds) / added(samples, "xdist", rounds),
-        "of_xdist_at_most": sorted(ratios)[last],
+        ratios.append(added(samples, side, chosen) / max(added(samples, "xdist", chosen), 1e-9))
+    ours, of_xdist = added(samples, side, rounds), added(samples, "xdist", rounds)
+    most = sorted(ratios)[int(0.95 * RESAMPLES)]
+    made = {
+        "case": f"{side}, with bytecode",
+        "pairs": len(rounds),
+        "perfsuite adds": f"{ours * 1e3:.1f} ms",
+        "pytest-xdist adds": f"{of_xdist * 1e3:.1f} ms",
+        "ratio": f"{ours / of_xdist:.2f}, at most {most:.2f}",
+        "goal": f"at most {MOST_OF_XDIST:.2f}",
     }
+    return made, most <= MOST_OF_XDIST
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=40, help="rounds (default 40)")
-    parser.add_argument("--output", type=Path, help="write the result as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="perfsuite-load-") as folder:
         sides, suite = make_sides(Path(folder)), Path(folder, "suite")
@@ -136,22 +137,17 @@ def main() -> int:
         (suite / "test_unrelated.py").write_text("def test_it():\n    assert 1 + 1 == 2\n")
         with_bytecode = measure(sides, suite, arguments.pairs, bytecode=True)
         without_bytecode(Path(folder))
-        bare = {side: python for side, python in sides.items() if side != "xdist"}
+        bare = {side: sides[side] for side in ("pytest", "uv")}
         without = measure(bare, suite, arguments.pairs, bytecode=False)
-    found = bounds(with_bytecode)
-    rounds = range(arguments.pairs)
-    found["added_seconds_without_bytecode"] = added(without, "perfsuite", rounds)
-    facts = {"pairs": arguments.pairs, "python": platform.python_version(), "pytest": metadata.version("pytest")}
-    facts["cpu"] = next(iter(re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())), "unknown")
-    limits = {"of_xdist": MOST_OF_XDIST, "seconds_without_bytecode": MOST_WITHOUT_BYTECODE_SECONDS}
-    held = found["of_xdist_at_most"] <= MOST_OF_XDIST
-    held = held and found["added_seconds_without_bytecode"] <= MOST_WITHOUT_BYTECODE_SECONDS
-    result = {**facts, "limits": limits, "held": held, **{name: round(value, 5) for name, value in found.items()}}
-    print(json.dumps(result, indent=1))
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if held else 1
+    found = [row(with_bytecode, side) for side in INSTALLED]
+    seconds = added(without, "uv", range(arguments.pairs))
+    last = found[-1][0] | {"case": "uv, without bytecode", "perfsuite adds": f"{seconds * 1e3:.1f} ms"}
+    last |= {"pytest-xdist adds": "-", "ratio": "-", "goal": f"at most {MOST_WITHOUT_BYTECODE_SECONDS * 1e3:.0f} ms"}
+    found.append((last, seconds <= MOST_WITHOUT_BYTECODE_SECONDS))
+    update(OUTPUT, [one for one, _ in found], key="case")
+    for one, _ in found:
+        print(", ".join(f"{name}: {value}" for name, value in one.items()))
+    return 0 if all(held for _, held in found) else 1
 
 
 if __name__ == "__main__":
