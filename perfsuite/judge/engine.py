@@ -14,6 +14,7 @@ from typing import Any
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import compare_isolated
+from perfsuite.isolate.nursery import nursery
 from perfsuite.isolate.remote import LateError
 from perfsuite.judge.answer import Answer, Promise, Stage, WorkloadAnswer
 from perfsuite.judge.candidates import Candidate, parse_fault
@@ -56,6 +57,8 @@ class Terms:
     """True: the tools of compute-sanitizer watch the candidate, on a card alone."""
     tool_seconds: float = 120.0
     """The longest time of one such tool, and of one run that `why` needs."""
+    sandboxed: bool = False
+    """True: source text runs in the operating system's sandbox, or not at all."""
     deterministic: bool = True
     """False: equal inputs may give other bits."""
 
@@ -70,8 +73,12 @@ class Terms:
         return Settings(device=self.device, seconds=self.seconds, seed=self.seed, alpha=alpha, cases=workloads)
 
 
+class NoSandboxError(RuntimeError):
+    """The terms ask for a sandbox, and the candidate would run without one; the message gives the reason."""
+
+
 def judge_one(candidate: Candidate, task: Task, terms: Terms, *, id: str | None = None) -> Answer:
-    """The answer on a candidate. UserError for a form that is not supported."""
+    """The answer on a candidate. UserError for a form that is not supported; NoSandboxError."""
     begin = time.perf_counter()
     settings = terms.settings(len(task.workloads))
     target = task.at_least if terms.at_least is None else terms.at_least
@@ -91,6 +98,8 @@ def judge_one(candidate: Candidate, task: Task, terms: Terms, *, id: str | None 
     seconds = {"parse": time.perf_counter() - begin}
     if fault is not None:
         return replace(made, sentence=fault, seconds={**seconds, "whole": seconds["parse"]})
+    if terms.sandboxed and not (there := nursery(sandboxed=True, device=terms.device)).boxed:
+        raise NoSandboxError(there.sandbox)
     found: list[WorkloadAnswer] = []
     with tempfile.TemporaryDirectory(prefix="perfsuite-judge-") as folder:
         if candidate.form != "python":

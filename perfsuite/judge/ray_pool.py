@@ -6,6 +6,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def ray_pools(
     UserError if no machine has such a card, or if one lacks what this machine has.
     """
     cards, stream = terms.device == "cuda", Stream(terms.one_in)
+    terms = replace(terms, sandboxed=not trusted)
     made: dict[str | None, Pool] = {}
     with contextlib.ExitStack() as opened:
         for model in models or (None,):

@@ -12,9 +12,9 @@ import pytest
 
 import perfsuite
 from perfsuite.cli.main import main
-from perfsuite.judge import calls
+from perfsuite.judge import calls, engine
 from perfsuite.judge.answer import MOST_OUTPUT, answer_schema, bounded
-from perfsuite.judge.engine import Terms
+from perfsuite.judge.engine import NoSandboxError, Terms
 from perfsuite.judge.pool import Job, Pool
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "judge.schema.json"
@@ -164,3 +164,11 @@ def test_the_candidate_runs_on_a_gpu_where_there_is_one(monkeypatch: pytest.Monk
     perfsuite.judge(RIGHT, GEMM)
     perfsuite.judge(RIGHT, GEMM, device="cpu")
     assert devices == ["cpu", "cuda", "cpu"]
+
+
+def test_source_text_that_is_not_trusted_is_judged_in_a_sandbox_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = SimpleNamespace(boxed=False, sandbox="no sandbox: a worker does not open the card's memory")
+    monkeypatch.setattr(engine, "nursery", lambda **kind: there)
+    with pytest.raises(NoSandboxError, match="does not open the card's memory"):
+        perfsuite.judge(RIGHT, GEMM, timed=False, sandboxed=True)
+    assert perfsuite.judge(RIGHT, GEMM, timed=False).verdict == "MET"

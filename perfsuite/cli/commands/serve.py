@@ -105,6 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         run_seconds=arguments.run_seconds,
         compile_seconds=arguments.compile_seconds,
         one_in=arguments.one_in,
+        sandboxed=not arguments.trust_candidates,
     )
     limits = Limits(
         queued_per_client=arguments.queued_per_client,
