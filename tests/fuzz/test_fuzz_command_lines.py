@@ -119,8 +119,8 @@ class Config:
         self.option = argparse.Namespace()
         self.invocation_params = argparse.Namespace(dir=folder)
 
-    def getoption(self, key: str) -> Any:
-        return self.given.get(key)
+    def getoption(self, key: str, default: Any = None) -> Any:
+        return self.given.get(key, default)
 
     def getini(self, key: str) -> Any:
         return self.given.get(f"ini {key}", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from types import SimpleNamespace
 
 import torch
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ class Forged(Remote):
             theirs.sendall(len(body).to_bytes(8, "little") + body)
         self._channel, self._log, self._worker = Channel(ours), Log(), -1
         self._theirs = theirs
+        self._nursery = SimpleNamespace(opens_card_memory=False)  # type: ignore[assignment]
 
     def close(self) -> None:
         if self._channel is not None and self._log is not None:
