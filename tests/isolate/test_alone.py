@@ -16,10 +16,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 import isolated_kernels as kernels
+from beside import found_among
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison, unmeasured
-from perfsuite.clock import processor
 from perfsuite.clock.rounds import Round
 from perfsuite.isolate import compare, compare_isolated, nursery, sandbox
 from perfsuite.isolate.alone import PAIRS, Alone, agreed, alone
@@ -137,16 +137,8 @@ def isolated(candidate: Any) -> Comparison:
 
 @pytest.mark.usefixtures("no_sandbox")
 def test_processes_that_are_busy_while_the_rival_is_timed_are_found() -> None:
-    said, busy = [], None
-    for _ in range(5):  # a busy machine may hide the cause
-        busy = busy or processor.busy()
-        one = isolated(kernels.burns_while_stopped)
-        said.append(one.sentence)
-        if one.reason is Reason.TAMPERED:
-            break
-    if one.reason is not Reason.TAMPERED and (busy or os.environ.get("PYTEST_XDIST_WORKER")):
-        pytest.skip(busy or "tests run beside this one, and may hide the attack")
-    assert one.verdict is Verdict.WRONG, said
+    one = found_among(5, lambda: isolated(kernels.burns_while_stopped))
+    assert one.verdict is Verdict.WRONG, one.sentence
     assert "what the candidate leaves behind slows the rival" in one.sentence
 
 

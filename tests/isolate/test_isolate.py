@@ -15,10 +15,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 import isolated_kernels as kernels
+from beside import found_among
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
-from perfsuite.clock import processor
 from perfsuite.clock.host import REUSES
 from perfsuite.isolate import IsolationError, compare_isolated
 from perfsuite.isolate.clock import seconds_late
@@ -43,12 +43,6 @@ def one_thread() -> Iterator[None]:
 def isolated(candidate: Callable[..., Any], *, seconds: float = 20.0, **options: Any) -> Comparison:
     settings = Settings(device="cpu", seconds=0.1)
     return compare_isolated(Ask(options.pop("problem", PROBLEM), candidate, settings=settings, **options), seconds)
-
-
-def found_or_hidden(one: Comparison, busy: str | None) -> None:
-    """Skip if the attack was not found, and other work may hide it."""
-    if one.reason is not Reason.TAMPERED and (busy or os.environ.get("PYTEST_XDIST_WORKER")):
-        pytest.skip(busy or "tests run beside this one, and may hide the attack")
 
 
 def test_an_honest_candidate_is_checked_and_timed() -> None:
@@ -132,15 +126,8 @@ def test_a_reused_output_buffer_that_is_not_filled_in_each_call_is_wrong() -> No
 @pytest.mark.parametrize("candidate", [kernels.says_done_first, kernels.computes_what_is_asked_for])
 def test_results_that_come_after_the_receipt_are_no_results(candidate: Callable[..., Any]) -> None:
     problem = Gemm(96, 96, 96, "float32")
-    said, busy = [], None
-    for _ in range(8):  # a busy machine may hide them
-        busy = busy or processor.busy()
-        one = isolated(candidate, problem=problem, against="cublas", at_least=1e-3)
-        said.append(one.sentence)
-        if one.reason is Reason.TAMPERED:
-            break
-    found_or_hidden(one, busy)
-    assert one.verdict is Verdict.WRONG, said
+    one = found_among(8, lambda: isolated(candidate, problem=problem, against="cublas", at_least=1e-3))
+    assert one.verdict is Verdict.WRONG, one.sentence
     assert "came after the receipt that ended their time" in one.sentence
 
 

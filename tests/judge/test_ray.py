@@ -23,7 +23,8 @@ from perfsuite.workers.ray_cluster import connected
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install perfsuite[ray]")
 
-from thousand_ray import judge_all, tasks, two_nodes
+from drawn import drawn
+from thousand_ray import judge_all, two_nodes
 
 GEMM = {"family": "gemm", "m": 32, "n": 24, "k": 16, "dtype": "float32"}
 RIGHT = "def run(a, b):\n    return a @ b\n"
@@ -230,8 +231,8 @@ def test_a_job_whose_worker_died_three_times_is_undecided(nodes: Nodes, tmp_path
 def test_a_hundred_jobs_each_get_one_right_verdict_whatever_dies(nodes: Nodes) -> None:
     """The last test of the cluster: one of its nodes goes."""
     address, remove = nodes
-    wanted = tasks(100, seed=1)
-    found = judge_all(wanted, address, kill_every=20, midway=remove)
-    assert found.faults(wanted) == []
-    assert found.workers == 2
-    assert found.kills == 4
+    jobs = drawn(100, seed=1)
+    found, workers = judge_all(jobs, address, kill_every=20, midway=remove)
+    assert found.faults(jobs) == []
+    assert workers == 2
+    assert found.killed == 4

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from drawn import BAD, drawn
+from measured import measured
 from served import Served
-from thousand_http import EACH, OPTIONS, judge_all, measured
+from thousand_http import EACH, OPTIONS, judge_all
 
 for name in ("fastapi", "uvicorn", "prometheus_client"):
     pytest.importorskip(name, reason="needs pip install perfsuite[serve]")

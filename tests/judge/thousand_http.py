@@ -13,14 +13,13 @@ import json
 import os
 import random
 import signal
-import statistics
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from drawn import HERE, Drawn, drawn
+from measured import Outcome, measured
 from served import Served
 
 from perfsuite.record.atomic_write import write_whole
@@ -28,31 +27,6 @@ from perfsuite.record.atomic_write import write_whole
 EACH = 20
 """Verdicts after which a process that judges is killed."""
 OPTIONS = ("--problems", str(HERE / "problems"), "--trust-candidates", "--drain", "1", "--rate", "1000")
-
-
-@dataclass
-class Outcome:
-    """What became of the jobs."""
-
-    ended: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Identifier -> the job, as the client first saw its end."""
-    later: list[str] = field(default_factory=list)
-    """Identifiers of jobs that were different when the client asked again."""
-    killed: int = 0
-    """Processes that were killed."""
-    restarts: int = 0
-    """Starts of the service after it was ended."""
-
-    @property
-    def deaths(self) -> int:
-        """Deaths of a process that had a job."""
-        return sum(one["deaths"] for one in self.ended.values())
-
-    def faults(self, jobs: Sequence[Drawn]) -> list[str]:
-        """One sentence for each job without exactly one right verdict."""
-        lost = [f"{job.id} has no verdict" for job in jobs if job.id not in self.ended]
-        found = (job.fault(self.ended[job.id]["answer"]) for job in jobs if job.id in self.ended)
-        return [*lost, *(f"{id} changed after its end" for id in self.later), *filter(None, found)]
 
 
 def judge_all(
@@ -81,41 +55,6 @@ def judge_all(
         if served.insist("GET", f"/v1/jobs/{job.id}").value != found.ended[job.id]:
             found.later.append(job.id)
     return found
-
-
-def spread(values: Iterable[float]) -> dict[str, float]:
-    """The median, the 95th of a hundred, and the largest."""
-    ordered = sorted(values)
-    cut = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    return {"median": statistics.median(ordered), "p95": cut, "most": ordered[-1], "jobs": len(ordered)}
-
-
-def measured(jobs: Sequence[Drawn], found: Outcome, workers: int) -> dict[str, Any]:
-    """The record of a run."""
-    ended = list(found.ended.values())
-    seconds = max(one["ended"] for one in ended) - min(one["made"] for one in ended)
-    stages: dict[str, list[float]] = {}
-    for one in ended:
-        for stage, value in one["answer"]["seconds"].items():
-            stages.setdefault(stage, []).append(value)
-        stages.setdefault("wait", []).append(one["began"] - one["made"])
-    kinds: dict[str, int] = {}
-    for job in jobs:
-        kinds[job.kind] = kinds.get(job.kind, 0) + 1
-    workloads = [workload for one in ended for workload in one["answer"]["workloads"]]
-    return {
-        "jobs": len(jobs),
-        "kinds": kinds,
-        "workers": workers,
-        "seconds": seconds,
-        "jobs_per_hour": 3600.0 * len(ended) / seconds,
-        "stages": {stage: spread(values) for stage, values in stages.items()},
-        "workers_killed": found.killed,
-        "service_restarts": found.restarts,
-        "deaths": found.deaths,
-        "isolation": sorted({str(one["isolation"]) for one in workloads if one["isolation"]}),
-        "faults": found.faults(jobs),
-    }
 
 
 def main(words: Sequence[str]) -> int:

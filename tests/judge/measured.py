@@ -1,0 +1,68 @@
+"""What became of many jobs, and the record of it, however they were judged."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from drawn import Drawn
+
+
+@dataclass
+class Outcome:
+    """What became of the jobs."""
+
+    ended: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Identifier -> the job's fields, as they were first seen at its end."""
+    later: list[str] = field(default_factory=list)
+    """Identifiers of jobs that ended twice, or were different when they were asked for again."""
+    killed: int = 0
+    """Processes that were killed."""
+    restarts: int = 0
+    """Starts of the service after it was ended."""
+
+    @property
+    def deaths(self) -> int:
+        """Deaths of a process that had a job."""
+        return sum(one["deaths"] for one in self.ended.values())
+
+    def faults(self, jobs: Sequence[Drawn]) -> list[str]:
+        """One sentence for each job without exactly one right verdict."""
+        lost = [f"{job.id} has no verdict" for job in jobs if job.id not in self.ended]
+        found = (job.fault(self.ended[job.id]["answer"]) for job in jobs if job.id in self.ended)
+        return [*lost, *(f"{id} changed after its end" for id in self.later), *filter(None, found)]
+
+
+def spread(values: Iterable[float]) -> dict[str, float]:
+    """The median, the 95th of a hundred, and the largest."""
+    ordered = sorted(values)
+    cut = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    return {"median": statistics.median(ordered), "p95": cut, "most": ordered[-1], "jobs": len(ordered)}
+
+
+def measured(jobs: Sequence[Drawn], found: Outcome, workers: int) -> dict[str, Any]:
+    """The record of a run."""
+    ended = list(found.ended.values())
+    seconds = max(one["ended"] for one in ended) - min(one["made"] for one in ended)
+    stages: dict[str, list[float]] = {}
+    for one in ended:
+        for stage, value in one["answer"]["seconds"].items():
+            stages.setdefault(stage, []).append(value)
+        stages.setdefault("wait", []).append(one["began"] - one["made"])
+    workloads = [workload for one in ended for workload in one["answer"]["workloads"]]
+    return {
+        "jobs": len(jobs),
+        "kinds": dict(Counter(job.kind for job in jobs)),
+        "workers": workers,
+        "seconds": seconds,
+        "jobs_per_hour": 3600.0 * len(ended) / seconds,
+        "stages": {stage: spread(values) for stage, values in stages.items()},
+        "workers_killed": found.killed,
+        "service_restarts": found.restarts,
+        "deaths": found.deaths,
+        "isolation": sorted({str(one["isolation"]) for one in workloads if one["isolation"]}),
+        "faults": found.faults(jobs),
+    }
