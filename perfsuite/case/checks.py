@@ -18,6 +18,7 @@ from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides
 from perfsuite.clock.deck import Moves
 from perfsuite.guards.ground import Look
+from perfsuite.guards.settings import settle
 from perfsuite.guards.watch import Watch
 from perfsuite.oracle import Judgement, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
@@ -50,8 +51,7 @@ class Checks:
 
         self.ask = ask
         self.problem, self.candidate, self.settings = ask.problem, ask.candidate, ask.settings
-        if ask.settings.device == "cuda":
-            torch.cuda.init()  # it binds names of torch.cuda anew, and the watch must not take that for tampering
+        settle(ask.settings.device)
         self.generator = torch.Generator(device=ask.settings.device).manual_seed(ask.settings.seed)
         self.errors = Errors()
         self._effects: Effects | None = None
