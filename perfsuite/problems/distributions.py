@@ -52,11 +52,14 @@ def dominate(
     scale: float,
     generator: torch.Generator,
     spans: list[tuple[int, int]] | None = None,
+    tied: bool = False,
 ) -> torch.Tensor:
     """Queries that each point at one key they see, so that one logit a row is far above the rest.
 
     q: (batch, heads, seq_q, head_dim); k: (batch, kv_heads, seq_kv, head_dim).
     spans: (first, end) of the keys that each query sees; None if every query sees every key.
+    tied: two logits a row are equally far above the rest, where a query sees two keys. With one, the weights are 0 and
+        1, and the gradients by queries and keys vanish: what a kernel returns for them is rounding and nothing else.
     """
     import torch
 
@@ -67,10 +70,26 @@ def dominate(
     seen = (end - first).clamp(min=0)
     target = (first + share * seen).long().clamp(min=0, max=seq_kv - 1)
     keys = k.repeat_interleave(heads // kv_heads, dim=1) if heads != kv_heads else k
-    aimed = torch.gather(keys, 2, target.unsqueeze(-1).expand(-1, -1, -1, head_dim)).float()
+
+    def aimed_at(target: torch.Tensor) -> torch.Tensor:
+        return torch.gather(keys, 2, target.unsqueeze(-1).expand(-1, -1, -1, head_dim)).float()
+
+    one = aimed_at(target)
+    size = one.square().sum(-1, keepdim=True)
+    if tied:
+        step = 1 + (torch.rand(q.shape[:3], generator=generator, device=q.device) * (seen - 1)).long()
+        other = aimed_at((first + (target - first + step) % seen.clamp(min=1)).clamp(max=seq_kv - 1))
+        # The combination of both keys whose products with them are equal; that of a key with itself is the key.
+        shared = (one * other).sum(-1, keepdim=True)
+        others = other.square().sum(-1, keepdim=True)
+        alone = (seen < 2).unsqueeze(-1)
+        aim = torch.where(alone, one, (others - shared) * one + (size - shared) * other)
+        size = torch.where(alone, size, size * others - shared.square())
+    else:
+        aim = one
     # A zero scale makes every logit zero whatever the query is.
-    strength = _DOMINANT_LOGIT / (scale * aimed.square().sum(-1, keepdim=True).clamp(min=1e-3)) if scale > 0 else 1.0
-    return (aimed * strength).to(q.dtype)
+    strength = _DOMINANT_LOGIT / (scale * size.clamp(min=1e-3)) if scale > 0 else 1.0
+    return (aim * strength).to(q.dtype)
 
 
 def _normal(shape: Shape, dtype: torch.dtype, generator: torch.Generator, role: str, axis: int) -> torch.Tensor:

@@ -12,6 +12,7 @@ import torch
 
 from perfsuite import Attention, Gemm, Problem
 from perfsuite.case.run import compare
+from perfsuite.oracle import examine
 from perfsuite.outcome import Verdict
 from perfsuite.problems.differentiated import Differentiated
 from perfsuite.problems.tensors import leaves_in, map_tensors
@@ -124,3 +125,35 @@ def test_a_prepared_forward_pass_serves_its_own_tensors_alone() -> None:
     function.prepare(*first.args)
     after = first.call(function)
     torch.testing.assert_close(after["gradient"]["args[1]"], 2.0 * before["gradient"]["args[1]"])
+
+
+HARD = [
+    Attention(1, 4, 96, 64, kv_heads=2, dtype="bfloat16"),
+    Attention(1, 2, 64, 64, dtype="float16", causal=True),
+    Attention(1, 2, 64, 64, dtype="bfloat16", window=(8, 0)),
+    Attention(1, 2, 48, 128, dtype="float16", causal=True, bottom_right=True, seq_kv=96),
+    Gemm(96, 64, 64, dtype="bfloat16"),
+]
+
+
+@pytest.mark.parametrize("problem", HARD, ids=lambda one: one.name)
+def test_no_gradient_vanishes_on_hard_inputs(problem: Any) -> None:
+    """Else the library's rounding is all there is, and a right candidate cannot be told from a wrong one."""
+    one = replace(problem, backward="only")
+    for name in one.hard_distributions:
+        inputs = one.inputs(torch.Generator().manual_seed(3), distribution=name)
+        pairs = zip(leaves_in(inputs.call(one.library())), leaves_in(one.reference(inputs)), strict=True)
+        for (path, got), (_, right) in pairs:
+            assert float((got.double() - right).norm() / right.norm()) < 0.05, (name, path)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_softmax_without_its_maximum_has_wrong_gradients(dtype: str) -> None:
+    def careless(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        weights = (q.float() @ k.float().mT / 8).exp()
+        return (weights / weights.sum(-1, keepdim=True) @ v.float()).to(q.dtype)
+
+    problem = Attention(1, 2, 64, 64, dtype=dtype, backward="only")
+    found = examine(problem, problem.called(careless), torch.Generator().manual_seed(0))
+    assert not found.ok
+    assert "dominant" in found.sentence

@@ -222,7 +222,8 @@ class Attention(Differentiable, Heads):
         v = operand("v", self.key_heads, self.keys, -2)
         if distribution == "dominant":
             spans = [self.span(query) for query in range(self.seq_q)] if self.causal or self.banded else None
-            q = dominate(q, k, scale=self.scaling, generator=generator, spans=spans)
+            tied = self.backward is not False
+            q = dominate(q, k, scale=self.scaling, generator=generator, spans=spans, tied=tied)
         options = {
             "is_causal": self.causal,
             "scale": self.scale,
