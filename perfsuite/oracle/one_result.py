@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.guards.poison import POISON_HALF
+from perfsuite.oracle.hanging import without_hanging_rows
 from perfsuite.oracle.imprecise import moved_limits, results_moved, soften, stand_in
 from perfsuite.oracle.integers import judge_integers
 from perfsuite.oracle.judgement import Judgement, wrong
@@ -64,7 +65,9 @@ class Judge:
             if found.library_frobenius > FARTHEST_LIBRARY:
                 return wrong(Reason.INACCURATE, "the rival drew other numbers than its float64 form")
             return judge_errors(found, limits(found), dtype)
-        require_plausible(found, self.distribution)
+        # Elements that the candidate left undefined are not compared; where the rest is nearly zero, no answer is near it.
+        alone = measure(rivals, exact, rivals) if found.stray or found.poisoned else found
+        require_plausible(alone, self.distribution)
         allowed = limits(found)
         if not allowed.allow(found):
             allowed = second_look(
@@ -78,7 +81,14 @@ class Judge:
                 rows=self.rows,
                 distribution=self.distribution,
             )
+        if not allowed.allow(found) and found.frobenius <= allowed.frobenius:
+            moved = [each[place] for each in self._moved if place < len(each)]
+            found = without_hanging_rows(found, mine, exact, rivals, self._at_rows(moved))
         return judge_errors(found, allowed, dtype, self.rows)
+
+    def _at_rows(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The rows of whole results that are judged."""
+        return results if self.rows is None else [one.index_select(-2, self.rows) for one in results]
 
     def _integers(self, place: int, mine: torch.Tensor, exact: torch.Tensor, rivals: torch.Tensor) -> Judgement:
         marks = self.known.marks

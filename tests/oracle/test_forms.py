@@ -12,7 +12,7 @@ import pytest
 
 from perfsuite.case.run import compare
 from perfsuite.guards.poison import poison
-from perfsuite.oracle import Judgement, examine
+from perfsuite.oracle import Judgement, LibraryWrongError, examine
 from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Custom
 from perfsuite.problems.tensors import copy_in_place, leaves_in, map_tensors, same_bits, tensors_in
@@ -225,6 +225,15 @@ def test_memory_and_state_that_calls_share_are_usage_errors() -> None:
     assert judged(lambda x: (x * 2, table), lambda x: (x + x, table.clone())).ok
     with pytest.raises(UnjudgeableError, match=r"keeps state between calls.*prepare the state by perf\(..., reset=f\)"):
         judged(Sum(), Sum())
+
+
+def test_sums_in_free_order_are_no_state_that_a_rival_keeps() -> None:
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return -x * (1 + 1e-6 * torch.rand(()))
+
+    problem = Custom((torch.randn(128, 64),), against=noisy, reference=lambda x: x * 1, label="form")
+    with pytest.raises(LibraryWrongError):
+        examine(problem, lambda x: x * 1, torch.Generator().manual_seed(0), adversarial=False)
 
 
 def test_arguments_that_cannot_be_drawn_are_usage_errors() -> None:
