@@ -146,6 +146,10 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     """UNDECIDED: inputs, answers or the rival do not fit in memory. Remedy: use a smaller size or a free card."""
 
+    DEVICE_LOST = "device-lost"
+    """UNDECIDED: a kernel of an earlier case broke the card's context, and nothing runs on it in this process any more.
+    Remedy: mend the first case that failed, or run candidates apart with `--perf-isolate`."""
+
     WORKER_LOST = "worker-lost"
     """UNDECIDED: the process that judges died three times with this job.
     Remedy: judge it alone; the sentence has the end of its output."""

@@ -47,7 +47,7 @@ def shown(names: list[str]) -> str:
 @contextmanager
 def failures() -> Iterator[None]:
     """Turn the exceptions of candidate and rival into a Stop; let others pass."""
-    from torch import OutOfMemoryError
+    from torch import AcceleratorError, OutOfMemoryError
 
     try:
         yield
@@ -68,6 +68,10 @@ def failures() -> Iterator[None]:
         said = getattr(error.cause, "reason", None)
         reason = said if isinstance(said, Reason) else Reason.CANDIDATE_FAILED
         raise Stop(Verdict.WRONG, reason, _told(error), error=error.cause) from error
+    except AcceleratorError as error:
+        # It comes when the card is waited for, behind calls of both sides. Alone, the rival's calls had succeeded.
+        said = f"a kernel failed on the card in calls of both sides, and not in the rival's alone: {_first_line(error)}"
+        raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said, error=error) from error
     except (Stop, Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -76,6 +80,22 @@ def failures() -> Iterator[None]:
         # SystemExit, or pytest's skip, would end the run or the test without a failure.
         said = f"a side raised {type(error).__name__}: {_first_line(error)}"
         raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said, error=error) from error
+
+
+def broken_context(device: str) -> str | None:
+    """The card's error if nothing can run on it in this process any more; None if all is well.
+
+    An illegal address or a failed assertion in a kernel ends the context of its process.
+    """
+    import torch
+
+    if device != "cuda" or not torch.cuda.is_initialized():
+        return None
+    try:
+        torch.cuda.synchronize()
+    except torch.AcceleratorError as error:
+        return _first_line(error)
+    return None
 
 
 def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from perfsuite.case.ask import Ask
 from perfsuite.case.checks import Checks
 from perfsuite.case.comparison import Comparison, unmeasured
-from perfsuite.case.failures import Stop, failures, frames_of, replaced
+from perfsuite.case.failures import Stop, broken_context, failures, frames_of, replaced
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.clock.processor import busy, pinned_threads
@@ -62,6 +62,9 @@ def run_case(ask: Ask, *, open_clock: OpenClock = open_clock) -> Comparison:
     import torch
 
     start = time.perf_counter()
+    if (broken := broken_context(ask.settings.device)) is not None:
+        said = f"the card's context in this process was broken by an earlier case: {broken}"
+        return unmeasured(ask, Verdict.UNDECIDED, Reason.DEVICE_LOST, said)
     look = looker()
     # Before anything looks at the settings that both sides share. Timed calls run without gradients, as checked ones.
     with torch.no_grad(), pinned_threads(ask.settings.device):

@@ -169,12 +169,24 @@ def test_another_process_on_the_card(allowed: bool) -> None:
         (SideFailedError("candidate", torch.OutOfMemoryError("no")), Verdict.UNDECIDED, Reason.OUT_OF_MEMORY),
         (torch.OutOfMemoryError("no"), Verdict.UNDECIDED, Reason.OUT_OF_MEMORY),
         (CaptureError("candidate", RuntimeError("no")), Verdict.WRONG, Reason.CANDIDATE_FAILED),
+        (torch.AcceleratorError("no"), Verdict.WRONG, Reason.CANDIDATE_FAILED),
     ],
 )
 def test_what_a_side_raises_becomes_a_verdict(failure: Exception, verdict: Verdict, reason: Reason) -> None:
     one = judge(FakeClock(steady(0.95), failure=failure))
     assert (one.verdict, one.reason) == (verdict, reason)
     assert "no" in one.sentence
+
+
+def test_a_case_behind_one_that_broke_the_card_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered\nCompile with TORCH_USE_CUDA_DSA")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", broken)
+    one = judge(FakeClock(steady(0.95)), settings=Settings(device="cuda"))
+    assert (one.verdict, one.reason) == (Verdict.UNDECIDED, Reason.DEVICE_LOST)
+    assert one.sentence.endswith("broken by an earlier case: CUDA error: device-side assert triggered")
 
 
 def test_a_rival_whose_own_answer_is_wrong_decides_nothing() -> None:
