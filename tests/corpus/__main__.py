@@ -143,7 +143,7 @@ def judged(what: str, case: Module | Call, settings: Settings, at_least: float |
         "checks": round(found.check_seconds, 3),
     }
     if line["verdict"] in ("MISSED", "WRONG"):
-        line["plain"] = plain.repeated(given, line["verdict"], at_least)
+        line["plain"] = plain.repeated(given, line, at_least)
     return line
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -61,11 +62,28 @@ def test_an_honest_call_is_timed(call: Call) -> None:
 def test_plain_torch_repeats_what_was_missed_or_wrong() -> None:
     x = torch.randn(64, 512)
     slow = Given(lambda x: torch.stack([x] * 20).softmax(-1)[0], lambda x: x.softmax(-1), (x,))
-    assert plain.repeated(slow, "MISSED", 0.8)["confirmed"] is True
+    assert plain.repeated(slow, {"verdict": "MISSED"}, 0.8)["confirmed"] is True
     wrong = Given(lambda x: x.softmax(-1) * 1.001, lambda x: x.softmax(-1), (x,))
-    assert plain.repeated(wrong, "WRONG", None)["confirmed"] is True
+    assert plain.repeated(wrong, {"verdict": "WRONG"}, None)["confirmed"] is True
     right = Given(lambda x: x.softmax(-1), lambda x: x.softmax(-1), (x,))
-    assert plain.repeated(right, "WRONG", None)["confirmed"] is False
+    assert plain.repeated(right, {"verdict": "WRONG"}, None)["confirmed"] is False
+
+
+@pytest.mark.parametrize(
+    ("candidate", "rival", "reason", "confirmed"),
+    [
+        (lambda x: x.softmax(-1) + 1e-6 * torch.rand(()), lambda x: x.softmax(-1), "not-deterministic", True),
+        (lambda x: x.exp() / x.exp().sum(-1, keepdim=True), lambda x: x.softmax(-1), "not-deterministic", False),
+        (lambda x: x.mul_(2), lambda x: x * 2, "inputs-changed", True),
+        (lambda x: x + x, lambda x: x * 2, "inputs-changed", False),
+        (lambda x: 0.99 * torch.dropout(x, 0.5, True), lambda x: torch.dropout(x, 0.5, True), "inaccurate", True),
+        (lambda x: torch.dropout(x * 1, 0.5, True), lambda x: torch.dropout(x, 0.5, True), "inaccurate", False),
+    ],
+)
+def test_plain_torch_repeats_each_kind_of_wrong(candidate: Any, rival: Any, reason: str, confirmed: bool) -> None:
+    x = torch.randn(512, 4096, generator=torch.Generator().manual_seed(0)).abs()
+    found = plain.repeated(Given(candidate, rival, (x,)), {"verdict": "WRONG", "reason": reason}, None)
+    assert found["confirmed"] is confirmed, found["said"]
 
 
 LIGER = list(liger.calls())
