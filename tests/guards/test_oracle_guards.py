@@ -17,16 +17,18 @@ from fake_clock import FakeClock
 from perfsuite.case.ask import Ask
 from perfsuite.case.checks import Checks
 from perfsuite.case.failures import Stop
+from perfsuite.clock.base import TimedCall
 from perfsuite.guards import kernel_names
 from perfsuite.guards.fingerprint import fingerprint, same_fingerprint
 from perfsuite.guards.ground import looker
 from perfsuite.guards.library_use import ran, shared_kernels, shared_operators
 from perfsuite.guards.origin import strangers
 from perfsuite.guards.surroundings import Surroundings, handicaps
-from perfsuite.oracle import WeakProblemError, examine
+from perfsuite.oracle import Judgement, WeakProblemError, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
 from perfsuite.oracle.cache import VARIABLE, cached_reference, key_of
 from perfsuite.oracle.worth import neighbour
+from perfsuite.outcome import Reason
 from perfsuite.problems import Attention, Custom, Gemm
 from perfsuite.problems.base import Inputs
 from perfsuite.settings import Settings
@@ -140,17 +142,36 @@ def test_one_timed_call_of_many_that_is_off_is_seen(wrong_at: int | None, infini
     if infinite:
         right[5, 5] = math.inf
 
+    results = [right * 1.1 if call == wrong_at else right.clone() for call in range(16)]
+    look_at(results, right, truth=right)
+
+
+def test_where_the_library_is_off_the_candidate_is_not_accused() -> None:
+    right = torch.randn(64, 64)
+    look_at([right.clone() for _ in range(16)], right * 1.1, truth=right)
+
+
+def look_at(results: list[torch.Tensor], rivals: torch.Tensor, *, truth: torch.Tensor) -> None:
+    """Look at timed calls with these results; one that is not the truth must be found."""
+
     class Clock(FakeClock):
+        def timed_calls(self, count: int) -> list[TimedCall]:
+            return [TimedCall(Inputs(()), one, None) for one in results[:count]]
+
         def look_at_more(self, count: int, look: Callable[[Any, Any], Any]) -> list[Any]:
-            return [look(right * 1.1 if call == wrong_at else right.clone(), right) for call in range(count)]
+            return [look(one, rivals) for one in results[:count]]
+
+    def judge(call: TimedCall) -> Judgement:
+        ok = torch.equal(call.candidate_output, truth)
+        return Judgement(ok=ok, reason=None if ok else Reason.INACCURATE, sentence="far from float64")
 
     checks = Checks(Ask(Gemm(64, 64, 64, "float32"), torch.mm, settings=Settings(device="cpu")), looker())
     clock = Clock(lambda setup, count: [])
-    if wrong_at is None:
-        checks._look_at_more(clock, 1e-6, 1e-6)
+    if all(torch.equal(one, truth) for one in results):
+        checks._look_at_more(clock, judge, 1e-6, 1e-6)
     else:
-        with pytest.raises(Stop, match=r"1 of .* timed calls gave another result than the library: 0\.1 off"):
-            checks._look_at_more(clock, 1e-6, 1e-6)
+        with pytest.raises(Stop, match=r"1 of .* another result than the library: 0\.1 off; far from float64"):
+            checks._look_at_more(clock, judge, 1e-6, 1e-6)
 
 
 def test_finite_results_whose_difference_or_norm_is_too_large_for_their_dtype_are_compared() -> None:
