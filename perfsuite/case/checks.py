@@ -11,12 +11,13 @@ from typing import Any
 
 from perfsuite.case import beside
 from perfsuite.case.ask import Ask
-from perfsuite.case.failures import Stop, failures, guarded, replaced, shown
+from perfsuite.case.failures import Stop, described, failures, guarded, remedy, replaced, shown
 from perfsuite.case.module_state import RESTORED, reset_of_buffers
 from perfsuite.case.timed_inputs import judged_call, timed_inputs
 from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides, TimedCall
 from perfsuite.clock.deck import Moves
+from perfsuite.clock.room import MOST_KEPT_CALLS
 from perfsuite.guards.ground import Look
 from perfsuite.guards.settings import settle
 from perfsuite.guards.watch import Watch
@@ -30,8 +31,6 @@ from perfsuite.problems.modules import drawn_anew, module_of, unlike
 
 TIMED_CALLS_LOOKED_AT = 16
 """Timed calls whose outputs are compared with the library's, besides those that the oracle judges."""
-ALL_CALLS = 1 << 20
-"""More calls than a clock keeps."""
 _examined = Examined()
 
 
@@ -224,15 +223,15 @@ class Checks:
             if isinstance(error.cause, (*stopped, RivalUnavailableError)):
                 return
             raise UnjudgeableError(
-                f"both sides raise on these arguments: the candidate {_first_lines(failure.cause)}; the rival "
-                f"{_first_lines(error.cause)}; {_remedy(failure.cause)}"
+                f"both sides raise on these arguments: the candidate {described(failure.cause)}; the rival "
+                f"{described(error.cause)}; {remedy(failure.cause)}"
             ) from failure.cause
 
     def _blame_for_memory(self, failure: SideFailedError, rival: Callable[..., Any]) -> None:
         """Stop the case if the candidate alone runs out of memory where its rival does not."""
         candidate = guarded("candidate", self.effects.pure(self.candidate))
         if self._fits(rival) and not self._fits(candidate):
-            said = f"the candidate ran out of memory where its rival runs: {_first_lines(failure.cause)}"
+            said = f"the candidate ran out of memory where its rival runs: {described(failure.cause)}"
             raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said, error=failure.cause)
 
     def _fits(self, function: Callable[..., Any]) -> bool:
@@ -313,10 +312,7 @@ class Checks:
         limit: float | None,
         rival_error: float | None,
     ) -> None:
-        """Compare results of more timed calls with the library's: a candidate may skip the work in some calls only.
-
-        Where they are far apart, `judge` tells which of both is off: a library may be less exact on some inputs.
-        """
+        """Compare more timed calls with the library's, since a candidate may skip some; `judge` tells which is off."""
         import torch
 
         if limit is None or rival_error is None:
@@ -342,21 +338,10 @@ class Checks:
         if not far:
             return
         said = f"{len(far)} of {len(looks)} timed calls gave another result than the library: {max(far):.2g} off"
-        for call in clock.timed_calls(ALL_CALLS):
+        for call in clock.timed_calls(MOST_KEPT_CALLS):
             judgement = judge(call) if call.distribution is None else None
             if judgement is not None and not judgement.ok:
                 self._judged(replace(judgement, sentence=f"{said}; {judgement.sentence}"), own_distribution=False)
-
-
-def _first_lines(error: BaseException) -> str:
-    said = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {said}"
-
-
-def _remedy(error: BaseException) -> str:
-    if "does not require grad" in str(error):
-        return "calls run without gradients, so write perf(..., backward=True), or enter torch.enable_grad() in both"
-    return "give args= and kwargs= with which the rival runs"
 
 
 def _larger(one: float | None, other: float | None) -> float | None:

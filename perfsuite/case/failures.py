@@ -150,5 +150,17 @@ def _told(error: SideFailedError | CaptureError) -> str:
     )
 
 
+def described(error: BaseException) -> str:
+    """The kind and the first line of an exception."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+
+def remedy(error: BaseException) -> str:
+    """A sentence on arguments with which both sides raise no more."""
+    if "does not require grad" in str(error):
+        return "calls run without gradients, so write perf(..., backward=True), or enter torch.enable_grad() in both"
+    return "give args= and kwargs= with which the rival runs"
+
+
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,8 +1,9 @@
 """Leaves out rows that hang on a few bits of the inputs, where a relative error says nothing.
 
 The gradient by a key that only one query sees is one number times that query. Where the number is a difference of two
-that nearly cancel, its relative error is large for every kernel, and another one in each draw. Such a row is held to
-another limit: it may be as far off as the library's moves when the inputs change by one unit in the last place.
+that nearly cancel, its relative error is large for every kernel, and another one in each draw. Such rows have other
+limits: together, and in the worst of them, they may be as far off as the library's move when the inputs change by one
+unit in the last place.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ def without_hanging_rows(
     shift = torch.stack([_norms(_rows(one), rows[2]) for one in moved]).amax(0)
     share = torch.where(size > 0, shift / size, 0.0).nan_to_num(0.0, 0.0, 0.0)
     hanging = (share > HANGS * share.median()) | (share > FARTHEST_LIBRARY)
-    if not bool(hanging.any()) or bool((error > TIMES_THE_LIBRARY * shift)[hanging].any()):
+    if not bool(hanging.any()):
+        return found
+    # One by one they would need many moves: each is one random number, which may be small by chance.
+    mine, allowed = error[hanging], TIMES_THE_LIBRARY * shift[hanging]
+    if bool(mine.amax() > allowed.amax()) or bool(mine.norm() > allowed.norm()):
         return found
     others = ~hanging.repeat_interleave(_together(rows[0]))[: len(rows[0])]
     rest = measure(*(one[others] for one in rows))

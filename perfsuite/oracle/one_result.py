@@ -65,7 +65,7 @@ class Judge:
             if found.library_frobenius > FARTHEST_LIBRARY:
                 return wrong(Reason.INACCURATE, "the rival drew other numbers than its float64 form")
             return judge_errors(found, limits(found), dtype)
-        # Elements that the candidate left undefined are not compared; on the rest, any answer may be far from a tiny one.
+        # Elements that the candidate left undefined are not compared, and no answer may be near the few that remain.
         alone = measure(rivals, exact, rivals) if found.stray or found.poisoned else found
         require_plausible(alone, self.distribution)
         allowed = limits(found)

@@ -131,4 +131,4 @@ def _whole(tensor: torch.Tensor) -> bool:
 
 
 def _rises(tensor: torch.Tensor) -> bool:
-    return bool((tensor[..., 1:] >= tensor[..., :-1]).all())
+    return tensor.shape[-1] > 1 and bool((tensor[..., 1:] >= tensor[..., :-1]).all())

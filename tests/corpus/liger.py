@@ -391,7 +391,7 @@ def LigerMLPFunction(n: int, d: int) -> Made:
         return (torch.randn(rows, columns) / columns**0.5).bfloat16().requires_grad_()
 
     tokens, h = min(n, 2048), min(d, 1024)
-    x = torch.randn(tokens, h).bfloat16().requires_grad_()
+    x = torch.randn(2, tokens // 2, h).bfloat16().requires_grad_()
     return rival, (x, weight(2 * h, h), weight(2 * h, h), weight(h, 2 * h))
 
 

@@ -54,6 +54,11 @@ def test_sorted_numbers_stay_where_others_depend_on_them() -> None:
     assert still([lengths, TABLE, torch.randn(3), torch.tensor(2)], {}) == [0, 1]
 
 
+def test_one_number_a_row_is_not_sorted() -> None:
+    column = torch.tensor([[3], [1], [2], [0]] * 8)
+    assert movable([column]) == {0: Move(0)}
+
+
 def test_masks_keep_the_number_of_places_in_each_row() -> None:
     mask = torch.tensor([[True, False, False], [True, True, False], [True, True, True], [False, False, True]])
     assert movable([mask, torch.ones(7, dtype=torch.bool)]) == {0: Move(0)}

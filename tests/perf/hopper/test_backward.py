@@ -12,7 +12,11 @@ import pytest
 
 from perfsuite import Attention, Perf
 
-pytestmark = [pytest.mark.gpu(min_capability=(9, 0)), pytest.mark.correctness(against="sdpa")]
+# The gradient by queries is added up in free order, unless torch.use_deterministic_algorithms(True) asks for another.
+pytestmark = [
+    pytest.mark.gpu(min_capability=(9, 0)),
+    pytest.mark.correctness(against="sdpa", deterministic=False),
+]
 
 TOKENS = 32768
 masks = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
