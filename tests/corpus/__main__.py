@@ -45,16 +45,19 @@ def main() -> int:
     parser.add_argument("--at-least", type=float, default=0.8, help="the target; 0 checks without timing")
     parser.add_argument("--compiler", default="inductor", help="the backend of torch.compile (default: inductor)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the record")
+    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="records of other cards' parts")
     given = parser.parse_args()
     settings = Settings(device=given.device, seconds=given.seconds, seed=given.seed)
     record: dict[str, Any] = {
         "environment": asdict(environment(Path(__file__).parents[2], device=given.device)),
         "corpus": [],
     }
-    if given.out and given.out.exists():
-        before = json.loads(given.out.read_text())
+    for file in [*([given.out] if given.out and given.out.exists() else []), *given.join]:
+        before = json.loads(file.read_text())
         if alike(before["environment"], record["environment"]):
-            record["corpus"] = before["corpus"]
+            record["corpus"] += before["corpus"]
+        elif file in given.join:
+            parser.error(f"{file} is of another commit or device, or of changed files")
     lines: list[Line] = record["corpus"]
     known = {(line["what"], line["case"]) for line in lines}
     wanted = [
