@@ -7,6 +7,7 @@ few kernels copy them, at the speed of the memory. To draw them would take longe
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,16 @@ class _Windows:
     """The part of the operand that is dealt: its beginning and its length."""
     left: list[int] = field(default_factory=list)
     """Windows that have not been used, of an operand that has few."""
+    places: list[int] | None = field(init=False)
+    """Addresses of the rows where the host moves bytes, which takes a third of the time of as many calls of torch."""
+
+    def __post_init__(self) -> None:
+        self.use(self.rows)
+
+    def use(self, rows: list[torch.Tensor]) -> None:
+        """Take these for the operand of each set."""
+        plain = all(row.device.type == "cpu" and not (row.is_conj() or row.is_neg()) for row in (self.line, *rows))
+        self.rows, self.places = rows, [row.data_ptr() for row in rows] if plain and self.stack is None else None
 
     def draw(self, secret: random.Random, share: float) -> None:
         """Draw the next window, and the stretch of the operand that gets it: about that share."""
@@ -75,16 +86,23 @@ class _Windows:
 
     def deal(self, start: int, count: int) -> None:
         size, (begin, length) = self.rows[0].numel(), self.stretch
+        if self.places is not None:
+            item = self.line.element_size()
+            skip, step = begin * item, 0 if self.large else size * item
+            values = self.line.data_ptr() + self.offset * item + (0 if self.large else start * step + skip)
+            for number, place in enumerate(self.places[start : start + count]):
+                ctypes.memmove(place + skip, values + number * step, length * item)
+            return
         rows = self.rows[start : start + count]
         if self.large:
             for row in rows:
                 row[begin : begin + length].copy_(self.line[self.offset : self.offset + length])
             return
-        values = self.line[start * size + self.offset : (start + count) * size + self.offset].view(count, size)
+        taken = self.line[start * size + self.offset : (start + count) * size + self.offset].view(count, size)
         if self.stack is not None:
-            self.stack[start : start + count, begin : begin + length].copy_(values[:, begin : begin + length])
+            self.stack[start : start + count, begin : begin + length].copy_(taken[:, begin : begin + length])
             return
-        for row, value in zip(rows, values.unbind(), strict=True):
+        for row, value in zip(rows, taken.unbind(), strict=True):
             row[begin : begin + length].copy_(value[begin : begin + length])
 
 
@@ -202,7 +220,7 @@ class Deck:
             if isinstance(group, _Windows):
                 found = [places[row.data_ptr()] for row in group.rows]
                 group.stack = None
-                group.rows = [_in_memory_order(leaves[number][place]) for number, place in found]
+                group.use([_in_memory_order(leaves[number][place]) for number, place in found])
             else:
                 group.live = [
                     [leaves[number][places[tensor.data_ptr()][1]] for tensor in one]

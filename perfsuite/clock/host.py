@@ -15,11 +15,12 @@ from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.clock.kept import KeptCalls, Watched, WatchedHalf
 from perfsuite.clock.room import kept_calls
-from perfsuite.clock.rotation import bytes_in, sets_needed, share_memory, storages_in
+from perfsuite.clock.rotation import allocations, apart, bytes_in, sets_needed, share_memory
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.guards.poison import poison
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.differentiated import needs_preparing
 from perfsuite.problems.tensors import keep
 
 SAMPLE_SECONDS = 5e-4
@@ -84,7 +85,7 @@ class HostClock(CallingClock):
             fit = HELD_BYTES // max(1, 2 * size)
             most = min(calls, most, fit, int(LONGEST_SAMPLE_SECONDS / max(once)))
             self.launches = self._most_in_a_sample(max(1, most))
-        self._storages = [storages_in(one) for one in self._sets]
+        self._storages = [allocations(one) for one in self._sets]
         self._deck.deal()
         self._warm_up()
         self._setups += 1
@@ -131,7 +132,7 @@ class HostClock(CallingClock):
             seconds[side] = self._sample(side, start, calls, keeper=keep_here, hard=hard) / calls
         # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer.
         for call, result in enumerate(self._held["rival"]):
-            if self._storages[(start + call) % len(self._sets)].isdisjoint(storages_in(result)):
+            if apart(result, self._storages[(start + call) % len(self._sets)]):
                 poison(result)
         self._held = {"candidate": [], "rival": []}
         # These sets get other values long before they are used again, when the values have left the cache.
@@ -174,7 +175,7 @@ class HostClock(CallingClock):
         """Seconds of `calls` calls of `side`, over the rotation from `start` on. hard: inputs of the call drawn."""
         chosen = calls - 1 if keeper and self._reuses else self._secret.randrange(calls)
         watched = [self._sets[(start + call) % len(self._sets)] for call in (chosen, calls - 1)]
-        kept = []
+        kept: list[Watched] = []
         written = self.sides.written
         if written is not None:  # before the samples of both sides, so that it is in the cache for both or for neither
             self._deck.restore(ranges(start, calls, len(self._sets)), written.places)
@@ -184,16 +185,16 @@ class HostClock(CallingClock):
             for call, live in zip((chosen, calls - 1), watched, strict=True):
                 touched = () if written is None else written.tensors(live)
                 kept.append(Watched(call, keep(live), live, touched, hard))
-        half = WatchedHalf(kept)
+        half = WatchedHalf(kept) if keeper else None
         if self.sides.reset is not None:
             self.sides.reset(self._sets[start % len(self._sets)])
-        for call in range(min(calls, len(self._sets))):
+        for call in range(min(calls, len(self._sets)) if needs_preparing(self._function(side)) else 0):
             self._ready(side, self._sets[(start + call) % len(self._sets)])
         watch = self.sides.watch
         seconds, *outputs = self._run(side, start, calls, chosen)
         if watch is not None:
             watch.modes()
-        if keeper:
+        if half is not None:
             # Copied at once: writes of a thread after the last call come too late.
             several = chosen < calls - 1 and hard is None
             for one, output in list(zip(kept, outputs, strict=True))[: 1 + several]:

@@ -28,9 +28,16 @@ def sets_needed(bytes_a_set: int, cache_bytes: int) -> int:
     return min(MOST_SETS, 1 + max(1, math.ceil(CACHE_MULTIPLE * cache_bytes / bytes_a_set)))
 
 
-def storages_in(value: Any) -> frozenset[int]:
-    """The addresses of the allocations in which the tensors of `value` lie."""
-    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors_in(value) if tensor.numel())
+def allocations(value: Any) -> list[tuple[int, int]]:
+    """The first address, and the one behind the last, of each allocation in which tensors of `value` lie."""
+    storages = [tensor.untyped_storage() for tensor in tensors_in(value) if tensor.numel()]
+    return [(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in storages]
+
+
+def apart(value: Any, taken: Sequence[tuple[int, int]]) -> bool:
+    """True if no tensor of `value` lies in one of these allocations."""
+    places = [tensor.data_ptr() for tensor in tensors_in(value) if tensor.numel()]
+    return not any(first <= place < end for place in places for first, end in taken)
 
 
 def share_memory(one: Any, other: Any) -> bool:

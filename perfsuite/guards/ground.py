@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfsuite.guards.judging_names import MEANT_TO_BE_REPLACED
+from perfsuite.guards.unchanged import Layout, Thing, of_function, of_names, of_table, seal
 
 OURS = ("perfsuite.guards.", "perfsuite.case.", "perfsuite.outcome")
 CALLED = ("builtins", "contextlib", "dataclasses", "functools", "itertools", "operator", "sys", "time", "types")
@@ -22,8 +23,26 @@ CALLED = ("builtins", "contextlib", "dataclasses", "functools", "itertools", "op
 Look = Callable[[], list[str]]
 
 
-def looker() -> Look:
-    """A function that puts back what stands for something else than now, and returns the full names of it."""
+def _looker() -> Callable[[], Look]:
+    last: list[tuple[Callable[[], bool], Look]] = []
+
+    def looker() -> Look:
+        """A function that puts back what stands for something else than now, and returns the full names of it.
+
+        The same function as before, as long as all is as it was then.
+        """
+        if not (last and last[0][0]()):
+            last[:] = [_made()]
+        return last[0][1]
+
+    return looker
+
+
+looker = _looker()
+
+
+def _made() -> tuple[Callable[[], bool], Look]:
+    """(a function that is true as long as the other need not be made anew, the function that looks)."""
     every, each, pairs, same, size, kind = all, map, zip, operator.is_, len, type
     put, take, called, has, table, code_of = setattr, delattr, callable, hasattr, dict, operator.attrgetter("__code__")
     places = tuple(_places())
@@ -32,9 +51,26 @@ def looker() -> Look:
     defaults = tuple((one, one.__defaults__, tuple((one.__kwdefaults__ or {}).items())) for one in functions)
     hidden = frozenset(vars(builtins)) | {"__getattr__"}
 
+    # Whoever captures output binds names of sys again and again, so it is looked at each time.
+    rebound = tuple(place for place in places if place[1] is sys)
+
+    def things(layout: Layout) -> Iterator[Thing]:
+        yield from (of_names(owner, there, layout) for _, owner, _, there, *_ in places if owner is not sys)
+        yield from (of_function(one, layout) for one in functions)
+
+    sealed, of_loaded = seal(things), seal(lambda layout: [of_table(sys.modules, layout)])
+    unchanged = None if sealed is None else sealed.same()
+    none_loaded = None if of_loaded is None else of_loaded.same()
+
+    def lasts() -> bool:
+        if unchanged is None or none_loaded is None or not (unchanged() and none_loaded()):
+            return False
+        return every(each(same, each(rebound[0][3].get, rebound[0][4]), rebound[0][5]))
+
     def look() -> list[str]:
         found: list[str] = []
-        for name, owner, before, there, keys, values, closed in places:
+        whole = unchanged is None or not unchanged()
+        for name, owner, before, there, keys, values, closed in places if whole else rebound:
             if kind(owner) is not before:
                 put(owner, "__class__", before)
                 found += [f"{name}.__class__"]
@@ -51,6 +87,8 @@ def looker() -> Look:
                     if a_hook or (before is types_of_modules and key in hidden):
                         take(owner, key)
                         found += [f"{name}.{key}"]
+        if not whole:
+            return found
         if not every(each(same, each(code_of, functions), codes)):
             for function, code in pairs(functions, codes):
                 if function.__code__ is not code:
@@ -68,7 +106,7 @@ def looker() -> Look:
         return found
 
     types_of_modules = types.ModuleType
-    return look
+    return lasts, look
 
 
 def _places() -> Iterator[tuple[str, Any, type, Any, tuple[str, ...], tuple[Any, ...], bool]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from perfsuite.guards.judging_names import OWN, judging_modules, judging_owners, lasting
+from perfsuite.guards.unchanged import Layout, Seal, Thing, of_function, of_names, of_table, seal
 
 _FUNCTION = types.FunctionType
 _is = operator.is_
@@ -106,8 +107,10 @@ class Standing(NamedTuple):
     functions: tuple[types.FunctionType, ...]
     codes: tuple[Any, ...]
     defaults: tuple[Any, ...]
-    keywords: tuple[tuple[types.FunctionType, Content], ...]
+    keywords: tuple[Content, ...]
     containers: tuple[tuple[str, Any, Content], ...]
+    seal: Seal | None
+    """Of the names, the functions and the table of modules, by their numbers in this order; None on some Pythons."""
 
     @staticmethod
     def of(
@@ -115,20 +118,29 @@ class Standing(NamedTuple):
         functions: Iterable[Any] = (),
         modules: Mapping[str, types.ModuleType] | None = None,
         containers: Iterable[tuple[str, Any, Content]] = (),
+        *,
+        sealed: bool = False,
     ) -> Standing:
         """All that stands under these names now, with the functions among them."""
         names = tuple(names)
         found = {id(one): one for each in names for one in map(plain, each.values) if type(one) is _FUNCTION}
         found |= {id(one): one for one in functions}
         known = tuple(found.values())
+
+        def things(layout: Layout) -> Iterator[Thing]:
+            yield from (of_names(one.owner, one.there, layout) for one in names)
+            yield from (of_function(one, layout) for one in known)
+            yield of_table(sys.modules, layout)
+
         return Standing(
             names,
             tuple((modules or {}).items()),
             known,
             tuple(map(_code, known)),
             tuple(map(_defaults, known)),
-            tuple((one, _content(one.__kwdefaults__)) for one in known if one.__kwdefaults__),
+            tuple(_content(one.__kwdefaults__ or {}) for one in known),
             tuple(containers),
+            seal(things) if sealed else None,
         )
 
     @staticmethod
@@ -137,13 +149,15 @@ class Standing(NamedTuple):
 
         The same object as before, as long as all is as it was then.
         """
+        if _before and not _before[0].replaced() and not _before[0].outgrown():
+            return _before[0]
         modules = judging_modules()
         filled = tuple(one for module in modules.values() if (one := vars(module).get("default_generators")))
         known = bool(_before) and dict(_before[0].modules).keys() == modules.keys() and _filled == [filled]
         if not known or _before[0].replaced():
             _filled[:] = [filled]
             names = (_Names.of(name, owner, vars(owner), counts) for name, owner, counts in judging_owners(modules))
-            _before[:] = [Standing.of(names, modules=modules, containers=_containers(modules))]
+            _before[:] = [Standing.of(names, modules=modules, containers=_containers(modules), sealed=True)]
         return _before[0]
 
     @staticmethod
@@ -155,32 +169,66 @@ class Standing(NamedTuple):
         names += [_Names.called_by(one) for one in functions]
         return Standing.of(names, functions, containers=(found for one in objects for found in _hooks_of(one)))
 
+    def outgrown(self) -> bool:
+        """True if there may be more to compare than these names: modules since loaded, or generators filled in."""
+        if self.seal is None:
+            return True
+        last = len(self.names) + len(self.functions)
+        names = [self.names[one] for one in self.seal.renewed if one < len(self.names)]
+        loads = any(one.name.startswith(OWN) or "default_generators" in one.there for one in names)
+        return loads or last in self.seal.renewed
+
     def replaced(self) -> list[Replaced]:
         """The names that stand for something else now."""
-        found = [one for names in self.names for one in names.replaced()]
-        for name, module in self.modules:
+        if self.seal is None:
+            return self._among(self.names, None, self.modules) + self._refilled()
+        now = self.seal.read()
+        last = len(self.names) + len(self.functions)
+        differing = self.seal.differing(now)
+        names = [self.names[one] for one in differing if one < len(self.names)]
+        functions = [one - len(self.names) for one in differing if len(self.names) <= one < last]
+        found = self._among(names, functions, self.modules if last in differing else ())
+        if differing and not found:
+            self.seal.renew(now, differing)
+        return found + self._refilled()
+
+    def _among(
+        self,
+        names: Iterable[_Names],
+        places: list[int] | None,
+        modules: Iterable[tuple[str, types.ModuleType]],
+    ) -> list[Replaced]:
+        """What was replaced among these. places: of the functions; None for all."""
+        found = [one for each in names for one in each.replaced()]
+        for name, module in modules:
             if sys.modules.get(name) is not module:
                 found.append(Replaced(f"sys.modules[{name!r}]", _setting(sys.modules, name, module)))
-        functions = self.functions
-        if not all(map(_is, map(_code, functions), self.codes)):
-            found += self._exchanged("__code__", self.codes)
-        if not all(map(_is, map(_defaults, functions), self.defaults)):
-            found += self._exchanged("__defaults__", self.defaults)
-        for function, keywords in self.keywords:
-            if not _same(function.__kwdefaults__ or {}, keywords):
-                found.append(Replaced(f"{_full(function)}.__kwdefaults__", _attribute(
-                    function, "__kwdefaults__", dict(keywords)
-                )))  # fmt: skip
-        for name, container, content in self.containers:
-            if not _same(container, content):
-                found.append(Replaced(name, _refill(container, content)))
+        for what, before in (("__code__", self.codes), ("__defaults__", self.defaults)):
+            for place in self._exchanged(what, before) if places is None else places:
+                function, value = self.functions[place], before[place]
+                if getattr(function, what) is not value:
+                    found.append(Replaced(f"{_full(function)}.{what}", _attribute(function, what, value)))
+        for place in range(len(self.functions)) if places is None else places:
+            function, keywords = self.functions[place], self.keywords[place]
+            now = function.__kwdefaults__
+            if (now or keywords) and not _same(now or {}, keywords):
+                put_back = _attribute(function, "__kwdefaults__", dict(keywords) or None)
+                found.append(Replaced(f"{_full(function)}.__kwdefaults__", put_back))
         return found
 
-    def _exchanged(self, what: str, before: Content) -> list[Replaced]:
+    def _exchanged(self, what: str, before: Content) -> list[int]:
+        """The places of the functions of which this attribute is another."""
+        now = tuple(map(operator.attrgetter(what), self.functions))
+        if all(map(_is, now, before)):
+            return []
+        return [place for place, value in enumerate(before) if now[place] is not value]
+
+    def _refilled(self) -> list[Replaced]:
+        """The containers that hold something else."""
         return [
-            Replaced(_full(one), _attribute(one, what, value))
-            for one, value in zip(self.functions, before, strict=True)
-            if getattr(one, what) is not value
+            Replaced(name, _refill(container, content))
+            for name, container, content in self.containers
+            if not _same(container, content)
         ]
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from perfsuite.guards.identity import plain
 
 
-def strangers(known: Collection[str] = ()) -> list[str]:
+def strangers(known: Collection[str] = (), ours: Iterable[str] | None = None) -> list[str]:
     """The full names of functions from elsewhere, among those that clocks, oracle and rivals rest on.
 
-    known: modules that are left out, since their names are compared in another way.
+    known: modules that are left out, since their names are compared in another way. ours: what `late(known)` gives.
     """
     import random  # noqa: F401  (loaded for _present)
     import statistics  # noqa: F401
@@ -34,11 +34,16 @@ def strangers(known: Collection[str] = ()) -> list[str]:
         if not _comes_from(_present(name), (home,)):
             gone.append(name)
     gone = [name.replace(":", ".") for name in gone]
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_OURS) and name not in known:
+    for name in late(known) if ours is None else ours:
+        if (module := sys.modules.get(name)) is not None:
             places = [place for place in _places(name, module) if not place.as_it_was()]
             gone += [place.name for place in places if not place.comes_from((package, python))]
     return gone
+
+
+def late(known: Collection[str]) -> list[str]:
+    """The loaded modules of perfsuite that measure, judge or decide, but for the known ones."""
+    return [name for name in list(sys.modules) if name.startswith(_OURS) and name not in known]
 
 
 class _Place:

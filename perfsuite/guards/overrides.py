@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 
-from perfsuite.guards.stack import Stack
+from perfsuite.guards.stack import EMPTY, Stack, stack_of
 
 
 def overridden() -> Stack:
@@ -16,8 +16,8 @@ def overridden() -> Stack:
     if len(torch.library._impls) != len(known):
         # torch registers more when it loads its compiler, but none that runs on tensors with values.
         new = [name for name in torch.library._impls - known if name.startswith("aten/")]
-        return Stack(sorted(sys.intern(name) for name in new if not name.endswith(_WITHOUT_VALUES)))
-    return Stack(())
+        return stack_of(sorted(sys.intern(name) for name in new if not name.endswith(_WITHOUT_VALUES)))
+    return EMPTY
 
 
 _WITHOUT_VALUES = ("/Meta", "/CompositeImplicitAutograd", "/CompositeExplicitAutograd")

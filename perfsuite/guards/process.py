@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from perfsuite.guards.settings import Setting
-from perfsuite.guards.stack import Stack
+from perfsuite.guards.stack import Stack, stack_of, stack_of_one
 
 _READ_BY_LIBRARIES = (
     *("ATEN_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "GOTO_", "KMP_", "LD_", "MALLOC_", "MKL_", "NCCL_"),
@@ -43,16 +43,16 @@ def _placement() -> Iterator[Setting]:
 
 def _interruptions() -> Iterator[Setting]:
     """All that runs between two instructions of the rival."""
-    yield Setting("trace function", lambda: Stack([sys.gettrace()]), lambda old: sys.settrace(old.items[0]))
-    yield Setting("profile function", lambda: Stack([sys.getprofile()]), lambda old: sys.setprofile(old.items[0]))
-    yield Setting("trace function of new threads", lambda: Stack([threading.gettrace()]), _write_thread_trace)
-    yield Setting("profile function of new threads", lambda: Stack([threading.getprofile()]), _write_thread_profile)
+    yield Setting("trace function", lambda: stack_of_one(sys.gettrace()), lambda old: sys.settrace(old.items[0]))
+    yield Setting("profile function", lambda: stack_of_one(sys.getprofile()), lambda old: sys.setprofile(old.items[0]))
+    yield Setting("trace function of new threads", _thread_trace, _write_thread_trace)
+    yield Setting("profile function of new threads", _thread_profile, _write_thread_profile)
     if sys.version_info >= (3, 12):
         yield Setting("monitoring events", _monitored, _write_monitored)
     if hasattr(signal, "setitimer"):
         yield Setting("signal handlers", _handlers, _write_handlers, say=_other_handlers)
         yield Setting("timers of signals", _timers, _write_timers)
-    yield Setting("callbacks of the garbage collector", lambda: Stack(gc.callbacks), _write_callbacks)
+    yield Setting("callbacks of the garbage collector", lambda: stack_of(gc.callbacks), _write_callbacks)
     yield Setting("garbage collector", lambda: (gc.isenabled(), gc.get_threshold()), _write_collector)
     yield Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval)
 
@@ -131,7 +131,7 @@ def _difference(old: tuple[Variables, Variables], new: tuple[Variables, Variable
 
 def _handlers() -> Stack:
     """The handlers in Python. Those of C show as None, and stay unseen."""
-    return Stack([_signal.getsignal(number) for number in _SIGNALS])
+    return Stack(tuple(map(_signal.getsignal, _SIGNALS)))
 
 
 _SIGNALS = tuple(sorted(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})))
@@ -152,7 +152,7 @@ def _write_handlers(old: Stack) -> None:
 
 def _timers() -> tuple[float, ...]:
     """The intervals of the timers; what is left of them changes by itself."""
-    return tuple(signal.getitimer(kind)[1] for kind in _KINDS)
+    return tuple([signal.getitimer(kind)[1] for kind in _KINDS])
 
 
 _KINDS = tuple(getattr(signal, name) for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"))
@@ -162,6 +162,14 @@ def _write_timers(old: tuple[float, ...]) -> None:
     for kind, interval in zip(_KINDS, old, strict=True):
         if signal.getitimer(kind)[1] != interval:
             signal.setitimer(kind, interval, interval)
+
+
+def _thread_trace() -> Stack:
+    return stack_of_one(threading.gettrace())
+
+
+def _thread_profile() -> Stack:
+    return stack_of_one(threading.getprofile())
 
 
 def _write_thread_trace(old: Stack) -> None:

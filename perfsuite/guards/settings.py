@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from perfsuite.guards.overrides import overridden, write_overridden
-from perfsuite.guards.stack import Stack
+from perfsuite.guards.stack import Stack, stack_of, stack_of_one
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,15 @@ def _modes() -> Iterator[Setting]:
     yield Setting("dispatch modes", _dispatch_modes, _write_dispatch_modes)
     state: Any = getattr(core, "_get_torch_function_state", None)
     if state is not None:
-        yield Setting("torch functions of subclasses", lambda: str(state()).rpartition(".")[2], default="ENABLED")
+        names = {one.value: name for name, one in type(state()).__members__.items()}
+        yield Setting("torch functions of subclasses", lambda: names[state().value], default="ENABLED")
     context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
     if context is not None:
-        yield Setting("default device", lambda: Stack([getattr(context, "device_context", None)]), lambda old: setattr(
-            context, "device_context", old.items[0]
-        ))  # fmt: skip
+        yield Setting(
+            "default device",
+            lambda: stack_of_one(getattr(context, "device_context", None)),
+            lambda old: setattr(context, "device_context", old.items[0]),
+        )
     for device in ("cpu", "cuda"):
         yield Setting(
             f"autocast on {device}",
@@ -154,8 +157,8 @@ def _libraries() -> Iterator[Setting]:
     yield from _pair("oneDNN's deterministic mode", "_get_mkldnn_deterministic", "_set_mkldnn_deterministic")
     yield from _pair("NNPACK", "_get_nnpack_enabled", "_set_nnpack_enabled")
     yield from _pair("SMs left free", "_get_sm_carveout_experimental", "_set_sm_carveout_experimental")
-    yield _attribute(torch.backends.opt_einsum, "enabled", "torch.backends.opt_einsum.enabled")
-    yield _attribute(torch.backends.opt_einsum, "strategy", "torch.backends.opt_einsum.strategy")
+    yield _property("enabled")
+    yield _property("strategy")
     yield Setting("torch.compile's stance", _stance, _write_stance)
     yield Setting("share of the card's memory", _memory_fraction, _write_memory_fraction, slows=False)
     yield Setting("current CUDA device", _current_device, _write_current_device)
@@ -196,11 +199,24 @@ def _hooks() -> Iterator[Setting]:
         if name.startswith("_global_") and name.endswith("hooks"):
             yield Setting(f"hooks of all modules ({name[8:]})", partial(_items, value), partial(_write_items, value))
     top = torch._C._autograd._top_saved_tensors_default_hooks
-    yield Setting("hooks of saved tensors", lambda: Stack(top(False) or ()), default=Stack(()))
+    yield Setting("hooks of saved tensors", lambda: stack_of(top(False) or ()), default=Stack(()))
 
 
 def _attribute(owner: Any, name: str, label: str, default: Any = None, *, slows: bool = True) -> Setting:
     return Setting(label, partial(getattr, owner, name), partial(setattr, owner, name), default, slows)
+
+
+def _property(name: str) -> Setting:
+    """A setting of torch.backends.opt_einsum, which hands on what it does not hold itself, by an exception."""
+    import torch
+
+    owner: Any = torch.backends.opt_einsum
+    own, behind = vars(owner), vars(getattr(owner, "m", owner))
+
+    def read() -> Any:
+        return own[name] if name in own else behind.get(name)
+
+    return Setting(f"torch.backends.opt_einsum.{name}", read, partial(setattr, owner, name))
 
 
 def _pair(label: str, getter: str, setter: str, default: Any = None) -> Iterator[Setting]:
@@ -215,7 +231,7 @@ def _pair(label: str, getter: str, setter: str, default: Any = None) -> Iterator
 def _function_modes() -> Stack:
     import torch
 
-    return Stack([torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())])
+    return stack_of([torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())])
 
 
 def _write_function_modes(old: Stack) -> None:
@@ -230,7 +246,7 @@ def _write_function_modes(old: Stack) -> None:
 def _dispatch_modes() -> Stack:
     import torch
 
-    return Stack([torch._C._get_dispatch_stack_at(place) for place in range(torch._C._len_torch_dispatch_stack())])
+    return stack_of([torch._C._get_dispatch_stack_at(place) for place in range(torch._C._len_torch_dispatch_stack())])
 
 
 def _write_dispatch_modes(old: Stack) -> None:
@@ -323,7 +339,7 @@ def _stop_profiler(old: bool) -> None:
 
 
 def _items(hooks: dict[Any, Any]) -> Stack:
-    return Stack([part for pair in hooks.items() for part in pair])
+    return stack_of([part for pair in hooks.items() for part in pair])
 
 
 def _write_items(hooks: dict[Any, Any], old: Stack) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
+
+_is = operator.is_
 
 
 class Stack:
@@ -17,9 +20,22 @@ class Stack:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stack) or len(self.items) != len(other.items):
             return False
-        return all(one is another for one, another in zip(self.items, other.items, strict=True))
+        return all(map(_is, self.items, other.items))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return ", ".join(item if isinstance(item, str) else type(item).__name__ for item in self.items) or "none"
+
+
+EMPTY, NOTHING = Stack(()), Stack((None,))
+
+
+def stack_of(items: Sequence[Any]) -> Stack:
+    """A stack of these; the same one whenever there are none. Most looks compare such, behind every sample."""
+    return Stack(items) if items else EMPTY
+
+
+def stack_of_one(item: Any) -> Stack:
+    """A stack of this object; the same one whenever it is None."""
+    return NOTHING if item is None else Stack((item,))

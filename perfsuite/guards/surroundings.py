@@ -6,8 +6,10 @@ of doing so. It runs in the same process, so a determined attacker can undo it; 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from perfsuite.guards.process import settings_of_process
@@ -48,14 +50,15 @@ class Surroundings:
     @staticmethod
     def now() -> Surroundings:
         """The present values."""
-        return Surroundings([setting.read() for setting in _settings()])
+        return Surroundings([read() for read in _readers()])
 
     def changes(self) -> list[Change]:
         """The settings that have another value now."""
-        pairs = zip(_settings(), self.values, strict=True)
-        return [
-            Change(setting, old, new) for setting, old in pairs if not ((new := setting.read()) is old or new == old)
-        ]
+        now = [read() for read in _readers()]
+        if now == self.values:
+            return []
+        trios = zip(_settings(), self.values, now, strict=True)
+        return [Change(setting, old, new) for setting, old, new in trios if not (new is old or new == old)]
 
     def adopt(self, change: Change) -> None:
         """Take the new value for the right one."""
@@ -76,8 +79,14 @@ def handicaps() -> list[str]:
     return found
 
 
+@lru_cache(maxsize=1)
 def _settings() -> tuple[Setting, ...]:
     return (*settings_of_torch(), *settings_of_process())
+
+
+@lru_cache(maxsize=1)
+def _readers() -> tuple[Callable[[], Any], ...]:
+    return tuple(setting.read for setting in _settings())
 
 
 def _shown(value: Any) -> Any:

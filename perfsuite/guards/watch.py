@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -9,9 +10,13 @@ from typing import Any
 
 from perfsuite.guards.ground import Look
 from perfsuite.guards.identity import Standing
-from perfsuite.guards.origin import strangers
+from perfsuite.guards.origin import late, strangers
 from perfsuite.guards.settings import modes
 from perfsuite.guards.surroundings import Change, Surroundings
+from perfsuite.guards.unchanged import Seal, of_table, seal
+
+_right: list[Standing] = []
+"""The names among which no function from elsewhere was found, when last it was looked for."""
 
 
 class TamperedError(RuntimeError):
@@ -31,14 +36,16 @@ class Watch:
         """
         self._look = look
         self.before = Surroundings.now()
-        self.replaced = strangers()
+        self._standing = (Standing.of_modules(), Standing.of_case(*objects))
+        self._compared = frozenset(name for name, _ in self._standing[0].modules)
+        self._late: list[str] = []
+        self._loaded: Seal | None = None
+        self.replaced = self._strangers()
         """Full names that stand for something else than at the start."""
         self.changed: list[str] = []
         """Changes by the candidate, after its first call, that can slow the rival or widen a limit."""
         self.told: list[str] = []
         """Sentences for the record: changes that are put back, or that do no harm."""
-        self._standing = (Standing.of_modules(), Standing.of_case(*objects))
-        self._compared = frozenset(name for name, _ in self._standing[0].modules)
         self._first = True
         self._modes = modes()
 
@@ -60,10 +67,25 @@ class Watch:
         """Look at all names. What was replaced is named and put back."""
         self.replaced += self._look()
         gone = [one for standing in self._standing for one in standing.replaced()]
-        self.replaced += [*strangers(self._compared), *(one.name for one in gone)]
+        self.replaced += [*strangers(self._compared, self._late_modules()), *(one.name for one in gone)]
         for one in gone:
             with suppress(Exception):  # an owner that refuses to be written
                 one.put_back()
+
+    def _strangers(self) -> list[str]:
+        """Functions from elsewhere at the case's start. As long as no name has changed, there are no others."""
+        if not (_right and _right[0] is self._standing[0]):
+            if gone := strangers():
+                return gone
+            _right[:] = [self._standing[0]]
+        return []
+
+    def _late_modules(self) -> list[str]:
+        """The modules of perfsuite that were loaded since the start. Most looks find no module new."""
+        if self._loaded is None or self._loaded.differing(self._loaded.read()):
+            self._loaded = seal(lambda layout: [of_table(sys.modules, layout)])
+            self._late = late(self._compared)
+        return self._late
 
     def batch(self) -> None:
         """Look at all names behind a batch of rounds. TamperedError if a side has tampered with anything so far."""

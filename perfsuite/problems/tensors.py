@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.problems.base import Inputs
 from perfsuite.problems.nests import nest_of
 
 if TYPE_CHECKING:
@@ -29,8 +30,17 @@ def tensors_in(value: Any, *, layouts: bool = True) -> Iterator[torch.Tensor]:
     """
     import torch
 
-    if type(value) is torch.Tensor and value.layout is torch.strided and not value.is_nested:
-        yield value  # as `nest_of` would say; most values are such tensors
+    # As `nest_of` would say, without its objects: most values are such tensors, and most nests are such.
+    kind = type(value)
+    if kind is torch.Tensor and value.layout is torch.strided and not value.is_nested:
+        yield value
+        return
+    if kind is tuple or kind is list or kind is Inputs:
+        for part in (*value.args, dict(value.kwargs)) if kind is Inputs else value:
+            if part is not None:
+                yield from tensors_in(part, layouts=layouts)
+        return
+    if kind is dict and not value:
         return
     if (nest := nest_of(value)) is None:
         if isinstance(value, torch.Tensor):
