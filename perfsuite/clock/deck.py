@@ -199,9 +199,11 @@ class Deck:
             self._moving.append(group)
             for one, row in zip(leaves, group.rows, strict=True):
                 old = one[place]
+                if row.data_ptr() == old.data_ptr() and old.is_leaf:
+                    continue
                 one[place] = row.as_strided(old.shape, old.stride(), row.storage_offset())
                 new[old.data_ptr()] = one[place].requires_grad_(old.requires_grad)
-        self.sets = [_with(inputs, new) for inputs in self.sets]
+        self.sets = [_with(inputs, new) for inputs in self.sets] if new else self.sets
         whole = [place for place in range(len(spare)) if place not in free and _has_memory(spare[place])]
         each = sum(spare[place].numel() * spare[place].element_size() for place in whole)
         if FEWEST_RESERVES * each > RESERVE_BYTES:  # two copies of these would be too much

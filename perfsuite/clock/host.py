@@ -15,10 +15,10 @@ from perfsuite.clock.cache import cpu_cache_bytes
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.clock.kept import KeptCalls, Watched, WatchedHalf
 from perfsuite.clock.room import kept_calls
-from perfsuite.clock.rotation import allocations, apart, bytes_in, sets_needed, share_memory
+from perfsuite.clock.rotation import allocations, bytes_in, sets_needed, share_memory
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
-from perfsuite.guards.poison import poison
+from perfsuite.guards.poison import poison_results
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.differentiated import needs_preparing
 from perfsuite.problems.tensors import keep
@@ -61,6 +61,7 @@ class HostClock(CallingClock):
         self._reuses = False
         """True once a result of the candidate was overwritten by a later one of the same sample."""
         self._held: dict[Side, list[Any]] = {"candidate": [], "rival": []}
+        self._is_an_input: Callable[[int], bool] = allocations(())
 
     def setup(self) -> None:
         first = self.sides.make_inputs()
@@ -85,7 +86,7 @@ class HostClock(CallingClock):
             fit = HELD_BYTES // max(1, 2 * size)
             most = min(calls, most, fit, int(LONGEST_SAMPLE_SECONDS / max(once)))
             self.launches = self._most_in_a_sample(max(1, most))
-        self._storages = [allocations(one) for one in self._sets]
+        self._is_an_input = allocations(self._sets)
         self._deck.deal()
         self._warm_up()
         self._setups += 1
@@ -130,10 +131,9 @@ class HostClock(CallingClock):
         for side in (first, second):
             keep_here = keeper and side == "candidate"
             seconds[side] = self._sample(side, start, calls, keeper=keep_here, hard=hard) / calls
-        # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer.
-        for call, result in enumerate(self._held["rival"]):
-            if apart(result, self._storages[(start + call) % len(self._sets)]):
-                poison(result)
+        # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer. A result in
+        # the memory of an input is that input.
+        poison_results(self._held["rival"], self._is_an_input)
         self._held = {"candidate": [], "rival": []}
         # These sets get other values long before they are used again, when the values have left the cache.
         self._deck.deal(ranges(start, calls, len(self._sets)))

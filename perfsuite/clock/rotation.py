@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from perfsuite.problems.tensors import tensors_in
@@ -28,16 +30,17 @@ def sets_needed(bytes_a_set: int, cache_bytes: int) -> int:
     return min(MOST_SETS, 1 + max(1, math.ceil(CACHE_MULTIPLE * cache_bytes / bytes_a_set)))
 
 
-def allocations(value: Any) -> list[tuple[int, int]]:
-    """The first address, and the one behind the last, of each allocation in which tensors of `value` lie."""
-    storages = [tensor.untyped_storage() for tensor in tensors_in(value) if tensor.numel()]
-    return [(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in storages]
+def allocations(values: Iterable[Any]) -> Callable[[int], bool]:
+    """A function that tells whether an address lies in the memory allocated for tensors of these values."""
+    storages = {id(one): one for value in values for tensor in tensors_in(value) for one in [tensor.untyped_storage()]}
+    found = sorted({(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in storages.values() if one.nbytes()})
+    firsts, ends = [first for first, _ in found], list(itertools.accumulate((end for _, end in found), max))
 
+    def taken(place: int) -> bool:
+        at = bisect.bisect_right(firsts, place)
+        return at > 0 and place < ends[at - 1]
 
-def apart(value: Any, taken: Sequence[tuple[int, int]]) -> bool:
-    """True if no tensor of `value` lies in one of these allocations."""
-    places = [tensor.data_ptr() for tensor in tensors_in(value) if tensor.numel()]
-    return not any(first <= place < end for place in places for first, end in taken)
+    return taken
 
 
 def share_memory(one: Any, other: Any) -> bool:
@@ -60,5 +63,7 @@ def overlap(one: Iterable[tuple[int, int]], other: Sequence[tuple[int, int]]) ->
 
 def _reach(tensor: Any) -> tuple[int, int]:
     """The address of a tensor's first element, and the one behind its last."""
+    if tensor.is_contiguous():
+        return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
     steps = ((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (1 + sum(steps)) * tensor.element_size()

@@ -198,7 +198,7 @@ class Standing(NamedTuple):
         places: list[int] | None,
         modules: Iterable[tuple[str, types.ModuleType]],
     ) -> list[Replaced]:
-        """What was replaced among these. places: of the functions; None for all."""
+        """The replaced ones among these. places: of the functions; None for all."""
         found = [one for each in names for one in each.replaced()]
         for name, module in modules:
             if sys.modules.get(name) is not module:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.tensors import memory_of, tensors_in
@@ -28,26 +29,32 @@ def poison(value: Any) -> None:
     pattern = POISON_HALF.to_bytes(2, "little") * 4
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     for tensor in tensors_in(value):
-        size = tensor.element_size()
-        # Byte by byte as below. Dozens of small results come between two samples, and each call of torch takes longer.
-        if size > 1 and tensor.nbytes <= len(_PATTERN) and _is_a_stretch_of_the_host(tensor):
-            ctypes.memmove(tensor.data_ptr(), _PATTERN, tensor.nbytes)
-            continue
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
-            size = tensor.element_size()
+        size = tensor.element_size()
         memory_of(tensor.view(integers[size])).fill_(int.from_bytes(pattern[:size], "little"))
 
 
-_PATTERN = POISON_HALF.to_bytes(2, "little") * (1 << 16)
+def poison_results(results: Iterable[Any], spare: Callable[[int], bool]) -> None:
+    """Overwrite each result with the poison, but for those with a tensor at an address that `spare` names.
 
-
-def _is_a_stretch_of_the_host(tensor: torch.Tensor) -> bool:
-    """True if the elements of a tensor are one stretch of the host's memory."""
+    Dozens of small results on the host come between two samples. Of these the bytes are written without torch.
+    """
     import torch
 
-    plain = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided
-    return plain and tensor.is_contiguous() and tensor.data_ptr() != 0
+    plain, strided, pattern, most, write = torch.Tensor, torch.strided, _PATTERN, len(_PATTERN), ctypes.memmove
+    for one in results:
+        if type(one) is plain and one.layout is strided and one.is_cpu and not one.is_nested and one.is_contiguous():
+            place, size = one.data_ptr(), one.nbytes
+            if place and size <= most and one.element_size() > 1:
+                if not spare(place):
+                    write(place, pattern, size)
+                continue
+        if not any(spare(tensor.data_ptr()) for tensor in tensors_in(one) if tensor.numel()):
+            poison(one)
+
+
+_PATTERN = POISON_HALF.to_bytes(2, "little") * (1 << 16)
 
 
 def poison_free_memory(like: Any, *, copies: int = 4) -> None:

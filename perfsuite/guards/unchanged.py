@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """What is compared as a whole: its fields, and the objects that must live as long as they are read."""
+    """An object that is compared as a whole: its fields, and the objects that must live while they are read."""
 
     versions: tuple[int, ...]
     """Addresses of version numbers: another one says that something may have changed."""
@@ -138,7 +138,7 @@ class Seal:
 
 
 def seal(things: Callable[[Layout], Iterable[Thing]]) -> Seal | None:
-    """A seal on these things; None where there is none on this Python."""
+    """A seal on these things; None if this Python allows none."""
     if (known := layout()) is None:
         return None
     try:

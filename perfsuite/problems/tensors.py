@@ -163,10 +163,15 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     given = tensor.detach().resolve_conj().resolve_neg()
-    if given.layout is not torch.strided or not given.numel() or not dense(memory := memory_of(given)):
+    if given.layout is not torch.strided or not given.numel():
         return bits(tensor)
-    flat = memory.as_strided((memory.numel(),), (1,), memory.storage_offset())
-    size, begin = flat.numel() * flat.element_size(), flat.storage_offset() * flat.element_size()
+    if given.is_contiguous() and not given.is_nested:
+        flat = given.view(-1)
+    elif dense(memory := memory_of(given)):
+        flat = memory.as_strided((memory.numel(),), (1,), memory.storage_offset())
+    else:
+        return bits(tensor)
+    size, begin = flat.nbytes, flat.storage_offset() * flat.element_size()
     kinds = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
     return flat.view(next(kind for width, kind in kinds if not size % width and not begin % width))
 

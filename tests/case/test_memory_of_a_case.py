@@ -76,7 +76,7 @@ def judged(
     facts = SimpleNamespace(uuid="none", L2_cache_size=50_000_000 // SCALE, total_memory=bytes_of_card)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
     # The made-up card replaces torch's events.
-    monkeypatch.setattr("perfsuite.guards.watch.strangers", lambda known=(): [])
+    monkeypatch.setattr("perfsuite.guards.watch.strangers", lambda *known: [])
 
     def opened(sides: Sides, settings: Settings) -> GraphClock:
         clock = OneMemoryAPlace(sides)
