@@ -58,7 +58,8 @@ class Checks:
         self._effects: Effects | None = None
         rival = ask.rival if callable(ask.rival) else None
         with_it = (getattr(self.problem, name, None) for name in ("reference", "against"))
-        self.watch = Watch(look, self.problem, *(one for one in (rival, *with_it) if one is not None))
+        objects = (one for one in (rival, *with_it) if one is not None)
+        self.watch = Watch(look, self.problem, *objects, library=isinstance(ask.rival, str))
         self.warnings: list[str] = []
         self.rival_differs: list[str] = []
         """Sentences about strides of results, and settings of precision, that differ between the sides."""

@@ -125,8 +125,11 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Every field as plain values, rounds included."""
-        values = asdict(replace(self, error=None))
+        values = asdict(replace(self, error=None, rounds=(), discarded=()))
         del values["error"]
+        values["rounds"], values["discarded"] = (
+            [dict(vars(one)) for one in each] for each in (self.rounds, self.discarded)
+        )
         values["verdict"], values["reason"] = self.verdict.value, self.reason.value
         return values
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from pathlib import Path
 
 CPU_CACHE_BYTES_UNKNOWN = 32 * 2**20
@@ -17,6 +18,7 @@ def l2_bytes(device: int) -> int:
     return int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
+@lru_cache(maxsize=1)
 def cpu_cache_bytes() -> int:
     """Size of the largest cache of the first CPU, in bytes."""
     units, sizes = {"K": 2**10, "M": 2**20}, []

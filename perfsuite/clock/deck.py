@@ -181,13 +181,8 @@ class Deck:
             return
         free = set(_windowed(first)) if moves == "elements" else set()
         orders = integers if moves == "elements" and integers else {}
-        free |= {
-            place
-            for place, move in orders.items()
-            if is_value(spare[place], move)
-            and not same_numbers(leaves[0][place], spare[place])
-            and alone(leaves[0], place)
-        }
+        values = [place for place, move in orders.items() if is_value(spare[place], move) and alone(leaves[0], place)]
+        free |= {place for place in values if not same_numbers(leaves[0][place], spare[place])}
         new: dict[int, torch.Tensor] = {}
         for place in sorted(free):
             large = count * spare[place].numel() * spare[place].element_size() > LINE_BYTES

@@ -173,7 +173,7 @@ class HostClock(CallingClock):
 
     def _sample(self, side: Side, start: int, calls: int, *, keeper: bool = False, hard: str | None = None) -> float:
         """Seconds of `calls` calls of `side`, over the rotation from `start` on. hard: inputs of the call drawn."""
-        chosen = calls - 1 if keeper and self._reuses else self._secret.randrange(calls)
+        chosen = self._secret.randrange(calls) if keeper and not self._reuses else calls - 1
         watched = [self._sets[(start + call) % len(self._sets)] for call in (chosen, calls - 1)]
         kept: list[Watched] = []
         written = self.sides.written

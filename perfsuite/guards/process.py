@@ -71,12 +71,14 @@ def _variables() -> tuple[Variables, Variables]:
 
 
 _OF_PYTHON: Variables = os.environ._data  # type: ignore[attr-defined]
+_ENVIRON: Any = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.pythonapi, "environ")
+"""The pointer of C, as it is whenever it is read."""
 _last: list[Any] = [b"", {}]
 """The addresses of C's variables at the last look, and the variables."""
 
 
 def _of_c() -> Variables:
-    places = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.pythonapi, "environ")
+    places = _ENVIRON
     if not places:
         return {}
     count = len(_last[1])

@@ -66,9 +66,15 @@ def precisions_of_torch() -> tuple[Setting, ...]:
 
 def modes() -> tuple[int, int]:
     """The numbers of function modes and of dispatch modes that are on."""
+    of_functions, of_dispatch = _lengths()
+    return of_functions(), of_dispatch()
+
+
+@lru_cache(maxsize=1)
+def _lengths() -> tuple[Callable[[], int], Callable[[], int]]:
     from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 
-    return _len_torch_function_stack(), _len_torch_dispatch_stack()
+    return _len_torch_function_stack, _len_torch_dispatch_stack
 
 
 def _modes() -> Iterator[Setting]:
@@ -123,21 +129,23 @@ def _numbers() -> Iterator[Setting]:
     )
     deterministic = sys.modules.get("torch.utils.deterministic")
     if deterministic is not None:
-        yield _attribute(deterministic, "fill_uninitialized_memory", "filling of uninitialized memory", slows=False)
-    yield Setting("torch's warnings always", torch.is_warn_always_enabled, torch.set_warn_always, slows=False)
+        read = _core("_get_deterministic_fill_uninitialized_memory")
+        label = "filling of uninitialized memory"
+        yield _attribute(deterministic, "fill_uninitialized_memory", label, read=read, slows=False)
+    always = _core("_get_warnAlways", torch.is_warn_always_enabled)
+    yield Setting("torch's warnings always", always, torch.set_warn_always, slows=False)
 
 
 def _attention() -> Iterator[Setting]:
     import torch
 
     cuda = torch.backends.cuda
-    yield Setting("SDPA's flash backend", cuda.flash_sdp_enabled, cuda.enable_flash_sdp, True)
-    yield Setting("SDPA's efficient backend", cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, True)
-    yield Setting("SDPA's math backend", cuda.math_sdp_enabled, cuda.enable_math_sdp, True)
-    yield Setting("SDPA's cuDNN backend", cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp, True)
+    for label, name in (("flash", "flash"), ("efficient", "mem_efficient"), ("math", "math"), ("cuDNN", "cudnn")):
+        read = _core(f"_get_{name}_sdp_enabled", getattr(cuda, f"{name}_sdp_enabled"))
+        yield Setting(f"SDPA's {label} backend", read, getattr(cuda, f"enable_{name}_sdp"), True)
     yield Setting(
         "SDPA's math backend in 16 bits",
-        cuda.fp16_bf16_reduction_math_sdp_allowed,
+        _core("_get_math_sdp_allow_fp16_bf16_reduction", cuda.fp16_bf16_reduction_math_sdp_allowed),
         cuda.allow_fp16_bf16_reduction_math_sdp,
         False,
     )
@@ -148,8 +156,9 @@ def _libraries() -> Iterator[Setting]:
     import torch
 
     cudnn = torch.backends.cudnn
-    yield _attribute(cudnn, "enabled", "torch.backends.cudnn.enabled", True)
-    yield _attribute(cudnn, "deterministic", "torch.backends.cudnn.deterministic", False)
+    for name, default in (("enabled", True), ("deterministic", False)):
+        read = _core(f"_get_cudnn_{name}")
+        yield _attribute(cudnn, name, f"torch.backends.cudnn.{name}", default, read=read)
     yield from _pair("cuDNN's benchmark mode", "_get_cudnn_benchmark", "_set_cudnn_benchmark")
     yield from _pair("preferred BLAS library", "_get_blas_preferred_backend", "_set_blas_preferred_backend")
     yield from _pair("preferred linalg library", "_get_linalg_preferred_backend", "_set_linalg_preferred_backend")
@@ -171,7 +180,8 @@ def _precisions() -> Iterator[Setting]:
 
     core = torch._C
     matmul = torch.backends.cuda.matmul
-    yield _attribute(matmul, "allow_fp16_accumulation", "cuBLAS's float16 accumulation", False)
+    read = _core("_get_cublas_allow_fp16_accumulation")
+    yield _attribute(matmul, "allow_fp16_accumulation", "cuBLAS's float16 accumulation", False, read=read)
     for kind in ("fp16", "bf16"):
         name = f"allow_{kind}_reduced_precision_reduction"
         yield Setting(f"cuBLAS's sums in {kind}", getattr(core, f"_get_cublas_{name}"), partial(setattr, matmul, name))
@@ -202,8 +212,17 @@ def _hooks() -> Iterator[Setting]:
     yield Setting("hooks of saved tensors", lambda: stack_of(top(False) or ()), default=Stack(()))
 
 
-def _attribute(owner: Any, name: str, label: str, default: Any = None, *, slows: bool = True) -> Setting:
-    return Setting(label, partial(getattr, owner, name), partial(setattr, owner, name), default, slows)
+def _attribute(
+    owner: Any, name: str, label: str, default: Any = None, *, read: Callable[[], Any] | None = None, slows: bool = True
+) -> Setting:
+    return Setting(label, read or partial(getattr, owner, name), partial(setattr, owner, name), default, slows)
+
+
+def _core(getter: str, otherwise: Callable[[], Any] | None = None) -> Any:
+    """The function of torch._C of that name, which takes a fraction of the time of what is in front of it."""
+    import torch
+
+    return getattr(torch._C, getter, otherwise)
 
 
 def _property(name: str) -> Setting:

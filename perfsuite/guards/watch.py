@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
 from typing import Any
@@ -15,7 +15,27 @@ from perfsuite.guards.settings import modes
 from perfsuite.guards.surroundings import Change, Surroundings
 from perfsuite.guards.unchanged import Seal, of_table, seal
 
-_right: list[Standing] = []
+LOOKS_AT_LIBRARY = 8
+"""Samples of a library behind which the surroundings are looked at."""
+
+
+class _Late:
+    """The modules of perfsuite that were loaded since names were noted."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self.known = frozenset(known)
+        self._seal: Seal | None = None
+        self._found: list[str] = []
+
+    def modules(self) -> list[str]:
+        """Their names. As long as nothing is loaded, they are the same."""
+        if self._seal is None or self._seal.differing(self._seal.read()):
+            self._seal = seal(lambda layout: [of_table(sys.modules, layout)])
+            self._found = late(self.known)
+        return self._found
+
+
+_right: list[tuple[Standing, _Late]] = []
 """The names among which no function from elsewhere was found, when last it was looked for."""
 
 
@@ -29,18 +49,17 @@ class Watch:
     A first call may set up what it needs. Of that, the rival is spared what slows it.
     """
 
-    def __init__(self, look: Look, *objects: Any) -> None:
+    def __init__(self, look: Look, *objects: Any, library: bool = False) -> None:
         """look: puts back what this class itself calls, and names it.
 
         objects: the problem, the rival and others whose methods, functions and hooks no side may change.
+        library: the rival is one that perfsuite calls by name, not a function of the user's.
         """
         self._look = look
+        self._looks_at_rival = LOOKS_AT_LIBRARY if library else -1
         self.before = Surroundings.now()
         self._standing = (Standing.of_modules(), Standing.of_case(*objects))
-        self._compared = frozenset(name for name, _ in self._standing[0].modules)
-        self._late: list[str] = []
-        self._loaded: Seal | None = None
-        self.replaced = self._strangers()
+        self._late, self.replaced = self._noted()
         """Full names that stand for something else than at the start."""
         self.changed: list[str] = []
         """Changes by the candidate, after its first call, that can slow the rival or widen a limit."""
@@ -57,7 +76,15 @@ class Watch:
             self._modes = modes()
 
     def after(self, side: str) -> None:
-        """Look at the surroundings behind a call, or behind a sample, of that side."""
+        """Look at the surroundings behind a call, or behind a sample, of that side.
+
+        Every sample of the candidate has its look: a change that lasts for one sample of the rival slows it. A library
+        sets what it needs in its first calls. From then on, a change is the candidate's, whenever it is made.
+        """
+        if side == "rival" and self._looks_at_rival >= 0:
+            if not self._looks_at_rival:
+                return
+            self._looks_at_rival -= 1
         changes = self.before.changes()
         first, self._first = self._first, self._first and side != "candidate"
         if changes:
@@ -67,25 +94,23 @@ class Watch:
         """Look at all names. What was replaced is named and put back."""
         self.replaced += self._look()
         gone = [one for standing in self._standing for one in standing.replaced()]
-        self.replaced += [*strangers(self._compared, self._late_modules()), *(one.name for one in gone)]
+        self.replaced += [*strangers(self._late.known, self._late.modules()), *(one.name for one in gone)]
         for one in gone:
             with suppress(Exception):  # an owner that refuses to be written
                 one.put_back()
 
-    def _strangers(self) -> list[str]:
-        """Functions from elsewhere at the case's start. As long as no name has changed, there are no others."""
-        if not (_right and _right[0] is self._standing[0]):
-            if gone := strangers():
-                return gone
-            _right[:] = [self._standing[0]]
-        return []
+    def _noted(self) -> tuple[_Late, list[str]]:
+        """(the modules that may be loaded yet, functions from elsewhere at the case's start).
 
-    def _late_modules(self) -> list[str]:
-        """The modules of perfsuite that were loaded since the start. Most looks find no module new."""
-        if self._loaded is None or self._loaded.differing(self._loaded.read()):
-            self._loaded = seal(lambda layout: [of_table(sys.modules, layout)])
-            self._late = late(self._compared)
-        return self._late
+        As long as no name has changed since there were none of these, there are none.
+        """
+        standing = self._standing[0]
+        if not (_right and _right[0][0] is standing):
+            found, gone = _Late(name for name, _ in standing.modules), strangers()
+            if gone:
+                return found, gone
+            _right[:] = [(standing, found)]
+        return _right[0][1], []
 
     def batch(self) -> None:
         """Look at all names behind a batch of rounds. TamperedError if a side has tampered with anything so far."""

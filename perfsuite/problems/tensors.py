@@ -37,7 +37,9 @@ def tensors_in(value: Any, *, layouts: bool = True) -> Iterator[torch.Tensor]:
         return
     if kind is tuple or kind is list or kind is Inputs:
         for part in (*value.args, dict(value.kwargs)) if kind is Inputs else value:
-            if part is not None:
+            if type(part) is torch.Tensor and part.layout is torch.strided and not part.is_nested:
+                yield part
+            elif part is not None:
                 yield from tensors_in(part, layouts=layouts)
         return
     if kind is dict and not value:

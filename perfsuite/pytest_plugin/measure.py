@@ -24,7 +24,7 @@ from perfsuite.pytest_plugin.outcome import CASES, CAUSE
 from perfsuite.pytest_plugin.present import write_live
 from perfsuite.pytest_plugin.run import RUN, Run
 from perfsuite.pytest_plugin.xdist import workers_in
-from perfsuite.record.case import Case, case_record
+from perfsuite.record.case import Case, case_name, case_record
 from perfsuite.settings import CacheMode, Settings, cache_modes
 
 Candidate = Callable[..., Any]
@@ -181,6 +181,8 @@ class Gate:
         self, comparison: Comparison, *, aspect: str | None = None, measured: dict[str, float] | None = None
     ) -> None:
         """Put a comparison on record. aspect: the limited quantity other than time, with its values in `measured`."""
+        name, cases = case_name(comparison, aspect), self.item.stash[CASES]
+        earlier = {one.call for one in cases if (one.case, one.label) == (name, self._label)}
         case = case_record(
             comparison,
             test=self.item.nodeid,
@@ -190,12 +192,11 @@ class Gate:
             measured=measured,
             label=self._label,
             call=self.calls,
+            alike=len(earlier | {self.calls}),
             order=self._of_label[self._label],
         )
-        earlier = {one.call for one in self.item.stash[CASES] if (one.case, one.label) == (case.case, case.label)}
-        case = case.changed(alike=len(earlier | {self.calls}))
         self.comparisons.append(comparison)
-        self.item.stash[CASES].append(case)
+        cases.append(case)
         write_live(self.run, case)
         number, line = len(self.comparisons), case.as_json()
         prefix = "perf_" if number == 1 else f"perf_{number}_"

@@ -182,6 +182,12 @@ def _defaults() -> dict[str, Any]:
     return found
 
 
+def case_name(comparison: Comparison, aspect: str | None = None) -> str:
+    """The name of the case of a comparison."""
+    name = f"{comparison.candidate} {comparison.family} {comparison.name}"
+    return name + (f" vs {comparison.rival}" if comparison.rival else "") + (f": {aspect}" if aspect else "")
+
+
 def case_record(
     comparison: Comparison,
     *,
@@ -200,9 +206,7 @@ def case_record(
     label, call: the label of the call of `perf`, and its number in the test, from 1. alike: its place among those of
     the same case and label. order: its place among those of the same label.
     """
-    values = comparison.as_dict()
-    name = f"{comparison.candidate} {comparison.family} {comparison.name}"
-    name += (f" vs {comparison.rival}" if comparison.rival else "") + (f": {aspect}" if aspect else "")
+    values, name = comparison.as_dict(), case_name(comparison, aspect)
     samples, discarded = (Samples.columns_of(values.pop(rounds)) for rounds in ("rounds", "discarded"))
     head = {"schema": SCHEMA, "case": name, "test": test, "label": label, "call": call}
     head |= {"alike": alike, "order": order, "aspect": aspect, "measured": measured}
