@@ -152,6 +152,7 @@ def _memory() -> Any:
     """The memory of this process as numbers. To read where nothing lies would end the process."""
     import numpy
 
-    found = numpy.frombuffer((ctypes.c_int64 * ((BEHIND - FIRST) // WORD)).from_address(FIRST), dtype=numpy.int64)
+    whole: Any = (ctypes.c_int64 * ((BEHIND - FIRST) // WORD)).from_address(FIRST)
+    found = numpy.frombuffer(whole, dtype=numpy.int64)
     found.flags.writeable = False
     return found
