@@ -47,8 +47,9 @@ def test_every_operand_is_new_throughout_and_stays_where_it_is(problem: Gemm | A
         assert one.numel() < 200 or 0.7 < float(one.double().std()) < 1.3
 
 
-def test_the_same_values_can_be_dealt_again_to_some_sets() -> None:
-    deck = deck_of(lambda: Gemm(16, 16, 16).inputs(GENERATOR), 6)
+@pytest.mark.parametrize("stacked", [True, False])
+def test_the_same_values_can_be_dealt_again_to_some_sets(stacked: bool) -> None:
+    deck = deck_of(lambda: Gemm(16, 16, 16).inputs(GENERATOR), 6, stacked=stacked)
     deck.deal()
     before = keep(deck.sets)
     for tensor in tensors_in(deck.sets):
@@ -172,8 +173,33 @@ def test_stretches_of_a_ring() -> None:
     assert ranges(10, 9, 6) == [(4, 2), (0, 4)]
 
 
-def test_a_share_of_each_operand_is_a_stretch_at_a_place_drawn_anew() -> None:
-    deck = deck_of(lambda: Inputs((torch.randn(64, 64),)), 3)
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8, torch.complex128])
+def test_values_are_dealt_bit_by_bit(dtype: torch.dtype, stacked: bool) -> None:
+    """Each set has a window of all values that were drawn, whichever way its memory is written."""
+    drawn: list[torch.Tensor] = []
+
+    def make() -> Inputs:
+        values = torch.randn(40, 2).mul(50).to(dtype) if not dtype.is_complex else torch.randn(40, 2, dtype=dtype)
+        drawn.append(values)
+        return Inputs((values.t(), values.clone().conj()))
+
+    deck = deck_of(make, 4, stacked=stacked)
+    lines = (
+        torch.cat([one.flatten() for one in drawn]),
+        torch.cat([one.conj().resolve_conj().flatten() for one in drawn]),
+    )
+    for _ in range(5):
+        deck.deal(ranges(3, 2, 4))
+        for one in deck.sets:
+            for values, line in zip((one.args[0].t(), one.args[1]), lines, strict=True):
+                windows = line.unfold(0, 80, 1)
+                assert (windows == values.flatten()).all(-1).any()
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_share_of_each_operand_is_a_stretch_at_a_place_drawn_anew(stacked: bool) -> None:
+    deck = deck_of(lambda: Inputs((torch.randn(64, 64),)), 3, stacked=stacked)
     deck.share = 0.25
     touched = torch.zeros(64 * 64, dtype=torch.bool)
     for _ in range(40):

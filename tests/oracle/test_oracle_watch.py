@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from perfsuite.clock.rotation import allocations
+from perfsuite.guards.poison import poison_results
 from perfsuite.oracle import Judgement, examine, poison, poison_free_memory
 from perfsuite.outcome import Reason
 from perfsuite.problems import Custom, Gemm
@@ -53,6 +55,51 @@ def test_poison_is_nan_in_every_dtype_of_the_kernels(dtype):
     tensor = torch.zeros(8, dtype=dtype)
     poison({"nested": [tensor]})
     assert tensor.isnan().all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(8, 8, dtype=torch.float16),
+        lambda: torch.zeros(3, 7, dtype=torch.float64),
+        lambda: torch.zeros(3, 7, dtype=torch.complex64),
+        lambda: torch.zeros(5, dtype=torch.int8),
+        lambda: torch.zeros(5, dtype=torch.bool),
+        lambda: torch.zeros(6, 4).t(),
+        lambda: torch.zeros(6, 4)[1:, ::2],
+        lambda: torch.zeros(1 << 16, dtype=torch.float32),
+        lambda: torch.zeros(0),
+        lambda: torch.zeros(()),
+        lambda: {"loss": torch.zeros(4), "rest": [torch.zeros(2, 2), 3, None]},
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.zeros(4, requires_grad=True),
+    ],
+)
+def test_results_are_poisoned_as_any_value_is_but_for_those_that_are_spared(make):
+    with torch.no_grad():
+        first, second, third, expected = make(), make(), make(), make()
+        whole = torch.zeros(16)
+        inside, beside = whole[4:8], torch.zeros(4)
+        poison(expected)
+        poison_results([first, inside, [beside, inside], second], allocations([whole, third]))
+        assert same_bits(first, expected)
+        assert same_bits(second, expected)
+        assert not whole.any()
+        assert not beside.any()
+        poison_results([third], allocations([third]))
+        assert same_bits(third, make())
+
+
+def test_an_address_is_told_from_those_beside_it():
+    rows = torch.zeros(4, 8)
+    taken = allocations([{"rows": rows[1:3]}, 3, torch.zeros(0)])
+    assert [taken(rows.data_ptr() + offset) for offset in (-1, 0, 8 * 4 * 4 - 1, 8 * 4 * 4)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert not allocations(())(rows.data_ptr())
 
 
 def test_poisoning_free_memory_takes_any_nest():
