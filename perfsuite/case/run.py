@@ -90,7 +90,7 @@ def _through(case: _Case, open_clock: OpenClock) -> Comparison:
         examined = ask.timed and ask.correctness is True and checks.examined_before()
         if ask.correctness is not False and not examined:
             checks.check(ask.correctness if isinstance(ask.correctness, str) else None)
-        checks.untouched()
+            checks.untouched()
         if not ask.timed:
             return case.result(Verdict.MET, Reason.CHECKED, checks.sentence())
         compared = case.time(open_clock, examined)

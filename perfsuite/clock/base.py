@@ -188,6 +188,11 @@ class CallingClock(Clock):
         if self.sides.watch is not None:
             self.sides.watch.after(side)
 
+    def _look_at_names(self) -> None:
+        """Look at all names, behind the last call of a batch: statistics and judgement follow, and rest on them."""
+        if self.sides.watch is not None:
+            self.sides.watch.batch()
+
     def _call(self, side: Side, inputs: Inputs) -> Any:
         """The side's result on these inputs. Raises SideFailedError."""
         try:

@@ -90,8 +90,10 @@ class _Windows:
             item = self.line.element_size()
             skip, step = begin * item, 0 if self.large else size * item
             values = self.line.data_ptr() + self.offset * item + (0 if self.large else start * step + skip)
-            for number, place in enumerate(self.places[start : start + count]):
-                ctypes.memmove(place + skip, values + number * step, length * item)
+            write, size_in_bytes = ctypes.memmove, length * item
+            for place in self.places[start : start + count]:
+                write(place + skip, values, size_in_bytes)
+                values += step
             return
         rows = self.rows[start : start + count]
         if self.large:
@@ -327,7 +329,8 @@ def _windows(place: int, operands: list[torch.Tensor], spare: torch.Tensor, *, s
         stack = torch.empty((len(rows), -(-size // each) * each), dtype=spare.dtype, device=spare.device)
         rows = [row[:size] for row in stack.unbind()]
     made = _Windows(place, line, rows, stack, step, stretch=(0, size))
-    made.deal(0, len(rows))
+    if stack is not None:  # else the values lie there
+        made.deal(0, len(rows))
     return made
 
 

@@ -102,8 +102,7 @@ class HostClock(CallingClock):
             if number == drawn and self._reuses:
                 for _ in range(CUT_ROUNDS):
                     self._round(keeper=True)
-        if self.sides.watch is not None:
-            self.sides.watch.batch()
+        self._look_at_names()
         return rounds
 
     def _quiet_round(self, *, keeper: bool) -> Round:
@@ -149,7 +148,9 @@ class HostClock(CallingClock):
 
     def timed_calls(self, count: int) -> list[TimedCall]:
         """See `Clock`. The calls are of rounds that were drawn before the timing."""
-        self._hard_rounds()
+        if self._hard_due:
+            self._hard_rounds()
+            self._look_at_names()
         self._kept.shuffle()
         self._judged = count
         return self._kept.ordinary(count) + self._kept.hard()

@@ -145,8 +145,7 @@ class PairedClock(CallingClock):
                 discarded=invalid,
             )
             rounds.append(one)
-        if self.sides.watch is not None:
-            self.sides.watch.batch()
+        self._look_at_names()
         return rounds
 
     def _keeper(self, halves: int) -> int:
@@ -269,6 +268,7 @@ class PairedClock(CallingClock):
             with torch.cuda.stream(self._stream):
                 self._round(0, hard=True)
                 self._stream.synchronize()
+            self._look_at_names()
         self._kept.shuffle()
         self._judged = count
         if self._room.by_reference:

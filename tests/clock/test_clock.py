@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from perfsuite.clock.base import CaptureError, SideFailedError, Sides
 from perfsuite.clock.host import HostClock
 from perfsuite.clock.rotation import MOST_SETS, bytes_in, sets_needed, share_memory
 from perfsuite.clock.rounds import Round
+from perfsuite.guards.watch import TamperedError, Watch
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.written import Written
 from perfsuite.settings import Settings
@@ -155,6 +157,29 @@ def test_written_arguments_are_restored_before_every_sample() -> None:
         assert torch.equal(call.candidate_output["x"], 2.0 * call.inputs.args[0])
         assert not call.inputs_changed
     assert all(clock.look_at_more(9, lambda mine, rivals: torch.equal(mine["x"], rivals["x"])))
+
+
+def test_names_are_looked_at_behind_calls_that_come_after_the_last_batch() -> None:
+    """The judgement follows: a function that is replaced there could judge, and put itself back."""
+    genuine, late = math.log, []
+
+    def candidate(a: torch.Tensor, b: torch.Tensor, out_dtype: Any) -> torch.Tensor:
+        if late:
+            math.log = math.sin
+        return a @ b
+
+    def rival(a: torch.Tensor, b: torch.Tensor, out_dtype: Any) -> torch.Tensor:
+        return a @ b
+
+    clock = HostClock(Sides(candidate, rival, fresh, hard={"late": fresh}, watch=Watch(list)))
+    clock.setup()
+    late.append(True)
+    try:
+        with pytest.raises(TamperedError, match="math.log"):
+            clock.timed_calls(1)
+        assert math.log is genuine
+    finally:
+        math.log = genuine
 
 
 def test_a_side_that_raises_is_named() -> None:
