@@ -42,7 +42,8 @@ def figures() -> Iterator[dict[str, Any]]:
         look_up, of_file = indexed(folder)
         yield row(f"look-up of a case in {FILES:,} result files", look_up * 1e3, 5.0, "ms")
         yield row("indexing of a result file", of_file * 1e3, 10.0, "ms")
-    found = gate.seconds_a_case()
+    # The least of some runs: what else runs here can only add to it.
+    found = min((gate.seconds_a_case() for _ in range(REPEATS)), key=lambda one: one["beside"])
     yield row("a portable gate beside its timed calls", found["beside"] * 1e3, gate.LIMIT_SECONDS * 1e3, "ms")
 
 

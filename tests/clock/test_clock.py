@@ -175,7 +175,7 @@ def test_names_are_looked_at_behind_calls_that_come_after_the_last_batch() -> No
     clock.setup()
     late.append(True)
     try:
-        with pytest.raises(TamperedError, match="math.log"):
+        with pytest.raises(TamperedError, match=r"math\.log"):
             clock.timed_calls(1)
         assert math.log is genuine
     finally:
