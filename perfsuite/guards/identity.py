@@ -109,6 +109,8 @@ class Standing(NamedTuple):
     defaults: tuple[Any, ...]
     keywords: tuple[Content, ...]
     containers: tuple[tuple[str, Any, Content], ...]
+    loaded: dict[str, types.ModuleType]
+    """The table of modules."""
     seal: Seal | None
     """Of the names, the functions and the table of modules, by their numbers in this order; None on some Pythons."""
 
@@ -140,6 +142,7 @@ class Standing(NamedTuple):
             tuple(map(_defaults, known)),
             tuple(_content(one.__kwdefaults__ or {}) for one in known),
             tuple(containers),
+            sys.modules,
             seal(things) if sealed else None,
         )
 
@@ -181,7 +184,7 @@ class Standing(NamedTuple):
     def replaced(self) -> list[Replaced]:
         """The names that stand for something else now."""
         if self.seal is None:
-            return self._among(self.names, None, self.modules) + self._refilled()
+            return self._among(self.names, None, self.modules) + self._others()
         now = self.seal.read()
         last = len(self.names) + len(self.functions)
         differing = self.seal.differing(now)
@@ -190,7 +193,7 @@ class Standing(NamedTuple):
         found = self._among(names, functions, self.modules if last in differing else ())
         if differing and not found:
             self.seal.renew(now, differing)
-        return found + self._refilled()
+        return found + self._others()
 
     def _among(
         self,
@@ -201,8 +204,8 @@ class Standing(NamedTuple):
         """The replaced ones among these. places: of the functions; None for all."""
         found = [one for each in names for one in each.replaced()]
         for name, module in modules:
-            if sys.modules.get(name) is not module:
-                found.append(Replaced(f"sys.modules[{name!r}]", _setting(sys.modules, name, module)))
+            if self.loaded.get(name) is not module:
+                found.append(Replaced(f"sys.modules[{name!r}]", _setting(self.loaded, name, module)))
         for what, before in (("__code__", self.codes), ("__defaults__", self.defaults)):
             for place in self._exchanged(what, before) if places is None else places:
                 function, value = self.functions[place], before[place]
@@ -223,13 +226,15 @@ class Standing(NamedTuple):
             return []
         return [place for place, value in enumerate(before) if now[place] is not value]
 
-    def _refilled(self) -> list[Replaced]:
-        """The containers that hold something else."""
-        return [
+    def _others(self) -> list[Replaced]:
+        """The containers that hold something else, and the table of modules if it is another."""
+        found = [
             Replaced(name, _refill(container, content))
             for name, container, content in self.containers
             if not _same(container, content)
         ]
+        other_table = bool(self.modules) and sys.modules is not self.loaded
+        return [*found, Replaced("sys.modules", _attribute(sys, "modules", self.loaded))] if other_table else found
 
 
 _before: list[Standing] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -125,6 +126,24 @@ def test_names_that_do_not_count_may_change_and_later_ones_are_still_seen(module
     assert [one.name.rpartition(".")[2] for one in standing.replaced()] == ["__kwdefaults__"]
     module.number = 2
     assert "perfsuite.made_up.number" in [one.name for one in standing.replaced()]
+
+
+@pytest.mark.parametrize("seals", [True, False])
+def test_another_table_of_modules_is_seen_and_so_are_other_modules_in_it(
+    seals: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine, stranger = sys.modules, types.ModuleType("statistics")
+    standing = Standing.of([], modules={"math": math}, sealed=seals)
+    monkeypatch.setattr(sys, "modules", {**genuine, "math": stranger})
+    assert [one.name for one in standing.replaced()] == ["sys.modules"]
+    for one in standing.replaced():
+        one.put_back()
+    assert sys.modules is genuine
+    monkeypatch.setitem(genuine, "math", stranger)
+    assert [one.name for one in standing.replaced()] == ["sys.modules['math']"]
+    for one in standing.replaced():
+        one.put_back()
+    assert sys.modules["math"] is math
 
 
 @sealed
