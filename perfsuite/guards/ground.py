@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import builtins
 import operator
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfsuite.guards.judging_names import MEANT_TO_BE_REPLACED
-from perfsuite.guards.unchanged import Layout, Thing, of_function, of_names, of_table, seal
+from perfsuite.guards.unchanged import WHOLE_LOOKS, Layout, Thing, of_function, of_names, of_table, seal
 
 OURS = ("perfsuite.guards.", "perfsuite.case.", "perfsuite.outcome")
 CALLED = ("builtins", "contextlib", "dataclasses", "functools", "itertools", "operator", "sys", "time", "types")
@@ -49,6 +50,7 @@ def _made() -> tuple[Callable[[], bool], Look]:
     functions = tuple({id(one): one for *_, values, _ in places for one in _functions(values)}.values())
     codes = tuple(one.__code__ for one in functions)
     defaults = tuple((one, one.__defaults__, tuple((one.__kwdefaults__ or {}).items())) for one in functions)
+    draw, whole_looks = os.urandom, WHOLE_LOOKS
     hidden = frozenset(vars(builtins)) | {"__getattr__"}
 
     # Whoever captures output binds names of sys again and again, so it is looked at each time.
@@ -69,7 +71,7 @@ def _made() -> tuple[Callable[[], bool], Look]:
 
     def look() -> list[str]:
         found: list[str] = []
-        whole = unchanged is None or not unchanged()
+        whole = unchanged is None or draw(1)[0] < whole_looks or not unchanged()
         for name, owner, before, there, keys, values, closed in places if whole else rebound:
             if kind(owner) is not before:
                 put(owner, "__class__", before)

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import builtins
 import operator
+import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from perfsuite.guards import unchanged
 from perfsuite.guards.judging_names import OWN, judging_modules, judging_owners, lasting
 from perfsuite.guards.unchanged import Layout, Seal, Thing, of_function, of_names, of_table, seal
 
 _FUNCTION = types.FunctionType
 _is = operator.is_
+_drawn = os.urandom
 _code = operator.attrgetter("__code__")
 _defaults = operator.attrgetter("__defaults__")
 
@@ -186,11 +189,14 @@ class Standing(NamedTuple):
         if self.seal is None:
             return self._among(self.names, None, self.modules) + self._others()
         now = self.seal.read()
-        last = len(self.names) + len(self.functions)
         differing = self.seal.differing(now)
-        names = [self.names[one] for one in differing if one < len(self.names)]
-        functions = [one - len(self.names) for one in differing if len(self.names) <= one < last]
-        found = self._among(names, functions, self.modules if last in differing else ())
+        if _drawn(1)[0] < unchanged.WHOLE_LOOKS:
+            found = self._among(self.names, None, self.modules)
+        else:
+            last = len(self.names) + len(self.functions)
+            names = [self.names[one] for one in differing if one < len(self.names)]
+            functions = [one - len(self.names) for one in differing if len(self.names) <= one < last]
+            found = self._among(names, functions, self.modules if last in differing else ())
         if differing and not found:
             self.seal.renew(now, differing)
         return found + self._others()

@@ -6,8 +6,8 @@ three fields of it, and an object's class in one. A seal gathers all of these at
 memory. Where no field differs, no name stands for anything else. Where one does, the caller compares its owner.
 
 Where the fields are not found, as from Python 3.13 on, or without numpy, there is no seal: all names are compared each
-time. Whoever writes into the memory of a dictionary by address gives it no new version. Such a candidate could write
-into a guard just as well.
+time. Whoever writes into the memory of a dictionary by address gives it no new version. So some looks, drawn in secret,
+compare all names nevertheless.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 WORD = ctypes.sizeof(ctypes.c_void_p)
+WHOLE_LOOKS = 8
+"""Of 256 looks, those that compare everything."""
 FIRST, BEHIND = 1 << 12, 1 << 47
 """The first byte of the view, and the one behind its last: all that a process may address."""
 

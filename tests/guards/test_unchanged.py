@@ -156,12 +156,30 @@ def test_as_long_as_nothing_changes_no_name_is_read(module: Any, monkeypatch: py
         return whole(self)
 
     monkeypatch.setattr(identity._Names, "replaced", counted)
+    monkeypatch.setattr(unchanged, "WHOLE_LOOKS", 0)
     standing = standing_of(module, sealed=True)
     assert standing.replaced() == []
     assert read == []
     module.Class.other = 1
     assert standing.replaced() == []
     assert read == ["perfsuite.made_up.Class"]
+
+
+@sealed
+def test_some_looks_read_all_names_so_that_a_write_by_address_is_seen(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "_drawn", iter([bytes([unchanged.WHOLE_LOOKS]), b"\0"]).__next__, raising=True)
+    monkeypatch.setattr(identity, "_drawn", lambda count, draw=identity._drawn: draw())
+    standing = standing_of(module, sealed=True)
+    seal, before = standing.seal, module.number
+    assert seal is not None
+    now = seal.read()
+    module.number = 2
+    monkeypatch.setattr(seal, "read", lambda: now)  # as if its version were the same
+    assert standing.replaced() == []
+    assert [one.name for one in standing.replaced()] == ["perfsuite.made_up.number"]
+    module.number = before
 
 
 def test_all_names_are_compared_where_python_has_no_version_numbers(
