@@ -137,7 +137,7 @@ class Standing(NamedTuple):
             yield from (of_function(one, layout) for one in known)
             yield of_table(sys.modules, layout)
 
-        return Standing(
+        made = Standing(
             names,
             tuple((modules or {}).items()),
             known,
@@ -148,6 +148,9 @@ class Standing(NamedTuple):
             sys.modules,
             seal(things) if sealed else None,
         )
+        if sealed:
+            made.replaced()  # the first look compares all: names may have changed while they were noted
+        return made
 
     @staticmethod
     def of_modules() -> Standing:
@@ -160,7 +163,9 @@ class Standing(NamedTuple):
         modules = judging_modules()
         filled = tuple(one for module in modules.values() if (one := vars(module).get("default_generators")))
         known = bool(_before) and dict(_before[0].modules).keys() == modules.keys() and _filled == [filled]
-        if not known or _before[0].replaced():
+        if known and not _before[0].replaced():
+            _before[0].take_for_whole()
+        else:
             _filled[:] = [filled]
             names = (_Names.of(name, owner, vars(owner), counts) for name, owner, counts in judging_owners(modules))
             _before[:] = [Standing.of(names, modules=modules, containers=_containers(modules), sealed=True)]
@@ -183,6 +188,11 @@ class Standing(NamedTuple):
         names = [self.names[one] for one in self.seal.renewed if one < len(self.names)]
         loads = any(one.name.startswith(OWN) or "default_generators" in one.there for one in names)
         return loads or last in self.seal.renewed
+
+    def take_for_whole(self) -> None:
+        """Note that there is no more to compare than these names."""
+        if self.seal is not None:
+            self.seal.renewed.clear()
 
     def replaced(self) -> list[Replaced]:
         """The names that stand for something else now."""

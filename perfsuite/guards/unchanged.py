@@ -110,8 +110,9 @@ class Seal:
         self._owners = numpy.array(owners, dtype=numpy.int64)
         self._versions = numpy.array(versions, dtype=bool)
         self._memory = _memory()
-        self._before = self._memory.take(self._places)
-        self._bytes = self._before.tobytes()
+        # No field of memory: whoever noted the names before compares them once more, since they may have changed since.
+        self._before = numpy.zeros_like(self._places)
+        self._bytes, self._fresh = b"", True
 
     def read(self) -> Any:
         """The fields now."""
@@ -125,13 +126,16 @@ class Seal:
 
     def renew(self, now: Any, differing: Iterable[int]) -> None:
         """Take these versions for the right ones: whoever calls this has compared the things that they belong to."""
-        self.renewed.update(differing)
-        self._before[self._versions] = now[self._versions]
+        if self._fresh:
+            self._before, self._fresh = now.copy(), False
+        else:
+            self.renewed.update(differing)
+            self._before[self._versions] = now[self._versions]
         self._bytes = self._before.tobytes()
 
     def same(self) -> Callable[[], bool]:
-        """A function that tells whether all fields are as they were, and calls nothing under a name."""
-        take, places, before, held = self._memory.take, self._places, self._bytes, self._held
+        """A function that tells whether all fields are as they are now, and calls nothing under a name."""
+        take, places, before, held = self._memory.take, self._places, self.read().tobytes(), self._held
 
         def same() -> bool:
             return held is not None and take(places).tobytes() == before

@@ -13,7 +13,7 @@ from perfsuite.guards.identity import Standing
 from perfsuite.guards.origin import late, strangers
 from perfsuite.guards.settings import modes
 from perfsuite.guards.surroundings import Change, Surroundings
-from perfsuite.guards.unchanged import Seal, of_table, seal
+from perfsuite.guards.unchanged import of_table, seal
 
 LOOKS_AT_LIBRARY = 8
 """Samples of a library behind which the surroundings are looked at."""
@@ -24,13 +24,14 @@ class _Late:
 
     def __init__(self, known: Iterable[str]) -> None:
         self.known = frozenset(known)
-        self._seal: Seal | None = None
+        self._none_loaded: Callable[[], bool] | None = None
         self._found: list[str] = []
 
     def modules(self) -> list[str]:
         """Their names. As long as nothing is loaded, they are the same."""
-        if self._seal is None or self._seal.differing(self._seal.read()):
-            self._seal = seal(lambda layout: [of_table(sys.modules, layout)])
+        if self._none_loaded is None or not self._none_loaded():
+            table = seal(lambda layout: [of_table(sys.modules, layout)])
+            self._none_loaded = None if table is None else table.same()
             self._found = late(self.known)
         return self._found
 

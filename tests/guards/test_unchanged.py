@@ -158,6 +158,8 @@ def test_as_long_as_nothing_changes_no_name_is_read(module: Any, monkeypatch: py
     monkeypatch.setattr(identity._Names, "replaced", counted)
     monkeypatch.setattr(unchanged, "WHOLE_LOOKS", 0)
     standing = standing_of(module, sealed=True)
+    assert read == ["perfsuite.made_up", "perfsuite.made_up.Class"]  # they may have changed while they were noted
+    read.clear()
     assert standing.replaced() == []
     assert read == []
     module.Class.other = 1
@@ -169,7 +171,7 @@ def test_as_long_as_nothing_changes_no_name_is_read(module: Any, monkeypatch: py
 def test_some_looks_read_all_names_so_that_a_write_by_address_is_seen(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, "_drawn", iter([bytes([unchanged.WHOLE_LOOKS]), b"\0"]).__next__, raising=True)
+    monkeypatch.setattr(identity, "_drawn", iter([b"\xff", b"\xff", b"\0"]).__next__, raising=True)
     monkeypatch.setattr(identity, "_drawn", lambda count, draw=identity._drawn: draw())
     standing = standing_of(module, sealed=True)
     seal, before = standing.seal, module.number
@@ -237,3 +239,37 @@ def test_a_new_case_takes_new_names_of_the_guards_for_right() -> None:
         assert made.function is genuine
     finally:
         del sys.modules["perfsuite.guards.made_up"]
+
+
+@sealed
+def test_a_change_while_names_are_noted_is_seen(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unchanged, "WHOLE_LOOKS", 0)
+    whole = identity.of_names
+
+    def late(owner: Any, table: Any, known: unchanged.Layout) -> unchanged.Thing:
+        module.number, module.function.__code__ = 2, other.__code__
+        return whole(owner, table, known)
+
+    monkeypatch.setattr(identity, "of_names", late)
+    standing = standing_of(module, sealed=True)
+    for _ in range(2):
+        names = [one.name for one in standing.replaced()]
+        assert "perfsuite.made_up.number" in names
+        assert any(name.endswith(".__code__") for name in names)
+
+
+def test_a_module_that_is_loaded_is_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unchanged, "WHOLE_LOOKS", 0)
+    weighed = []
+    standing = Standing.of_modules()
+    assert Standing.of_modules() is standing
+    modules = identity.judging_modules
+    monkeypatch.setitem(sys.modules, "made_up_of_nobody", types.ModuleType("made_up_of_nobody"))
+    with monkeypatch.context() as patched:
+        patched.setattr(identity, "judging_modules", lambda: weighed.append(1) or modules())
+        made = Standing.of_modules()  # a name of perfsuite is another, so it is made anew
+        weighed.clear()
+        monkeypatch.setitem(sys.modules, "made_up_as_well", types.ModuleType("made_up_as_well"))
+        for _ in range(3):
+            assert Standing.of_modules() is made
+        assert len(weighed) == (1 if made.seal is not None else 3)
