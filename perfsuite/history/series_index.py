@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perfsuite.history import series
 from perfsuite.history.asv_files import load_results
@@ -19,6 +19,8 @@ _CHECKED: dict[tuple[int, str], int] = {}
 """(connection, folder) -> the folder's time of change when its files were last looked at."""
 _SUFFIX = f".{series.BY_NAME['time_ratio'].method}"
 """Only the series of time ratios are looked up."""
+ROWS_AT_ONCE = 20_000
+"""Cases of result files that go into the index in one transaction, with those of the last file."""
 
 
 def samples_of(
@@ -73,34 +75,59 @@ def update(index: Index, folder: Path) -> int:
         if entry.name.endswith(".json") and entry.name != "machine.json" and entry.is_file()
     }
     read = 0
-    for name, stat in sorted(there.items()):
-        number, *stamp = known.get(name, (None, None, None, None))
-        if stamp[:2] != [stat.st_size, stat.st_mtime_ns]:
-            digest = digest_of(folder / name)
-            if number is not None and digest == stamp[2]:
-                connection.execute("UPDATE result_files SET changed_ns = ? WHERE id = ?", (stat.st_mtime_ns, number))
-                continue
-            _read(connection, folder / name, place, (stat.st_size, stat.st_mtime_ns, digest))
-            read += 1
+    files: list[_File] = []
+    try:
+        for name, stat in sorted(there.items()):
+            number, *stamp = known.get(name, (None, None, None, None))
+            if stamp[:2] != [stat.st_size, stat.st_mtime_ns]:
+                digest = digest_of(folder / name)
+                if number is not None and digest == stamp[2]:
+                    now = (stat.st_mtime_ns, number)
+                    connection.execute("UPDATE result_files SET changed_ns = ? WHERE id = ?", now)
+                    continue
+                files.append(_read(folder / name, (place, name, stat.st_size, stat.st_mtime_ns, digest)))
+                read += 1
+                if sum(len(one.rows) for one in files) >= ROWS_AT_ONCE:
+                    _write(connection, files)
+                    files = []
+    finally:
+        _write(connection, files)
     for name in known.keys() - there.keys():
         _forget(connection, place, name)
     _CHECKED[id(connection), place] = changed
     return read
 
 
-def _read(connection: sqlite3.Connection, path: Path, place: str, stamp: tuple[int, int, bytes]) -> None:
+class _File(NamedTuple):
+    """A result file that was read."""
+
+    values: tuple[Any, ...]
+    """Of its row, in the order of the columns; the first two are its folder and its name."""
+    rows: list[tuple[str, Any, str, bytes]]
+
+
+def _read(path: Path, stamp: tuple[str, str, int, int, bytes]) -> _File:
     loaded = load_results(path)
-    rows = list(_rows(loaded))
+    return _File((*stamp, loaded.commit_hash, json.dumps(loaded.params)), list(_rows(loaded)))
+
+
+def _write(connection: sqlite3.Connection, files: list[_File]) -> None:
+    """Put files into the index together. Cases of many files that lie beside each other share the tree's pages."""
+    if not files:
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        _forget(connection, place, path.name)
-        values = (place, path.name, *stamp, loaded.commit_hash, json.dumps(loaded.params))
-        number = connection.execute(
-            "INSERT INTO result_files (folder, name, size, changed_ns, digest, commit_hash, params) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            values,
-        ).lastrowid
-        connection.executemany("INSERT INTO series VALUES (?, ?, ?, ?, ?)", ((number, *row) for row in rows))
+        rows = []
+        for one in files:
+            _forget(connection, *one.values[:2])
+            number = connection.execute(
+                "INSERT INTO result_files (folder, name, size, changed_ns, digest, commit_hash, params) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                one.values,
+            ).lastrowid
+            rows += [(title, name, number, version, samples) for title, version, name, samples in one.rows]
+        rows.sort(key=lambda row: row[:3])
+        connection.executemany("INSERT INTO series (title, name, file, version, samples) VALUES (?, ?, ?, ?, ?)", rows)
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
