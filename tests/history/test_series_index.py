@@ -17,6 +17,7 @@ pytest.importorskip("asv", reason="asv is not installed")
 
 from perfsuite.history import series_index
 from perfsuite.history.asv_export import export
+from perfsuite.history.commits import HistoryError
 from perfsuite.history.stored_results import points_of
 from perfsuite.record import index_db
 from perfsuite.record.index_db import Index, open_index
@@ -79,6 +80,24 @@ def test_a_file_that_was_only_touched_is_not_read_again(stored: Repository) -> N
         os.utime(file)
     os.utime(folder)
     assert series_index.update(index, folder) == 0
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+def test_files_before_a_broken_one_are_in_the_index(
+    rows: int, stored: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series_index, "ROWS_AT_ONCE", rows)
+    folder = stored.path / "results" / "nvidia-h200"
+    last = max(folder.glob("*-virtualenv*.json"))
+    whole = last.read_text()
+    last.write_text(whole[: len(whole) // 2])
+    index = open_index(stored.path)
+    with pytest.raises(HistoryError, match=last.name):
+        series_index.update(index, folder)
+    assert index.connection.execute("SELECT count(*) FROM result_files").fetchone() == (2,)
+    last.write_text(whole)
+    assert series_index.update(index, folder) == 1
+    assert points(stored) == anew(stored)
 
 
 @pytest.mark.parametrize("harm", ["deleted", "broken", "another version", "a folder"])
