@@ -27,6 +27,7 @@ from perfsuite.oracle.effort import Examined, timed_calls_judged
 from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, RivalUnavailableError
+from perfsuite.problems.differentiated import needs_preparing
 from perfsuite.problems.modules import drawn_anew, module_of, unlike
 
 TIMED_CALLS_LOOKED_AT = 16
@@ -302,9 +303,10 @@ class Checks:
     def _look_at_the_rival(self, clock: Clock, inputs: Inputs | None) -> None:
         """Note what sets the rival apart, and warn if the candidate runs the code of a rival that a name stands for."""
         mine, theirs = self.effects.pure(self.candidate), self.effects.pure(self.rival())
-        self.rival_differs = beside.differences(mine, theirs, inputs or self.inputs())
+        seen = beside.both(mine, theirs, inputs or self.inputs())
+        self.rival_differs = [] if needs_preparing(mine) else beside.differences(seen)
         if not callable(self.ask.rival):
-            self.warnings += beside.code_of_both(mine, theirs, inputs or self.inputs(), clock, self.ask.rival_name)
+            self.warnings += beside.code_of_both(seen, clock, self.ask.rival_name)
 
     def _look_at_more(
         self,

@@ -83,7 +83,7 @@ def test_the_record_names_strides_where_they_differ() -> None:
 )
 def test_strides_that_say_something_are_told(mine: Any, rivals: Any, said: int) -> None:
     inputs = Custom(args=(torch.ones(2),), label="made").inputs(torch.Generator())
-    assert len(beside.differences(lambda x: mine, lambda x: rivals, inputs)) == said
+    assert len(beside.differences(beside.both(lambda x: mine, lambda x: rivals, inputs))) == said
 
 
 def test_a_call_that_no_mode_can_watch_is_no_fault() -> None:
@@ -92,6 +92,5 @@ def test_a_call_that_no_mode_can_watch_is_no_fault() -> None:
             raise RuntimeError("no modes here")
         return x + 1
 
-    assert (
-        beside.differences(refuses, torch.neg, Custom(args=(torch.ones(2),), label="x").inputs(torch.Generator())) == []
-    )
+    inputs = Custom(args=(torch.ones(2),), label="x").inputs(torch.Generator())
+    assert beside.differences(beside.both(refuses, torch.neg, inputs)) == []
