@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted([*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("examples/.github/workflows/*.yml")])
 PINNED = re.compile(r"[\w/.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
-SHOWN = [*WORKFLOWS, ROOT / "docs" / "how-to" / "ci.md"]
+GENERATED = ROOT / "perfsuite" / "cli" / "first_files.py"
+SHOWN = [*WORKFLOWS, ROOT / "docs" / "how-to" / "ci.md", GENERATED]
 
 
 @pytest.mark.parametrize("file", SHOWN, ids=lambda file: str(file.relative_to(ROOT)))
@@ -38,3 +40,12 @@ def test_a_workflow_may_read_and_a_job_names_what_else_it_may(file: Path) -> Non
     for job in re.split(r"^  (?=[\w-]+:$)", text.partition("\njobs:\n")[2], flags=re.MULTILINE)[1:]:
         rights = re.findall(r"^      ([\w-]+): write", job, re.MULTILINE)
         assert len(rights) <= 2, job.splitlines()[0]
+
+
+@pytest.mark.parametrize("file", SHOWN, ids=lambda file: file.name)
+def test_a_record_of_gates_is_verified_in_the_step_behind_them(file: Path) -> None:
+    """A process that ends without a word may leave exit code 0; then the record is the only witness."""
+    steps = re.findall(r"^      - run: (.+)$", file.read_text(), re.MULTILINE)
+    behind = [after for run, after in pairwise([*steps, ""]) if re.search(r"\bpytest\b", run)]
+    assert [step for step in behind if "perfsuite verify" not in step] == []
+    assert behind or file not in (GENERATED, ROOT / "examples" / ".github" / "workflows" / "gates.yml")

@@ -48,12 +48,15 @@ jobs:
     runs-on: ubuntu-latest
     timeout-minutes: 30
     steps:
-      - uses: actions/checkout@v6
-      - uses: actions/setup-python@v6
+      - uses: actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2
+        with:
+          persist-credentials: false
+      - uses: actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0
         with:
           python-version: "3.12"
       - run: python -m pip install torch perfsuite{install}
       - run: pytest tests/perf --perf-portable --perf-markdown=perf.md
+      - run: perfsuite verify --allow-dirty # the run closed its record, and it is green; a build may leave files
       - name: Summary
         if: always()
         run: if [ -f perf.md ]; then cat perf.md >> "$GITHUB_STEP_SUMMARY"; fi
@@ -68,14 +71,17 @@ jobs:
     timeout-minutes: 60
     concurrency: gpu # one run at a time on the card
     steps:
-      - uses: actions/checkout@v6
+      - uses: actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2
+        with:
+          persist-credentials: false
       - run: python3 -m venv --system-site-packages .venv
       - run: .venv/bin/python -m pip install perfsuite{install}
       - run: .venv/bin/pytest tests/perf --gpu --perf-markdown=perf.md --perf-record=perf.jsonl
+      - run: .venv/bin/perfsuite verify perf.jsonl --allow-dirty
       - name: Summary
         if: always()
         run: if [ -f perf.md ]; then cat perf.md >> "$GITHUB_STEP_SUMMARY"; fi
-      - uses: actions/upload-artifact@v6
+      - uses: actions/upload-artifact@b7c566a772e6b6bfb58ed0dc250532a479d7789f # v6.0.0
         if: always()
         with:
           name: perf
