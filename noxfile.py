@@ -185,13 +185,13 @@ def history(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """Run what takes minutes: real builds of real commits, examples, Triton, planted faults, all device code.
 
-    `-- faults` and `-- peer_suites` run one part of it. `-- load_time` and `-- busy_machine` want a quiet machine, and
-    run only if they are named. All four write records/nightly.
+    `-- faults`, `-- old_tree` and `-- peer_suites` run one part of it. `-- load_time` and `-- busy_machine` want a
+    quiet machine, and run only if they are named. All five write records/nightly.
     """
     install_project(session)
     part, *words = session.posargs or [""]
-    for name in ("peer_suites", "faults", "load_time", "busy_machine"):
-        if part == name or (not part and name in ("peer_suites", "faults")):
+    for name in ("peer_suites", "faults", "old_tree", "load_time", "busy_machine"):
+        if part == name or (not part and name in ("peer_suites", "faults", "old_tree")):
             session.run("python", "-m", f"nightly.{name}", *words, env={"PYTHONPATH": "tests"})
     if part:
         return

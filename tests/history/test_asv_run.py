@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,11 +148,32 @@ def test_asv_gets_a_file_of_machines_of_its_own(tmp_path: Path, monkeypatch: pyt
 def test_a_killed_run_is_put_right_by_the_next(
     folder: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = folder / "results"
-    before = {path: path.read_bytes() for path in results.rglob("*.json")}
-    results.rename(folder / module.KEPT)
-    results.mkdir()
-    (results / "junk.json").write_text("junk")
-    run(folder, repository, monkeypatch, lambda *_: (1, "No commit hashes selected"))
-    assert {path: path.read_bytes() for path in results.rglob("*.json")} == before
-    assert not (folder / module.KEPT).exists()
+    before = everything(folder)
+
+    def killed(*_: Any) -> tuple[int, str]:
+        for path in (folder / "results").rglob("*.json"):
+            path.write_text("junk")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0, ""
+
+    if (child := os.fork()) == 0:
+        run(folder, repository, monkeypatch, killed)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    with contextlib.suppress(HistoryError):
+        run(folder, repository, monkeypatch, lambda *_: (1, "No commit hashes selected"))
+    assert everything(folder) == before
+
+
+def test_a_refused_run_leaves_the_users_file_of_machines(
+    folder: Path,
+    repository: Repository,
+    perfsuite: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(repository.path)
+    words = ["--asv", "--portable", "--machine", "nvidia-h200", "--config", folder / "asv.conf.json", "HEAD"]
+    code, _, said = perfsuite("history", *words)
+    assert (code, "is of another card" in said) == (2, True)
+    assert not (tmp_path / ".asv-machine.json").exists()

@@ -138,10 +138,10 @@ def test_a_worktree_that_is_not_mounted_survives_a_build(repository: Repository,
     place = tmp_path / "store" / ".tree"
     place.parent.mkdir()
     with builds.Source(repository.path, repository.commits[0]).tree(place):
-        assert (place / ".git").is_dir()
-        assert repository.git("worktree", "list") == before, "a build is no worktree of the user's repository"
+        during = repository.git("worktree", "list")
     (tmp_path / "unmounted").rename(away)
     assert Repository(away).git("status", "--porcelain") == ""
+    assert during == before, "a build is no worktree of the user's repository"
     assert not place.exists()
 
 

@@ -13,6 +13,9 @@ import pytest
 
 from perfsuite.history import children
 
+from .conftest import Repository
+
+ROOT = Path(__file__).resolve().parents[2]
 SLEEPER = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
 PARENT = """
 import signal, sys
@@ -70,3 +73,22 @@ def test_a_context_that_is_left_ends_the_program(tmp_path: Path) -> None:
     with children.started([sys.executable, "-c", SLEEPER, str(file)]):
         child = written(file)
     assert ends(child)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_while_it_builds_leaves_nothing(
+    number: signal.Signals, tmp_path: Path, repository: Repository
+) -> None:
+    """pip went on, and the tree of the build stayed among the user's worktrees."""
+    file, before = tmp_path / "pid", repository.git("worktree", "list")
+    repository.commit("slow to build", **{"setup.py": f"import sys\nsys.argv[1:] = [{str(file)!r}]\n{SLEEPER}\n"})
+    line = [sys.executable, "-m", "perfsuite", "history", "HEAD", "--portable"]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(line, cwd=repository.path, env=environ, stdout=subprocess.DEVNULL)
+    child = written(file)
+    running.send_signal(number)
+    running.wait(20)
+    assert ends(child)
+    assert repository.git("worktree", "list").split()[0] == before.split()[0]
+    assert len(repository.git("worktree", "list").splitlines()) == 1
+    assert list((repository.path / ".perfsuite").rglob(".build-*")) == []

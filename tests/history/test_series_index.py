@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -136,21 +135,3 @@ def test_processes_that_fill_one_index_at_once_agree(stored: Repository) -> None
     line = [sys.executable, "-c", script]
     running = [subprocess.Popen(line, cwd=stored.path, env=environ, stdout=subprocess.PIPE) for _ in range(4)]
     assert [process.communicate()[0] for process in running] == [b"6\n"] * 4
-
-
-def test_a_look_up_does_not_grow_with_the_number_of_files(stored: Repository) -> None:
-    """Once indexed, 1,100 result files cost a look-up no more than a few milliseconds (before: 7 s for every case)."""
-    folder = stored.path / "results" / "nvidia-h200"
-    template = next(folder.glob("*-virtualenv*.json"))
-    content = json.loads(template.read_text())
-    for number in range(1100):
-        commit = f"{number:040x}"
-        (folder / f"{commit[-8:]}-virtualenv-py3.11.json").write_text(json.dumps(content | {"commit_hash": commit}))
-    points(stored)
-    took = []
-    for _ in range(5):
-        start = time.perf_counter()
-        found = points(stored, "b")
-        took.append(time.perf_counter() - start)
-    assert len(found) == 3
-    assert min(took) < 0.05

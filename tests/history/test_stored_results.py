@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +114,21 @@ def test_a_forged_separator_in_a_message_breaks_nothing(repository: Repository) 
     found = acceptances(repository.path, [commit, later])
     assert [(one.commit, one.glob) for one in found] == [(commit, "*"), (commit, "*a*"), (later, "*gemm*")]
     assert found[0].reason.startswith("because")
+
+
+def test_a_second_look_up_reads_no_result_file_again(repository: Repository, results: Path) -> None:
+    """Past 1,024 result files a cache that was walked in order forgot each of them before its next use."""
+    history(repository, results, count=2)
+    folder = results / "nvidia-h200"
+    content = json.loads(next(folder.glob("*-virtualenv*.json")).read_text())
+    for number in range(1100):
+        commit = f"{number:040x}"
+        (folder / f"{commit[-8:]}-virtualenv-py3.11.json").write_text(json.dumps(content | {"commit_hash": commit}))
+    repository.commit("new")
+    opened = []
+    sys.addaudithook(lambda event, what: opened.append(str(what[0])) if event == "open" else None)
+    first = newest(repository, results, 1.25)
+    assert len({path for path in opened if "-virtualenv" in path}) == 1102
+    opened.clear()
+    assert newest(repository, results, 1.25) == first
+    assert len([path for path in opened if "-virtualenv" in path]) == 0

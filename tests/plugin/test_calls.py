@@ -63,10 +63,13 @@ def test_a_series_goes_on_under_another_kernel_and_not_under_other_conditions(su
     assert name_of(case.changed(test=None)) == case.case
 
 
-def test_a_config_that_was_parsed_and_never_configured_is_left_alone(pytester: pytest.Pytester) -> None:
-    from perfsuite.pytest_plugin import hooks as plugin
-
-    node = SimpleNamespace(config=pytester.parseconfig(), workerinput={}, workeroutput={})
-    plugin.pytest_configure_node(node)
-    plugin.pytest_testnodedown(node)
+def test_a_config_that_was_parsed_and_never_configured_is_left_alone(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    plugins = ("xdist", "perfsuite.plugin", "perfsuite.pytest_plugin.hooks")
+    config = pytester.parseconfig(*(word for name in plugins for word in ("-p", name)))
+    node = SimpleNamespace(config=config, workerinput={}, workeroutput={})
+    config.hook.pytest_configure_node(node=node)
+    config.hook.pytest_testnodedown(node=node, error=None)
     assert node.workerinput == {}

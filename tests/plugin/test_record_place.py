@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -88,11 +89,21 @@ def test_a_run_that_does_not_finish_leaves_the_older_record(
     assert suite.run("--gpu", f"--perf-record={record}").code == 0
     suite.write(GATE + f"def test_end(): {end}\n@TARGET\ndef test_b(perf): perf(Gemm(8, 8, 8), met)\n")
     outcome = suite.run("--gpu", f"--perf-record={record}", *arguments)
+    assert len(read_record(record)) == 2
     assert outcome.code in (1, 2)
     outcome.has("record: kept.partial.jsonl (the run did not finish; kept.jsonl is as it was)")
-    assert len(read_record(record)) == 2
     partial = read_run(suite.path / "kept.partial.jsonl")
     assert (len(partial.cases), partial.end and partial.end.end) == (1, ended)
+
+
+def test_the_report_names_what_a_killed_run_left(suite: Suite) -> None:
+    suite.write(GATE + "import os, signal\ndef test_end(): os.kill(os.getpid(), signal.SIGKILL)\n")
+    assert suite.pytester.runpytest_subprocess("-p", "perfsuite.plugin", "--gpu").ret == -signal.SIGKILL
+    (left,) = (suite.path / ".perfsuite" / "runs").glob("*partial*")
+    line = [sys.executable, "-m", "perfsuite", "report"]
+    done = subprocess.run(line, cwd=suite.path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{left.name} holds its cases" in done.stderr
 
 
 def test_a_second_run_on_the_same_record_measures_nothing(suite: Suite) -> None:
@@ -115,20 +126,23 @@ def test_the_environment_is_that_of_the_start(suite: Suite, monkeypatch: pytest.
         "@TARGET\ndef test_b(perf): perf(Gemm(8, 8, 8), met)\n"
         "def test_c(perf): assert os.environ['PERFSUITE_COMMIT'] == 'c0ffee'\n"
     )
-    assert suite.run("--gpu", "--perf-record=kept.jsonl").code == 0
+    outcome = suite.run("--gpu", "--perf-record=kept.jsonl")
+    assert [one.commit for one in read_record(suite.path / "kept.jsonl")] == ["c0ffee"]
+    assert outcome.code == 0
     found = read_run(suite.path / "kept.jsonl")
-    assert found.cases[0].commit == "c0ffee"
     assert found.begin is not None
     assert found.begin.variables["OMP_NUM_THREADS"] == "2"
     assert found.begin.variables["PERFSUITE_COMMIT"] == "c0ffee"
 
 
 def test_a_name_that_is_not_utf_8_passes_through_record_and_reports(suite: Suite) -> None:
-    suite.write(GATE)
+    suite.write(f"met.__name__ = __name__\n{GATE}")
     (suite.path / "test_kernels.py").rename(suite.path / os.fsdecode(b"test_\xff.py"))
     # pytest itself does not write such a name to its cache and its JUnit file.
     line = ["-p", "perfsuite.plugin", "-p", "no:cacheprovider", "--gpu", "--perf-markdown=summary.md"]
-    assert suite.pytester.runpytest_inprocess(*line, "--perf-record=kept.jsonl").ret == 0
+    result = suite.pytester.runpytest_inprocess(*line, "--perf-record=kept.jsonl")
+    assert "UnicodeEncodeError" not in result.stderr.str()
+    assert result.ret == 0
     assert "1 of 1 gate met" in (suite.path / "summary.md").read_text()
     (case,) = read_record(suite.path / "kept.jsonl")
     assert case.test == "test_\\udcff.py::test_it"

@@ -382,17 +382,19 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_nothing_of_a_record_is_markup_in_markdown_or_an_escape_in_the_terminal(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evil = "a\n# head <script>x</script> [b](https://e.example) @team `c` \x1b[31m"
     one = case(evil, case=evil, candidate=evil, rival=evil, verdict="MISSED", sentence=evil, gpu=evil)
-    made = re.sub(
-        "`[^`\n]*`", "", step_summary.of_cases([one], title=evil, notes=[markdown.environment(one)])
-    )  # code is inert
-    for part in ("<script", "](https", "@team", "\x1b", "\n# head"):
-        assert part not in made, part
-    terminal.print_lines(terminal.table([one], 400) + terminal.sentences([one]), {})
+    write_record(tmp_path / "record.jsonl", [one])
+    assert main(["report", str(tmp_path / "record.jsonl"), "--markdown"]) == 0
+    made = capsys.readouterr().out
+    assert main(["report", str(tmp_path / "record.jsonl")]) == 0
     shown = capsys.readouterr().out
+    for text in (lambda: made, lambda: step_summary.of_cases([one], title=evil, notes=[markdown.environment(one)])):
+        left = re.sub("`[^`\n]*`", "", text())  # code is inert
+        for part in ("<script", "](https", "@team", "\x1b", "\n# head"):
+            assert part not in left, part
     written = [line for _, line in terminal.table([one], 400) + terminal.sentences([one])]
     assert all(line.isprintable() for line in [*written, terminal.brief(one, 400)])  # pytest writes them as they are
     assert "\x1b" not in shown
