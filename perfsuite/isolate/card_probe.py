@@ -32,7 +32,7 @@ def why_not(nursery: Forks) -> str | None:
     import torch
 
     ours, theirs = socket.socketpair()
-    log, worker = Log(), None
+    log, worker, arena = Log(), None, None
     try:
         values = torch.arange(NUMBERS, dtype=torch.float32, device="cuda")
         arena = Arena([values], on_card=True)
@@ -59,3 +59,5 @@ def why_not(nursery: Forks) -> str | None:
         theirs.close()
         ours.close()
         log.close()
+        if arena is not None:
+            arena.close()

@@ -58,12 +58,12 @@ class Arena:
     def __init__(self, nest: Any, *, on_card: bool) -> None:
         """nest: the values that will be placed, or others of the same sizes. Raises CardMemoryError."""
         tensors = list(tensors_in(nest))
+        far = [one for one in tensors if one.is_cuda]
+        self._card = CardMemory(_room(far), far[0].device.index) if far and on_card else None
         # Whole pages: after each place there is a whole number of elements of any dtype.
         size = _room(one for one in tensors if one.device.type == "cpu")
         self._host = sealed((size // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
         self._map = mmap.mmap(self._host, 0)
-        far = [one for one in tensors if one.is_cuda]
-        self._card = CardMemory(_room(far), far[0].device.index) if far and on_card else None
         self._used = {"cpu": 0, "cuda": 0}
 
     @property

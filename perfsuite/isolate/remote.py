@@ -97,28 +97,26 @@ class Remote:
 
         if has_layouts([args, kwargs]):
             raise UnjudgeableError("sparse and nested arguments cannot leave a process; run without --perf-isolate")
-        arena = self.arena([args, kwargs])
-        placed = map_tensors([args, kwargs], arena.place)
-        where = arena.describe(placed)
-        if self.device == "cuda":
-            torch.cuda.synchronize()  # the worker does not wait for this process's stream
-        said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena)
-        for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
-            if theirs is not mine and 0 not in mine.stride():
-                mine.copy_(theirs)
-        with self._failures():
-            told = receipt.tensors_of(said, self.device)
-        results = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in told]
-        buffers = self.arena(results)
-        landed = map_tensors(results, buffers.place)
-        self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers)
-        given = list(tensors_in([args, kwargs]))
-        fetched = [
-            landing.clone() if one.view is None else self._view(given, one.view, landing)
-            for landing, one in zip(landed, told, strict=True)
-        ]
-        arena.close()
-        buffers.close()
+        with contextlib.closing(self.arena([args, kwargs])) as arena:
+            placed = map_tensors([args, kwargs], arena.place)
+            where = arena.describe(placed)
+            if self.device == "cuda":
+                torch.cuda.synchronize()  # the worker does not wait for this process's stream
+            said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena)
+            for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
+                if theirs is not mine and 0 not in mine.stride():
+                    mine.copy_(theirs)
+            with self._failures():
+                told = receipt.tensors_of(said, self.device)
+            results = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in told]
+            with contextlib.closing(self.arena(results)) as buffers:
+                landed = map_tensors(results, buffers.place)
+                self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers)
+                given = list(tensors_in([args, kwargs]))
+                fetched = [
+                    landing.clone() if one.view is None else self._view(given, one.view, landing)
+                    for landing, one in zip(landed, told, strict=True)
+                ]
         if said.get("single") is True and len(fetched) == 1:
             return fetched[0]
         with self._failures():
