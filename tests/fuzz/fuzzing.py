@@ -9,6 +9,7 @@ import copy
 import itertools
 import json
 import os
+import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ SECONDS = 4.0
 """Of each fuzzer in a test run."""
 EXAMPLES = 20
 """Of one seed. The time is looked at after each seed."""
+DESCRIPTORS = 64
+"""That a fuzzer may open beyond those that are open."""
 FIRST = int(os.environ.get("PERFSUITE_FUZZ_SEED", "0"))
 _SPECIAL = [
     *("", " ", "\0", "\n", "\x1b[2J", "\ud800", "<script>alert(1)</script>", "$(touch x)", "`x`", "../../x", "*" * 50),
@@ -74,8 +77,11 @@ def mutated(draw: st.DrawFn, bases: Sequence[Any]) -> Any:
 def fuzz(check: Callable[..., None], **arguments: st.SearchStrategy[Any]) -> int:
     """Call `check` with drawn arguments until the time is over; return the number of calls.
 
-    At the first failure hypothesis shrinks the arguments and shows them.
+    At the first failure hypothesis shrinks the arguments and shows them. Few descriptors may be opened meanwhile, so
+    that a leak of them is a failure too.
     """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + DESCRIPTORS, hard))
     limit = float(os.environ.get("PERFSUITE_FUZZ_SECONDS", SECONDS))
     start, tried, failed = time.monotonic(), 0, True
 
@@ -99,6 +105,7 @@ def fuzz(check: Callable[..., None], **arguments: st.SearchStrategy[Any]) -> int
                 return tried
         raise AssertionError
     finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         if path := os.environ.get("PERFSUITE_FUZZ_OUTPUT"):
             note(Path(path), tried, time.monotonic() - start, failed)
 
