@@ -34,6 +34,8 @@ class Suite:
     distribution: str
     needs: tuple[str, ...]
     words: tuple[str, ...] = ()
+    alone: bool = False
+    """In one process, since in a worker of pytest-xdist the plugin that the suite tries is off."""
 
 
 SUITES = {
@@ -55,7 +57,10 @@ SUITES = {
     ),
     "pytest-xdist": Suite("pytest-xdist", ("filelock",), ("testing",)),
     "pytest-benchmark": Suite(
-        "pytest-benchmark", ("aspectlib", "elasticsearch", "pygal", "pygaljs", "freezegun", "nbmake"), ("tests",)
+        "pytest-benchmark",
+        ("aspectlib", "elasticsearch", "pygal", "pygaljs", "freezegun", "nbmake"),
+        ("tests",),
+        alone=True,
     ),
 }
 
@@ -124,7 +129,7 @@ def compared(name: str, python: Path, plugin: Path, folder: Path, given: argpars
     source = source_of(suite, folder)
     words = given.files or suite.words
     sides = {
-        side: outcomes(python, source, [*words, "-n", given.workers], path)
+        side: outcomes(python, source, [*words, "-n", "0" if suite.alone else given.workers], path)
         for side, path in (("without", None), ("with", plugin))
     }
     suspects = [test for test, said in sides["with"].items() if _bad(said) and not _bad(sides["without"].get(test, ""))]
@@ -150,7 +155,8 @@ def outcomes(python: Path, source: Path, words: list[str], plugin: Path | None) 
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "junit.xml")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON", "NOX"))}
-        kept |= {"COLUMNS": "80"} | ({} if plugin is None else {"PYTHONPATH": str(plugin)})
+        # Its own temporary folder, since pytest removes all but the newest three folders of runs in one place.
+        kept |= {"COLUMNS": "80", "TMPDIR": folder} | ({} if plugin is None else {"PYTHONPATH": str(plugin)})
         line = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *words]
         done = subprocess.run(line, cwd=source, env=kept, capture_output=True, text=True, errors="replace", check=False)
         if not report.exists():
