@@ -337,7 +337,7 @@ def kernels(session: nox.Session) -> None:
 
 @nox.session(name="cost-models", default=False, venv_params=TORCH_VENV)
 def cost_models(session: nox.Session) -> None:
-    """Fit a cost model to times measured on this card: `-- gemm` or `-- attention`; more options as of the module."""
+    """Fit a cost model to measured times: `-- gemm`, `-- attention` or `-- fp8`; more options as of the module."""
     install_project(session)
     session.run("python", "-m", "cost_models", *(session.posargs or ["gemm"]), env={"PYTHONPATH": "ext"})
 

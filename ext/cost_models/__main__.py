@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cost_models import attention, constants, gemm, measure_attention, measure_gemm, times
+from cost_models import attention, constants, fp8, gemm, measure_attention, measure_gemm, times
 from cost_models.errors import UsageError
 from cost_models.fitted import Fitted
 from cost_models.times import Rows, Seconds
@@ -17,6 +17,7 @@ TIMES = Path(".perfsuite/cost_models")
 EXAMPLE = """examples:
   python -m cost_models gemm                      measure on this card for five minutes, then fit
   python -m cost_models gemm --times FILE         fit to times measured before
+  python -m cost_models fp8 --times FILE          fit to a survey of FP8 products
   python -m cost_models gemm --times FILE --write also write the constants into the header
 
 Exit code: 0 if the fitted model agrees with today's within the margin, 1 if not, 2 for bad input.
@@ -28,8 +29,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="cost_models", description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("model", choices=["gemm", "attention"], help="whose constants")
-    made.add_argument("--times", type=Path, metavar="FILE", help="measured times; default: measure on this card")
+    made.add_argument("model", choices=["gemm", "attention", "fp8"], help="whose constants")
+    made.add_argument(
+        "--times", type=Path, metavar="FILE", help="measured times, for fp8 a survey's; default: measure on this card"
+    )
     made.add_argument("--seconds", type=float, default=300.0, metavar="N", help="to measure (%(default)s)")
     made.add_argument("--seed", type=int, default=0, metavar="N", help="of the problems to measure (%(default)s)")
     made.add_argument("--margin", type=float, default=0.05, metavar="X", help="between two models (%(default)s)")
@@ -51,16 +54,16 @@ def run(given: argparse.Namespace) -> int:
     """The exit code of a fit."""
     if not given.seconds > 0 or not given.margin > 0:
         raise UsageError(f"--seconds is {given.seconds} and --margin {given.margin}; both must be above 0")
-    fields = gemm.FIELDS if given.model == "gemm" else attention.FIELDS
     path = given.times
+    if path is None and given.model == "fp8":
+        raise UsageError("fp8 needs --times FILE; `python -m cuda_llm_ops.survey_fp8 --output FILE` writes one")
     if path is None:
         measure = measure_gemm.measure if given.model == "gemm" else measure_attention.measure
         path = TIMES / f"{given.model}.jsonl"
         times.write(path, measure(given.seconds, given.seed))
         print(f"times are in {path}")
-    rows, measured, plans = times.read(path, fields)
-    fit = fit_gemm if given.model == "gemm" else fit_attention
-    fitted, today, refitted = fit(rows, measured, plans, given.write)
+    rows, measured, plans = READERS[given.model](path)
+    fitted, today, refitted = FITS[given.model](rows, measured, plans, given.write)
     for one in fitted:
         print_table(one)
     apart = float(np.sqrt(np.mean(np.log(refitted / today) ** 2)))
@@ -74,7 +77,18 @@ def run(given: argparse.Namespace) -> int:
 
 def fit_gemm(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
     """The fit, and the times of today's and of the fitted constants."""
-    model = gemm.GemmModel()
+    return fit_structs(gemm.GemmModel(), rows, measured, write)
+
+
+def fit_fp8(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
+    """The same."""
+    return fit_structs(fp8.Fp8Model(), rows, measured, write)
+
+
+def fit_structs(
+    model: gemm.GemmModel | fp8.Fp8Model, rows: Rows, measured: Seconds, write: bool
+) -> tuple[list[Fitted], Seconds, Seconds]:
+    """The same, of a model whose constants are structs of one header."""
     fitted = model.fit(rows, measured)
     after = {**model.start(), **{one.struct: np.array(list(one.after.values())) for one in fitted}}
     if write:
@@ -93,6 +107,14 @@ def fit_attention(
     if write:
         attention.write(model.files, fitted)
     return fitted, model.microseconds(rows, measured, plans), model.microseconds(rows, measured, plans, after)
+
+
+READERS = {
+    "gemm": lambda path: times.read(path, gemm.FIELDS),
+    "attention": lambda path: times.read(path, attention.FIELDS),
+    "fp8": fp8.read,
+}
+FITS = {"gemm": fit_gemm, "attention": fit_attention, "fp8": fit_fp8}
 
 
 def print_table(one: Fitted) -> None:

@@ -13,16 +13,11 @@
 #include "../../launch_config.h"
 #include "../../numeric.cuh"
 #include "../../tensor_map.h"
+#include "cost_model.h"
 #include "kernels.h"
 
 namespace cuda_llm_ops::cuda::fp8::sm90 {
 namespace {
-
-struct Plan {
-  const Kernel* kernel = nullptr;
-  int cluster = 1;
-  double clocks = 0.0;  // by the model
-};
 
 std::string name_of(const Plan& plan) {
   return std::string(plan.kernel->name) + (plan.kernel->few_rows ? " split " : " cluster ") +
@@ -39,45 +34,6 @@ int factor_bytes(const Kernel& kernel, const Fp8GemmArguments& g, int split) {
   if (!kernel.few_rows || !kernel.block_scales) return 0;
   const int each = ceil_div(ceil_div(g.k, kernel.stage_k), split);
   return each * (kernel.stage_k / kFp8Block) * kernel.tile_m * static_cast<int>(sizeof(float));
-}
-
-// Tiles of all blocks; with groups, as many as there may be.
-int64_t tiles_of(const Plan& plan, const Fp8GemmArguments& g) {
-  const Kernel& kernel = *plan.kernel;
-  const int64_t across = ceil_div(g.n, kernel.tile_n);
-  if (kernel.few_rows) return across * ceil_div(g.m, kernel.tile_m);
-  const int64_t down = g.group_sizes == nullptr ? ceil_div(g.m, kernel.tile_m)
-                       : g.capacity > 0         ? int64_t{g.groups} * ceil_div(g.capacity, kernel.tile_m)
-                                                : ceil_div(g.m, kernel.tile_m) + g.groups - 1;
-  return down * ceil_div(across, plan.cluster);
-}
-
-// A rough model in clocks of a multiprocessor, until one is fitted to measurements. The tensor core multiplies 4096 pairs
-// a clock. Memory gives a multiprocessor some 19 bytes a clock if all of them read, and one alone half as many again.
-// Each wave of blocks costs a start and an end, which other blocks of a multiprocessor hide in part. The persistent
-// kernel has one block there, so it gets a tenth less from memory.
-double clocks_of(const Plan& plan, const Fp8GemmArguments& g, int sms) {
-  constexpr double kPairs = 4096.0, kBytes = 19.0, kMostBytes = 30.0, kStart = 1500.0, kClusterStart = 400.0;
-  const Kernel& kernel = *plan.kernel;
-  const double k = g.k;
-  if (kernel.few_rows) {
-    const int64_t blocks = tiles_of(plan, g) * plan.cluster;
-    const auto waves = static_cast<double>(ceil_div(blocks, int64_t{sms} * kernel.blocks_per_sm));
-    const double products = waves * 64.0 * kernel.tile_m * k / plan.cluster / kPairs * kernel.blocks_per_sm;
-    const double rate = std::min(kBytes * sms, kMostBytes * static_cast<double>(std::min<int64_t>(blocks, sms)));
-    // A weight is read again for every tile of rows of a, from L2.
-    const double bytes = 64.0 * k * static_cast<double>(tiles_of(plan, g)) / rate;
-    return std::max(products * 1.3, bytes) + kStart * (1.0 + 0.3 * (waves - 1.0)) +
-           (plan.cluster > 1 ? kClusterStart : 0.0);
-  }
-  const int64_t waves = ceil_div(tiles_of(plan, g), std::max<int64_t>(1, sms / plan.cluster));
-  const double products = 1.0 * kernel.tile_m * kernel.tile_n * k / kPairs;
-  // Small tiles load more for each product: below 256 x 128 the loads are what lasts longest.
-  const double loads = (kernel.tile_m / (1.0 * plan.cluster) + kernel.tile_n) * k / 47.0;
-  const double end = kernel.tile_m * kernel.tile_n / 64.0;
-  const double reads = (1.0 * g.m + static_cast<double>(g.n) * g.groups) * k / (0.9 * kBytes * sms);
-  return std::max(static_cast<double>(waves) * (std::max(products, loads) + end), reads) + kStart +
-         (plan.cluster > 1 ? kClusterStart : 0.0);
 }
 
 bool fits(const Plan& plan, const Fp8GemmArguments& g, const DeviceFacts& device) {
@@ -97,7 +53,7 @@ std::vector<Plan> possible(const Fp8GemmArguments& g, const DeviceFacts& device)
   std::vector<Plan> all;
   const auto consider = [&](Plan plan) {
     if (!fits(plan, g, device)) return;
-    plan.clocks = clocks_of(plan, g, device.multiprocessors);
+    plan.microseconds = modelled_microseconds(g, plan, device.multiprocessors);
     all.push_back(plan);
   };
   for (const Kernel& kernel : e5m2 ? persistent_e5m2() : persistent_e4m3()) {
@@ -106,7 +62,8 @@ std::vector<Plan> possible(const Fp8GemmArguments& g, const DeviceFacts& device)
   for (const Kernel& kernel : e5m2 ? few_rows_e5m2() : few_rows_e4m3()) {
     for (const int split : kSplits) consider({&kernel, split});
   }
-  std::stable_sort(all.begin(), all.end(), [](const Plan& x, const Plan& y) { return x.clocks < y.clocks; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Plan& x, const Plan& y) { return x.microseconds < y.microseconds; });
   return all;
 }
 

@@ -1,0 +1,166 @@
+"""The cost model of FP8 products: its constants, the reading of a survey's times, and the fit.
+
+Times are those that `python -m cuda_llm_ops.survey_fp8 --output FILE` writes: a line of JSON a product, with the
+microseconds of every plan by its name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cost_models import constants, host_library, least_squares
+from cost_models.errors import UsageError
+from cost_models.fitted import Fitted
+from cost_models.least_squares import Vector
+from cost_models.times import Rows, Seconds
+
+FOLDER = host_library.ROOT / "ext/csrc/cuda/fp8/sm90"
+HEADER = FOLDER / "cost_model.h"
+STRUCTS = ("PersistentCosts", "FewRowsCosts")
+FIELDS = (
+    *("m", "n", "k"),
+    *("few_rows", "block_scales", "fast_sums", "tile_m", "tile_n", "stage_k", "stages", "blocks_per_sm", "cluster"),
+    "multiprocessors",
+)
+FEW_ROWS = FIELDS.index("few_rows")
+BLOCK = 128  # of k
+MULTIPROCESSORS = 132  # of the Hopper cards that a survey runs on
+
+_PRODUCT = re.compile(r"(\d+)x(\d+)x(\d+) (tensor|row|block)( fast)?")
+_FEW_ROWS = re.compile(r"few rows (\d+) k(\d+) s(\d+)( block scales)? split (\d+)")
+_PERSISTENT = re.compile(r"persistent (\d+)x(\d+)( block scales| fast sums)? cluster (\d+)")
+_FEW_ROWS_TILE = re.compile(r"CUDA_LLM_OPS_FEW_ROWS\(Q, (\d+), (\d+), (\d+), (\d+)\)")
+_PERSISTENT_TILE = re.compile(
+    r'Tile<P, \d, \d+, (\d+), \w+, \w+>>\("persistent (\d+)x(\d+)( block scales| fast sums)?"'
+)
+OTHERS = ("torch", "chosen")  # among the names of a line, those that are no plan
+
+
+class Fp8Model:
+    """The model, compiled."""
+
+    def __init__(self, header: Path = HEADER) -> None:
+        self.header = header
+        self.constants = {struct: constants.read(header, struct) for struct in STRUCTS}
+        self._library = host_library.load([host_library.HERE / "fp8_model.cpp", FOLDER / "cost_model.cu"])
+        counted = self._library.persistent_constants(), self._library.few_rows_constants()
+        read = tuple(len(self.constants[struct]) for struct in STRUCTS)
+        if counted != read or self._library.fields_of_a_row() != len(FIELDS):
+            raise UsageError(f"{header}: the structs have {counted} doubles but {read} lines 'double name = value;'")
+
+    def microseconds(self, rows: Rows, given: dict[str, Vector]) -> Seconds:
+        """The time of each row with these constants."""
+        rows = np.ascontiguousarray(rows, dtype=np.int32)
+        out = np.empty(len(rows))
+        doubles = ctypes.POINTER(ctypes.c_double)
+        self._library.microseconds(
+            rows.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+            ctypes.c_int64(len(rows)),
+            *(np.ascontiguousarray(given[struct]).ctypes.data_as(doubles) for struct in STRUCTS),
+            out.ctypes.data_as(doubles),
+        )
+        return out
+
+    def start(self) -> dict[str, Vector]:
+        """The constants of the header."""
+        return {struct: np.array(list(values.values())) for struct, values in self.constants.items()}
+
+    def fit(self, rows: Rows, measured: Seconds, start: dict[str, Vector] | None = None) -> list[Fitted]:
+        """Fit each struct to the times of its plans; a struct without times stays as it is."""
+        begin, fitted = start or self.start(), []
+        for struct in STRUCTS:
+            chosen = (rows[:, FEW_ROWS] != 0) == (struct == "FewRowsCosts")
+            if not chosen.any():
+                continue
+            mine, names = rows[chosen], list(self.constants[struct])
+
+            def model(values: Vector, mine: Rows = mine, struct: str = struct) -> Vector:
+                return self.microseconds(mine, {**begin, struct: values})
+
+            found = least_squares.fit(model, begin[struct], measured[chosen], np.full(len(names), np.inf))
+            fitted.append(
+                Fitted(
+                    struct=struct,
+                    before=self.constants[struct],
+                    after=dict(zip(names, found.constants.tolist(), strict=True)),
+                    unseen=tuple(name for name, seen in zip(names, found.seen, strict=True) if not seen),
+                    times=int(chosen.sum()),
+                    error=found.error,
+                    within=found.within,
+                )
+            )
+        return fitted
+
+
+def kernel_fields(plan: str) -> dict[str, int]:
+    """The fields of a plan, by its name and the lists of kernels (few_rows.cuh, persistent.cuh).
+
+    Raises:
+        UsageError: no plan has this name.
+    """
+    if found := _FEW_ROWS.fullmatch(plan):
+        tile, boxes, stages = map(int, found.group(1, 2, 3))
+        for match in _FEW_ROWS_TILE.finditer((FOLDER / "few_rows.cuh").read_text()):
+            listed = tuple(map(int, match.groups()))
+            if listed[:3] == (tile, boxes, stages):
+                shape = {"tile_m": tile, "tile_n": 64, "stage_k": boxes * BLOCK, "stages": stages}
+                kinds = {"few_rows": 1, "block_scales": int(found[4] is not None), "fast_sums": 0}
+                return {**kinds, **shape, "blocks_per_sm": listed[3], "cluster": int(found[5])}
+    if found := _PERSISTENT.fullmatch(plan):
+        for match in _PERSISTENT_TILE.finditer((FOLDER / "persistent.cuh").read_text()):
+            if match.group(2, 3, 4) == found.group(1, 2, 3):
+                shape = {"tile_m": int(found[1]), "tile_n": int(found[2]), "stage_k": BLOCK, "stages": int(match[1])}
+                ending = (found[3] or "").strip()
+                kinds = {"block_scales": int(ending == "block scales"), "fast_sums": int(ending == "fast sums")}
+                return {"few_rows": 0, **kinds, **shape, "blocks_per_sm": 1, "cluster": int(found[4])}
+    raise UsageError(f"no plan of FP8 products is called {plan!r}")
+
+
+def read(path: Path) -> tuple[Rows, Seconds, list[str]]:
+    """The rows, microseconds and plans of a survey's products; its other lines are not read.
+
+    Raises:
+        UsageError: the file has no times, or a line with times is no survey's.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    rows, microseconds, plans = [], [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            found = json.loads(line)
+            if not isinstance(found, dict):
+                raise UsageError(f"it is {line[:40]}, no object")
+            for row, time, plan in _times(found):
+                rows.append(row)
+                microseconds.append(time)
+                plans.append(plan)
+        except (ValueError, UsageError) as error:
+            raise UsageError(f"{path}, line {number} is no line of a survey ({error})") from None
+    if not rows:
+        raise UsageError(f"{path} has no times; `python -m cuda_llm_ops.survey_fp8 --output FILE` writes some")
+    return np.array(rows, dtype=np.int32), np.array(microseconds), plans
+
+
+def _times(line: dict[str, Any]) -> Iterable[tuple[list[int], float, str]]:
+    if "time" not in line:
+        return
+    product, times = _PRODUCT.fullmatch(str(line["time"])), line.get("microseconds")
+    if product is None or not isinstance(times, dict):
+        raise UsageError(f"its product is {line['time']!r}, its microseconds {times!r}")
+    m, n, k = map(int, product.group(1, 2, 3))
+    for plan, time in times.items():
+        if plan in OTHERS:
+            continue
+        if not (isinstance(time, float) and time > 0):
+            raise UsageError(f"{plan} has microseconds {time!r}; they must be above 0")
+        fields = {"m": m, "n": n, "k": k, **kernel_fields(plan), "multiprocessors": MULTIPROCESSORS}
+        yield [fields[field] for field in FIELDS], time, plan
