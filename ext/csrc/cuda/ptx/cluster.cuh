@@ -45,6 +45,15 @@ __device__ __forceinline__ float ld_cluster(uint32_t remote) {
   return value;
 }
 
+__device__ __forceinline__ float4 ld_cluster_vector(uint32_t remote) {
+  float4 value;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(remote)
+               : "memory");
+  return value;
+}
+
 // Ordinary stores to another block of the cluster, at an address of mapa.
 __device__ __forceinline__ void st_cluster(uint32_t remote, float4 value) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "f"(value.x), "f"(value.y),

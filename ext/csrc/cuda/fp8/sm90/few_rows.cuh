@@ -32,7 +32,7 @@ struct FewRowsTile {
   static constexpr int threads = 160;
   static constexpr int p_box = m * kFp8Block, q_box = n * kFp8Block, stage_bytes = Boxes * (p_box + q_box);
   static constexpr int shared_bytes = Stages * (stage_bytes + 16);  // factors come on top
-  static constexpr int part_pitch = m + 4;  // floats from row of a to row of a, so that no two lanes share a bank
+  static constexpr int part_pitch = m + 4;  // floats from row of a to row of a, so that lanes share no bank
   static_assert(TileN % 8 == 0 && q_box % 1024 == 0);
   static_assert(TileN * part_pitch * 4 <= Stages * stage_bytes, "the part takes the place of the stages");
 };
@@ -160,6 +160,18 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks_per_sm)
       ptx::st_shared(line + Tile::part_pitch * 4 + 32, sums[4 * j + 3]);
     }
   }
+  // A lane takes four columns of out, sixteen lanes a row; the warps of all ranks take two rows each in turn. What the
+  // columns share is loaded while the block waits for its peers.
+  const int at = column + lane % 16 * 4;
+  float scales[4], biases[4];
+  if (warp < 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool inside = at + i < g.n;
+      scales[i] = inside && !Tile::block_scales ? scale_of_column(g, g.scale_b, at + i) : 1.0f;
+      biases[i] = inside ? bias_of(g, at + i) : 0.0f;
+    }
+  }
   if (split > 1) {
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
@@ -167,16 +179,38 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks_per_sm)
     __syncthreads();
   }
   if (warp < 4) {
-    const int lines = min(Tile::n, g.m - row);
-    // A warp takes 32 columns of a row of out; the warps of all ranks take half rows in turn.
-    for (int half = rank * 4 + warp; half < lines * 2; half += split * 4) {
-      const int line = half / 2, inside = half % 2 * 32 + lane, at = column + inside;
-      const uint32_t place = stages + (line * Tile::part_pitch + inside) * 4;
-      float value = 0.0f;
-      for (int peer = 0; peer < split; ++peer) value += ptx::ld_cluster(ptx::mapa(place, peer));
-      if (at >= g.n) continue;
-      if constexpr (!Tile::block_scales) value *= scale_of_row(g, row + line) * scale_of_column(g, g.scale_b, at);
-      store_number(g, row + line, at, value + bias_of(g, at));
+    constexpr int together = Tile::n < 32 ? 1 : 4;  // rows whose sums are on their way at once
+    const int lines = min(Tile::n, g.m - row), step = split * 8;
+    for (int first = rank * 8 + warp * 2 + lane / 16; first < lines; first += together * step) {
+      float4 sums[together];
+      float of_row[together];
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        sums[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const bool inside = first + i * step < lines;
+        of_row[i] = inside && !Tile::block_scales ? scale_of_row(g, row + first + i * step) : 1.0f;
+      }
+      for (int peer = 0; peer < split; ++peer) {
+        float4 part[together];
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+          const int line = min(first + i * step, lines - 1);
+          part[i] = ptx::ld_cluster_vector(ptx::mapa(stages + (line * Tile::part_pitch + lane % 16 * 4) * 4, peer));
+        }
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+          sums[i].x += part[i].x, sums[i].y += part[i].y, sums[i].z += part[i].z, sums[i].w += part[i].w;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        const int line = first + i * step;
+        if (line >= lines) break;
+        store_numbers(
+            g, row + line, at,
+            {sums[i].x * (of_row[i] * scales[0]) + biases[0], sums[i].y * (of_row[i] * scales[1]) + biases[1],
+             sums[i].z * (of_row[i] * scales[2]) + biases[2], sums[i].w * (of_row[i] * scales[3]) + biases[3]});
+      }
     }
   }
   // A peer may still read this block's part.

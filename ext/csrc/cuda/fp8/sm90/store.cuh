@@ -33,4 +33,26 @@ __device__ __forceinline__ void store_number(const Fp8GemmArguments& g, int row,
   }
 }
 
+// Four neighbours in a row, of which those from column n on are left out.
+__device__ __forceinline__ void store_numbers(const Fp8GemmArguments& g, int row, int column, float4 values) {
+  if (g.n % 4 != 0 || column + 4 > g.n) {
+    const float single[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (column + i < g.n) store_number(g, row, column + i, single[i]);
+    }
+    return;
+  }
+  const int64_t at = static_cast<int64_t>(row) * g.n + column;
+  if (g.out_type == ScalarType::float32) {
+    *reinterpret_cast<float4*>(static_cast<float*>(g.out) + at) = values;
+    return;
+  }
+  const bool half = g.out_type == ScalarType::float16;
+  const uint2 pairs =
+      half ? make_uint2(pack_pair<__half>(values.x, values.y), pack_pair<__half>(values.z, values.w))
+           : make_uint2(pack_pair<__nv_bfloat16>(values.x, values.y), pack_pair<__nv_bfloat16>(values.z, values.w));
+  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(g.out) + at) = pairs;
+}
+
 }  // namespace cuda_llm_ops::cuda::fp8::sm90
