@@ -183,7 +183,7 @@ def test_opcheck_compile_and_autocast(device: str) -> None:
 
 
 def test_work_is_split_evenly_and_wholly(tmp_path: Path) -> None:
-    """Every unit has one thread block, and blocks of a column block different slots, whatever the sizes."""
+    """Every unit has one thread block, and blocks of a tile different slots, whatever the sizes."""
     source, program = tmp_path / "split.cpp", tmp_path / "split"
     source.write_text(
         """
@@ -191,31 +191,38 @@ def test_work_is_split_evenly_and_wholly(tmp_path: Path) -> None:
 #include <set>
 #include "cuda/weight_only/split.h"
 int main() {
-  using cuda_llm_ops::cuda::weight_only::Split;
-  for (int columns = 1; columns < 40; ++columns)
+  using namespace cuda_llm_ops::cuda::weight_only;
+  for (int tiles = 1; tiles < 40; tiles += 1 + tiles / 9)
     for (int chunks = 1; chunks < 70; chunks += 1 + chunks / 9)
-      for (int wanted : {1, 7, 108, 132, 264}) {
-        const int units = columns * chunks;
-        const Split s{chunks, units, wanted < units ? wanted : units};
-        std::set<int> slots;
-        for (int b = 0; b < s.blocks; ++b) {
-          const int size = s.first(b + 1) - s.first(b);
-          if (size != units / s.blocks && size != units / s.blocks + (units % s.blocks != 0)) return 1;
-          for (int u = s.first(b); u < s.first(b + 1); ++u) if (s.block_of(u) != b) return 2;
-          for (int u = s.first(b); u < s.first(b + 1);) {
-            const int column = u / chunks, end = (column + 1) * chunks;
-            const int last = end < s.first(b + 1) ? end : s.first(b + 1);
-            if (last - u < chunks && !slots.insert(s.slot(b, column)).second) return 3;
-            u = last;
+      for (int wanted : {1, 2, 3, 7, 108, 132, 264})
+        for (int way = 0; way < 3; ++way) {
+          const Split s = way == 0   ? even_split(chunks, tiles, wanted)
+                          : way == 1 ? whole_split(chunks, tiles, wanted)
+                                     : shared_split(chunks, tiles, wanted);
+          const int units = tiles * chunks, grain = way == 1 ? chunks : 1;
+          if (s.units != units || s.blocks < 1 || s.first(0) != 0 || s.first(s.blocks) != units) return 1;
+          if (way < 2 && s.blocks > wanted) return 2;
+          std::set<int> slots;
+          for (int b = 0; b < s.blocks; ++b) {
+            const int size = s.first(b + 1) - s.first(b), least = units / grain / s.blocks * grain;
+            if (size < 1 || size < least || size > least + grain) return 3;
+            if (way == 2 && s.first(b) / chunks != (s.first(b + 1) - 1) / chunks) return 4;
+            for (int u = s.first(b); u < s.first(b + 1); ++u) if (s.block_of(u) != b) return 5;
+            for (int u = s.first(b); u < s.first(b + 1);) {
+              const int tile = u / chunks, end = (tile + 1) * chunks;
+              const int last = end < s.first(b + 1) ? end : s.first(b + 1);
+              if (last - u < chunks && way == 1) return 6;
+              if (last - u < chunks && !slots.insert(s.slot(b, tile)).second) return 7;
+              u = last;
+            }
           }
+          for (int slot : slots) if (slot < 0 || slot >= 2 * s.blocks) return 8;
         }
-        for (int slot : slots) if (slot < 0 || slot >= 2 * s.blocks) return 4;
-      }
   return 0;
 }
 """
     )
-    subprocess.run(["c++", "-std=c++17", "-O1", f"-I{CSRC}", str(source), "-o", str(program)], check=True)
+    subprocess.run(["c++", "-std=c++17", "-O2", f"-I{CSRC}", str(source), "-o", str(program)], check=True)
     assert subprocess.run([program], check=False).returncode == 0
 
 

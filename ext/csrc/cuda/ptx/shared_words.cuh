@@ -16,6 +16,16 @@ __device__ __forceinline__ uint64_t load_shared_64(uint32_t address) {
   asm volatile("ld.shared.b64 %0, [%1];" : "=l"(value) : "r"(address) : "memory");
   return value;
 }
+__device__ __forceinline__ uint16_t load_shared_16(uint32_t address) {
+  uint16_t value;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint32_t load_shared_8(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
 __device__ __forceinline__ void store_shared(uint32_t address, int value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "../ptx/lop3.cuh"
+
 namespace cuda_llm_ops::cuda::weight_only {
 
 template <typename T>
@@ -43,23 +45,22 @@ __device__ __forceinline__ uint32_t offset_high(uint32_t zero) {
 // Eight 4-bit numbers, less the zero points of rows g (offset_low) and g + 8 (offset_high).
 template <typename T>
 __device__ __forceinline__ void widen_4(uint32_t word, uint32_t low, uint32_t high, uint32_t (&a)[4]) {
-  constexpr uint32_t mask = 0x000f000fu;
   if constexpr (is_half<T>) {
-    constexpr uint32_t power = 0x64006400u;
     const __half2 sixteenth = __half2half2(__ushort_as_half(0x2c00));
     const __half2 taken = *reinterpret_cast<const __half2*>(&high);
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {
       const uint32_t shifted = word >> (8 * pair);
-      a[2 * pair] = minus(T{}, (shifted & mask) | power, low);
-      const uint32_t above = (shifted & mask << 4) | power;  // 1024 + 16 q
+      a[2 * pair] = minus(T{}, ptx::masked_or<0x000f000fu, 0x64006400u>(shifted), low);
+      const uint32_t above = ptx::masked_or<0x00f000f0u, 0x64006400u>(shifted);  // 1024 + 16 q
       const __half2 number = __hfma2(*reinterpret_cast<const __half2*>(&above), sixteenth, taken);
       a[2 * pair + 1] = *reinterpret_cast<const uint32_t*>(&number);
     }
   } else {
-    constexpr uint32_t power = 0x43004300u;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = minus(T{}, (word >> (4 * i) & mask) | power, i % 2 == 0 ? low : high);
+    for (int i = 0; i < 4; ++i) {
+      a[i] = minus(T{}, ptx::masked_or<0x000f000fu, 0x43004300u>(word >> (4 * i)), i % 2 == 0 ? low : high);
+    }
   }
 }
 
@@ -70,10 +71,11 @@ __device__ __forceinline__ void widen_8(uint32_t first, uint32_t second, uint32_
   for (int i = 0; i < 4; ++i) {
     const uint32_t bytes = (i < 2 ? first : second) >> (8 * (i % 2));
     if constexpr (is_half<T>) {
-      a[i] = minus(T{}, (bytes & 0x00ff00ffu) ^ 0x64806480u, 0x64806480u);  // 1024 + 128 + q, less 1152
+      a[i] = minus(T{}, ptx::masked_xor<0x00ff00ffu, 0x64806480u>(bytes), 0x64806480u);  // 1024 + 128 + q, less 1152
     } else {
       // 128 + the low seven bits, less 128 or, where the sign bit raises the exponent, 256.
-      a[i] = minus(T{}, (bytes & 0x007f007fu) | 0x43004300u, (bytes & 0x00800080u) | 0x43004300u);
+      a[i] =
+          minus(T{}, ptx::masked_or<0x007f007fu, 0x43004300u>(bytes), ptx::masked_or<0x00800080u, 0x43004300u>(bytes));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "../error_text.h"
 #include "../kernel_attributes.h"
 #include "kernel.cuh"
+#include "sm90/product.h"
 
 namespace cuda_llm_ops::cuda {
 namespace weight_only {
@@ -71,11 +72,7 @@ int resident(const Instance& chosen, const DeviceFacts& facts) {
 }
 
 Split split_for(const WeightOnlyArguments& a, const Instance& chosen, const DeviceFacts& facts) {
-  Split split;
-  split.chunks = ceil_div(a.k, kChunk);
-  split.units = ceil_div(a.n, kColumns) * split.chunks;
-  split.blocks = std::min(split.units, resident(chosen, facts));
-  return split;
+  return even_split(ceil_div(a.k, kChunk), ceil_div(a.n, kColumns), resident(chosen, facts));
 }
 
 size_t partial_bytes(const WeightOnlyArguments& a, const Instance& chosen, const DeviceFacts& facts) {
@@ -124,6 +121,7 @@ const char* launch(const WeightOnlyArguments& a, int32_t first, int32_t rows, co
 size_t weight_only_workspace_bytes(const WeightOnlyArguments& a) {
   using namespace weight_only;
   const DeviceFacts facts = current_device_or_none();
+  if (sm90::supported(a, facts)) return sm90::workspace_bytes(a, facts);
   const int32_t last = a.m % kMostRows;
   const size_t of_last = last == 0 ? 0 : partial_bytes(a, instance_for(a, last), facts);
   const size_t of_most = a.m < kMostRows ? 0 : partial_bytes(a, instance_for(a, kMostRows), facts);
@@ -134,6 +132,7 @@ const char* weight_only_gemm(const WeightOnlyArguments& a, void* on) {
   using namespace weight_only;
   DeviceFacts facts{};
   if (const cudaError_t refused = current_device_facts(&facts); refused != cudaSuccess) return error_text(refused);
+  if (sm90::supported(a, facts)) return sm90::product(a, facts, static_cast<cudaStream_t>(on));
   for (int32_t first = 0; first < a.m; first += kMostRows) {
     const int32_t rows = std::min(kMostRows, a.m - first);
     if (const char* refused = launch(a, first, rows, facts, static_cast<cudaStream_t>(on))) return refused;
@@ -145,6 +144,7 @@ void weight_only_attributes(std::vector<KernelAttributes>& into) {
   for (const weight_only::Instance& one : weight_only::instances) {
     add_kernel_attributes("weight_only_gemm", one.name, one.kernel, one.shared_bytes, into);
   }
+  weight_only::sm90::attributes(into);
 }
 
 }  // namespace cuda_llm_ops::cuda
