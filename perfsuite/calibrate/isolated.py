@@ -20,7 +20,8 @@ class IsolatedCalibrationClock(IsolatedClock):
 
     def __init__(self, candidate: Callable[..., Any], sides: Sides, device: DeviceKind, seed: int) -> None:
         room = int(SHARE_OF_MEMORY * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE"))
-        made = [Remote(one, device=device, seconds=REQUEST_SECONDS, room=room) for one in (candidate, sides.rival)]
+        limits: dict[str, Any] = {"device": device, "seconds": REQUEST_SECONDS, "room": room}
+        made = [Remote(candidate, **limits), Remote(sides.rival, trusted=True, **limits)]
         self._processes = made
         super().__init__(Sides(made[0], sides.rival, sides.make_inputs), made[0], Settings(device, seed=seed), made[1])
 

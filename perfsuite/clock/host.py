@@ -78,7 +78,7 @@ class HostClock(CallingClock):
         for side in SIDES:
             self._sample(side, 0, 1)
         if not self.launches:
-            once = [self._sample(side, 0, 1) for side in SIDES]
+            once = [self._call_seconds(side) for side in SIDES]
             calls = math.ceil(SAMPLE_SECONDS / max(min(once), 1e-7))
             # No set comes twice in a sample, since a candidate could cache results by the content of its inputs.
             most = calls if self.cache == "hot" else len(self._sets)
@@ -91,6 +91,10 @@ class HostClock(CallingClock):
         self._warm_up()
         self._setups += 1
         self._hard_due = list(self.sides.hard) if self._deck.moves else []
+
+    def _call_seconds(self, side: Side) -> float:
+        """About how long a call takes."""
+        return self._sample(side, 0, 1)
 
     def rounds(self, count: int) -> list[Round]:
         rounds: list[Round] = []
@@ -192,7 +196,7 @@ class HostClock(CallingClock):
         for call in range(min(calls, len(self._sets)) if needs_preparing(self._function(side)) else 0):
             self._ready(side, self._sets[(start + call) % len(self._sets)])
         watch = self.sides.watch
-        seconds, *outputs = self._run(side, start, calls, chosen)
+        seconds, *outputs = self._run(side, start, calls, chosen if keeper else None)
         if watch is not None:
             watch.modes()
         if half is not None:
@@ -234,8 +238,8 @@ class HostClock(CallingClock):
         """The sets that the clock uses; a subclass may move them to another device."""
         return sets
 
-    def _run(self, side: Side, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
-        """(seconds of all calls together, result of the chosen call, result of the last)."""
+    def _run(self, side: Side, start: int, calls: int, chosen: int | None) -> tuple[float, Any, Any]:
+        """(seconds of all calls together, result of the chosen call, result of the last); None for no chosen call."""
         function = self._function(side)
         # All results of a round stay in memory until it has ended, so that no side sees which of them count.
         self._held[side] = held = []
@@ -244,7 +248,8 @@ class HostClock(CallingClock):
             begin = now()
             for call in range(calls):
                 held.append(self._sets[(start + call) % len(self._sets)].call(function))
-            return (now() - begin) / 1e9, held[chosen], held[-1]
+            seconds = (now() - begin) / 1e9
+            return seconds, None if chosen is None else held[chosen], held[-1]
         except Exception as error:
             raise SideFailedError(side, error) from error
 

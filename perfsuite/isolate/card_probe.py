@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 from typing import Protocol
@@ -23,7 +24,7 @@ class Forks(Protocol):
     """A nursery: it forks workers, signals them and waits for them."""
 
     def worker(self, end: socket.socket, log: int) -> int: ...
-    def signal(self, worker: int, number: int) -> None: ...
+    def signal(self, worker: int, number: int) -> int: ...
     def ended(self, worker: int, seconds: float) -> int | None: ...
 
 
@@ -42,6 +43,8 @@ def why_not(nursery: Forks) -> str | None:
         theirs.close()
         channel = Channel(ours)
         ours.settimeout(SECONDS)
+        for one in channel.introduced():
+            os.close(one)
         channel.order({"do": "probe", "into": arena.describe(placed), "card": arena.card}, arena.descriptors)
         failed = failure_in(channel.receipt())
         if failed is not None:

@@ -6,6 +6,7 @@ The parent sends pickles. A worker sends only JSON, because it runs untrusted co
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import socket
 import struct
@@ -16,7 +17,8 @@ from perfsuite.isolate.receipt import MOST_RECEIPT_BYTES, ReceiptError, parsed
 
 _HEADER = struct.Struct("<Q")
 MOST_DESCRIPTORS = 2
-"""Of the memory of a message: the host's, and the card's."""
+"""Of the memory of a message: the host's, and the card's. Of an introduction: memory and process."""
+INTRODUCTION = b"worker"
 
 
 class Channel:
@@ -24,6 +26,23 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
+
+    def introduce(self) -> None:
+        """Give the parent, from the worker, what reads this process's memory and what signals this process.
+
+        This comes before any line of a candidate, which could refuse it later.
+        """
+        own = [os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC), os.pidfd_open(os.getpid())]
+        socket.send_fds(self.socket, [INTRODUCTION], own)
+        for one in own:
+            os.close(one)
+
+    def introduced(self) -> tuple[int, int]:
+        """(descriptor of the worker's memory, descriptor of the worker's process). EOFError if it has ended."""
+        said, descriptors, _, _ = socket.recv_fds(self.socket, len(INTRODUCTION), MOST_DESCRIPTORS)
+        if said != INTRODUCTION or len(descriptors) != MOST_DESCRIPTORS:
+            raise EOFError
+        return descriptors[0], descriptors[1]
 
     def order(self, request: dict[str, Any], memory: Sequence[int] = ()) -> None:
         """Send a request from the parent, with the descriptors of its shared memory if it uses any."""
@@ -48,10 +67,14 @@ class Channel:
 
     def receipt(self) -> dict[str, Any]:
         """The worker's next receipt. EOFError if the worker has ended; TimeoutError; ReceiptError for other bytes."""
+        return parsed(self.receipt_bytes())
+
+    def receipt_bytes(self) -> bytes:
+        """The worker's next receipt, not yet read, so that nothing lies between its arrival and what follows."""
         size = _HEADER.unpack(self._read(_HEADER.size))[0]
         if size > MOST_RECEIPT_BYTES:
             raise ReceiptError(f"it has {size} bytes; at most {MOST_RECEIPT_BYTES} are read")
-        return parsed(self._read(size))
+        return self._read(size)
 
     def _read(self, size: int) -> bytes:
         parts = bytearray()

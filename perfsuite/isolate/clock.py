@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfsuite.clock.base import SideFailedError, Sides, TimedCall
+from perfsuite.clock.base import SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes
 from perfsuite.clock.deck import ranges
-from perfsuite.clock.host import HostClock
+from perfsuite.clock.host import HELD_BYTES, SAMPLE_SECONDS, HostClock
+from perfsuite.clock.rotation import bytes_in, overlap
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.guards.poison import poison
+from perfsuite.isolate.errors import CandidateError
 from perfsuite.isolate.memory import Arena, copy_values
-from perfsuite.isolate.remote import CandidateError, FormError, Remote
-from perfsuite.outcome import Reason, UnjudgeableError
+from perfsuite.isolate.receipt import Described, addresses_in, base_in, tensors_of
+from perfsuite.isolate.remote import Remote
+from perfsuite.outcome import UnjudgeableError
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
 from perfsuite.settings import Settings
-from perfsuite.verdict.sentence import time_text
 
 NOTE = "isolated: timed by the host, between order and receipt; launches count"
-MOST_SLOTS, SLOT_BYTES = 65, 1 << 23
-"""Results of a sample that are handed over, at most, and the memory for them. To make so many of them after the receipt
-takes a good part of the sample's time. Two if the rival has no process, whose hand-over would be the measure."""
-FEWEST_HANDED, LATE_SHARE = 16, 0.85
-"""Samples by which the hand-over is judged, and the share of them in which the candidate's must take longer."""
-TIMES_CLAIMED, LEAST_LATE_SECONDS = 2.0, 2e-5
 APART = "the rival runs in a process of its own as well"
 HERE = "the rival runs in this process"
 
@@ -36,8 +30,10 @@ HERE = "the rival runs in this process"
 class IsolatedClock(HostClock):
     """The host clock, but the calls of the candidate, and those of the rival where it can be sent, run in processes.
 
-    A side's time is less that of an empty order. While one side is timed, the other's process is stopped: two pools of
-    threads would spin against each other. On a GPU a launch time that exceeds the device time counts.
+    A side's time is less that of an empty order. A process runs while it is timed, and is stopped else: two pools of
+    threads would spin against each other, and what comes before the order or behind the receipt would not be timed.
+    The candidate's results are read in its stopped process, on a processor. On a GPU it is asked to hand over two of
+    them behind the receipt; a launch time that exceeds the device time counts.
     """
 
     def __init__(self, sides: Sides, remote: Remote | None, settings: Settings, rival: Remote | None = None) -> None:
@@ -48,12 +44,13 @@ class IsolatedClock(HostClock):
         super().__init__(replace(sides, watch=None), cache=settings.cache, seed=settings.seed, note=note)
         self._remotes: dict[Side, Remote | None] = {"candidate": remote, "rival": rival}
         self._device = settings.device
-        self._results: dict[Side, list[Any]] = {}
+        self._form: Any = None
+        """A result of the rival. A timed call must return such a one."""
+        self._slots: list[Any] = []
+        """Memory of a card that the candidate shares, for results that it hands over."""
         self._said_reused = False
-        self._handed_over: dict[Side, list[float]] = {"candidate": [], "rival": []}
-        """Seconds from the order to hand over the results of a whole sample until it is done."""
-        self._claimed: list[float] = []
-        """Seconds of the candidate's whole samples."""
+        self._shared = (0, 0)
+        """Where the candidate's process says that the inputs lie in its memory."""
         self._mirror: list[Inputs] = []
         """The rival's copies of the sets, in memory that the candidate does not share."""
         self._arenas: list[Arena] = []
@@ -68,6 +65,13 @@ class IsolatedClock(HostClock):
             torch.set_num_threads(threads)
         self._copy_to_rival([(0, len(self._sets))])
 
+    def _call_seconds(self, side: Side) -> float:
+        """By as many calls as a sample needs: the first one behind a pause takes several times as long as others."""
+        calls, most = 1, min(len(self._sets), HELD_BYTES // max(1, 2 * bytes_in(self._form)))
+        while (seconds := self._sample(side, 0, calls)) < SAMPLE_SECONDS and 2 * calls <= most:
+            calls *= 2
+        return min(seconds, self._sample(side, 0, calls)) / calls
+
     def rounds(self, count: int) -> list[Round]:
         import torch
 
@@ -80,7 +84,7 @@ class IsolatedClock(HostClock):
 
     def close(self) -> None:
         super().close()
-        self._results, self._mirror = {}, []
+        self._form, self._slots, self._mirror = None, [], []
         self._free()
         for remote in self._remotes.values():
             if remote is not None:
@@ -105,32 +109,33 @@ class IsolatedClock(HostClock):
         result, other = (inputs.call(self.sides.rival) for inputs in (sets[0], sets[-1]))
         if [one.shape for one in tensors_in(result)] != [one.shape for one in tensors_in(other)]:
             raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
-        size = sum(one.numel() * one.element_size() for one in tensors_in(result))
-        count = 2 if self._remotes["rival"] is None else max(2, min(MOST_SLOTS, SLOT_BYTES // max(1, size)))
-        slots = [map_tensors(result, copy_in_place) for _ in range(count)]
+        self._form = map_tensors(result, copy_in_place)
+        self._slots = [map_tensors(result, copy_in_place) for _ in range(2)] if self._device == "cuda" else []
         self._free()
-        placed = self._handed("candidate", sets, slots)
+        placed = self._handed("candidate", sets)
         if self._remotes["rival"] is not None:
-            self._mirror = self._handed("rival", sets, slots)
+            self._mirror = self._handed("rival", sets)
         torch.set_num_threads(1)
         return placed
 
-    def _handed(self, side: Side, sets: list[Inputs], slots: list[Any]) -> list[Inputs]:
+    def _handed(self, side: Side, sets: list[Inputs]) -> list[Inputs]:
         """The sets in an arena that this side's process alone shares."""
         remote = self._remotes[side]
+        slots = self._slots if side == "candidate" else []
         try:
             arena = Arena([sets, slots], on_card=False) if remote is None else remote.arena([sets, slots])
         except CandidateError as error:
             raise SideFailedError(side, error) from error
         self._arenas.append(arena)
         placed = [map_tensors(inputs, arena.place) for inputs in sets]
-        self._results[side] = [map_tensors(slot, arena.place) for slot in slots]
+        slots[:] = [map_tensors(slot, arena.place) for slot in slots]
         arguments = [(inputs.args, dict(inputs.kwargs)) for inputs in placed]
         if remote is None:
             return placed
-        where = arena.describe([arguments, self._results[side]])
+        where = arena.describe([arguments, slots])
         try:
-            remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, arena)
+            base = remote.told(base_in, remote.ask({"do": "sets", "sets": where[0], "buffers": where[1]}, arena))
+            self._shared = (base, base + arena.size) if side == "candidate" else self._shared
         except RuntimeError as error:
             raise SideFailedError(side, error) from error
         return placed
@@ -147,54 +152,35 @@ class IsolatedClock(HostClock):
                 for one, other in zip(tensors_in(mine), tensors_in(theirs), strict=True):
                     copy_values(one, other)
 
-    def _run(self, side: Side, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
+    def _run(self, side: Side, start: int, calls: int, chosen: int | None) -> tuple[float, Any, Any]:
         mine, theirs = self._remotes[side], self._remotes["rival" if side == "candidate" else "candidate"]
         if theirs is not None:
             theirs.stop()
         if mine is None:
             return self._run_here(start, calls, chosen)
-        results = self._results[side]
-        if side == "candidate":
-            poison(results)
-        elif self.sides.written is not None:
+        if side == "rival" and self.sides.written is not None:
             self._copy_to_rival(ranges(start, calls, len(self._sets)))
-        # Which results are asked for is drawn where the worker cannot see it; it does not know which of them is judged.
-        asked = self._secret.sample([call for call in range(calls) if call != chosen], min(calls, len(results) - 1) - 1)
-        asked.insert(place := self._secret.randint(0, len(asked)), chosen)
+        poison(self._slots)
         # The worker does not wait for this process's stream: inputs and poison must be there.
         self._wait()
         try:
-            mine.resume()
-            seconds = mine.timed({"do": "run", "start": start, "calls": calls})
-            begin = time.perf_counter()
-            reused = mine.ask({"do": "hand", "chosen": asked}).get("reused")
-            if calls == self.launches:
-                self._handed_over[side].append(time.perf_counter() - begin)
-                self._claimed += [seconds] if side == "candidate" else []
+            seconds, said = mine.timed({"do": "run", "start": start, "calls": calls})
+            self._held[side] = [self._form] if side == "candidate" else []
+            if chosen is None or side == "rival":
+                return seconds, None, None
+            told, at = mine.told(lambda said: _results_in(said, calls, self._device), said)
+            self._said_reused = _reused(told, at, chosen, self._shared)
+            if self._slots:
+                mine.ask({"do": "hand", "chosen": [chosen]})
+                return seconds, *self._slots
+            return seconds, *(mine.result(self._form, told, at[call]) for call in (chosen, -1))
         except RuntimeError as error:
             raise SideFailedError(side, error) from error
-        self._said_reused = isinstance(reused, list) and len(reused) == len(asked) and reused[place] is True
-        self._held[side] = results[:1]
-        return seconds, results[place], results[len(asked)]
 
     def _later_wrote(self, chosen: int, inputs: Inputs) -> bool:
-        """As the worker says. A false word is of no use: then the last calls of samples of drawn length are judged."""
         return self._said_reused
 
-    def timed_calls(self, count: int) -> list[TimedCall]:
-        """See `Clock`. SideFailedError if the candidate's results came after the receipt that ended the time."""
-        found = super().timed_calls(count)
-        claimed = statistics.median(self._claimed) if self._claimed else 0.0
-        late = seconds_late(self._handed_over["candidate"], self._handed_over["rival"], claimed)
-        if self._remotes["rival"] is not None and late is not None:
-            said = (
-                f"the candidate's results came after the receipt that ended their time, by {time_text(late)} for a "
-                f"sample that took {time_text(claimed)}"
-            )
-            raise SideFailedError("candidate", FormError(Reason.TAMPERED, said))
-        return found
-
-    def _run_here(self, start: int, calls: int, chosen: int) -> tuple[float, Any, Any]:
+    def _run_here(self, start: int, calls: int, chosen: int | None) -> tuple[float, Any, Any]:
         import torch
 
         output, kept = None, None
@@ -218,14 +204,17 @@ class IsolatedClock(HostClock):
             torch.cuda.synchronize()
 
 
-def seconds_late(mine: Sequence[float], rivals: Sequence[float], claimed: float) -> float | None:
-    """The seconds by which a candidate's results came after the receipt of their sample; None if they did not.
+def _results_in(said: dict[str, Any], calls: int, device: str) -> tuple[list[Described], list[tuple[int, ...]]]:
+    """(the tensors of the last result, the addresses of each call's)."""
+    told = tensors_of(said, device)
+    return told, addresses_in(said, calls, len(told))
 
-    mine, rivals: seconds from the order to hand over the results of a sample to its end, by sample.
-    claimed: seconds of the candidate's sample. Results that were not there when it ended take most of its true time.
+
+def _reused(told: list[Described], at: list[tuple[int, ...]], chosen: int, inputs: tuple[int, int]) -> bool:
+    """True if a call after the chosen one wrote to its result, which is none of the inputs, as the process says.
+
+    A false word is of no use: then the last calls of samples of drawn length are judged.
     """
-    later = sorted(one - other for one, other in zip(mine, rivals, strict=False))
-    if len(later) < FEWEST_HANDED:
-        return None
-    nearly_all = later[int((1.0 - LATE_SHARE) * len(later))]
-    return statistics.median(later) if nearly_all > max(TIMES_CLAIMED * claimed, LEAST_LATE_SECONDS) else None
+    reach = [[(start, start + one.span) for start, one in zip(call, told, strict=True) if one.span] for call in at]
+    later = [one for call in reach[chosen + 1 :] for one in call]
+    return overlap(reach[chosen], later) and not overlap(reach[chosen], [inputs])

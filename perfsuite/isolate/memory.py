@@ -72,6 +72,11 @@ class Arena:
         return [self._host, *([] if self._card is None else [self._card.descriptor])]
 
     @property
+    def size(self) -> int:
+        """Bytes of the host's memory."""
+        return len(self._map)
+
+    @property
     def card(self) -> tuple[int, int] | None:
         """Bytes and number of the card's memory; None if there is none."""
         return None if self._card is None else (self._card.size, self._card.device)
@@ -124,6 +129,13 @@ class Opened:
         self._map = mmap.mmap(descriptors[0], 0)
         os.close(descriptors[0])
         self._card = None if card is None else CardMemory(*card, descriptor=descriptors[1])
+
+    @property
+    def address(self) -> int:
+        """Where the host's memory begins in this process."""
+        import torch
+
+        return torch.frombuffer(self._map, dtype=torch.uint8).data_ptr()
 
     def rebuild(self, nest: Any) -> Any:
         """The nest that `Arena.describe` described."""

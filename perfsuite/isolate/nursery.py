@@ -6,6 +6,7 @@ Loading torch takes seconds, a fork milliseconds. Every message is a JSON object
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -23,7 +24,9 @@ from perfsuite.isolate.card_probe import why_not
 from perfsuite.isolate.sandbox import box_for
 
 MOST_MESSAGE_BYTES = 1 << 18
-POLL_SECONDS = 2e-3
+POLL_SECONDS, STOP_POLL_SECONDS = 2e-3, 2e-5
+STOP_SECONDS = 5.0
+"""Longest wait for a worker to stop. One that is in the kernel stops when it leaves it, and computes nothing there."""
 PROCESSES_ALONE = 2
 """Processes in a sandbox without workers: its first process, and the one that forks workers."""
 MOST_PROCESSES = 128
@@ -74,9 +77,17 @@ class Nursery:
         request = {"environment": {**os.environ, **self._box.environment}, "folder": os.getcwd()}
         return int(self._ask(request, [end.fileno(), log])["worker"])
 
-    def signal(self, worker: int, number: int) -> None:
-        """Send a signal to a worker and to all that it has started."""
-        self._ask({"signal": worker, "number": int(number)})
+    @property
+    def alone(self) -> bool:
+        """True if its processes see no others, and so have other numbers there than here."""
+        return self._box.alone
+
+    def signal(self, worker: int, number: int) -> int:
+        """Send a signal to a worker and to all that it has started; return the number of the others, if it is known.
+
+        After SIGSTOP the worker has stopped, with every thread, when this returns.
+        """
+        return int(self._ask({"signal": worker, "number": int(number)})["others"])
 
     def clear(self) -> None:
         """End this process too if a worker has left processes in its sandbox."""
@@ -172,7 +183,8 @@ def serve(descriptor: int, alone: bool) -> None:
         if "wait" in request:
             answer: dict[str, Any] = {"code": _ended(request["wait"], request["seconds"]), "crowded": crowded}
         elif "signal" in request:
-            answer = {"sent": _signalled(request["signal"], request["number"], alone)}
+            _signalled(request["signal"], request["number"], alone)
+            answer = {"others": max(0, _processes() - PROCESSES_ALONE - 1) if alone else 0}
         elif "count" in request:
             answer = {"count": _processes()}
         else:
@@ -199,15 +211,17 @@ def _too_many() -> bool:
     return True
 
 
-def _signalled(child: int, number: int, alone: bool) -> bool:
+def _signalled(child: int, number: int, alone: bool) -> None:
     """Signal the worker's group. alone: all of the sandbox, for a candidate may leave its group."""
     if child <= 1:
-        return False
-    try:
+        return
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(-1 if alone else -child, number)
-    except ProcessLookupError:
-        return False
-    return True
+        deadline = time.monotonic() + STOP_SECONDS
+        # It is left waitable, for `_ended` asks for its exit code.
+        seen = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while number == signal.SIGSTOP and os.waitid(os.P_PID, child, seen) is None and time.monotonic() < deadline:
+            time.sleep(STOP_POLL_SECONDS)
 
 
 def _dumpable(value: bool) -> None:

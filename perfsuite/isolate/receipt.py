@@ -27,11 +27,10 @@ class ReceiptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A result that is a view of an argument: the argument's place, the distance in elements, the strides."""
+    """A result that is a view of an argument: the argument's place, the distance in elements."""
 
     of: int
     apart: int
-    stride: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,16 @@ class Described:
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    stride: tuple[int, ...]
     view: View | None
+
+    @property
+    def span(self) -> int:
+        """Bytes from its first element to its last."""
+        if not math.prod(self.shape):
+            return 0
+        steps = ((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return (1 + sum(steps)) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +108,27 @@ def tensors_of(receipt: dict[str, Any], device: str) -> list[Described]:
         if not isinstance(dtype, str) or dtype not in dtypes:
             raise ReceiptError(f"tensors[{place}].dtype is {_shown(dtype)}; it must be a dtype of torch")
         shape = _whole_numbers(one.get("shape"), f"tensors[{place}].shape")
-        found.append(Described(shape, dtypes[dtype], _view(one, place)))
-        total += math.prod(shape) * dtypes[dtype].itemsize
+        stride = _whole_numbers(one.get("stride"), f"tensors[{place}].stride")
+        if len(stride) != len(shape):
+            raise ReceiptError(f"tensors[{place}].stride has {len(stride)} numbers; its shape has {len(shape)}")
+        found.append(Described(shape, dtypes[dtype], stride, _view(one, place)))
+        total += max(math.prod(shape) * dtypes[dtype].itemsize, found[-1].span)
     if total > (most := MOST_RESULT_BYTES[device]):
         raise ReceiptError(f"a result of {_shown(total)} bytes; at most {most} leave a process")
     return found
+
+
+def addresses_in(receipt: dict[str, Any], calls: int, tensors: int) -> list[tuple[int, ...]]:
+    """For each of these calls the addresses of its result's tensors in the worker's memory."""
+    at = _whole_numbers(receipt.get("at"), "at")
+    if len(at) != calls * tensors:
+        raise ReceiptError(f"at has {len(at)} addresses; {calls} calls with {tensors} tensors each were made")
+    return [at[call * tensors : (call + 1) * tensors] for call in range(calls)]
+
+
+def base_in(receipt: dict[str, Any]) -> int:
+    """Where the shared inputs begin in the worker's memory."""
+    return _whole_numbers([receipt.get("base")], "base")[0]
 
 
 def leaves_of(receipt: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[str, tuple[Any, ...]]:
@@ -131,7 +155,7 @@ def _view(one: dict[str, Any], place: int) -> View | None:
     of, apart = view.get("of"), view.get("apart")
     if not _is_whole(of) or not _is_whole(apart) or of < 0:
         raise ReceiptError(f"{name} must have the whole numbers of and apart; it is {_shown(view)}")
-    return View(of, apart, _whole_numbers(view.get("stride"), f"{name}.stride"))
+    return View(of, apart)
 
 
 def _list(receipt: dict[str, Any], name: str) -> list[Any]:

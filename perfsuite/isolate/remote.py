@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 import pickle
 import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfsuite.case.failures import MOST_FRAMES
 from perfsuite.isolate import receipt
 from perfsuite.isolate.channel import Channel
+from perfsuite.isolate.errors import CandidateError, FormError, LateError
 from perfsuite.isolate.log import Log
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import MOST_PROCESSES, NurseryError, nursery
+from perfsuite.isolate.results import read_result
 from perfsuite.isolate.source import Sent, source_in
 from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.nests import Flat, has_layouts
@@ -29,6 +32,8 @@ from perfsuite.problems.tensors import map_tensors, tensors_in
 if TYPE_CHECKING:
     import torch
 
+Found = TypeVar("Found")
+
 START_SECONDS = 120.0
 """Longest start of Python, torch and a CUDA context on a busy machine."""
 OVERHEAD_REQUESTS = 21
@@ -36,25 +41,6 @@ NOTHING = {"do": "run", "start": 0, "calls": 0}
 """An order to make no call."""
 END_SECONDS = 5.0
 """Longest wait for a worker to end; a worker with unfinished GPU work needs some time."""
-
-
-class CandidateError(RuntimeError):
-    """The candidate raised, or its process ended or hung; the message describes it."""
-
-    frames: tuple[str, ...] = ()
-    """The last frames of the candidate's code, as "file:line in function"."""
-
-
-class LateError(CandidateError):
-    """The candidate did not return within its time limit, and its process was ended."""
-
-
-class FormError(CandidateError):
-    """The source gives no candidate, or the candidate returned other than plain tensors in fresh memory."""
-
-    def __init__(self, reason: Reason, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
 
 
 class IsolationError(TypeError):
@@ -88,6 +74,10 @@ class Remote:
         self._worker: int | None = None
         self._channel: Channel | None = None
         self._log: Log | None = None
+        self._descriptors: list[int] = []
+        """Of the process's memory, and of the process."""
+        self._others = 0
+        """Processes beside it in its sandbox, when it was last stopped."""
         self.overhead = 0.0
         """The least seconds that an empty request takes, measured before the candidate is loaded."""
 
@@ -114,7 +104,7 @@ class Remote:
                 self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers)
                 given = list(tensors_in([args, kwargs]))
                 fetched = [
-                    landing.clone() if one.view is None else self._view(given, one.view, landing)
+                    landing.clone() if one.view is None else self._view(given, one, one.view)
                     for landing, one in zip(landed, told, strict=True)
                 ]
         if said.get("single") is True and len(fetched) == 1:
@@ -140,11 +130,37 @@ class Remote:
                 self._channel.order({**request, "card": memory.card}, memory.descriptors)
             return self._checked(self._channel.receipt())
 
-    def timed(self, request: dict[str, Any]) -> float:
-        """Seconds from the order to its receipt, less those of an empty request."""
-        start = time.perf_counter_ns()
-        self.ask(request)
-        return max((time.perf_counter_ns() - start) / 1e9 - self.overhead, 1e-9)
+    def timed(self, request: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+        """(seconds in which the process ran for this order, less those of an empty one; its receipt).
+
+        The process is stopped before and behind it. The order lies ready when it goes on, and it is stopped when its
+        receipt is there. So it computes nothing outside of this time. Its memory then stays as it is until `resume`.
+        """
+        self._start()
+        self.stop()
+        assert self._channel is not None
+        now = time.perf_counter_ns
+        with self._failures(f"did not return within {self._seconds:g} s, and was ended"):
+            self._channel.socket.settimeout(self._seconds)
+            self._channel.order(request)
+            begin = now()
+            self._go_on()
+            body = self._channel.receipt_bytes()
+            self._signal(signal.SIGSTOP)
+            end = now()
+            self.stop()
+            # Further processes in its sandbox ran until now, and may share memory with it.
+            end = now() if self._others else end
+            return max((end - begin) / 1e9 - self.overhead, 1e-9), self._checked(receipt.parsed(body))
+
+    def result(self, form: Any, told: Sequence[receipt.Described], addresses: Sequence[int]) -> Any:
+        """A copy of a result in the memory of the process, which must be stopped; see `read_result`."""
+        return read_result(self._descriptors[0], form, told, addresses)
+
+    def told(self, read: Callable[[dict[str, Any]], Found], said: dict[str, Any]) -> Found:
+        """The finding of `read` in a receipt; CandidateError if it finds a fault in it."""
+        with self._failures():
+            return read(said)
 
     @property
     def sandbox(self) -> str:
@@ -154,17 +170,31 @@ class Remote:
         )
 
     def stop(self) -> None:
-        """Stop the process, with all that it has started, until `resume`."""
+        """Stop the process, with all that it has started, until `resume`; return when it has stopped."""
         if self._worker is not None and not self._stopped:
-            self._nursery.signal(self._worker, signal.SIGSTOP)
+            self._others = self._nursery.signal(self._worker, signal.SIGSTOP)
             self._stopped = True
 
     def resume(self) -> None:
-        """Let the process go on, and wait until it does."""
+        """Let the process go on."""
         if self._worker is not None and self._stopped:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        assert self._worker is not None
+        if self._others:
             self._nursery.signal(self._worker, signal.SIGCONT)
-            self._stopped = False
-            self.ask(NOTHING)
+        else:
+            self._signal(signal.SIGCONT)
+        self._stopped = False
+
+    def _signal(self, number: int) -> None:
+        """Signal the process at once. In a sandbox in which it sees no others, those that it has started go on."""
+        assert self._worker is not None
+        if self._nursery.alone:
+            signal.pidfd_send_signal(self._descriptors[1], number)
+        else:
+            os.killpg(self._worker, number)
 
     @contextlib.contextmanager
     def _failures(self, late: str = "") -> Iterator[None]:
@@ -174,7 +204,7 @@ class Remote:
         except TimeoutError:
             self.close()
             raise LateError(late) from None
-        except (EOFError, ConnectionError):
+        except (EOFError, ConnectionError, ProcessLookupError):
             raise CandidateError(self._epitaph()) from None
         except ValueError as error:
             self.close()
@@ -184,6 +214,8 @@ class Remote:
         """End the process, whatever it is doing."""
         if self._channel is not None:
             self._channel.socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
         if self._worker is not None:
             with contextlib.suppress(ProcessLookupError, NurseryError):
                 self._nursery.signal(self._worker, signal.SIGKILL)
@@ -209,9 +241,11 @@ class Remote:
         self._channel = Channel(ours)
         limit, self._seconds = self._seconds, START_SECONDS
         try:
-            self.overhead, spent = 0.0, []
-            for _ in range(OVERHEAD_REQUESTS):
-                spent.append(self.timed(NOTHING))
+            with self._failures("its process did not start"):
+                ours.settimeout(self._seconds)
+                self._descriptors += self._channel.introduced()
+            self.overhead = 0.0
+            spent = [self.timed(NOTHING)[0] for _ in range(OVERHEAD_REQUESTS)]
             self.overhead = min(spent[1:])  # more would be taken off the time of short samples
             if self._source is not None:
                 self._folder, placed = self._source.placed()
@@ -230,11 +264,11 @@ class Remote:
             self._seconds = limit
 
     @staticmethod
-    def _view(given: list[torch.Tensor], view: receipt.View, landed: torch.Tensor) -> torch.Tensor:
+    def _view(given: list[torch.Tensor], one: receipt.Described, view: receipt.View) -> torch.Tensor:
         """The view of an argument that the candidate returned, made anew of the caller's argument."""
         try:
             start = given[view.of].storage_offset() + view.apart
-            return given[view.of].as_strided(landed.shape, view.stride, start)
+            return given[view.of].as_strided(one.shape, one.stride, start)
         except (IndexError, RuntimeError):
             raise CandidateError("its process describes an impossible view of an argument") from None
 

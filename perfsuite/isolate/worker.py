@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 from perfsuite.case.failures import MOST_TEXT, frames_of
-from perfsuite.clock.rotation import overlap, reaches
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Opened
 from perfsuite.isolate.source import Received, SourceError
@@ -39,17 +38,17 @@ class Worker:
         self.channel = Channel(socket.socket(fileno=descriptor))
         self.candidate: Callable[..., Any] | None = None
         self.sets: list[Inputs] = []
-        self.buffers: list[list[Any]] = []
+        self.buffers: list[Any] = []
         self.output: Any = None
         self.held: list[Any] = []
-        """The results of the last `run`, which began with the set `_start`."""
-        self._start = 0
+        """The results of the last `run`."""
         self._arenas: dict[str, Opened] = {}
         self._folder = "\0"
         """Where the candidate's source lies, which frames leave out."""
 
     def serve(self) -> None:
         """Carry out orders until the parent closes the socket."""
+        self.channel.introduce()
         while True:
             try:
                 request, descriptors = self.channel.next_order()
@@ -112,11 +111,11 @@ class Worker:
         for path, one in leaves_in(self.output):
             if not isinstance(one, torch.Tensor):
                 continue
-            described: dict[str, Any] = {"shape": list(one.shape), "dtype": str(one.dtype)[6:]}
+            described = _described(one)
             for place in shared[path]:  # a view: the parent returns one of the same argument
                 if given[place].dtype == one.dtype:
                     apart = (one.data_ptr() - given[place].data_ptr()) // one.element_size()
-                    described["view"] = {"of": place, "apart": apart, "stride": list(one.stride())}
+                    described["view"] = {"of": place, "apart": apart}
             tensors.append(described)
         leaves = [None if isinstance(leaf, torch.Tensor) else _sent(leaf) for _, leaf in leaves_in(self.output)]
         places = [place for place, (_, leaf) in enumerate(leaves_in(self.output)) if isinstance(leaf, torch.Tensor)]
@@ -139,28 +138,36 @@ class Worker:
         self.channel.reply({"done": True})
 
     def do_sets(self, sets: list[tuple[Any, Any]], buffers: list[Any]) -> None:
-        """Set the inputs that `run` rotates, and the buffers for the results that `hand` copies."""
+        """Set the inputs that `run` rotates, and the buffers for the results that `hand` copies.
+
+        The receipt says where the inputs lie in this process's memory.
+        """
         opened, self.buffers = self._arenas["sets"].rebuild([sets, buffers])
         self.sets = [Inputs(args, kwargs) for args, kwargs in opened]
-        self.channel.reply({"done": True})
+        self.channel.reply({"base": self._arenas["sets"].address})
 
     def do_run(self, start: int, calls: int) -> None:
-        """Make `calls` calls and send a receipt. All results stay: no order has said yet which of them counts."""
+        """Make `calls` calls and send a receipt. All results stay: nobody here knows which of them counts.
+
+        The receipt says where each result lies, and how the last one's elements are laid out: the parent reads the
+        results where they are when this process has been stopped.
+        """
         import torch
 
         self.held = held = []
-        self._start = start
+        sets, candidate = self.sets, self.candidate
         with torch.no_grad():
-            for call in range(calls):
-                held.append(self.sets[(start + call) % len(self.sets)].call(self.candidate))  # type: ignore[arg-type]
+            for call in range(start, start + calls):
+                held.append(sets[call % len(sets)].call(candidate))  # type: ignore[arg-type]
         _synchronise()
-        self.channel.reply({"done": True})
+        if not held:
+            self.channel.reply({"done": True})
+        elif not self._refused(check_kind(held[-1])):
+            at = [tensor.data_ptr() for result in held for tensor in tensors_in(result)]
+            self.channel.reply({"at": at, "tensors": [_described(tensor) for tensor in tensors_in(held[-1])]})
 
     def do_hand(self, chosen: list[int]) -> None:
-        """Copy the results of these calls of the last `run`, and that of its last call, into the buffers.
-
-        The receipt says of each if a later call wrote to it, and it is no argument.
-        """
+        """Copy the results of these calls of the last `run`, and that of its last call, into the buffers."""
         held = self.held
         for result, into in zip([*(held[call] for call in chosen), held[-1]], self.buffers, strict=False):
             if self._refused(check_kind(result)):
@@ -170,18 +177,8 @@ class Worker:
                     raise ValueError(f"a timed call returned {tensor.dtype}{tuple(tensor.shape)}")
                 buffer.copy_(tensor)
         _synchronise()
-        self.channel.reply({"done": True, "reused": self._overwritten(chosen)})
+        self.channel.reply({"done": True})
         self.held = []
-
-    def _overwritten(self, chosen: list[int]) -> list[bool]:
-        """For each of these calls, if a later one wrote to its result, which is no argument."""
-        memory = [reaches(result) for result in self.held]
-        found = []
-        for call in chosen:
-            later = [one for each in memory[call + 1 :] for one in each]
-            given = self.sets[(self._start + call) % len(self.sets)]
-            found.append(overlap(memory[call], later) and not overlap(memory[call], reaches(given)))
-        return found
 
     def _refused(self, fault: Judgement | None) -> bool:
         """True if a result has a fault, which then goes to the parent."""
@@ -201,6 +198,11 @@ def _import(name: str, file: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+
+
+def _described(tensor: Any) -> dict[str, Any]:
+    """The form of a tensor, as the channel takes it."""
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype)[6:], "stride": list(tensor.stride())}
 
 
 def _sent(leaf: Any) -> Any:

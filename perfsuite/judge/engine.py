@@ -14,8 +14,8 @@ from typing import Any
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import compare_isolated
+from perfsuite.isolate.errors import LateError
 from perfsuite.isolate.nursery import nursery
-from perfsuite.isolate.remote import LateError
 from perfsuite.judge.answer import Answer, Promise, Stage, WorkloadAnswer
 from perfsuite.judge.candidates import Candidate, parse_fault
 from perfsuite.judge.entry import function_of, source_of

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from perfsuite.case.failures import MOST_TEXT
 from perfsuite.isolate.channel import Channel
+from perfsuite.isolate.errors import CandidateError
 from perfsuite.isolate.log import Log
 from perfsuite.isolate.receipt import MOST_RESULT_BYTES
-from perfsuite.isolate.remote import CandidateError, Remote
+from perfsuite.isolate.remote import Remote
 from perfsuite.problems.nests import Flat
 from perfsuite.problems.tensors import tensors_in
 
@@ -44,16 +45,25 @@ class Forged(Remote):
 
 
 RECEIPTS = [
-    {"tensors": [{"shape": [2, 3], "dtype": "float32"}], "single": True, "structure": "", "leaves": [], "places": []},
     {
-        "tensors": [{"shape": [4], "dtype": "int8"}, {"shape": [64, 64], "dtype": "float64"}],
+        "tensors": [{"shape": [2, 3], "dtype": "float32", "stride": [3, 1]}],
+        "single": True,
+        "structure": "",
+        "leaves": [],
+        "places": [],
+    },
+    {
+        "tensors": [
+            {"shape": [4], "dtype": "int8", "stride": [1]},
+            {"shape": [64, 64], "dtype": "float64", "stride": [64, 1]},
+        ],
         "single": False,
         "structure": "(tensor, int, tensor)",
         "leaves": [None, 3, None],
         "places": [0, 2],
     },
     {
-        "tensors": [{"shape": [2, 2], "dtype": "float32", "view": {"of": 0, "apart": 1, "stride": [4, 1]}}],
+        "tensors": [{"shape": [2, 2], "dtype": "float32", "stride": [4, 1], "view": {"of": 0, "apart": 1}}],
         "single": True,
     },
     {"fault": "bad-type", "sentence": "the output is a str"},

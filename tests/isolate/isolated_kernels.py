@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
 import signal
+import socket
+import threading
 import time
 from typing import Any
 
@@ -125,7 +128,7 @@ def _forge(receipt: bytes) -> None:
 
 def describes_a_terabyte(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """In many tensors, each of which would do."""
-    one = b'{"shape": [268435456], "dtype": "float32"}'
+    one = b'{"shape": [268435456], "dtype": "float32", "stride": [1]}'
     _forge(b'{"tensors": [' + b", ".join([one] * 1024) + b'], "single": false}')
     return a @ b
 
@@ -278,39 +281,107 @@ def _burn_while_stopped(worker: int) -> None:
 
 def says_done_first(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Right, but its worker sends the receipt before it makes the calls."""
-    from perfsuite.isolate.worker import Worker
-
-    if not hasattr(Worker, "genuine_run"):
-        Worker.genuine_run = Worker.do_run  # type: ignore[attr-defined]
-        Worker.do_run = _run_behind_the_receipt  # type: ignore[method-assign]
+    _replace_run(_run_behind_the_receipt)
     return a @ b
 
 
-def computes_what_is_asked_for(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Right, but its worker makes only the calls whose results it has to hand over, once it knows them."""
+def computes_in_a_thread(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but another thread of its worker makes the calls, and the receipt does not wait for it."""
+    _replace_run(_run_in_a_thread)
+    return a @ b
+
+
+def computes_in_a_helper(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but a process of its own makes the calls, into memory that both share, and no receipt waits for it."""
+    _replace_run(_run_in_a_helper)
+    return a @ b
+
+
+def computes_ahead(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but behind each receipt its worker makes the calls that will be asked for next."""
+    _replace_run(_run_ahead)
+    return a @ b
+
+
+def fills_pages_when_they_are_read(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but in timed calls it returns memory that nobody may read."""
+    _replace_run(_run_nothing)
+    return a @ b
+
+
+def _replace_run(run: Any) -> None:
     from perfsuite.isolate.worker import Worker
 
-    if not hasattr(Worker, "genuine_hand"):
-        Worker.genuine_hand = Worker.do_hand  # type: ignore[attr-defined]
-        Worker.do_run = _run_nothing  # type: ignore[method-assign]
-        Worker.do_hand = _run_what_is_asked_for  # type: ignore[method-assign]
-    return a @ b
+    if Worker.do_run is not run:
+        Worker.do_run = run  # type: ignore[method-assign]
+
+
+def _promise(worker: Any, results: list[torch.Tensor]) -> None:
+    """Send the receipt of calls with these results."""
+    like = results[-1]
+    told = {"shape": list(like.shape), "dtype": str(like.dtype)[6:], "stride": list(like.stride())}
+    worker.channel.reply({"at": [one.data_ptr() for one in results], "tensors": [told]})
+
+
+def _asked_for(worker: Any, start: int, calls: int) -> list[tuple[Any, ...]]:
+    return [worker.sets[(start + call) % len(worker.sets)].args for call in range(calls)]
+
+
+def _compute(work: list[tuple[Any, ...]], into: list[torch.Tensor]) -> None:
+    for (a, b), result in zip(work, into, strict=True):
+        torch.mm(a, b, out=result)
+
+
+def _empty(work: list[tuple[Any, ...]]) -> list[torch.Tensor]:
+    return [torch.empty(a.shape[0], b.shape[1]) for a, b in work]
 
 
 def _run_behind_the_receipt(worker: Any, start: int, calls: int) -> None:
-    worker.channel.reply({"done": True})
-    worker._start = start
-    worker.held = [worker.sets[(start + call) % len(worker.sets)].call(worker.candidate) for call in range(calls)]
+    work = _asked_for(worker, start, calls)
+    worker.held = _empty(work)
+    _promise(worker, worker.held)
+    _compute(work, worker.held)
+
+
+def _run_in_a_thread(worker: Any, start: int, calls: int) -> None:
+    work = _asked_for(worker, start, calls)
+    worker.held = _empty(work)
+    threading.Thread(target=_compute, args=(work, worker.held)).start()
+    _promise(worker, worker.held)
+
+
+def _run_in_a_helper(worker: Any, start: int, calls: int) -> None:
+    work = _asked_for(worker, start, calls)
+    if not hasattr(worker, "shared"):
+        shape = (len(worker.sets), *_empty(work[:1])[0].shape)
+        size = 4 * int(torch.Size(shape).numel())
+        worker.shared = torch.frombuffer(mmap.mmap(-1, size), dtype=torch.float32).view(shape)
+        worker.ask, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            os.setsid()
+            worker.ask.close()
+            while order := theirs.recv(64):
+                first, count = map(int, order.split())
+                _compute(_asked_for(worker, first, count), list(worker.shared[:count]))
+            os._exit(0)
+        theirs.close()
+    worker.ask.send(f"{start} {calls}".encode())
+    _promise(worker, list(worker.shared[:calls]))
+
+
+def _run_ahead(worker: Any, start: int, calls: int) -> None:
+    worker.done = getattr(worker, "done", {})
+    worker.held = [worker.done.pop((start + call) % len(worker.sets), None) for call in range(calls)]
+    for call, (a, b) in enumerate(_asked_for(worker, start, calls)):
+        if worker.held[call] is None:
+            worker.held[call] = a @ b
+    _promise(worker, worker.held)
+    for call, (a, b) in enumerate(_asked_for(worker, start + calls, calls)):
+        worker.done[(start + calls + call) % len(worker.sets)] = a @ b
 
 
 def _run_nothing(worker: Any, start: int, calls: int) -> None:
-    worker._start, worker.held = start, [None] * calls
-    worker.channel.reply({"done": True})
-
-
-def _run_what_is_asked_for(worker: Any, chosen: list[int]) -> None:
-    for call in {*chosen, len(worker.held) - 1}:
-        worker.held[call] = worker.sets[(worker._start + call) % len(worker.sets)].call(worker.candidate)
-    for call, result in enumerate(worker.held):
-        worker.held[call] = torch.empty(0) if result is None else result
-    worker.genuine_hand(chosen)
+    work = _asked_for(worker, start, calls)
+    worker.held = _empty(work)
+    told = {"shape": list(worker.held[-1].shape), "dtype": "float32", "stride": list(worker.held[-1].stride())}
+    worker.channel.reply({"at": [4096] * calls, "tensors": [told]})

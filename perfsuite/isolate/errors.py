@@ -1,0 +1,24 @@
+"""Failures of a candidate in its process."""
+
+from __future__ import annotations
+
+from perfsuite.outcome import Reason
+
+
+class CandidateError(RuntimeError):
+    """The candidate raised, or its process ended or hung; the message describes it."""
+
+    frames: tuple[str, ...] = ()
+    """The last frames of the candidate's code, as "file:line in function"."""
+
+
+class LateError(CandidateError):
+    """The candidate did not return within its time limit, and its process was ended."""
+
+
+class FormError(CandidateError):
+    """The source gives no candidate, or the candidate returned other than plain tensors in fresh memory."""
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason

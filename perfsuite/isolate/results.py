@@ -1,0 +1,57 @@
+"""Reads results where they lie in the memory of a stopped process, as they are when their time ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from perfsuite.isolate.errors import FormError
+from perfsuite.isolate.receipt import MOST_RESULT_BYTES, Described
+from perfsuite.outcome import Reason
+from perfsuite.problems.nests import Flat, nest_of, outline
+from perfsuite.problems.tensors import leaves_in
+
+
+def read_result(memory: int, form: Any, told: Sequence[Described], addresses: Sequence[int]) -> Any:
+    """A copy of a result.
+
+    memory: the descriptor of the process's memory. form: a result of the same structure, with other tensors.
+    told, addresses: the result's tensors and where they lie, as the process says. Raises FormError.
+    """
+    import torch
+
+    left = list(zip(told, addresses, strict=True))
+
+    def landed(like: Any) -> Any:
+        if not isinstance(like, torch.Tensor):
+            return like
+        one, address = left.pop(0) if left else (None, 0)
+        if one is None or (one.shape, one.dtype) != (tuple(like.shape), like.dtype):
+            said = "fewer tensors" if one is None else f"{one.dtype}{one.shape}"
+            said = f"a timed call returned {said}; before it was {like.dtype}{tuple(like.shape)}"
+            raise FormError(Reason.BAD_SHAPE, said)
+        if not one.span:
+            return torch.empty(one.shape, dtype=one.dtype)
+        if one.span > MOST_RESULT_BYTES["cpu"]:
+            raise FormError(Reason.BAD_SHAPE, f"a timed call's result reaches over {one.span} bytes of memory")
+        return torch.frombuffer(_read(memory, address, one.span), dtype=one.dtype).as_strided(one.shape, one.stride)
+
+    leaves = tuple(landed(leaf) for _, leaf in leaves_in(form))
+    return leaves[0] if nest_of(form) is None else Flat(outline(form), leaves)
+
+
+def _read(memory: int, address: int, size: int) -> bytearray:
+    """Bytes of a process. FormError where it has none, or pages that something has yet to fill."""
+    found = bytearray(size)
+    done = 0
+    while done < size:
+        try:
+            count = os.preadv(memory, [memoryview(found)[done:]], address + done)
+        except (OSError, OverflowError):
+            count = 0
+        if count == 0:
+            said = "the result of a timed call is not in the memory of its process when its time ends"
+            raise FormError(Reason.TAMPERED, said)
+        done += count
+    return found
