@@ -29,6 +29,7 @@ from perfsuite.report import (
     faults,
     figures,
     goals,
+    isolated,
     markdown,
     outputs,
     rows,
@@ -169,6 +170,7 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "faults": faults.faults_table,
     "corpus": corpus.corpus_table,
     "goals": goals.goals_table,
+    "isolated": isolated.isolated_table,
     "output": outputs.output,
     "rows": rows.rows_table,
 }

@@ -19,7 +19,7 @@ from perfsuite.outcome import UserError
 from perfsuite.record.case import Case
 from perfsuite.record.index_db import open_index
 from perfsuite.record.store import read_record
-from perfsuite.report import figures
+from perfsuite.report import figures, isolated
 from perfsuite.report.case_index import LARGE_BYTES, compared, indexed
 from perfsuite.report.difference import (
     LEAST_CHANGE,
@@ -38,6 +38,7 @@ HELP = "what changed between two records; exit 1 on a regression"
 EXAMPLE = """example:
   perfsuite compare records/h200/gates.jsonl .perfsuite/runs/20260101T120000Z-4711.jsonl
   perfsuite compare before.jsonl after.jsonl --least 0.02
+  perfsuite compare --isolated in-process.jsonl isolated.jsonl
 
 exit codes: 0 nothing got worse, 1 something did, 2 the records cannot be compared"""
 
@@ -52,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     least = f"least change of the ratio that counts (default {LEAST_CHANGE:g})"
     parser.add_argument("--least", type=float, default=LEAST_CHANGE, metavar="SHARE", help=least)
     parser.add_argument("--allow-unlike", action="store_true", help="compare although card, harness or clock differ")
+    apart = "BEFORE is a run in-process, AFTER the same cases with --perf-isolate: speeds and verdicts side by side"
+    parser.add_argument("--isolated", action="store_true", help=apart)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -60,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0.0 <= arguments.least < 1.0:
         raise UserError(f"--least is {arguments.least:g}; it must be at least 0 and less than 1")
     paths, least = (arguments.before, arguments.after), arguments.least
+    if arguments.isolated:
+        return _isolated(*paths, plain=arguments.json)
     large = max(path.stat().st_size if path.exists() else 0 for path in paths) > LARGE_BYTES
     before, after, apart, changes, same = (_by_index if large else _by_reading)(*paths, least)
     if apart and not arguments.allow_unlike:
@@ -73,6 +78,33 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"version: {sentence}")
     print_lines([*(("unlike", f"unlike: {sentence}") for sentence in apart), *lines(changes, same=same)], _STYLES)
     return 1 if any(change.regression for change in changes) else 0
+
+
+def _isolated(here: Path, apart: Path, *, plain: bool) -> int:
+    """Print both runs side by side; 1 if they agree less than they should."""
+    pairs = isolated.pairs_of(read_record(here), read_record(apart))
+    good, said = isolated.verdict(pairs)
+    if plain:
+        cases = [
+            {
+                "case": one.here.case,
+                "seconds": one.seconds,
+                "in_process": {"speed": one.here.speed, "verdict": one.here.verdict},
+                "isolated": {"speed": one.apart.speed, "verdict": one.apart.verdict},
+                "difference": one.difference,
+                "said": one.said,
+            }
+            for one in pairs
+        ]
+        print(json.dumps({"agree": good, "sentence": said, "cases": cases}))
+        return int(not good)
+    table = isolated.rows(pairs)
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    for row in table:
+        cells = zip(row, widths, (str.ljust, str.rjust, *(str.rjust, str.ljust) * 3), strict=True)
+        print("  ".join(aligned(cell, width) for cell, width, aligned in cells).rstrip())
+    print(said)
+    return int(not good)
 
 
 def _plain(before: list[Case], after: list[Case], apart: list[str], changes: list[Change], same: int) -> dict[str, Any]:
