@@ -14,6 +14,7 @@ from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import run_case
 from perfsuite.case.writing import effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides
+from perfsuite.clock.processor import pinned_threads
 from perfsuite.isolate.alone import Alone, agreed, alone, rival_seconds
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import IsolationError, Remote
@@ -29,6 +30,11 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
     If the worker ends (an illegal access, an abort, a hang, exhausted memory), only this case is affected.
     Raises IsolationError if the candidate cannot be imported in another process.
     """
+    with pinned_threads(ask.settings.device):  # before the first process starts: all have the same number of threads
+        return _compared(ask, seconds)
+
+
+def _compared(ask: Ask, seconds: float) -> Comparison:
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     room = int(SHARE_OF_MEMORY * free)
     limits: dict[str, Any] = {"device": ask.settings.device, "seconds": seconds, "room": room}

@@ -57,7 +57,10 @@ class Remote:
 
         trusted: the code is the rival's, so its process stands in no sandbox.
         """
+        import torch
+
         self._trusted, self._stopped = trusted, False
+        self._threads = torch.get_num_threads()
         functools.update_wrapper(self, candidate, updated=())  # no attribute of a candidate replaces one of this object
         self.device, self._seconds, self._room = device, seconds, room
         self._source = source_in(candidate)
@@ -231,7 +234,6 @@ class Remote:
     def _start(self) -> None:
         if self._worker is not None:
             return
-        import torch
 
         ours, theirs = socket.socketpair()
         self._log = Log()
@@ -254,12 +256,11 @@ class Remote:
                 if self.device == "cpu":  # on a card, the driver's start is waited for as well
                     self._seconds = limit
             request = {"candidate": self._candidate, "path": list(sys.path), "modules": _modules(self._candidate)}
-            threads = torch.get_num_threads()
             where = {
                 "device": self.device,
                 "folder": "\0" if self._folder is None else f"{Path(self._folder.name).name}/",
             }
-            self.ask({"do": "load", **request, "room": self._room, "threads": threads, **where})
+            self.ask({"do": "load", **request, "room": self._room, "threads": self._threads, **where})
         finally:
             self._seconds = limit
 

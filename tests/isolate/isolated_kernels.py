@@ -23,6 +23,13 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ b
 
 
+def product_on_one_thread(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Honest, and raises in a worker in which torch has several threads."""
+    if torch.get_num_threads() != 1 and str(os.getpid()) != os.environ["TEST_OF_THREADS"]:
+        raise ValueError(f"{torch.get_num_threads()} threads")
+    return a @ b
+
+
 def half_right(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The lower half is left as zeros."""
     out = a @ b

@@ -22,6 +22,7 @@ import isolated_kernels as kernels
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.clock.host import REUSES
+from perfsuite.clock.processor import THREADS_VARIABLES
 from perfsuite.isolate import IsolationError, compare_isolated, sandbox
 from perfsuite.isolate.log import MOST_LOG_BYTES, Log
 from perfsuite.isolate.memory import Arena, Opened
@@ -189,6 +190,17 @@ def test_replacing_timers_and_judges_in_the_worker_is_of_no_use() -> None:
     one = isolated(kernels.stops_the_clock, at_least=0.5)
     assert one.verdict is not Verdict.MET
     assert one.candidate_seconds is None or one.candidate_seconds > 1.5e-3
+
+
+def test_all_processes_have_the_same_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in THREADS_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TEST_OF_THREADS", str(os.getpid()))
+    torch.set_num_threads(2)
+    values = torch.randn(64, 64), torch.randn(64, 64)
+    problem = Custom(values, against=kernels.product_on_one_thread, label="threads")
+    one = isolated(kernels.product_on_one_thread, problem=problem, against=kernels.product_on_one_thread, at_least=1e-3)
+    assert one.verdict is Verdict.MET, one.sentence
 
 
 def test_options_of_the_problem_reach_the_candidate() -> None:
