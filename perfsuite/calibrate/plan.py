@@ -68,9 +68,10 @@ def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float 
     sides = Sides(case.function, case.function, lambda: case.problem.inputs(generator))
     clock: Any
     if plan.isolated:
-        from perfsuite.calibrate.isolated import IsolatedCalibrationClock
+        from perfsuite.calibrate.isolated import CardCalibrationClock, IsolatedCalibrationClock
 
-        clock = IsolatedCalibrationClock(_planted(plan, case, slowdown), sides, plan.device, seed)
+        kind = CardCalibrationClock if plan.device == "cuda" else IsolatedCalibrationClock
+        clock = kind(_planted(plan, case, slowdown), sides, plan.device, seed)
     elif plan.device == "cpu":
         from perfsuite.clock.host import HostClock
 

@@ -85,6 +85,8 @@ class _Windows:
         self.offset = self.left.pop() * self.step
 
     def deal(self, start: int, count: int) -> None:
+        import torch
+
         size, (begin, length) = self.rows[0].numel(), self.stretch
         if self.places is not None:
             item = self.line.element_size()
@@ -104,8 +106,8 @@ class _Windows:
         if self.stack is not None:
             self.stack[start : start + count, begin : begin + length].copy_(taken[:, begin : begin + length])
             return
-        for row, value in zip(rows, taken.unbind(), strict=True):
-            row[begin : begin + length].copy_(value[begin : begin + length])
+        part = slice(begin, begin + length)
+        torch._foreach_copy_([row[part] for row in rows], [value[part] for value in taken.unbind()])
 
 
 @dataclass

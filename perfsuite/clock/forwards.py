@@ -74,10 +74,11 @@ class Pool:
     this one.
     """
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, device: int, handle: Any = None) -> None:
+        """handle: of a pool whose memory comes from elsewhere; by default from torch's allocator."""
         import torch
 
-        self.handle = torch.cuda.graph_pool_handle()
+        self.handle = torch.cuda.graph_pool_handle() if handle is None else handle
         self._anchor = torch.cuda.CUDAGraph()
         with capturing(self._anchor, self.handle, device):
             torch.zeros(1, device="cuda")

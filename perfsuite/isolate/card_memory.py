@@ -70,31 +70,31 @@ class CardMemory:
         location = Location(DEVICE, device)
         wanted = Properties(PINNED, FILE_DESCRIPTOR, location)
         unit, handle, address = ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_uint64()
-        _call("cuMemGetAllocationGranularity", ctypes.byref(unit), ctypes.byref(wanted), 0)
+        call_driver("cuMemGetAllocationGranularity", ctypes.byref(unit), ctypes.byref(wanted), 0)
         self.size = -(-max(size, 1) // unit.value) * unit.value
         whole = ctypes.c_size_t(self.size)
         if descriptor is None:
             create = "cuMemCreate", ctypes.byref(handle), whole, ctypes.byref(wanted), ctypes.c_uint64()
             try:
-                _call(*create)
+                call_driver(*create)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()  # what torch's allocator keeps
-                _call(*create)
+                call_driver(*create)
         else:
             where = ctypes.c_void_p(descriptor)
-            _call("cuMemImportFromShareableHandle", ctypes.byref(handle), where, FILE_DESCRIPTOR)
+            call_driver("cuMemImportFromShareableHandle", ctypes.byref(handle), where, FILE_DESCRIPTOR)
         with contextlib.ExitStack() as undo:
             undo.callback(_release, "cuMemRelease", handle)
             zero = ctypes.c_size_t()
-            _call("cuMemAddressReserve", ctypes.byref(address), whole, zero, ctypes.c_uint64(), ctypes.c_uint64())
+            call_driver("cuMemAddressReserve", ctypes.byref(address), whole, zero, ctypes.c_uint64(), ctypes.c_uint64())
             undo.callback(_release, "cuMemAddressFree", address, whole)
-            _call("cuMemMap", address, whole, zero, handle, ctypes.c_uint64())
+            call_driver("cuMemMap", address, whole, zero, handle, ctypes.c_uint64())
             undo.callback(_release, "cuMemUnmap", address, whole)
             access = Access(location, READ_AND_WRITE)
-            _call("cuMemSetAccess", address, whole, ctypes.byref(access), ctypes.c_size_t(1))
+            call_driver("cuMemSetAccess", address, whole, ctypes.byref(access), ctypes.c_size_t(1))
             if descriptor is None:
                 made, flags = ctypes.c_int(), ctypes.c_uint64()
-                _call("cuMemExportToShareableHandle", ctypes.byref(made), handle, FILE_DESCRIPTOR, flags)
+                call_driver("cuMemExportToShareableHandle", ctypes.byref(made), handle, FILE_DESCRIPTOR, flags)
                 descriptor = made.value
             self.descriptor = descriptor
             undo.callback(os.close, descriptor)
@@ -116,11 +116,11 @@ class CardMemory:
 
 def _release(name: str, *arguments: Any) -> None:
     with contextlib.suppress(CardMemoryError):
-        _call(name, *arguments)
+        call_driver(name, *arguments)
 
 
-def _call(name: str, *arguments: Any) -> None:
-    """Call the driver. Raises CardMemoryError or torch.OutOfMemoryError unless it succeeds."""
+def call_driver(name: str, *arguments: Any) -> None:
+    """Call a function of the driver. Raises CardMemoryError or torch.OutOfMemoryError unless it succeeds."""
     try:
         code = getattr(ctypes.CDLL(LIBRARY), name)(*arguments)
     except (OSError, AttributeError) as error:

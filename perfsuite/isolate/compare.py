@@ -13,7 +13,7 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import run_case
 from perfsuite.case.writing import effects_of
-from perfsuite.clock.base import Clock, SideFailedError, Sides
+from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
 from perfsuite.clock.processor import pinned_threads
 from perfsuite.isolate.alone import Alone, agreed, alone, rival_seconds
 from perfsuite.isolate.clock import IsolatedClock
@@ -39,14 +39,13 @@ def _compared(ask: Ask, seconds: float) -> Comparison:
     room = int(SHARE_OF_MEMORY * free)
     limits: dict[str, Any] = {"device": ask.settings.device, "seconds": seconds, "room": room}
     remote = Remote(ask.candidate, **limits)
-    rival, twin = _rival_apart(ask, limits), _rival_apart(ask, limits)
+    rival = _rival_apart(ask, limits)
+    twin = _rival_apart(ask, limits) if ask.settings.device == "cpu" else None
     seen: list[Sides] = []
 
     def open_clock(sides: Sides, settings: Settings) -> Clock:
         seen.append(sides)
-        clock = IsolatedClock(sides, remote, settings, rival)
-        clock.setup()
-        return clock
+        return _opened(sides, remote, settings, rival)
 
     def pair() -> tuple[float, float]:
         clock, twins = IsolatedClock(seen[0], remote, ask.settings, rival), _of_twins(ask, rival, twin)
@@ -67,6 +66,35 @@ def _compared(ask: Ask, seconds: float) -> Comparison:
         for one in (remote, rival, twin):
             if one is not None:
                 one.close()
+
+
+def _opened(sides: Sides, remote: Remote, settings: Settings, rival: Remote | None) -> Clock:
+    """The clock of an isolated case, set up once: on a card by events, if its calls can be captured."""
+    reason = None
+    if settings.device == "cuda":
+        from perfsuite.isolate.card_clock import IsolatedCardClock
+        from perfsuite.isolate.card_fit import why_not
+
+        try:
+            reason = why_not(sides, settings, remote, rival)
+        except RuntimeError as error:  # a process does not start; the host's clock says whose
+            reason = str(error)
+        if reason is None and rival is not None:
+            on_card = IsolatedCardClock(sides, remote, settings, rival)
+            try:
+                on_card.setup()
+                return on_card
+            except CaptureError as error:
+                reason = str(error)
+                on_card.close()
+            except BaseException:
+                on_card.close()
+                raise
+        rival = None
+    clock = IsolatedClock(sides, remote, settings, rival)
+    clock.notes += [] if reason is None else [f"not timed by events on the card: {reason}"]
+    clock.setup()
+    return clock
 
 
 def _before(ask: Ask, rival: Remote | None, twin: Remote | None) -> Alone | None:
@@ -126,8 +154,8 @@ def _found(rival: NamedRival) -> Callable[..., Any]:
 
 
 def _rival_apart(ask: Ask, limits: dict[str, Any]) -> Remote | None:
-    """The rival in a process of its own, as the candidate is; None on a GPU, or if it cannot be sent to a process."""
-    if ask.rival is None or not ask.timed or ask.settings.device != "cpu":
+    """The rival in a process of its own, as the candidate is; None if it cannot be sent to a process."""
+    if ask.rival is None or not ask.timed:
         return None
     rival = NamedRival(ask.problem, ask.rival) if isinstance(ask.rival, str) else ask.rival
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from perfsuite.outcome import Reason
 
 
@@ -22,3 +24,11 @@ class FormError(CandidateError):
     def __init__(self, reason: Reason, sentence: str) -> None:
         super().__init__(sentence)
         self.reason = reason
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

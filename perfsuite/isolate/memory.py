@@ -16,7 +16,8 @@ from perfsuite.problems.tensors import map_tensors, tensors_in
 if TYPE_CHECKING:
     import torch
 
-ALIGNMENT = 256
+ALIGNMENT, STACK_ALIGNMENT = 512, 1 << 21
+"""Bytes, as in torch's allocator: of a tensor, and of a large allocation."""
 
 
 def sealed(size: int) -> int:
@@ -55,11 +56,15 @@ class Arena:
     hands over the segments in which they lie.
     """
 
-    def __init__(self, nest: Any, *, on_card: bool) -> None:
-        """nest: the values that will be placed, or others of the same sizes. Raises CardMemoryError."""
+    def __init__(self, nest: Any, *, on_card: bool, stacks: int = 0) -> None:
+        """nest: the values that will be placed, or others of the same sizes. Raises CardMemoryError.
+
+        stacks: times that `begin_stack` will be called.
+        """
         tensors = list(tensors_in(nest))
         far = [one for one in tensors if one.is_cuda]
-        self._card = CardMemory(_room(far), far[0].device.index) if far and on_card else None
+        size = _room(far) + stacks * STACK_ALIGNMENT
+        self._card = CardMemory(size, far[0].device.index) if far and on_card else None
         # Whole pages: after each place there is a whole number of elements of any dtype.
         size = _room(one for one in tensors if one.device.type == "cpu")
         self._host = sealed((size // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
@@ -80,6 +85,10 @@ class Arena:
     def card(self) -> tuple[int, int] | None:
         """Bytes and number of the card's memory; None if there is none."""
         return None if self._card is None else (self._card.size, self._card.device)
+
+    def begin_stack(self) -> None:
+        """Place the next tensor of a card where an allocation could begin, as the first of a rotation's operand."""
+        self._used["cuda"] = -(-self._used["cuda"] // STACK_ALIGNMENT) * STACK_ALIGNMENT
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of `tensor`, of the same shape and strides, in the arena; or itself if it stays on its card."""
@@ -129,6 +138,11 @@ class Opened:
         self._map = mmap.mmap(descriptors[0], 0)
         os.close(descriptors[0])
         self._card = None if card is None else CardMemory(*card, descriptor=descriptors[1])
+
+    @property
+    def card_memory(self) -> CardMemory | None:
+        """The card's memory, if it has any."""
+        return self._card
 
     @property
     def address(self) -> int:

@@ -135,30 +135,32 @@ def nursery(*, sandboxed: bool = False, device: str = "cpu") -> Nursery:
 def _on_card(sandboxed: bool) -> Nursery:
     """A nursery whose workers open memory of the card, in the closest sandbox in which they do.
 
-    Where none of them does, there is no sandbox, and the driver's older handles open the memory.
+    Where none of them does, there is no sandbox; if none does there either, the driver's older handles open the memory.
     """
     reason = "no sandbox: the code is trusted"
-    for alone in (True, False) if sandboxed else ():
-        made = Nursery(sandboxed=True, device="cuda", alone=alone)
-        if (why := _tried(alone, made)) is None:
+    for sees in ("itself", "others") if sandboxed else ():
+        made = Nursery(sandboxed=True, device="cuda", alone=sees == "itself")
+        if (why := _tried(sees, made)) is None:
             made.opens_card_memory = True
             return made
         made.close()
         reason = f"no sandbox: {why}" if made.boxed else made.sandbox
     made = Nursery(device="cuda")
     made.sandbox = reason
+    made.opens_card_memory = _tried("all", made) is None
     return made
 
 
-def _tried(alone: bool, made: Nursery) -> str | None:
+def _tried(sees: str, made: Nursery) -> str | None:
     """card_probe.why_not, asked once for each kind of sandbox."""
-    if alone not in _probed:
-        _probed[alone] = why_not(made)
-    return _probed[alone]
+    if sees not in _probed:
+        _probed[sees] = why_not(made)
+    return _probed[sees]
 
 
-_probed: dict[bool, str | None] = {}
-"""Kind of sandbox (True: its processes see no others) -> the reason that they do not open a card's memory, if any."""
+_probed: dict[str, str | None] = {}
+"""Processes that those of a nursery see (of the sandbox itself, others too, or all) -> the reason that they do not open
+a card's memory, if any."""
 
 
 def serve(descriptor: int, alone: bool) -> None:

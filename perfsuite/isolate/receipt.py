@@ -112,7 +112,7 @@ def tensors_of(receipt: dict[str, Any], device: str) -> list[Described]:
         if len(stride) != len(shape):
             raise ReceiptError(f"tensors[{place}].stride has {len(stride)} numbers; its shape has {len(shape)}")
         found.append(Described(shape, dtypes[dtype], stride, _view(one, place)))
-        total += max(math.prod(shape) * dtypes[dtype].itemsize, found[-1].span)
+        total += math.prod(shape) * dtypes[dtype].itemsize
     if total > (most := MOST_RESULT_BYTES[device]):
         raise ReceiptError(f"a result of {_shown(total)} bytes; at most {most} leave a process")
     return found

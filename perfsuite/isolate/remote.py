@@ -14,25 +14,35 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perfsuite.case.failures import MOST_FRAMES
 from perfsuite.isolate import receipt
 from perfsuite.isolate.channel import Channel
-from perfsuite.isolate.errors import CandidateError, FormError, LateError
+from perfsuite.isolate.errors import CandidateError, FormError, LateError, signal_name
 from perfsuite.isolate.log import Log
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import MOST_PROCESSES, NurseryError, nursery
-from perfsuite.isolate.results import read_result
+from perfsuite.isolate.results import read_result, view_of
 from perfsuite.isolate.source import Sent, source_in
 from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.nests import Flat, has_layouts
 from perfsuite.problems.tensors import map_tensors, tensors_in
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 Found = TypeVar("Found")
+
+
+class Shared(Protocol):
+    """Memory that an order hands to the process."""
+
+    @property
+    def descriptors(self) -> list[int]: ...
+    @property
+    def card(self) -> tuple[int, int] | None: ...
+
 
 START_SECONDS = 120.0
 """Longest start of Python, torch and a CUDA context on a busy machine."""
@@ -107,7 +117,7 @@ class Remote:
                 self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers)
                 given = list(tensors_in([args, kwargs]))
                 fetched = [
-                    landing.clone() if one.view is None else self._view(given, one, one.view)
+                    landing.clone() if one.view is None else view_of(given, one, one.view)
                     for landing, one in zip(landed, told, strict=True)
                 ]
         if said.get("single") is True and len(fetched) == 1:
@@ -115,12 +125,23 @@ class Remote:
         with self._failures():
             return Flat(*receipt.leaves_of(said, fetched))
 
-    def arena(self, nest: Any) -> Arena:
-        """Shared memory for the tensors of a nest."""
-        self._start()
-        return Arena(nest, on_card=self._nursery.opens_card_memory)
+    @property
+    def running(self) -> bool:
+        """True if its process has started and has not been ended."""
+        return self._worker is not None
 
-    def ask(self, request: dict[str, Any], memory: Arena | None = None) -> dict[str, Any]:
+    @property
+    def opens_card_memory(self) -> bool:
+        """True if its process opens memory of the card by its descriptor; starts the process."""
+        self._start()
+        return self._nursery.opens_card_memory
+
+    def arena(self, nest: Any, stacks: int = 0) -> Arena:
+        """Shared memory for the tensors of a nest; see `Arena`."""
+        self._start()
+        return Arena(nest, on_card=self._nursery.opens_card_memory, stacks=stacks)
+
+    def ask(self, request: dict[str, Any], memory: Shared | None = None) -> dict[str, Any]:
         """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
         self._start()
         self.resume()
@@ -264,15 +285,6 @@ class Remote:
         finally:
             self._seconds = limit
 
-    @staticmethod
-    def _view(given: list[torch.Tensor], one: receipt.Described, view: receipt.View) -> torch.Tensor:
-        """The view of an argument that the candidate returned, made anew of the caller's argument."""
-        try:
-            start = given[view.of].storage_offset() + view.apart
-            return given[view.of].as_strided(one.shape, one.stride, start)
-        except (IndexError, RuntimeError):
-            raise CandidateError("its process describes an impossible view of an argument") from None
-
     def _checked(self, said: dict[str, Any]) -> dict[str, Any]:
         if (fault := receipt.fault_in(said)) is not None:
             raise FormError(Reason(fault[0]), fault[1])
@@ -305,15 +317,8 @@ class Remote:
             return f"its sandbox had more than {MOST_PROCESSES} processes, and all of them were ended"
         if code is None:
             return "its process hung up"
-        how = f"died of {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        how = f"died of {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         return f"its process {how}" + (f": {told}" if told else "")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def _modules(candidate: bytes) -> dict[str, str]:

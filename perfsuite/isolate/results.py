@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from perfsuite.isolate.errors import FormError
-from perfsuite.isolate.receipt import MOST_RESULT_BYTES, Described
+from perfsuite.isolate.errors import CandidateError, FormError
+from perfsuite.isolate.receipt import MOST_RESULT_BYTES, Described, View
 from perfsuite.outcome import Reason
 from perfsuite.problems.nests import Flat, nest_of, outline
 from perfsuite.problems.tensors import leaves_in
@@ -21,24 +21,43 @@ def read_result(memory: int, form: Any, told: Sequence[Described], addresses: Se
     """
     import torch
 
-    left = list(zip(told, addresses, strict=True))
-
-    def landed(like: Any) -> Any:
-        if not isinstance(like, torch.Tensor):
-            return like
-        one, address = left.pop(0) if left else (None, 0)
-        if one is None or (one.shape, one.dtype) != (tuple(like.shape), like.dtype):
-            said = "fewer tensors" if one is None else f"{one.dtype}{one.shape}"
-            said = f"a timed call returned {said}; before it was {like.dtype}{tuple(like.shape)}"
-            raise FormError(Reason.BAD_SHAPE, said)
+    def copied(one: Described, address: int) -> Any:
         if not one.span:
             return torch.empty(one.shape, dtype=one.dtype)
         if one.span > MOST_RESULT_BYTES["cpu"]:
             raise FormError(Reason.BAD_SHAPE, f"a timed call's result reaches over {one.span} bytes of memory")
         return torch.frombuffer(_read(memory, address, one.span), dtype=one.dtype).as_strided(one.shape, one.stride)
 
-    leaves = tuple(landed(leaf) for _, leaf in leaves_in(form))
+    return landed(form, told, addresses, copied)
+
+
+def landed(form: Any, told: Sequence[Described], places: Sequence[int], tensor: Callable[[Described, int], Any]) -> Any:
+    """A result of the form. tensor: makes each of its tensors of its description and its place."""
+    import torch
+
+    left = list(zip(told, places, strict=True))
+
+    def leaf_of(like: Any) -> Any:
+        if not isinstance(like, torch.Tensor):
+            return like
+        one, place = left.pop(0) if left else (None, 0)
+        if one is None or (one.shape, one.dtype) != (tuple(like.shape), like.dtype):
+            said = "fewer tensors" if one is None else f"{one.dtype}{one.shape}"
+            said = f"a timed call returned {said}; before it was {like.dtype}{tuple(like.shape)}"
+            raise FormError(Reason.BAD_SHAPE, said)
+        return tensor(one, place)
+
+    leaves = tuple(leaf_of(leaf) for _, leaf in leaves_in(form))
     return leaves[0] if nest_of(form) is None else Flat(outline(form), leaves)
+
+
+def view_of(given: Sequence[Any], one: Described, view: View) -> Any:
+    """A result that is a view of one of these arguments, made anew of that argument. Raises CandidateError."""
+    try:
+        start = given[view.of].storage_offset() + view.apart
+        return given[view.of].as_strided(one.shape, one.stride, start)
+    except (IndexError, RuntimeError):
+        raise CandidateError("its process describes an impossible view of an argument") from None
 
 
 def _read(memory: int, address: int, size: int) -> bytearray:

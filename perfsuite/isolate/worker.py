@@ -14,7 +14,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.case.failures import MOST_TEXT, frames_of
 from perfsuite.isolate.channel import Channel
@@ -25,6 +25,9 @@ from perfsuite.oracle.judgement import Judgement
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.nests import outline
 from perfsuite.problems.tensors import leaves_in, tensors_in
+
+if TYPE_CHECKING:
+    from perfsuite.isolate.card_queue import CardQueue
 
 SHARE_OF_MEMORY = 0.5
 """Share of the free memory, of the host and of a card, that a candidate may use."""
@@ -42,6 +45,7 @@ class Worker:
         self.output: Any = None
         self.held: list[Any] = []
         """The results of the last `run`."""
+        self.queue: CardQueue | None = None
         self._arenas: dict[str, Opened] = {}
         self._folder = "\0"
         """Where the candidate's source lies, which frames leave out."""
@@ -165,6 +169,46 @@ class Worker:
         elif not self._refused(check_kind(held[-1])):
             at = [tensor.data_ptr() for result in held for tensor in tensors_in(result)]
             self.channel.reply({"at": at, "tensors": [_described(tensor) for tensor in tensors_in(held[-1])]})
+
+    def do_pool(self, pools: int) -> None:
+        """Open memory for the words and the results of the card's protocol."""
+        from perfsuite.isolate.card_queue import CardQueue
+
+        if self.queue is not None:
+            self.queue.close()
+        memory = self._arenas["pool"].card_memory
+        assert memory is not None
+        self.queue = CardQueue(memory, pools)
+        self.channel.reply({"done": True})
+
+    def do_capture(self, key: int, pool: int, sets: list[int]) -> None:
+        """Capture calls; the receipt says where in the shared memory each result lies, and its form."""
+        assert self.queue is not None
+        assert self.candidate is not None
+        results = self.queue.capture(key, pool, self.candidate, [self.sets[place] for place in sets])
+        for result in results:
+            if self._refused(check_kind(result)):
+                return
+        at = [self.queue.offset(tensor) for result in results for tensor in tensors_in(result)]
+        self.channel.reply({"at": at, "tensors": [_described(tensor) for tensor in tensors_in(results[-1])]})
+
+    def do_queue(self, keys: list[int], value: int) -> None:
+        """Enqueue graphs behind the parent's word."""
+        assert self.queue is not None
+        self.queue.queue(keys, value)
+        self.channel.reply({"done": True})
+
+    def do_wait(self) -> None:
+        """Wait for all that was enqueued; this says if it failed."""
+        _synchronise()
+        self.channel.reply({"done": True})
+
+    def do_drop(self, forget: list[int]) -> None:
+        """Free the results of captures, and these graphs."""
+        if self.queue is not None:
+            self.queue.drop()
+            self.queue.forget(forget)
+        self.channel.reply({"done": True})
 
     def do_hand(self, chosen: list[int]) -> None:
         """Copy the results of these calls of the last `run`, and that of its last call, into the buffers."""

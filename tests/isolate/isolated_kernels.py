@@ -392,3 +392,38 @@ def _run_nothing(worker: Any, start: int, calls: int) -> None:
     worker.held = _empty(work)
     told = {"shape": list(worker.held[-1].shape), "dtype": "float32", "stride": list(worker.held[-1].stride())}
     worker.channel.reply({"at": [4096] * calls, "tensors": [told]})
+
+
+def computes_behind_its_last_word(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but on a card its queue writes its last word before the work."""
+    from perfsuite.isolate import card_queue
+
+    def queue(self: Any, keys: Any, value: int) -> None:
+        with torch.cuda.stream(self.stream):
+            card_queue.wait(self.stream, self._memory.address + card_queue.START, value)
+            card_queue.write(self.stream, self._memory.address + card_queue.END, value)
+            for key in keys:
+                self._graphs[key].replay()
+
+    card_queue.CardQueue.queue = queue  # type: ignore[method-assign]
+    return a @ b
+
+
+def computes_nothing_on_the_card(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but on a card its queue replays nothing."""
+    from perfsuite.isolate import card_queue
+
+    def queue(self: Any, keys: Any, value: int) -> None:
+        with torch.cuda.stream(self.stream):
+            card_queue.wait(self.stream, self._memory.address + card_queue.START, value)
+            card_queue.write(self.stream, self._memory.address + card_queue.END, value)
+
+    card_queue.CardQueue.queue = queue  # type: ignore[method-assign]
+    return a @ b
+
+
+def into_one_buffer_of_the_card(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Honest: returns the same memory at every call."""
+    if not BUFFER:
+        BUFFER.append(torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device))
+    return torch.mm(a, b, out=BUFFER[0])

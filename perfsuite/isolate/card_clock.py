@@ -1,0 +1,348 @@
+"""The clock of an isolated candidate on a card: the parent's events around the queues of two workers, in turn.
+
+A sample goes so. The worker enqueues its graphs behind a wait for its start word. The parent enqueues behind a gate:
+what it deals, a read of other memory that empties the L2, an event, the start word, a wait for the worker's end word,
+another event, and the copies of what it will judge. Then it opens the gate. No clock of a worker is believed, and no
+time of the host lies between the events. The time less what an order costs is the sample's.
+
+The card runs one process at a time. A worker that begins early, since it has seen its inputs, delays the parent's read
+of other memory, which is timed: the delay is added to its time. One that writes its last word early has not filled its
+results when the parent copies them, or has delayed the parent's second event.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perfsuite.clock.base import CaptureError, SideFailedError, Sides
+from perfsuite.clock.captured import Captured
+from perfsuite.clock.deck import ranges
+from perfsuite.clock.forwards import Pool
+from perfsuite.clock.graph import PLACES, TRIAL_CALLS, GraphClock
+from perfsuite.clock.rounds import SIDES, Side
+from perfsuite.clock.warmth import Probe
+from perfsuite.device.telemetry import Telemetry
+from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS, UNIT
+from perfsuite.isolate.card_side import CardSide
+from perfsuite.isolate.card_words import Gate
+from perfsuite.isolate.remote import Remote
+from perfsuite.outcome import UnjudgeableError
+from perfsuite.problems.base import Inputs
+from perfsuite.problems.tensors import copy_in_place, map_tensors, memory_of, tensors_in
+from perfsuite.settings import Settings
+
+NOTE = "isolated: timed by events of the parent on the card; the rival runs in a separate process as well"
+COST_ORDERS = 15
+OFFSETS, OFFSETS_SECONDS = 25, 0.1
+"""Times that a sample's offset is measured in each set-up, at most, and for how long."""
+MOST_APART_SECONDS = 15e-6
+"""The most by which the candidate's offset exceeds the rival's."""
+SETTLING_CYCLES = 20_000
+LEAST_DELAY_SECONDS = 1e-4
+"""To hand the card to another process and back takes longer; to write back what was dealt takes less."""
+FEWER_CALLS = 3
+"""Both sides have memory for both places of results, so samples have at most this part of the calls."""
+SPARE_BYTES, SPARE_SHARE = 192 << 20, 0.25
+"""Memory of a place for results beyond the results themselves: workspaces and intermediate results of the calls."""
+
+
+@dataclass(frozen=True)
+class RemoteGraph:
+    """A graph in a worker."""
+
+    clock: IsolatedCardClock
+    side: Side
+    key: int
+
+    def replay(self) -> None:
+        """Run it, and wait for its end."""
+        self.clock.run(self.side, [self.key])
+
+    def reset(self) -> None:
+        """Free it."""
+        self.clock.side(self.side).drop([self.key])
+
+
+class _Probe(Probe):
+    """Reads the clock behind a kernel that takes the card back from another process."""
+
+    def enqueue(self) -> None:
+        import torch
+
+        torch.cuda._sleep(SETTLING_CYCLES)
+        super().enqueue()
+
+
+class IsolatedCardClock(GraphClock):
+    """The graph clock, but both sides' graphs are in processes of their own."""
+
+    def __init__(self, sides: Sides, remote: Remote, settings: Settings, rival: Remote) -> None:
+        import torch
+
+        super().__init__(
+            replace(sides, watch=None), cache=settings.cache, seed=settings.seed, note=f"{NOTE}; {remote.sandbox}"
+        )
+        release = torch.cuda.Stream()
+        self._workers: dict[Side, CardSide] = {
+            "candidate": CardSide(remote, release),
+            "rival": CardSide(rival, release),
+        }
+        self._gate = Gate()
+        self._form: Any = None
+        """A result of the rival. A captured call must return such a one."""
+        self._mirror: list[tuple[list[Any], list[Any]]] = []
+        """For each set the memory of the rival's tensors, which the candidate does not share, and the candidate's."""
+        self._probe = _Probe()
+        self._own = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        self._least_read: float | None = None
+        self._offsets: dict[Side, list[float]] = {"candidate": [], "rival": []}
+        self._beyond: dict[Side, float] = dict.fromkeys(SIDES, 0.0)
+        """Seconds that a sample costs beyond the order of a tiny kernel, and its calls."""
+        self._delays: dict[int, float] = {}
+        """Seconds by which the card was taken before a sample, by the number of its first event."""
+
+    def side(self, side: Side) -> CardSide:
+        """The process of that side."""
+        return self._workers[side]
+
+    # -- the protocol ------------------------------------------------------------------------------------------------
+
+    def run(self, side: Side, keys: Sequence[int]) -> float:
+        """Seconds between the events around these graphs, when they have run. Raises SideFailedError."""
+        window, start, end = self._own
+        with self._gate.closed(self._stream):
+            self._enqueue_graphs(side, keys, window, start, end)
+        self._await(side, end)
+        return float(start.elapsed_time(end)) / 1e3 + self._delay(window, start)
+
+    def _enqueue_graphs(self, side: Side, keys: Sequence[int], window: Any, start: Any, end: Any) -> None:
+        """Enqueue a sample of these graphs, behind a closed gate."""
+        try:
+            self._workers[side].queue(keys)
+        except RuntimeError as error:
+            raise SideFailedError(side, error) from error
+        window.record()
+        self._evict()
+        start.record()
+        self._workers[side].start(self._stream)
+        end.record()
+
+    def _await(self, side: Side, end: Any) -> None:
+        try:
+            self._workers[side].await_end(end)
+        except RuntimeError as error:
+            raise SideFailedError(side, error) from error
+
+    def _delay(self, window: Any, start: Any) -> float:
+        """Seconds by which the read of other memory took longer than it ever did: another process had the card."""
+        read = float(window.elapsed_time(start)) / 1e3
+        self._least_read = read if self._least_read is None else min(read, self._least_read)
+        delay = read - self._least_read
+        return delay if delay > LEAST_DELAY_SECONDS else 0.0
+
+    # -- parts of the graph clock that run in the workers ------------------------------------------------------------
+
+    def _make_sets(self) -> None:
+        import torch
+
+        super()._make_sets()
+        with torch.no_grad():
+            results = [self._sets[place].call(self.sides.rival) for place in (0, -1)]
+        first, last = ([one.shape for one in tensors_in(result)] for result in results)
+        if first != last:
+            raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
+        self._form = map_tensors(results[0], copy_in_place)
+        del results
+        sets = self._handed("candidate", self._sets)
+        self._mirror = [
+            ([memory_of(one) for one in tensors_in(theirs)], [memory_of(one.detach()) for one in tensors_in(mine)])
+            for theirs, mine in zip(self._handed("rival", self._sets), sets, strict=True)
+        ]
+        self._deck.adopt(sets)
+        self._sets = sets
+
+    def _handed(self, side: Side, sets: list[Inputs]) -> list[Inputs]:
+        try:
+            return self._workers[side].hand(sets)
+        except RuntimeError as error:
+            raise SideFailedError(side, error) from error
+
+    def _copy_to_rival(self, parts: list[tuple[int, int]]) -> None:
+        import torch
+
+        into: list[Any] = []
+        values: list[Any] = []
+        for start, count in parts:
+            for theirs, mine in self._mirror[start : start + count]:
+                into += theirs
+                values += mine
+        if into:
+            torch._foreach_copy_(into, values)
+
+    def _prepare(self) -> None:
+        if not self._pools:
+            self._pools = [Pool(self._device) for _ in PLACES]  # their numbers stand for the places in the workers
+        self._open(self.launches or TRIAL_CALLS)
+        self._measure_costs()
+        super()._prepare()
+        self._copy_to_rival([(0, len(self._sets))])
+        self._measure_offsets()
+
+    def _calls_that_fit(self, result_bytes: int) -> int:
+        return max(1, super()._calls_that_fit(result_bytes) // FEWER_CALLS)
+
+    def _measure_offsets(self) -> None:
+        """Measure what a sample of each side costs beyond its calls: two samples apart, less both in one order.
+
+        It is more than a tiny kernel's order costs: a card that changes processes fetches the code of the kernels anew.
+        """
+        for side in SIDES:
+            begin = time.perf_counter()
+            for number in range(OFFSETS):
+                place = number % len(PLACES)
+                first, second = (self._keys(side, number + turn, place ^ turn) for turn in range(2))
+                both = self.run(side, [*first, *second])
+                self._offsets[side].append(self.run(side, first) + self.run(side, second) - both + self._gap)
+                if time.perf_counter() - begin > OFFSETS_SECONDS:
+                    break
+        mine, rivals = (statistics.median(self._offsets[side]) for side in SIDES)
+        # A candidate could make its samples apart slower than both together.
+        mine = min(mine, rivals + MOST_APART_SECONDS)
+        self._beyond = {"candidate": mine - self._event_cost, "rival": rivals - self._event_cost}
+
+    def _choose_launches(self) -> None:
+        super()._choose_launches()
+        if self.launches > TRIAL_CALLS:
+            self._open(self.launches)
+
+    def _open(self, calls: int) -> None:
+        """Give both sides memory for the results of so many calls, in each of the two places."""
+        each = sum(-(-one.numel() * one.element_size() // 512) * 512 for one in tensors_in(self._form))
+        size = len(PLACES) * (int((1.0 + SPARE_SHARE) * calls * each) + SPARE_BYTES) + UNIT
+        for side in SIDES:
+            try:
+                self._workers[side].open(size, self._device, len(PLACES))
+            except RuntimeError as error:
+                raise CaptureError(side, error) from error
+
+    def _measure_costs(self) -> None:
+        """Measure the time of an order of one tiny kernel, less the kernel's own, and the gap between two graphs."""
+        costs, gaps = [], []
+        for number in range(COST_ORDERS):
+            side = SIDES[number % 2]
+            many = self.run(side, [TINIES])
+            one, two = self.run(side, [TINY]), self.run(side, [TINY, TINY])
+            kernel = (many - one) / (TINY_KERNELS - 1)
+            costs.append(one - kernel)
+            gaps.append(two - one - kernel)
+        self._event_cost = max(0.0, statistics.median(costs))
+        self._gap = max(0.0, statistics.median(gaps))
+
+    def _capture(self, side: Side, indices: list[int], pool: Pool, **_: Any) -> tuple[Any, list[Any]]:
+        try:
+            key, results = self._workers[side].capture(self._pools.index(pool), indices, self._form)
+        except RuntimeError as error:
+            raise CaptureError(side, error) from error
+        return RemoteGraph(self, side, key), results
+
+    def _captured(self, side: Side, pieces: list[list[int]], place: int, *, nodes: bool) -> Captured:
+        found = super()._captured(side, pieces, place, nodes=False)
+        self._workers[side].drop()
+        return found
+
+    def _replayed(self, graph: Any, times: int) -> float:
+        return self.run(graph.side, [graph.key] * times)
+
+    def _touch(self) -> None:
+        self._copy_to_rival([(0, len(self._sets))])
+        super()._touch()
+
+    def _enqueue(self, side: Side, sample: int, place: int) -> None:
+        self.run(side, self._keys(side, sample, place))
+
+    def _keys(self, side: Side, sample: int, place: int) -> list[int]:
+        """The graphs of a sample."""
+        captured = self._drawn(side, sample, place)
+        if side == "candidate":
+            captured, self._next = self._next or captured, None
+            self._mine = captured
+        return [graph.key for graph in captured.graphs]
+
+    # -- rounds ------------------------------------------------------------------------------------------------------
+
+    def _half(self, number: int, sides: list[Side], place: int, *, keeper: bool, hard: bool) -> None:
+        samples = {side: self._samples + turn for turn, side in enumerate(sides)}
+        self._samples += len(sides)
+        used = [part for sample in samples.values() for part in self._range(sample)]
+        events, watched = self._events_of(number), None
+        if hard:  # to make hard inputs may wait for the card; the times of these halves do not count
+            self._deal(used)
+            watched = self._watch_calls(samples["candidate"], place, hard=True)
+        for turn, side in enumerate(sides):
+            start, end = events[2 * turn : 2 * turn + 2]
+            with self._gate.closed(self._stream):
+                if not turn and not hard:
+                    self._deal(used)
+                    watched = self._watch_calls(samples["candidate"], place, hard=False) if keeper else None
+                self._enqueue_graphs(side, self._keys(side, samples[side], place), self._own[0], start, end)
+                if side == "candidate" and watched is not None:
+                    self._keep(watched)
+            self._await(side, end)
+            self._delays[id(start)] = self._delay(self._own[0], start)
+
+    def _deal(self, used: list[tuple[int, int]]) -> None:
+        """Deal values to the sets that these samples use; the rival's copies get the same."""
+        count = len(self._sets)
+        parts = used if self.samples_a_side > 1 else ranges(0, count, count)
+        self._deck.deal(parts)
+        self._copy_to_rival(parts)
+
+    def _read(self, sides: list[Side], events: list[Any]) -> dict[Side, float]:
+        found = super()._read(sides, events)
+        for turn, side in enumerate(sides):
+            more = self._delays.pop(id(events[2 * turn]), 0.0) - self._beyond[side]
+            found[side] = max(found[side] + more, 1e-9)
+        return found
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def host_seconds(self) -> tuple[float | None, float | None]:
+        """None for both: the host's time of a call is that of an order."""
+        return None, None
+
+    def telemetry(self) -> Telemetry:
+        found = super().telemetry()
+        others = found.other_processes
+        mine = sum(one.remote.running for one in self._workers.values())
+        return found if others is None else replace(found, other_processes=max(0, others - mine))
+
+    def kernels(self) -> tuple[set[str], set[str]] | None:
+        """None: a worker's word about its kernels is not believed."""
+        return None
+
+    def _release(self) -> None:
+        for side in SIDES:
+            graphs = [
+                graph
+                for track in self._tracks
+                for (whose, _), found in track.captures.items()
+                if whose == side
+                for captured in found
+                for graph in captured.graphs
+            ]
+            try:
+                self._workers[side].drop([graph.key for graph in graphs])
+            except RuntimeError:  # the process has ended, and its graphs with it
+                continue
+        self._tracks, self._named, self._mine, self._next = [], None, None, None
+
+    def close(self) -> None:
+        super().close()
+        self._form, self._mirror = None, []
+        for side in SIDES:
+            self._workers[side].close()
+        self._gate.close()

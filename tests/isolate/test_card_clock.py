@@ -1,0 +1,305 @@
+"""The card's protocol: words on a made-up driver, memory for results, a worker that fails; on a card, the whole."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import isolated_kernels as kernels
+
+from perfsuite.case.ask import Ask
+from perfsuite.case.comparison import Comparison
+from perfsuite.isolate import card_clock, card_memory, card_side, card_words, compare_isolated
+from perfsuite.isolate.card_clock import MOST_APART_SECONDS, PLACES, IsolatedCardClock
+from perfsuite.isolate.card_fit import why_not
+from perfsuite.isolate.card_queue import UNIT, Room
+from perfsuite.isolate.card_side import CardSide
+from perfsuite.isolate.card_words import END, START, WORDS_BYTES, Gate, wait, write
+from perfsuite.isolate.errors import CandidateError, FormError
+from perfsuite.outcome import Verdict
+from perfsuite.problems import Attention, Gemm
+from perfsuite.settings import Settings
+
+DRIVER = r"""
+#include <stdint.h>
+#include <stddef.h>
+typedef unsigned long long u64;
+unsigned waited = 0;
+u64 waited_at = 0;
+int registered = 0;
+int cuStreamWaitValue32_v2(void* stream, u64 address, unsigned value, unsigned flags) {
+  waited = value;
+  waited_at = address;
+  return stream == (void*)77 && flags == 0 ? 0 : 1;
+}
+int cuStreamWriteValue32_v2(void* stream, u64 address, unsigned value, unsigned flags) {
+  *(volatile unsigned*)address = value;
+  return stream == (void*)77 && flags == 0 ? 0 : 1;
+}
+int cuMemHostRegister_v2(void* page, size_t size, unsigned flags) {
+  ++registered;
+  return size == 4096 && flags == 2 ? 0 : 1;
+}
+int cuMemHostGetDevicePointer_v2(u64* address, void* page, unsigned flags) { *address = (u64)page; return 0; }
+int cuMemHostUnregister(void* page) { --registered; return 0; }
+"""
+HEADERS = Path("/usr/local/cuda/include/cuda.h")
+STREAM = SimpleNamespace(cuda_stream=77, synchronize=lambda: None)
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc")
+    source, library = tmp_path / "driver.c", tmp_path / "libcuda.so"
+    source.write_text(DRIVER)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setattr(card_memory, "LIBRARY", str(library))
+    return ctypes.CDLL(str(library))
+
+
+def test_words_are_written_and_waited_for_on_the_stream(driver: Any) -> None:
+    word = ctypes.c_uint32(0)
+    address = ctypes.addressof(word)
+    write(STREAM, address, 2**32 + 5)
+    assert word.value == 5
+    wait(STREAM, address, 6)
+    assert ctypes.c_uint.in_dll(driver, "waited").value == 6
+    assert ctypes.c_uint64.in_dll(driver, "waited_at").value == address
+    with pytest.raises(card_memory.CardMemoryError, match="cuStreamWaitValue32_v2 failed with error 1"):
+        wait(SimpleNamespace(cuda_stream=1), address, 6)
+
+
+def test_a_gate_opens_when_its_block_ends_however_it_ends(driver: Any) -> None:
+    gate = Gate()
+    for number in (1, 2):
+        with contextlib.suppress(KeyError), gate.closed(STREAM):
+            assert ctypes.c_uint.in_dll(driver, "waited").value == number
+            assert gate._words[0] == number - 1
+            raise KeyError
+        assert gate._words[0] == number
+    gate.close()
+    assert ctypes.c_int.in_dll(driver, "registered").value == 0
+
+
+def test_a_gate_behind_which_the_host_waits_opens_by_itself(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card_words, "LONGEST_CLOSED_SECONDS", 0.02)
+    monkeypatch.setattr(card_words, "WATCH_SECONDS", 0.01)
+    gate = Gate()
+    with gate.closed(STREAM):
+        deadline = time.monotonic() + 10.0
+        while gate._words[0] == 0 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert gate._words[0] == 1
+    gate.close()
+
+
+@pytest.mark.skipif(not HEADERS.exists(), reason="no cuda.h")
+def test_numbers_are_those_of_the_header(tmp_path: Path) -> None:
+    source, program = tmp_path / "numbers.c", tmp_path / "numbers"
+    source.write_text(
+        '#include <cuda.h>\n#include <stdio.h>\nint main(void) { printf("%d %d %d", CU_STREAM_WAIT_VALUE_GEQ, '
+        "CU_STREAM_WRITE_VALUE_DEFAULT, CU_MEMHOSTREGISTER_DEVICEMAP); }\n"
+    )
+    subprocess.run(["gcc", f"-I{HEADERS.parent}", "-o", program, source], check=True)
+    found = [int(word) for word in subprocess.check_output([program], text=True).split()]
+    assert found == [card_words.AT_LEAST, card_words.PLAIN, card_words.MAPPED]
+
+
+def test_memory_for_results_is_handed_out_and_taken_back() -> None:
+    room = Room(UNIT + 4096, 6 * UNIT)
+    one, two, three = room.take(10), room.take(UNIT + 1), room.take(UNIT)
+    assert (one, two, three) == (2 * UNIT, 3 * UNIT, 5 * UNIT)
+    assert room.take(2 * UNIT) is None
+    room.give_back(two or 0)
+    room.give_back(one or 0)
+    room.give_back(one or 0)  # once is enough
+    assert room.take(UNIT) == one
+    assert room.take(UNIT) == two  # a larger part serves too
+    assert room.take(2 * UNIT) is None
+
+
+class Pending:
+    """An event that comes once the last word has been written."""
+
+    def __init__(self, word: Any, value: int) -> None:
+        self.word, self.value = word, value
+
+    def query(self) -> bool:
+        return int(self.word.value) >= self.value
+
+    def synchronize(self) -> None:
+        assert self.query()
+
+
+@pytest.fixture
+def side(driver: Any) -> Any:
+    memory = (ctypes.c_uint32 * (WORDS_BYTES // 4))()
+    asked: list[Any] = []
+    made = CardSide(SimpleNamespace(ask=asked.append, running=True), STREAM)  # type: ignore[arg-type]
+    made._pool = SimpleNamespace(memory=SimpleNamespace(address=ctypes.addressof(memory), size=2 * WORDS_BYTES))  # type: ignore[assignment]
+    return SimpleNamespace(side=made, asked=asked, end=ctypes.c_uint32.from_buffer(memory, END),
+                           start=ctypes.c_uint32.from_buffer(memory, START), kept=memory)  # fmt: skip
+
+
+def test_an_order_is_queued_then_started(side: Any) -> None:
+    side.side.queue([3, 4])
+    assert side.asked == [{"do": "queue", "keys": [3, 4], "value": 1}]
+    assert side.start.value == 0
+    side.side.start(STREAM)
+    assert side.start.value == 1
+    side.end.value = 1
+    side.side.await_end(Pending(side.end, 1))
+    side.side.queue([3])
+    assert side.asked[-1]["value"] == 2
+
+
+def test_a_queue_that_fails_leaves_nothing_waiting(side: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(request: Any) -> None:
+        if request["do"] == "wait":
+            raise CandidateError("its process died of SIGSEGV")
+
+    monkeypatch.setattr(card_side, "PATIENCE_SECONDS", 0.01)
+    side.side.remote.ask = fails
+    side.side.queue([1])
+    side.side.start(STREAM)
+    with pytest.raises(CandidateError, match="SIGSEGV"):
+        side.side.await_end(Pending(side.end, 1))
+    assert side.end.value == 1
+
+
+def test_a_queue_without_its_last_word_is_a_failure(side: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card_side, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(card_side, "GRACE_SECONDS", 0.02)
+    side.side.queue([1])
+    side.side.start(STREAM)
+    with pytest.raises(CandidateError, match="did not write its last word"):
+        side.side.await_end(Pending(side.end, 1))
+    assert side.end.value == 1
+
+
+def test_a_result_outside_of_its_memory_is_refused(side: Any) -> None:
+    told = {"shape": [4, 4], "dtype": "float32", "stride": [4, 1]}
+    form = torch.empty(4, 4)
+    for place in (0, WORDS_BYTES - 1, 2 * WORDS_BYTES - 63, 1 << 50):
+        with pytest.raises(FormError, match="not lie in the memory for results"):
+            side.side._results({"at": [place], "tensors": [told]}, 1, form)
+    with pytest.raises(ValueError, match="at has 1 addresses; 2 calls"):
+        side.side._results({"at": [WORDS_BYTES], "tensors": [told]}, 2, form)
+    with pytest.raises(FormError, match=r"torch.float32\(4, 4\); before it was torch.float32\(4, 5\)"):
+        side.side._results({"at": [WORDS_BYTES], "tensors": [told]}, 1, torch.empty(4, 5))
+    lying = told | {"stride": [1 << 40, 1]}
+    with pytest.raises(FormError, match="not lie in the memory for results"):
+        side.side._results({"at": [WORDS_BYTES], "tensors": [lying]}, 1, form)
+
+
+def test_a_card_that_is_taken_before_a_sample_costs_the_sample_that_time() -> None:
+    class Event:
+        def __init__(self, milliseconds: float) -> None:
+            self.milliseconds = milliseconds
+
+        def elapsed_time(self, _: Any) -> float:
+            return self.milliseconds
+
+    clock = IsolatedCardClock.__new__(IsolatedCardClock)
+    clock._least_read = None
+    delays = [clock._delay(Event(took), None) for took in (0.050, 0.048, 0.350, 0.090, 0.048)]
+    assert delays == pytest.approx([0.0, 0.0, 302e-6, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(("slower", "counted"), [(3e-6, 3e-6), (100e-6, MOST_APART_SECONDS)])
+def test_a_sample_costs_what_two_apart_take_more_than_both_together(slower: float, counted: float) -> None:
+    offset, call, gap = {"rival": 305e-6, "candidate": 305e-6 + slower}, 200e-6, 2e-6
+    clock = IsolatedCardClock.__new__(IsolatedCardClock)
+    clock._offsets, clock._event_cost, clock._gap = {"candidate": [], "rival": []}, 290e-6, gap
+    clock._keys = lambda side, sample, place: [sample % 2 * len(PLACES) + place]  # type: ignore[method-assign]
+    clock.run = lambda side, keys: offset[side] + len(keys) * call + (len(keys) - 1) * gap  # type: ignore[method-assign]
+    clock._measure_offsets()
+    assert clock._beyond == pytest.approx({"rival": 15e-6, "candidate": 15e-6 + counted})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"clock": "host"}, "the host clock is asked for"),
+        ({"written": object()}, "write arguments"),
+        ({"reset": object()}, "prepares state"),
+        ({"rival": None}, "cannot be sent"),
+        ({"opens": False}, "do not open the card's memory"),
+    ],
+)
+def test_cases_that_the_events_do_not_time_say_why(changes: dict[str, Any], words: str | None) -> None:
+    given = {"clock": "auto", "written": None, "reset": None, "rival": True, "opens": True} | changes
+    sides = SimpleNamespace(written=given["written"], reset=given["reset"], rival=torch.mm)
+    remote = SimpleNamespace(opens_card_memory=given["opens"])
+    rival = SimpleNamespace(opens_card_memory=True) if given["rival"] else None
+    found = why_not(sides, SimpleNamespace(clock=given["clock"]), remote, rival)  # type: ignore[arg-type]
+    assert found is None if words is None else words in (found or "")
+
+
+# -- on a card ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[IsolatedCardClock]:
+    """The clocks that a test makes."""
+    made: list[IsolatedCardClock] = []
+    genuine = IsolatedCardClock.setup
+
+    def setup(self: IsolatedCardClock) -> None:
+        made.append(self)
+        genuine(self)
+
+    monkeypatch.setattr(IsolatedCardClock, "setup", setup)
+    return made
+
+
+def isolated(candidate: Any, problem: Any, **options: Any) -> Comparison:
+    settings = Settings(device="cuda", seconds=0.3, allow_shared=True)
+    return compare_isolated(Ask(problem, candidate, settings=settings, **options), 20.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("candidate", "problem", "against"),
+    [
+        (kernels.product, Gemm(512, 512, 512, "float16"), "cublas"),
+        (kernels.product, Gemm(2048, 2048, 2048, "float16"), "cublas"),
+        (kernels.product, Gemm(6144, 6144, 6144, "float16"), "cublas"),
+        (torch.nn.functional.scaled_dot_product_attention, Attention(2, 8, 2048, 64, dtype="float16"), "sdpa"),
+    ],
+    ids=["4us", "25us", "700us", "attention"],
+)
+def test_the_library_against_itself_is_as_fast(candidate: Any, problem: Any, against: str, seen: list[Any]) -> None:
+    one = isolated(candidate, problem, against=against, at_least=0.9)
+    assert one.verdict is Verdict.MET, one.sentence
+    assert card_clock.NOTE in (one.clock_note or ""), one.sentence
+    assert one.speed == pytest.approx(1.0, abs=0.02), one.sentence
+    assert seen
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("candidate", [kernels.computes_behind_its_last_word, kernels.computes_nothing_on_the_card])
+def test_results_that_are_not_there_when_the_parent_copies_them_are_wrong(candidate: Any) -> None:
+    one = isolated(candidate, Gemm(512, 512, 512, "float16"), against="cublas", at_least=2.0)
+    assert one.verdict is Verdict.WRONG or (one.speed or 0.0) < 1.1, one.sentence
+
+
+@pytest.mark.gpu
+def test_a_candidate_that_keeps_a_buffer_is_timed_by_the_host() -> None:
+    one = isolated(kernels.into_one_buffer_of_the_card, Gemm(512, 512, 512, "float16"), against="cublas", at_least=1e-3)
+    assert one.verdict is Verdict.MET, one.sentence
+    assert "not timed by events on the card" in (one.clock_note or "")
