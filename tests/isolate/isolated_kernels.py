@@ -396,30 +396,38 @@ def _run_nothing(worker: Any, start: int, calls: int) -> None:
 
 def computes_behind_its_last_word(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Right, but on a card its queue writes its last word before the work."""
-    from perfsuite.isolate import card_queue
+    _replace_queue("wait", "write", "replay")
+    return a @ b
 
-    def queue(self: Any, keys: Any, value: int) -> None:
-        with torch.cuda.stream(self.stream):
-            card_queue.wait(self.stream, self._memory.address + card_queue.START, value)
-            card_queue.write(self.stream, self._memory.address + card_queue.END, value)
-            for key in keys:
-                self._graphs[key].replay()
 
-    card_queue.CardQueue.queue = queue  # type: ignore[method-assign]
+def computes_before_its_first_word(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Right, but on a card its queue does the work before it may begin."""
+    _replace_queue("replay", "wait", "write")
     return a @ b
 
 
 def computes_nothing_on_the_card(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Right, but on a card its queue replays nothing."""
+    _replace_queue("wait", "write")
+    return a @ b
+
+
+def _replace_queue(*steps: str) -> None:
+    """Let the worker's queue consist of these steps, in this order."""
     from perfsuite.isolate import card_queue
 
     def queue(self: Any, keys: Any, value: int) -> None:
         with torch.cuda.stream(self.stream):
-            card_queue.wait(self.stream, self._memory.address + card_queue.START, value)
-            card_queue.write(self.stream, self._memory.address + card_queue.END, value)
+            for step in steps:
+                if step == "wait":
+                    card_queue.wait(self.stream, self._memory.address + card_queue.START, value)
+                elif step == "write":
+                    card_queue.write(self.stream, self._memory.address + card_queue.END, value)
+                else:
+                    for key in keys:
+                        self._graphs[key].replay()
 
     card_queue.CardQueue.queue = queue  # type: ignore[method-assign]
-    return a @ b
 
 
 def into_one_buffer_of_the_card(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

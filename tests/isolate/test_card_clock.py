@@ -292,7 +292,14 @@ def test_the_library_against_itself_is_as_fast(candidate: Any, problem: Any, aga
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("candidate", [kernels.computes_behind_its_last_word, kernels.computes_nothing_on_the_card])
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        kernels.computes_behind_its_last_word,
+        kernels.computes_before_its_first_word,
+        kernels.computes_nothing_on_the_card,
+    ],
+)
 def test_results_that_are_not_there_when_the_parent_copies_them_are_wrong(candidate: Any) -> None:
     one = isolated(candidate, Gemm(512, 512, 512, "float16"), against="cublas", at_least=2.0)
     assert one.verdict is Verdict.WRONG or (one.speed or 0.0) < 1.1, one.sentence
