@@ -18,8 +18,8 @@ from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides, TimedCall
 from perfsuite.clock.deck import Moves
 from perfsuite.clock.room import MOST_KEPT_CALLS
+from perfsuite.guards.first_use import settle
 from perfsuite.guards.ground import Look
-from perfsuite.guards.settings import settle
 from perfsuite.guards.watch import Watch
 from perfsuite.oracle import Judgement, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of

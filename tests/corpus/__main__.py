@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--at-least", type=float, default=0.8, help="the target; 0 checks without timing")
     parser.add_argument("--compiler", default="inductor", help="the backend of torch.compile (default: inductor)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the record")
-    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="records of other cards' parts")
+    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="records of other parts")
     given = parser.parse_args()
     settings = Settings(device=given.device, seconds=given.seconds, seed=given.seed)
     record: dict[str, Any] = {
