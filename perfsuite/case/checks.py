@@ -308,16 +308,14 @@ class Checks:
         if not callable(self.ask.rival):
             self.warnings += beside.code_of_both(seen, clock, self.ask.rival_name)
 
-    def _look_at_more(
-        self,
-        clock: Clock,
-        judge: Callable[[TimedCall], Judgement | None],
-        limit: float | None,
-        rival_error: float | None,
-    ) -> None:
-        """Compare more timed calls with the library's, since a candidate may skip some; `judge` tells which is off."""
+    def _look_at_more(self, clock: Clock, judge: Callable[[TimedCall], Judgement | None], *known: float | None) -> None:
+        """Compare more timed calls with the library's, since a candidate may skip some; `judge` tells which is off.
+
+        known: the limit of a judged call, and the rival's error in it.
+        """
         import torch
 
+        limit, rival_error = known
         if limit is None or rival_error is None:
             return
         sizes: set[int] = set()

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Moves = Literal["elements", "sets", "none"]
 """Parts of the inputs that may move: elements of independent operands, whole sets whose tensors belong together, or
 nothing, since the tensors are the caller's own."""
-
 ALIGNMENT = 512
 """Bytes to which an operand is aligned, as by torch's allocator."""
 STEP_BYTES = 128
