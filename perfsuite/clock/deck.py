@@ -66,8 +66,9 @@ class _Windows:
 
     def use(self, rows: list[torch.Tensor]) -> None:
         """Take these for the operand of each set."""
-        plain = all(row.device.type == "cpu" and not (row.is_conj() or row.is_neg()) for row in (self.line, *rows))
-        self.rows, self.places = rows, [row.data_ptr() for row in rows] if plain and self.stack is None else None
+        self.plain = not any(row.is_conj() or row.is_neg() for row in (self.line, *rows))
+        by_host = self.plain and self.stack is None and not any(row.is_cuda for row in (self.line, *rows))
+        self.rows, self.places = rows, [row.data_ptr() for row in rows] if by_host else None
 
     def draw(self, secret: random.Random, share: float) -> None:
         """Draw the next window, and the stretch of the operand that gets it: about that share."""
@@ -90,23 +91,26 @@ class _Windows:
         if self.places is not None:
             item = self.line.element_size()
             skip, step = begin * item, 0 if self.large else size * item
-            values = self.line.data_ptr() + self.offset * item + (0 if self.large else start * step + skip)
+            source = self.line.data_ptr() + self.offset * item + (0 if self.large else start * step + skip)
             write, size_in_bytes = ctypes.memmove, length * item
             for place in self.places[start : start + count]:
-                write(place + skip, values, size_in_bytes)
-                values += step
+                write(place + skip, source, size_in_bytes)
+                source += step
             return
-        rows = self.rows[start : start + count]
+        rows = [row[begin : begin + length] for row in self.rows[start : start + count]]
         if self.large:
-            for row in rows:
-                row[begin : begin + length].copy_(self.line[self.offset : self.offset + length])
+            values = [self.line[self.offset : self.offset + length]] * len(rows)
+        else:
+            taken = self.line[start * size + self.offset : (start + count) * size + self.offset].view(count, size)
+            if self.stack is not None:
+                self.stack[start : start + count, begin : begin + length].copy_(taken[:, begin : begin + length])
+                return
+            values = [value[begin : begin + length] for value in taken.unbind()]
+        if self.plain:
+            torch._foreach_copy_(rows, values)
             return
-        taken = self.line[start * size + self.offset : (start + count) * size + self.offset].view(count, size)
-        if self.stack is not None:
-            self.stack[start : start + count, begin : begin + length].copy_(taken[:, begin : begin + length])
-            return
-        part = slice(begin, begin + length)
-        torch._foreach_copy_([row[part] for row in rows], [value[part] for value in taken.unbind()])
+        for row, value in zip(rows, values, strict=True):  # the call of all together takes no conjugates
+            row.copy_(value)
 
 
 @dataclass
@@ -223,8 +227,7 @@ class Deck:
                 group.use([_in_memory_order(leaves[number][place]) for number, place in found])
             else:
                 group.live = [
-                    [leaves[number][places[tensor.data_ptr()][1]] for tensor in one]
-                    for number, one in enumerate(group.live)
+                    [leaves[n][places[one.data_ptr()][1]] for one in live] for n, live in enumerate(group.live)
                 ]
         self.sets = sets
 
@@ -244,9 +247,8 @@ class Deck:
         The values that come last belong to the sets that come last.
         """
         for group in self._moving:
-            group.draw(
-                self._secret, 1.0 if isinstance(group, _Windows) and group.place in self._written else self.share
-            )
+            whole = isinstance(group, _Windows) and group.place in self._written
+            group.draw(self._secret, 1.0 if whole else self.share)
         self.restore(places)
 
     def restore(self, places: Sequence[tuple[int, int]] | None = None, only: Collection[int] | None = None) -> None:
