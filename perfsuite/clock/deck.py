@@ -218,17 +218,15 @@ class Deck:
     def adopt(self, sets: list[Inputs]) -> None:
         """Use `sets`, copies of this deck's sets at other addresses, from here on."""
         leaves, before = [list(tensors_in(one)) for one in sets], [list(tensors_in(one)) for one in self.sets]
-        places = {tensor.data_ptr(): (number, place) for number, one in enumerate(before)
+        at = {tensor.data_ptr(): (number, place) for number, one in enumerate(before)
                   for place, tensor in enumerate(one)}  # fmt: skip
         for group in self._moving:
             if isinstance(group, _Windows):
-                found = [places[row.data_ptr()] for row in group.rows]
+                found = [at[row.data_ptr()] for row in group.rows]
                 group.stack = None
                 group.use([_in_memory_order(leaves[number][place]) for number, place in found])
             else:
-                group.live = [
-                    [leaves[n][places[one.data_ptr()][1]] for one in live] for n, live in enumerate(group.live)
-                ]
+                group.live = [[leaves[n][at[one.data_ptr()][1]] for one in live] for n, live in enumerate(group.live)]
         self.sets = sets
 
     def bytes_dealt(self, sets: int) -> int:
