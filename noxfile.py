@@ -346,7 +346,8 @@ def cost_models(session: nox.Session) -> None:
 def growth(session: nox.Session) -> None:
     """Measure how perfsuite's own work grows with the cases (`-- growth --cases 1000000`); fails above a limit.
 
-    `-- figures` measures times and memory against fixed limits. Both want a quiet machine, and take `--output FILE`.
+    `-- figures` measures times and memory against fixed limits, and `-- gate` what a gate takes beside its timed calls.
+    All want a quiet machine, and take `--output FILE`.
     """
     install_project(session)
     path = os.pathsep.join(["benchmarks_asv", "benchmarks_asv/own", "tests"])

@@ -1,4 +1,4 @@
-"""Measures perfsuite's own work against fixed limits: `nox -s growth -- figures`, on an otherwise quiet machine.
+"""Measures perfsuite's own work against fixed limits: `nox -s growth -- figures`, and `-- gate` on a quiet machine.
 
 Seconds are those of the processor, which other processes change least, but for the gate.
 """
@@ -42,6 +42,10 @@ def figures() -> Iterator[dict[str, Any]]:
         look_up, of_file = indexed(folder)
         yield row(f"look-up of a case in {FILES:,} result files", look_up * 1e3, 5.0, "ms")
         yield row("indexing of a result file", of_file * 1e3, 10.0, "ms")
+
+
+def of_gate() -> Iterator[dict[str, Any]]:
+    """A row of what a gate takes beside its timed calls. It is wall time, so nothing else may run on the machine."""
     # The least of some runs: what else runs here can only add to it.
     found = min((gate.seconds_a_case() for _ in range(REPEATS)), key=lambda one: one["beside"])
     yield row("a portable gate beside its timed calls", found["beside"] * 1e3, gate.LIMIT_SECONDS * 1e3, "ms")

@@ -2,7 +2,8 @@
 
 Each quantity is measured at sizes that rise by factors of ten, up to the one asked for. The exponent is the slope
 between the last two sizes in logarithms. Times are seconds of CPU. A size beyond the largest measured one is
-extrapolated, and called so. `nox -s growth -- figures` measures times and memory against fixed limits instead.
+extrapolated, and called so. `nox -s growth -- figures` measures times and memory against fixed limits instead, and
+`-- gate` what a gate takes beside its timed calls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import scale
-from figures import figures
+from figures import figures, of_gate
 from nightly.written import update
 
 from perfsuite.history import series_index
@@ -35,7 +36,7 @@ REPEATS = 5
 def main() -> int:
     """Measure, print rows, write them; 1 if anything is above its limit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("part", nargs="?", choices=("growth", "figures"), default="growth")
+    parser.add_argument("part", nargs="?", choices=("growth", "figures", "gate"), default="growth")
     parser.add_argument("--cases", type=int, default=100_000, help="the largest number of cases (default 100000)")
     parser.add_argument("--extrapolate", type=int, default=10_000_000, help="also extrapolate to so many cases")
     parser.add_argument("--only", nargs="+", choices=LIMITS, default=LIMITS, help="only these quantities")
@@ -45,7 +46,8 @@ def main() -> int:
         parser.error(f"--cases is {given.cases}; it must be at least {10 * FIRST}")
     wanted = [name for name in LIMITS if name in given.only]
     rows = []
-    for row in figures() if given.part == "figures" else grown(wanted, given.cases, given.extrapolate):
+    parts = {"figures": figures, "gate": of_gate, "growth": lambda: grown(wanted, given.cases, given.extrapolate)}
+    for row in parts[given.part]():
         rows.append(row)
         print("; ".join(f"{name}: {value}" for name, value in row.items()), flush=True)
     if given.output:
