@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+    _Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
 ROW_ELEMENTS = 64
 """Least elements of a row, after neighbours were taken together."""
 ALIKE = 1.01
@@ -74,17 +76,17 @@ def measure(
     return found
 
 
-def _joined(blocks: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _joined(blocks: list[_Sums]) -> _Sums:
     """Sums of squares and largest magnitudes of all rows, and counts of all elements."""
     import torch
 
+    if len(blocks) == 1:
+        return blocks[0]
     squares, peaks, counts = zip(*blocks, strict=True)
     return torch.cat(squares, 1), torch.cat(peaks, 1), torch.stack(counts).sum(0)
 
 
-def _compared(
-    joined: tuple[torch.Tensor, torch.Tensor, torch.Tensor], candidate: torch.Tensor, *, thorough: bool = False
-) -> Measures | None:
+def _compared(joined: _Sums, candidate: torch.Tensor, *, thorough: bool = False) -> Measures | None:
     """The measures from sums over rows; None where these say nothing, because not every element was finite."""
     import torch
 
@@ -92,8 +94,9 @@ def _compared(
     eps, quantum = grain(candidate.dtype)
     width = candidate.shape[-1] if candidate.dim() else 1
     together = -(-ROW_ELEMENTS // width)
-    squares = _groups(row_squares, together).sum(-1)
-    peaks = _groups(row_peaks, together).amax(-1)
+    squares, peaks = row_squares, row_peaks
+    if together > 1:
+        squares, peaks = _groups(row_squares, together).sum(-1), _groups(row_peaks, together).amax(-1)
     members: float | torch.Tensor = float(width * together)
     if missing := -row_squares.shape[1] % together:  # the last group is smaller
         members = torch.full_like(squares[0], width * together)
@@ -183,9 +186,7 @@ def _largest(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).max if dtype.is_floating_point else math.inf
 
 
-def _finite_block(
-    candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _finite_block(candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor) -> _Sums:
     """The same as _block where every element is finite, in a sixth of its passes over memory; not finite elsewhere."""
     import torch
 
@@ -204,9 +205,7 @@ def _finite_block(
     return torch.stack(squares), torch.stack(peaks), counts
 
 
-def _block(
-    candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor, poison: int | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _block(candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor, poison: int | None) -> _Sums:
     """(sums of squares (3, rows), largest magnitudes (3, rows), counts of stray and poisoned elements (2)).
 
     The three are the candidate's difference, the library's difference and the reference.
