@@ -1,8 +1,9 @@
 // The cost model of FP8 products: how long a plan takes, in microseconds. No CUDA, so that the program that fits the
 // constants (ext/cost_models) compiles it for the host.
 //
-// The constants were fitted to 812 times measured on one NVIDIA H100 (records/h100/survey-fp8.txt). The program reads
-// and writes the structs below: one `double name = value;` a line.
+// The constants of persistent kernels were fitted to 256 times measured on one NVIDIA H100 (records/h100/survey-fp8.txt),
+// those of few-rows kernels to 183 on one NVIDIA H200 (records/h200/survey-fp8-few-rows.txt), since the end of these
+// kernels became faster. The program reads and writes the structs below: one `double name = value;` a line.
 #pragma once
 
 #include "plan.h"
@@ -26,18 +27,18 @@ struct PersistentCosts {
 
 // Of few-rows kernels.
 struct FewRowsCosts {
-  double outside = 2.756;
-  double stage = 0.1248;                 // a stage's round: barrier, products begun and waited for
-  double box = 0.08115;                  // more, for each block of k
-  double row = 0.001955;                 // more, for each block of k and row of the tile
-  double scaled_row = 0.001767;          // the same, where scales vary along k
-  double shared_multiprocessor = 1.634;  // factor where two blocks share one
-  double memory_bytes_a_microsecond = 3.047e+06;
-  double tiles_read_again = 0.1855;  // share of the weights, for each further tile of rows
-  double peer = 0.5598;              // a further block of a cluster
-  double end_a_row = 0.02815;        // results of a row of a
-  double peer_a_row = 0.04672;       // the same, for each block of the cluster
-  double late_wave = 0.5568;         // for each further wave of blocks
+  double outside = 1.619;
+  double stage = 0.08936;                // a stage's round: barrier, products begun and waited for
+  double box = 0.0752;                   // more, for each block of k
+  double row = 0.002146;                 // more, for each block of k and row of the tile
+  double scaled_row = 0.00214;           // the same, where scales vary along k
+  double shared_multiprocessor = 1.365;  // factor where two blocks share one
+  double memory_bytes_a_microsecond = 4.055e+06;
+  double tiles_read_again = 0.2755;  // share of the weights, for each further tile of rows
+  double peer = 1.634;               // a further block of a cluster
+  double end_a_row = 1e-6;           // results of a row of a
+  double peer_a_row = 0.001796;      // the same, for each block of the cluster
+  double late_wave = 2.426;          // for each further wave of blocks
 };
 
 struct CostModel {
