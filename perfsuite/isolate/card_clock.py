@@ -30,7 +30,7 @@ from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS, UNIT
 from perfsuite.isolate.card_side import CardSide
 from perfsuite.isolate.card_words import Gate
 from perfsuite.isolate.remote import Remote
-from perfsuite.outcome import UnjudgeableError
+from perfsuite.isolate.sizes import result_of_one_size
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import copy_in_place, map_tensors, memory_of, tensors_in
 from perfsuite.settings import Settings
@@ -151,12 +151,7 @@ class IsolatedCardClock(GraphClock):
 
         super()._make_sets()
         with torch.no_grad():
-            results = [self._sets[place].call(self.sides.rival) for place in (0, -1)]
-        first, last = ([one.shape for one in tensors_in(result)] for result in results)
-        if first != last:
-            raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
-        self._form = map_tensors(results[0], copy_in_place)
-        del results
+            self._form = map_tensors(result_of_one_size(self._sets, self.sides.rival), copy_in_place)
         sets = self._handed("candidate", self._sets)
         self._mirror = [
             ([memory_of(one) for one in tensors_in(theirs)], [memory_of(one.detach()) for one in tensors_in(mine)])

@@ -17,7 +17,7 @@ from perfsuite.isolate.errors import CandidateError
 from perfsuite.isolate.memory import Arena, copy_values
 from perfsuite.isolate.receipt import Described, addresses_in, base_in, tensors_of
 from perfsuite.isolate.remote import Remote
-from perfsuite.outcome import UnjudgeableError
+from perfsuite.isolate.sizes import result_of_one_size
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
 from perfsuite.settings import Settings
@@ -106,9 +106,7 @@ class IsolatedClock(HostClock):
         """The sets, and room for some results, in memory that the candidate's process shares, and no other."""
         import torch
 
-        result, other = (inputs.call(self.sides.rival) for inputs in (sets[0], sets[-1]))
-        if [one.shape for one in tensors_in(result)] != [one.shape for one in tensors_in(other)]:
-            raise UnjudgeableError("the result's size depends on data; run without --perf-isolate")
+        result = result_of_one_size(sets, self.sides.rival)
         self._form = map_tensors(result, copy_in_place)
         self._slots = [map_tensors(result, copy_in_place) for _ in range(2)] if self._device == "cuda" else []
         self._free()

@@ -26,8 +26,10 @@ from perfsuite.clock.processor import THREADS_VARIABLES
 from perfsuite.isolate import IsolationError, compare_isolated, sandbox
 from perfsuite.isolate.log import MOST_LOG_BYTES, Log
 from perfsuite.isolate.memory import Arena, Opened
+from perfsuite.isolate.sizes import result_of_one_size
 from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Attention, Custom, Gemm
+from perfsuite.problems.base import Inputs
 from perfsuite.settings import Settings
 
 PROBLEM = Gemm(64, 48, 80, "float32", trans_b=True)
@@ -241,6 +243,13 @@ def test_nests_cross_the_process_in_both_directions() -> None:
     other = isolated(kernels.in_wrong_parts, problem=both_parts())
     assert (other.verdict, other.reason) == (Verdict.WRONG, Reason.BAD_TYPE)
     assert '["total"]: tensor' in other.sentence
+
+
+def test_sizes_that_are_equal_by_chance_on_two_sets_depend_on_data() -> None:
+    sets = [Inputs((torch.arange(8.0) < count,)) for count in (3, 5, 5, 3, 5, 3)]
+    assert result_of_one_size([sets[0], sets[3], sets[5]], torch.nonzero).shape == (3, 1)
+    with pytest.raises(UnjudgeableError, match="size depends on data"):
+        result_of_one_size(sets, torch.nonzero)
 
 
 def test_forms_that_cannot_leave_a_process_are_usage_errors() -> None:
