@@ -48,7 +48,9 @@ def without_hanging_rows(
         return found
     others = ~hanging.repeat_interleave(_together(rows[0]))[: len(rows[0])]
     rest = measure(*(one[others] for one in rows))
-    return replace(found, row=rest.row, element=rest.element)
+    left = others.nonzero().flatten()
+    worst = int(left[rest.worst_row]) if len(left) else found.worst_row
+    return replace(found, row=rest.row, element=rest.element, worst_row=worst)
 
 
 def _rows(values: torch.Tensor) -> torch.Tensor:

@@ -169,13 +169,19 @@ def test_another_process_on_the_card(allowed: bool) -> None:
         (SideFailedError("candidate", torch.OutOfMemoryError("no")), Verdict.UNDECIDED, Reason.OUT_OF_MEMORY),
         (torch.OutOfMemoryError("no"), Verdict.UNDECIDED, Reason.OUT_OF_MEMORY),
         (CaptureError("candidate", RuntimeError("no")), Verdict.WRONG, Reason.CANDIDATE_FAILED),
-        (torch.AcceleratorError("no"), Verdict.WRONG, Reason.CANDIDATE_FAILED),
+        (torch.AcceleratorError("CUDA error: unknown: launch failure"), Verdict.WRONG, Reason.CANDIDATE_FAILED),
     ],
 )
 def test_what_a_side_raises_becomes_a_verdict(failure: Exception, verdict: Verdict, reason: Reason) -> None:
     one = judge(FakeClock(steady(0.95), failure=failure))
     assert (one.verdict, one.reason) == (verdict, reason)
     assert "no" in one.sentence
+
+
+def test_an_error_of_the_card_that_no_kernel_causes_accuses_nobody() -> None:
+    busy = torch.AcceleratorError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
+    with pytest.raises(torch.AcceleratorError):
+        judge(FakeClock(steady(0.95), failure=busy))
 
 
 def test_a_case_behind_one_that_broke_the_card_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:

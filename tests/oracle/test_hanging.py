@@ -44,3 +44,16 @@ def test_a_row_that_cancels_may_be_off_as_far_as_its_inputs_roundings_move_it() 
 
 def test_no_other_row_may_be_further_off_for_it() -> None:
     assert not judged(ROW + 1, 100.0).ok
+
+
+def test_beside_a_row_that_hangs_the_worst_of_the_others_is_named() -> None:
+    inputs = cancelling()
+    x, y, w = inputs.args
+    w[ROW + 13] *= 1e-6
+    rivals = scaled(x, y, w)
+    mine = rivals.clone()
+    mine[ROW] += 0.5 * torch.finfo(torch.float32).eps * 8.0 * w[ROW]
+    mine[ROW + 13] *= 1.042  # less than the row that hangs
+    found = check(Custom((x, y, w), reference=scaled, label="scaled"), inputs, mine, rivals)
+    assert not found.ok
+    assert f"row {ROW + 13} " in found.sentence
