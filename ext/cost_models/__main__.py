@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cost_models import attention, constants, fp8, gemm, measure_attention, measure_gemm, times
+from cost_models.compiled import CompiledModel
 from cost_models.errors import UsageError
 from cost_models.fitted import Fitted
 from cost_models.times import Rows, Seconds
@@ -86,7 +87,7 @@ def fit_fp8(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tup
 
 
 def fit_structs(
-    model: gemm.GemmModel | fp8.Fp8Model, rows: Rows, measured: Seconds, write: bool
+    model: CompiledModel, rows: Rows, measured: Seconds, write: bool
 ) -> tuple[list[Fitted], Seconds, Seconds]:
     """The same, of a model whose constants are structs of one header."""
     fitted = model.fit(rows, measured)

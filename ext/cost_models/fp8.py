@@ -6,7 +6,6 @@ microseconds of every plan by its name.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import re
 from collections.abc import Iterable
@@ -15,21 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from cost_models import constants, host_library, least_squares
+from cost_models import host_library
+from cost_models.compiled import CompiledModel
 from cost_models.errors import UsageError
-from cost_models.fitted import Fitted
-from cost_models.least_squares import Vector
 from cost_models.times import Rows, Seconds
 
 FOLDER = host_library.ROOT / "ext/csrc/cuda/fp8/sm90"
 HEADER = FOLDER / "cost_model.h"
-STRUCTS = ("PersistentCosts", "FewRowsCosts")
+STRUCTS = {"PersistentCosts": "persistent_constants", "FewRowsCosts": "few_rows_constants"}
 FIELDS = (
     *("m", "n", "k"),
     *("few_rows", "block_scales", "fast_sums", "tile_m", "tile_n", "stage_k", "stages", "blocks_per_sm", "cluster"),
     "multiprocessors",
 )
-FEW_ROWS = FIELDS.index("few_rows")
 BLOCK = 128  # of k
 MULTIPROCESSORS = 132  # of the Hopper cards that a survey runs on
 
@@ -43,60 +40,12 @@ _PERSISTENT_TILE = re.compile(
 OTHERS = ("torch", "chosen")  # among the names of a line, those that are no plan
 
 
-class Fp8Model:
+class Fp8Model(CompiledModel):
     """The model, compiled."""
 
     def __init__(self, header: Path = HEADER) -> None:
-        self.header = header
-        self.constants = {struct: constants.read(header, struct) for struct in STRUCTS}
-        self._library = host_library.load([host_library.HERE / "fp8_model.cpp", FOLDER / "cost_model.cu"])
-        counted = self._library.persistent_constants(), self._library.few_rows_constants()
-        read = tuple(len(self.constants[struct]) for struct in STRUCTS)
-        if counted != read or self._library.fields_of_a_row() != len(FIELDS):
-            raise UsageError(f"{header}: the structs have {counted} doubles but {read} lines 'double name = value;'")
-
-    def microseconds(self, rows: Rows, given: dict[str, Vector]) -> Seconds:
-        """The time of each row with these constants."""
-        rows = np.ascontiguousarray(rows, dtype=np.int32)
-        out = np.empty(len(rows))
-        doubles = ctypes.POINTER(ctypes.c_double)
-        self._library.microseconds(
-            rows.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
-            ctypes.c_int64(len(rows)),
-            *(np.ascontiguousarray(given[struct]).ctypes.data_as(doubles) for struct in STRUCTS),
-            out.ctypes.data_as(doubles),
-        )
-        return out
-
-    def start(self) -> dict[str, Vector]:
-        """The constants of the header."""
-        return {struct: np.array(list(values.values())) for struct, values in self.constants.items()}
-
-    def fit(self, rows: Rows, measured: Seconds, start: dict[str, Vector] | None = None) -> list[Fitted]:
-        """Fit each struct to the times of its plans; a struct without times stays as it is."""
-        begin, fitted = start or self.start(), []
-        for struct in STRUCTS:
-            chosen = (rows[:, FEW_ROWS] != 0) == (struct == "FewRowsCosts")
-            if not chosen.any():
-                continue
-            mine, names = rows[chosen], list(self.constants[struct])
-
-            def model(values: Vector, mine: Rows = mine, struct: str = struct) -> Vector:
-                return self.microseconds(mine, {**begin, struct: values})
-
-            found = least_squares.fit(model, begin[struct], measured[chosen], np.full(len(names), np.inf))
-            fitted.append(
-                Fitted(
-                    struct=struct,
-                    before=self.constants[struct],
-                    after=dict(zip(names, found.constants.tolist(), strict=True)),
-                    unseen=tuple(name for name, seen in zip(names, found.seen, strict=True) if not seen),
-                    times=int(chosen.sum()),
-                    error=found.error,
-                    within=found.within,
-                )
-            )
-        return fitted
+        sources = [host_library.HERE / "fp8_model.cpp", FOLDER / "cost_model.cu"]
+        super().__init__(header, sources, STRUCTS, FIELDS, "few_rows")
 
 
 def kernel_fields(plan: str) -> dict[str, int]:

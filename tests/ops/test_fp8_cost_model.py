@@ -73,7 +73,7 @@ def test_the_header_has_the_constants_that_its_record_gives(model: fp8.Fp8Model,
     rows, measured, _ = fp8.read(record)
     (fitted,) = (one for one in model.fit(rows, measured) if one.struct == struct)
     seen = {**model.start(), struct: np.array(list(fitted.after.values()))}
-    mine = rows[(rows[:, fp8.FEW_ROWS] != 0) == (struct == "FewRowsCosts")]
+    mine = rows[(rows[:, fp8.FIELDS.index("few_rows")] != 0) == (struct == "FewRowsCosts")]
     apart = np.log(model.microseconds(mine, seen) / model.microseconds(mine, model.start()))
     assert float(np.sqrt(np.mean(apart**2))) < 0.01
 
