@@ -179,7 +179,11 @@ def one_call(given: Given, function: Callable[..., Any], *, waits: bool = False)
 
 
 def errors(given: Given, change: Change) -> tuple[float, float]:
-    """Largest relative errors of candidate and rival against the rival in float64, on changed arguments."""
+    """Relative errors of candidate and rival against the rival in float64, on changed arguments.
+
+    They are of the result or gradient where the candidate's is largest beside the rival's: another one's size must not
+    hide it. Where the right values are all zero, no error is relative.
+    """
 
     def sized(nest: Any, kind: Change) -> Any:
         def changed(one: torch.Tensor) -> torch.Tensor:
@@ -192,7 +196,8 @@ def errors(given: Given, change: Change) -> tuple[float, float]:
     wide = copy.deepcopy(given.rival).double() if isinstance(given.rival, nn.Module) else given.rival
     right = called(given, wide, *sized(arguments(given), lambda one: change(one).double()))
     mine, theirs = (called(given, side, *sized(arguments(given), change)) for side in (given.candidate, given.rival))
-    return max(map(error, mine, right), default=0.0), max(map(error, theirs, right), default=0.0)
+    pairs = [(error(m, r), error(t, r)) for m, t, r in zip(mine, theirs, right, strict=True) if r.any()]
+    return max(pairs, key=lambda both: both[0] / max(both[1], LEAST), default=(0.0, 0.0))
 
 
 def constant_rows(x: torch.Tensor) -> torch.Tensor:
