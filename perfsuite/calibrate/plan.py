@@ -7,12 +7,15 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from perfsuite.calibrate.cases import CalibrationCase
 from perfsuite.calibrate.slowed import Slowed
 from perfsuite.clock.base import Sides
 from perfsuite.settings import DeviceKind
+
+if TYPE_CHECKING:
+    from perfsuite.calibrate.planted import SpinCost
 
 SIDE_SECONDS = 0.04
 """Time of a side under each timer: about that of our gate, and less than the timers' defaults (0.1 s of do_bench, 0.2 s
@@ -79,8 +82,8 @@ def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float 
     else:
         from perfsuite.calibrate.planted import PlantedClock
 
-        seconds = call_seconds(plan, case) if slowdown else 0.0
-        clock = PlantedClock(sides, seed=seed, slowdown=slowdown, call_seconds=seconds)
+        seconds, cost = known_costs(plan, case) if slowdown else (0.0, None)
+        clock = PlantedClock(sides, seed=seed, slowdown=slowdown, call_seconds=seconds, cost=cost)
     clock.setup()
     return clock
 
@@ -91,19 +94,26 @@ def _planted(plan: Plan, case: CalibrationCase, slowdown: float) -> Callable[...
         return case.function
     if plan.device == "cpu":
         return Slowed(case.function, slowdown)
-    from perfsuite.calibrate.planted import spin_cost
-
-    cost = spin_cost()
-    return Slowed(case.function, slowdown, call_seconds(plan, case), cost.launch, cost.a_cycle)
+    seconds, cost = known_costs(plan, case)
+    return Slowed(case.function, slowdown, seconds, cost.launch, cost.a_cycle)
 
 
-_CALL_SECONDS: dict[str, float] = {}
+FILLER_SECONDS, MOST_FILLER_CALLS = 300e-6, 60
+"""About the length of the calls before a spin kernel whose cost is measured, and the most of them."""
+_COSTS: dict[str, tuple[float, SpinCost]] = {}
 
 
-def call_seconds(plan: Plan, case: CalibrationCase) -> float:
-    """Seconds of a call of the case's kernel, measured once a process."""
-    if case.name not in _CALL_SECONDS:
+def known_costs(plan: Plan, case: CalibrationCase) -> tuple[float, SpinCost]:
+    """Seconds of a call of the case's kernel, and the cost of a spin kernel behind it; measured once a process."""
+    if case.name not in _COSTS:
+        import torch
+
+        from perfsuite.calibrate import planted
+
         clock = open_clock(replace(plan, isolated=False), case, seed=plan.process)
-        _CALL_SECONDS[case.name] = statistics.median(one.rival_seconds for one in clock.rounds(10))
+        seconds = statistics.median(one.rival_seconds for one in clock.rounds(10))
         clock.close()
-    return _CALL_SECONDS[case.name]
+        inputs = case.problem.inputs(torch.Generator(device=plan.device).manual_seed(plan.process))
+        count = max(1, min(MOST_FILLER_CALLS, round(FILLER_SECONDS / seconds)))
+        _COSTS[case.name] = seconds, planted.spin_cost(lambda: [inputs.call(case.function) for _ in range(count)])
+    return _COSTS[case.name]

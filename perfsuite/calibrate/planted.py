@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from perfsuite.clock.base import Sides
@@ -15,7 +14,6 @@ from perfsuite.clock.rounds import Side
 
 SPIN_CYCLES = (2_000, 40_000)
 SPIN_REPLAYS = 80
-FILLER_CALLS = 60
 
 
 @dataclass(frozen=True)
@@ -30,25 +28,25 @@ class SpinCost:
         return max(1, round((seconds - self.launch) / self.a_cycle))
 
 
-@cache
-def spin_cost() -> SpinCost:
-    """The cost on this card, measured once a process by graphs without, with a short and with a long spin kernel."""
+def spin_cost(calls: Callable[[], object]) -> SpinCost:
+    """The cost behind these calls, by graphs of the calls without, with a short and with a long spin kernel.
+
+    The kernel before it decides what a launch costs, so that it is measured behind the calls of each case.
+    """
     import torch
 
     stream = torch.cuda.Stream()
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    one = torch.ones(2**20, device="cuda")
     graphs: dict[int, Any] = {}
     times: dict[int, list[float]] = {cycles: [] for cycles in (0, *SPIN_CYCLES)}
     with torch.cuda.stream(stream):
-        one.add_(1.0)
+        calls()
         torch.cuda._sleep(1)
         stream.synchronize()
         for cycles in times:
             graphs[cycles] = torch.cuda.CUDAGraph()
             graphs[cycles].capture_begin(capture_error_mode="thread_local")
-            for _ in range(FILLER_CALLS):
-                one.add_(1.0)
+            calls()
             if cycles:
                 torch.cuda._sleep(cycles)
             graphs[cycles].capture_end()
@@ -68,15 +66,23 @@ def spin_cost() -> SpinCost:
 class PlantedClock(GraphClock):
     """The graph clock, with a spin kernel at the end of each of the candidate's samples.
 
-    The kernel lasts `slowdown` of the sample's time. The caller has measured `call_seconds`, the time of a call.
+    The kernel lasts `slowdown` of the sample's time. The caller has measured `call_seconds`, the time of a call, and
+    `cost`, that of a spin kernel behind such calls; None plants nothing.
     """
 
-    def __init__(self, sides: Sides, *, seed: int, slowdown: float = 0.0, call_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        sides: Sides,
+        *,
+        seed: int,
+        slowdown: float = 0.0,
+        call_seconds: float = 0.0,
+        cost: SpinCost | None = None,
+    ) -> None:
         super().__init__(sides, seed=seed)
         self._slowdown = slowdown
         self._known_seconds = call_seconds
-        # Measured here, since no capture may be under way during the measurement.
-        self._cost = spin_cost() if slowdown else None
+        self._cost = cost
 
     def _plant(self, side: Side) -> None:
         if self._cost is not None and side == "candidate":

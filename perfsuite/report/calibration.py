@@ -42,12 +42,17 @@ def gates_table(path: Path, filters: Mapping[str, str]) -> str:
     sentence = (
         f"{aa['gates']} gates of identical code, {aa['false_alarms']} false alarms: at most {aa['upper95']:.2%} at 95 %"
         f" ({aa['undecided']} stayed undecided).{_margins(values)}{_planted(values)} "
-        f"Measured on one {values['gpu']} in {values['processes']} process{'es' if values['processes'] != 1 else ''}, "
+        f"Measured on {_cards(values)} in {values['processes']} process{'es' if values['processes'] != 1 else ''}, "
         f"harness {values['harness']}, commit {str(values['commit'])[:12]}"
         + (" with changes." if values.get("dirty") else ".")
         + ("" if values.get("complete", True) else " The run was cut short: it holds fewer gates than were asked for.")
     )
     return f"{markdown.grid(rows)}\n\n{sentence}"
+
+
+def _cards(values: Mapping[str, Any]) -> str:
+    cards = values.get("cards", 1)
+    return f"one {values['gpu']}" if cards == 1 else f"{cards} {values['gpu']} of one machine at once"
 
 
 def peers_table(path: Path, filters: Mapping[str, str]) -> str:

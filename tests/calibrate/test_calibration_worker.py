@@ -39,9 +39,9 @@ def known(card: Card, monkeypatch: pytest.MonkeyPatch) -> CalibrationCase:
     plain = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda device=None: plain())
     monkeypatch.setattr(calibration_worker, "cases", lambda device: [case])
-    monkeypatch.setattr(calibration_plan, "_CALL_SECONDS", {})
+    monkeypatch.setattr(calibration_plan, "_COSTS", {})
     monkeypatch.setattr(
-        calibration_planted, "spin_cost", lambda: calibration_planted.SpinCost(launch=0.0, a_cycle=1 / 2e9)
+        calibration_planted, "spin_cost", lambda calls: calibration_planted.SpinCost(launch=0.0, a_cycle=1 / 2e9)
     )
     return case
 

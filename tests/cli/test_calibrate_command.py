@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from perfsuite.cli.commands import calibrate
+from perfsuite.device.cards import Device, Devices
 from perfsuite.outcome import UserError
 from perfsuite.verdict.noise import Calibration
 
@@ -34,7 +35,7 @@ sys.exit(3 if plan["gates"] and plan["process"] == 4 else 0)
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def prepared(self: Any) -> subprocess.Popen[str]:
+    def prepared(self: Any, selector: str | None) -> subprocess.Popen[str]:
         return subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, text=True)
 
     monkeypatch.setattr(calibrate._Calibration, "_prepared", prepared)
@@ -89,6 +90,32 @@ def test_the_file_holds_what_there_is_at_any_time(
     said = capsys.readouterr()
     assert "process 4 of the calibration ended with exit code 3" in said.err
     assert "30 gates of identical code, 0 false alarms, 30 planted" in said.out
+
+
+def test_cards_are_calibrated_at_once(made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [Device(place, "a card", f"GPU-{place}", (9, 0), 2**30, str(place)) for place in range(3)]
+    monkeypatch.setattr(calibrate, "usable_devices", lambda environ: Devices(tuple(cards)))
+    used: list[str | None] = []
+    process = calibrate._Calibration._process
+
+    def watched(self: Any, plan: Any, given: Any) -> None:
+        used.append(given.selector)
+        process(self, plan, given)
+
+    monkeypatch.setattr(calibrate._Calibration, "_process", watched)
+    output = tmp_path / "calibration.json"
+    assert calibrate.run(arguments_for_cards(output, 2)) == 0
+    found = json.loads(output.read_text())
+    assert (found["cards"], found["complete"], found["processes"]) == (2, True, 2)
+    assert set(used) == {"0", "1"}
+    with pytest.raises(UserError, match="--jobs is 4; 3 can be seen"):
+        calibrate.run(arguments_for_cards(output, 4))
+
+
+def arguments_for_cards(output: Path, count: int) -> argparse.Namespace:
+    given = arguments(output, "--jobs", str(count), "--peers-seconds", "0")
+    given.portable = False
+    return given
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:

@@ -91,13 +91,15 @@ def test_what_waits_for_the_card_cannot_be_captured_and_is_timed_by_events(opene
 
 
 def test_planted_work_is_found_and_measured() -> None:
-    from perfsuite.calibrate.planted import PlantedClock
+    from perfsuite.calibrate.planted import PlantedClock, spin_cost
 
     plain = PlantedClock(sides(torch.mm), seed=0)
     plain.setup()
     seconds = statistics.median(one.rival_seconds for one in plain.rounds(24))
     plain.close()
-    slower = PlantedClock(sides(torch.mm), seed=0, slowdown=0.05, call_seconds=seconds)
+    given = sides(torch.mm).make_inputs()
+    cost = spin_cost(lambda: [given.call(torch.mm) for _ in range(60)])
+    slower = PlantedClock(sides(torch.mm), seed=0, slowdown=0.05, call_seconds=seconds, cost=cost)
     slower.setup()
     assert 1.0 / speed(slower) == pytest.approx(1.05, abs=0.015)
     slower.close()

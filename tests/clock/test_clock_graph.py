@@ -310,12 +310,12 @@ def test_a_side_that_fails_in_its_capture_is_named(card: Card) -> None:
         graph.GraphClock(sides).setup()
 
 
-def test_planted_work_is_once_a_sample(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfsuite.calibrate import planted as planted
+def test_planted_work_is_once_a_sample(card: Card) -> None:
+    from perfsuite.calibrate import planted
 
-    monkeypatch.setattr(planted, "spin_cost", lambda: planted.SpinCost(launch=0.0, a_cycle=1 / 2e9))
+    cost = planted.SpinCost(launch=0.0, a_cycle=1 / 2e9)
     sides = Sides(takes(card, 20e-6), takes(card, 20e-6), lambda: Inputs((torch.randn(256),)))
-    clock = planted.PlantedClock(sides, seed=1, slowdown=0.02, call_seconds=20e-6)
+    clock = planted.PlantedClock(sides, seed=1, slowdown=0.02, call_seconds=20e-6, cost=cost)
     clock.setup()
     assert statistics.median(one.speed for one in clock.rounds(10)) == pytest.approx(1 / 1.02, rel=1e-3)
     ours, theirs = clock.replays()
