@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+if TYPE_CHECKING:
+    import torch
 
 HARNESS = "3"
 """Version of the measuring and deciding code. It changes with every change that can affect a measured number. Records
 and calibrations carry it."""
 
+_SPREAD = 0x9E3779B97F4A7C15
+"""An odd number with mixed bits: other seeds give generators that have nothing in common."""
 DeviceKind = Literal["cuda", "cpu"]
 CacheMode = Literal["cold", "hot"]
 CacheAsked = Literal["cold", "hot", "both"]
@@ -69,6 +74,16 @@ class Settings:
             raise ValueError(f"cases is {self.cases!r}; it must be at least 1")
         if self.remeasure < 0:
             raise ValueError(f"remeasure is {self.remeasure!r}; it must be 0 or more")
+
+    def generator(self) -> torch.Generator:
+        """A generator of inputs, at its start.
+
+        Its own seed is another number than `seed`. A test may seed torch's generators with the same number, and a
+        kernel's random numbers must not be those that its inputs are made of.
+        """
+        import torch
+
+        return torch.Generator(device=self.device).manual_seed((self.seed + 1) * _SPREAD % 2**63)
 
     @property
     def alpha_a_case(self) -> float:

@@ -49,12 +49,10 @@ class Checks:
     """The checks of one case: correctness before and during its timing, and tampering."""
 
     def __init__(self, ask: Ask, look: Look) -> None:
-        import torch
-
         self.ask = ask
         self.problem, self.candidate, self.settings = ask.problem, ask.candidate, ask.settings
         settle(ask.settings.device)
-        self.generator = torch.Generator(device=ask.settings.device).manual_seed(ask.settings.seed)
+        self.generator = ask.settings.generator()
         self.errors = Errors()
         self._effects: Effects | None = None
         rival = ask.rival if callable(ask.rival) else None
@@ -217,7 +215,7 @@ class Checks:
             self._blame_for_memory(failure, rival)
         if failure.side != "candidate" or rival is None or isinstance(failure.cause, stopped):
             return
-        generator = torch.Generator(device=self.settings.device).manual_seed(self.settings.seed)
+        generator = self.settings.generator()
         try:
             with torch.no_grad():
                 self.problem.inputs(generator, distribution=self.settings.distribution).call(rival)
@@ -242,7 +240,7 @@ class Checks:
 
         if self.settings.device == "cuda":
             torch.cuda.empty_cache()
-        generator = torch.Generator(device=self.settings.device).manual_seed(self.settings.seed)
+        generator = self.settings.generator()
         try:
             with torch.no_grad():
                 self.problem.inputs(generator, distribution=self.settings.distribution).call(function)

@@ -61,7 +61,7 @@ def warm_up(problem: Problem, sides: Sequence[Function], settings: Settings, cal
     """Call each side `calls` times, then once more; return the seconds of these last calls together."""
     import torch
 
-    inputs = problem.inputs(torch.Generator(device=settings.device).manual_seed(settings.seed))
+    inputs = problem.inputs(settings.generator())
     wait = torch.cuda.synchronize if settings.device == "cuda" else lambda: None
     for side in sides:
         for _ in range(calls):

@@ -114,11 +114,9 @@ def _before(ask: Ask, rival: Remote | None, twin: Remote | None) -> Alone | None
 
 def _of_twins(ask: Ask, rival: Remote | None, twin: Remote | None) -> IsolatedClock:
     """A clock of the rival against itself, in a second process."""
-    import torch
-
     assert ask.rival is not None
     here = ask.problem.rival(ask.rival) if isinstance(ask.rival, str) else ask.problem.called(ask.rival)
-    generator = torch.Generator(device=ask.settings.device).manual_seed(ask.settings.seed)
+    generator = ask.settings.generator()
     effects = effects_of(ask.problem, here, generator)
     sides = Sides(
         here,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from perfsuite.case.run import compare
 from perfsuite.case.timed_inputs import timed_inputs
 from perfsuite.problems import Custom, Gemm
 from perfsuite.problems.base import Problem
@@ -73,3 +74,18 @@ def test_families_and_callables_say_it_themselves(problem: Problem) -> None:
     inputs = found(problem, lambda *args: pytest.fail("the rival was called"))
     assert set(inputs.hard) == set(problem.hard_distributions)
     assert not inputs.integers
+
+
+def test_inputs_are_other_numbers_than_those_of_a_test_that_uses_the_same_seed() -> None:
+    torch.manual_seed(7)
+    own = torch.randn(64 * 256)
+    seen = []
+
+    def candidate(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.clone())
+        return x + 1.0
+
+    problem = Custom(lambda generator: (torch.randn(64, generator=generator),), against=lambda x: x + 1.0, label="add")
+    compare(problem, candidate, at_least=None, settings=Settings(device="cpu", seed=7))
+    assert seen
+    assert not any(torch.isin(one, own).any() for one in seen)
