@@ -18,7 +18,7 @@ MOST_RECEIPT_BYTES = 1 << 20
 MOST_RESULT_BYTES = {"cpu": 1 << 30, "cuda": 1 << 34}
 """Device -> the most memory that the tensors of one receipt may take."""
 _MOST_SIZE = 1 << 62
-_NO_CANDIDATE = {str(one): one for one in (Reason.DOES_NOT_PARSE, Reason.CANDIDATE_FAILED)}
+_NO_CANDIDATE = {str(one): one for one in (Reason.DOES_NOT_PARSE, Reason.DOES_NOT_COMPILE, Reason.CANDIDATE_FAILED)}
 
 
 class ReceiptError(ValueError):

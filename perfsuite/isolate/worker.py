@@ -22,6 +22,7 @@ from perfsuite.isolate.memory import Opened
 from perfsuite.isolate.source import Received, SourceError
 from perfsuite.oracle.form import check_kind, memory_shared
 from perfsuite.oracle.judgement import Judgement
+from perfsuite.outcome import Reason
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.nests import outline
 from perfsuite.problems.tensors import leaves_in, tensors_in
@@ -29,6 +30,8 @@ from perfsuite.problems.tensors import leaves_in, tensors_in
 if TYPE_CHECKING:
     from perfsuite.isolate.card_queue import CardQueue
 
+TRITON_COMPILER = "triton.compiler"
+"""The module whose exceptions say that Triton refuses a source."""
 SHARE_OF_MEMORY = 0.5
 """Share of the free memory, of the host and of a card, that a candidate may use."""
 
@@ -263,6 +266,9 @@ def _failure(error: Exception, folder: str) -> dict[str, Any]:
     # The private folder has another name in each run.
     frames = [frame.rpartition(folder)[2] for frame in frames_of(error)]
     reason = {"reason": str(error.reason)} if isinstance(error, SourceError) else {}
+    if any(kind.__module__.startswith(TRITON_COMPILER) for kind in type(error).__mro__):
+        reason = {"reason": str(Reason.DOES_NOT_COMPILE)}
+        said = f"Triton does not compile it: {next(reversed(said.split(chr(10))), '')}"
     return {
         "error": type(error).__name__,
         "sentence": said[:MOST_TEXT],

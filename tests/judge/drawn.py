@@ -1,4 +1,8 @@
-"""Jobs for the services, drawn from the hundred candidates: nine tenths judge to an end, one tenth goes wrong."""
+"""Jobs for the services, drawn from the hundred candidates: nine tenths judge to an end, one tenth goes wrong.
+
+On a card the hundred lose those in C++. Half of the others are then in Triton and CUDA, from card_texts.py, and those
+that go wrong are also drawn from the folder card_candidates.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from card_texts import Text, cuda_texts, triton_texts
 
 HERE = Path(__file__).parent
 BAD = {
@@ -18,6 +24,14 @@ BAD = {
     "not compiling": ("broken/missing_semicolon.cpp", "broken/unknown_header.cpp", "broken/no_colon.py"),
 }
 """Kind of fault -> candidates."""
+BAD_ON_CARDS = {
+    "crashing": ("null_pointer.cu", "far_write.cu", "far_write.py", "trap.cu"),
+    "hanging": ("waits_for_ever.cu", "waits_for_ever.py"),
+    "eating memory": ("takes_card_memory.cu", "takes_card_memory.py"),
+    "cheating": ("does_nothing.cu", "computes_once.cu", "first_row_only.py"),
+    "not compiling": ("missing_semicolon.cu", "unknown_function.cu", "unknown_word.py", "range_of_three.py"),
+}
+"""The same in the folder card_candidates."""
 GOOD = ("right", "wrong")
 """Folders of the other candidates: their answers need no timing, so they are the same on a busy machine."""
 
@@ -48,19 +62,28 @@ class Drawn:
 
 
 def drawn(count: int, seed: int = 0, device: str = "cpu") -> list[Drawn]:
-    """Jobs with identifiers of their own; equal seeds give equal jobs. On a card no candidate is in C++."""
-    draw, suffixes = random.Random(seed), (".py",) if device == "cuda" else (".py", ".cpp")
+    """Jobs with identifiers of their own; equal seeds give equal jobs."""
+    draw, on_card = random.Random(seed), device == "cuda"
+    suffixes = (".py",) if on_card else (".py", ".cpp")
     kinds = list(BAD.items())
     good = [("plain", file) for folder in GOOD for file in sorted(HERE.glob(f"candidates/{folder}/*.*"))]
     good = [one for one in good if one[1].suffix in suffixes]
-    found = []
+    found: list[tuple[str, Path | Text]] = []
     for number in range(count // 10):
         kind, files = kinds[number % len(kinds)]
-        found.append((kind, HERE / "candidates" / draw.choice([one for one in files if one.endswith(suffixes)])))
+        places = [HERE / "candidates" / one for one in files if one.endswith(suffixes)]
+        if on_card:
+            places += [HERE / "card_candidates" / one for one in BAD_ON_CARDS.get(kind, ())]
+        found.append((kind, draw.choice(places)))
+    texts = (count - len(found)) // 4 if on_card else 0
+    found += [("plain", text) for text in triton_texts(texts, seed) + cuda_texts(texts, seed)]
     found += [draw.choice(good) for _ in range(count - len(found))]
     draw.shuffle(found)
     return [
-        _job(f"{number:04}-{file.parent.name}-{file.stem}", kind, file) for number, (kind, file) in enumerate(found)
+        of_text(f"{number:04}-{one.name}", one)
+        if isinstance(one, Text)
+        else of_file(f"{number:04}-{one.parent.name}-{one.stem}", kind, one)
+        for number, (kind, one) in enumerate(found)
     ]
 
 
@@ -70,7 +93,13 @@ def problem_value(name: str) -> Any:
     return json.loads(path.read_text()) if path.suffix == ".json" else str(path)
 
 
-def _job(id: str, kind: str, file: Path) -> Drawn:
+def of_text(id: str, text: Text) -> Drawn:
+    """The job of a right candidate in Triton or CUDA."""
+    return Drawn(id, "plain", text.candidate, text.problem, ("MET",), {"timed": False, "run_seconds": RUN_SECONDS})
+
+
+def of_file(id: str, kind: str, file: Path) -> Drawn:
+    """The job of a file whose first line names the problem and the expected answer."""
     text = file.read_text()
     problem, _, expected = text.partition("\n")[0].lstrip("#/ ").partition(": ")
     (place,) = HERE.glob(f"problems/{problem}.*")
