@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from drawn import Drawn
+from drawn import HERE, Drawn
+
+from perfsuite.record.atomic_write import write_whole
+from perfsuite.settings import DeviceKind
 
 
 @dataclass
@@ -66,3 +71,17 @@ def measured(jobs: Sequence[Drawn], found: Outcome, workers: int) -> dict[str, A
         "isolation": sorted({str(one["isolation"]) for one in workloads if one["isolation"]}),
         "faults": found.faults(jobs),
     }
+
+
+def kept_in(path: Path | None, name: str, values: Mapping[str, Any], device: DeviceKind) -> None:
+    """Put values, and the environment, into the object `name` of a record; what else it holds stays there.
+
+    path: None keeps nothing.
+    """
+    from perfsuite.record.fingerprint import environment
+
+    if path is None:
+        return
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    own = {**kept.get(name, {}), **values, "environment": asdict(environment(HERE.parents[1], device=device))}
+    write_whole(path, json.dumps({**kept, name: own}, indent=1) + "\n")

@@ -15,14 +15,11 @@ import random
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from drawn import HERE, Drawn, drawn
-from measured import Outcome, measured
+from measured import Outcome, kept_in, measured
 from served import Served
-
-from perfsuite.record.atomic_write import write_whole
 
 EACH = 20
 """Verdicts after which a process that judges is killed."""
@@ -60,7 +57,6 @@ def judge_all(
 def main(words: Sequence[str]) -> int:
     """Run the jobs and write the record."""
     from perfsuite.device.cards import usable_devices
-    from perfsuite.record.fingerprint import environment
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000, metavar="N", help="(default: 1000)")
@@ -79,8 +75,5 @@ def main(words: Sequence[str]) -> int:
             found = judge_all(served, jobs, {} if given.calm else restarts, seed=given.seed, kill=not given.calm)
     told = measured(jobs, found, workers)
     print(json.dumps(told, indent=1))
-    if given.output is not None:
-        kept = json.loads(given.output.read_text()) if given.output.exists() else {}
-        own = {**told, "environment": asdict(environment(HERE.parents[1], device=device))}
-        write_whole(given.output, json.dumps({**kept, "http": own}, indent=1) + "\n")
+    kept_in(given.output, "http", told, device)
     return int(bool(told["faults"]))

@@ -1,6 +1,6 @@
 """Judges a thousand candidates over Ray, while workers are killed and one of two machines goes away.
 
-    python -m tests.judge.thousand --ray --jobs 1000 --output records/h200/judge-ray.json
+    python -m tests.judge.thousand --ray --jobs 1000 --output records/h200/judge.json
 
 The cluster is this machine's: two nodes, each with half of the cards, or with a processor. The output has throughput,
 seconds per stage and the faults. The exit code is 1 if a job has no verdict, two, or another one than it should have.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from drawn import Drawn, drawn, problem_value
-from measured import Outcome, measured
+from measured import Outcome, kept_in, measured
 
 from perfsuite.device.cards import usable_devices
 from perfsuite.judge.engine import Terms
@@ -30,7 +30,6 @@ from perfsuite.judge.jobs import Job
 from perfsuite.judge.pool import WORKER, Pool
 from perfsuite.judge.queue_store import Queue
 from perfsuite.judge.stored import Limits, State, Stored
-from perfsuite.record.atomic_write import write_whole
 from perfsuite.settings import DeviceKind
 from perfsuite.workers.ray_cluster import connected
 
@@ -116,7 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, metavar="FILE")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the record; what else it holds stays there")
     given = parser.parse_args(words)
     cards = [card.selector for card in usable_devices(os.environ).cards]
     device: DeviceKind = "cuda" if cards else "cpu"
@@ -124,7 +123,6 @@ def main(words: Sequence[str] | None = None) -> int:
     with two_nodes(cards) as (address, remove):
         found, workers = judge_all(jobs, address, device, midway=remove)
     told = {**measured(jobs, found, workers), "nodes_removed": 1}
-    if given.output is not None:
-        write_whole(given.output, json.dumps(told, indent=1) + "\n")
+    kept_in(given.output, "ray", told, device)
     print(json.dumps(told, indent=1))
     return int(bool(told["faults"]))

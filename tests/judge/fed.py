@@ -1,0 +1,83 @@
+"""A list of jobs for a pool until a time is over, and when each of them began and ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.judge.engine import Terms
+from perfsuite.judge.jobs import MOST_DEATHS, Job, Turn, lost
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An answer, with the seconds of this process's clock at which its job was first taken and answered."""
+
+    job: Job
+    answer: Mapping[str, Any]
+    began: float
+    ended: float
+    deaths: int
+
+
+class Fed:
+    """Hands out jobs in order until they or the time are over. It is a `perfsuite.judge.jobs.Source`."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        terms: Terms,
+        *,
+        seconds: float,
+        each: bool = False,
+        told: Callable[[Ended], None] = lambda _: None,
+    ) -> None:
+        """seconds: no job begins later than this. each: every process gets every job, to fill its caches.
+
+        told: called at each answer.
+        """
+        self._jobs, self._terms, self._each, self._told = list(jobs), terms, each, told
+        self._until = time.monotonic() + seconds
+        self._next: dict[int, int] = {}
+        """Thread, or 0 for all -> the number of its next job."""
+        self._again: list[Turn] = []
+        self._began: dict[str, float] = {}
+        self._deaths: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self.ended: list[Ended] = []
+
+    def take(self) -> Turn | None:
+        with self._lock:
+            if self._again:
+                return self._again.pop()
+            thread = threading.get_ident() if self._each else 0
+            number = self._next.get(thread, 0)
+            if number >= len(self._jobs) or time.monotonic() > self._until:
+                return None
+            self._next[thread] = number + 1
+            key = f"{thread}:{number}"
+            self._began[key] = time.monotonic()
+            return Turn(key, self._jobs[number], self._terms)
+
+    def answered(self, turn: Turn, answer: Mapping[str, Any]) -> None:
+        with self._lock:
+            one = Ended(turn.job, answer, self._began[turn.key], time.monotonic(), self._deaths.get(turn.key, 0))
+            self.ended.append(one)
+            self._told(one)
+
+    def died(self, turn: Turn, said: str) -> None:
+        with self._lock:
+            self._deaths[turn.key] = self._deaths.get(turn.key, 0) + 1
+            gone = self._deaths[turn.key] >= MOST_DEATHS
+            if not gone:
+                self._again.append(turn)
+        if gone:
+            self.answered(turn, lost(turn, said))
+
+    @property
+    def seconds(self) -> float:
+        """From the first job's begin to the last answer; 0 without an answer."""
+        return max((one.ended for one in self.ended), default=0.0) - min((one.began for one in self.ended), default=0.0)
