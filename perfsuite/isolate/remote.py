@@ -270,12 +270,12 @@ class Remote:
             self.overhead = 0.0
             spent = [self.timed(NOTHING)[0] for _ in range(OVERHEAD_REQUESTS)]
             self.overhead = min(spent[1:])  # more would be taken off the time of short samples
+            self.ask({"do": "begin", "device": self.device})
             if self._source is not None:
                 self._folder, placed = self._source.placed()
                 Sent(written := io.BytesIO(), placed).dump(self._whole)
                 self._candidate = written.getvalue()
-                if self.device == "cpu":  # on a card, the driver's start is waited for as well
-                    self._seconds = limit
+                self._seconds = limit
             request = {"candidate": self._candidate, "path": list(sys.path), "modules": _modules(self._candidate)}
             where = {
                 "device": self.device,

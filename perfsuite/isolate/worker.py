@@ -69,6 +69,14 @@ class Worker:
             except Exception as error:  # mostly the candidate's; it goes to the parent as a receipt
                 self.channel.reply(_failure(error, self._folder))
 
+    def do_begin(self, device: str) -> None:
+        """Make the card's context, before anything of the candidate is here."""
+        if device == "cuda":
+            import torch
+
+            torch.cuda.mem_get_info()
+        self.channel.reply({"done": True})
+
     def do_load(
         self,
         candidate: bytes,
