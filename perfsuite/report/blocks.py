@@ -30,6 +30,7 @@ from perfsuite.report import (
     figures,
     goals,
     isolated,
+    judged,
     markdown,
     outputs,
     rows,
@@ -171,6 +172,7 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "corpus": corpus.corpus_table,
     "goals": goals.goals_table,
     "isolated": isolated.isolated_table,
+    "judge": judged.judge_table,
     "output": outputs.output,
     "rows": rows.rows_table,
 }

@@ -74,7 +74,7 @@ def measured(jobs: Sequence[Drawn], found: Outcome, workers: int) -> dict[str, A
 
 
 def kept_in(path: Path | None, name: str, values: Mapping[str, Any], device: DeviceKind) -> None:
-    """Put values, and the environment, into the object `name` of a record; what else it holds stays there.
+    """Make values, and the environment, the object `name` of a record; what else it holds stays there.
 
     path: None keeps nothing.
     """
@@ -83,5 +83,5 @@ def kept_in(path: Path | None, name: str, values: Mapping[str, Any], device: Dev
     if path is None:
         return
     kept = json.loads(path.read_text()) if path.exists() else {}
-    own = {**kept.get(name, {}), **values, "environment": asdict(environment(HERE.parents[1], device=device))}
+    own = {**values, "environment": asdict(environment(HERE.parents[1], device=device))}
     write_whole(path, json.dumps({**kept, name: own}, indent=1) + "\n")

@@ -12,21 +12,23 @@ from thousand_speeds import GOALS, main
 
 from perfsuite.judge.engine import Terms
 from perfsuite.judge.jobs import MOST_DEATHS, Job
+from perfsuite.report.judged import judge_table
 
 
 def test_each_part_is_measured_and_kept_beside_what_was_there(tmp_path: Path) -> None:
     file = tmp_path / "judge.json"
-    file.write_text(json.dumps({"http": {"jobs": 1}, "speeds": {"cuda": {"jobs": 2}}}))
+    file.write_text(json.dumps({"http": {"jobs": 1}, "ray": {"jobs": 2}}))
     assert main(["--parts", "in-process,isolated,triton", "--most", "3", "--seconds", "5", "--output", str(file)]) == 0
     found = json.loads(file.read_text())
-    assert found["http"] == {"jobs": 1}
-    speeds = found["speeds"]
-    assert set(speeds) == {"cuda", "in-process", "isolated", "environment"}
-    assert speeds["isolated"]["jobs"] == 3
-    assert speeds["isolated"]["goal"] == GOALS["isolated"]
-    assert {"parse", "run", "right", "fast", "whole", "asked"} <= set(speeds["isolated"]["stages"])
-    assert 0 < speeds["in-process"]["cases"] <= 3
-    assert speeds["in-process"]["per_hour"] > 0
+    assert (found["http"], found["ray"]) == ({"jobs": 1}, {"jobs": 2})
+    assert set(found) == {"http", "ray", "in-process", "isolated"}
+    assert found["isolated"]["jobs"] == 3
+    assert found["isolated"]["goal"] == GOALS["isolated"]
+    assert {"parse", "run", "right", "fast", "whole", "asked"} <= set(found["isolated"]["stages"])
+    assert 0 < found["in-process"]["cases"] <= 3
+    assert found["in-process"]["per_hour"] > 0
+    shown = judge_table(file, {"table": "speeds"})
+    assert f"{found['isolated']['per_hour']:,.0f} an hour" in shown
 
 
 def fed(count: int, **more: Any) -> Fed:

@@ -208,6 +208,6 @@ def main(words: Sequence[str] | None = None) -> int:
         told[part] = {**work[part](), "goal": GOALS[part]}
         if part == "cards" and "isolated" in told:
             told[part]["ratio"] = told[part]["per_hour"] / max(told["isolated"]["per_hour"], 1e-9)
-        kept_in(given.output, "speeds", {part: told[part]}, device)
+        kept_in(given.output, part, told[part], device)
         print(json.dumps({part: told[part]}, indent=1), flush=True)
     return 0
