@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import json
 import os
 import select
@@ -51,9 +52,10 @@ class Nursery:
         self._box, self.sandbox = box_for(sandboxed, device, alone=alone)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(path for path in sys.path if path)
+        program = SERVE.format(theirs.fileno(), self._box.alone, device == "cuda")
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
         self._process = subprocess.Popen(
-            [*self._box.command, sys.executable, "-c", SERVE.format(theirs.fileno(), self._box.alone)],
+            [*self._box.command, sys.executable, "-c", program],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -120,7 +122,7 @@ class Nursery:
         return answer
 
 
-SERVE = "from perfsuite.isolate import nursery; nursery.serve({}, {})"
+SERVE = "from perfsuite.isolate import nursery; nursery.serve({}, {}, {})"
 _started: dict[tuple[bool, str], Nursery] = {}
 
 
@@ -163,12 +165,17 @@ _probed: dict[str, str | None] = {}
 a card's memory, if any."""
 
 
-def serve(descriptor: int, alone: bool) -> None:
+def serve(descriptor: int, alone: bool, on_card: bool) -> None:
     """Carry out the requests from that socket, to fork and to wait, until the parent closes it.
 
-    alone: it sees no process but its own sandbox's, and ends all of them if they are too many.
+    alone: it sees no process but its own sandbox's, and ends all of them if they are too many. on_card: candidates may
+    be in Triton, so it is loaded here too, if it is installed.
     """
     import torch  # noqa: F401  (loaded here, so that no worker loads it)
+
+    if on_card:
+        with contextlib.suppress(Exception):  # whatever a broken installation raises, its candidates will say
+            importlib.import_module("triton")
 
     from perfsuite.isolate import worker
 

@@ -1,0 +1,46 @@
+"""The process that forks workers: what it loads before it forks the first one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perfsuite.isolate.nursery import Nursery
+
+TRITON = "import os, pathlib\npathlib.Path({!r}).write_text(str(os.getpid()))\n"
+
+
+@contextlib.contextmanager
+def up(device: str) -> Iterator[Nursery]:
+    """A nursery that has loaded all that it loads: it answers."""
+    made = Nursery(device=device)
+    try:
+        made.ended(0, 0.0)
+        yield made
+    finally:
+        made.close()
+
+
+def triton(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "triton").mkdir()
+    (folder / "triton" / "__init__.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.mark.parametrize(("device", "loads"), [("cuda", True), ("cpu", False)])
+def test_triton_is_loaded_once_for_all_workers_of_a_card(
+    device: str, loads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "loaded"
+    triton(tmp_path, TRITON.format(str(said)), monkeypatch)
+    with up(device):
+        assert said.exists() is loads
+
+
+def test_a_broken_triton_stops_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    triton(tmp_path, "raise RuntimeError('the driver is too old')\n", monkeypatch)
+    with up("cuda") as made:
+        assert made.alive
