@@ -15,6 +15,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ AT_LEAST = 0.05
 """The target of all timed cases: low, so that verdicts are the same on every machine."""
 GOALS = {"in-process": 30_000.0, "isolated": 10_000.0, "cards": 1.9, "triton": 4.0, "cuda": 15.0}
 """Part -> cases an hour, the ratio, or the seconds within which 95 of 100 are answered."""
-SHARED_TEXTS = 8
+SHARED_TEXTS = 4
 """Different texts in each language of the parts `isolated` and `cards`."""
 JOB_SECONDS, START_SECONDS = 60.0, 120.0
 SIZES = (64, 96, 128, 192, 256)
@@ -126,14 +127,14 @@ def judged(name: str, pool: Pool, jobs: Sequence[Job], terms: Terms, seconds: fl
 def isolated(device: DeviceKind, cards: Sequence[str], jobs: int, seconds: float, most: int) -> dict[str, Any]:
     """Judge source text again and again on a pool whose caches have all of it. jobs: processes without cards."""
     terms = Terms(device=device, at_least=AT_LEAST)
-    places = sorted(HERE.glob("candidates/right/*.py"))[:: 1 if device == "cpu" else 2]
+    places = sorted(HERE.glob("candidates/right/*.py"))[::3]
     drawn = [of_file(one.stem, "plain", one) for one in places]
     if device == "cuda":
         texts = [*triton_texts(SHARED_TEXTS, seed=-1), *cuda_texts(SHARED_TEXTS, seed=-1)]
         drawn += [of_text(one.name, one) for one in texts]
     made = [Job.of(one.candidate, problem_value(one.problem), id=one.id) for one in drawn]
     with Pool(terms, jobs=jobs, cards=cards, most_seconds=JOB_SECONDS) as pool:
-        warm = Fed(made, terms, seconds=START_SECONDS, each=True)
+        warm = Fed(made, replace(terms, timed=False), seconds=START_SECONDS, each=True)
         pool.work(warm)
         print(f"isolated: caches filled with {len(made)} texts in {warm.seconds:.1f} s", flush=True)
         again = [made[number % len(made)] for number in range(most)]
