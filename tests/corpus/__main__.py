@@ -1,7 +1,8 @@
 """Gates the corpus by the plain call: python -m tests.corpus --device cuda --out records/h200/corpus.json.
 
 Judged are an honest copy of each module, each form of call, with `--what compiled` each module against its copy by
-torch.compile, and with `--what liger` the operators of liger-kernel against torch. A run that was cut off goes on: what
+torch.compile, with `--what liger` the operators of liger-kernel against torch, and with `--what large` calls with one
+argument of a twentieth of the card's memory. A run that was cut off goes on: what
 FILE holds of the same commit and device is not judged again. Each MISSED and each WRONG is repeated by plain torch
 (`plain.py`). The exit code is 1 if a case is WRONG or raised.
 """
@@ -25,11 +26,11 @@ from perfsuite.outcome import Reason
 from perfsuite.record.fingerprint import environment
 from perfsuite.settings import Settings
 
-from . import liger, plain
+from . import large, liger, plain
 from .calls import CALLS
 from .written import Call, Module, all_modules
 
-WHAT = ("modules", "calls", "compiled", "liger")
+WHAT = ("modules", "calls", "compiled", "liger", "large")
 Line = dict[str, Any]
 
 
@@ -110,7 +111,7 @@ def cases(wanted: tuple[str, ...]) -> Iterator[tuple[str, Module | Call]]:
         if what == "liger" and (reason := liger.missing()):
             print(f"the operators of liger-kernel are not judged: {reason}")
             continue
-        listed = {"calls": lambda: CALLS, "liger": liger.calls}.get(what, all_modules)
+        listed = {"calls": lambda: CALLS, "liger": liger.calls, "large": large.calls}.get(what, all_modules)
         for case in listed():
             yield what, case
 
@@ -118,6 +119,8 @@ def cases(wanted: tuple[str, ...]) -> Iterator[tuple[str, Module | Call]]:
 def judged(what: str, case: Module | Call, settings: Settings, at_least: float | None, compiler: str) -> Line:
     """The verdict on one case, as a line; an exception counts as "ERROR"."""
     line: Line = {"case": case.name, "kind": case.kind, "what": what}
+    if settings.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     try:
         if what == "compiled" and isinstance(case, Module):
             torch.compiler.reset()
@@ -145,6 +148,8 @@ def judged(what: str, case: Module | Call, settings: Settings, at_least: float |
         "wall": round(found.wall_seconds, 3),
         "checks": round(found.check_seconds, 3),
     }
+    if settings.device == "cuda":
+        line["peak_bytes"] = torch.cuda.max_memory_allocated()
     if line["verdict"] in ("MISSED", "WRONG"):
         line["plain"] = plain.repeated(given, line, at_least)
     return line
