@@ -64,6 +64,17 @@ def test_many_blocks_share_columns(device: str, m: int, group: int) -> None:
     assert torch.equal(first, cuda_llm_ops.weight_only_gemm(**arguments))
 
 
+@pytest.mark.parametrize("n", [2048, 4096, 4224])
+@pytest.mark.parametrize("m", [1, 16, 64, 130])
+def test_columns_that_fill_a_card(device: str, m: int, n: int) -> None:
+    """On a Hopper card blocks share columns in clusters, through the workspace or in runs, as n has it."""
+    one = cases.case(m, n, 1024, 64, zeros=True, dtype=torch.bfloat16)
+    arguments = cases.on(device, one)
+    first = cuda_llm_ops.weight_only_gemm(**arguments)
+    cases.assert_right(first, one)
+    assert torch.equal(first, cuda_llm_ops.weight_only_gemm(**arguments))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bits", [4, 8])
 def test_every_number_in_every_place(device: str, bits: int, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-// ld.shared.v4 (PTX ISA, "ld"): 16 bytes of shared memory at once, read where the program says. Addresses as in
+// ld.shared.v4, st.shared.v4 (PTX ISA, "ld", "st"): 16 bytes of shared memory at once, where the program says. Addresses as in
 // shared_address.cuh, multiples of 16.
 #pragma once
 
@@ -15,6 +15,12 @@ __device__ __forceinline__ uint4 load_shared_vector(uint32_t address) {
                : "r"(address)
                : "memory");
   return value;
+}
+
+__device__ __forceinline__ void store_shared_vector(uint32_t address, float4 value) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value.x), "f"(value.y), "f"(value.z),
+               "f"(value.w)
+               : "memory");
 }
 
 }  // namespace cuda_llm_ops::ptx

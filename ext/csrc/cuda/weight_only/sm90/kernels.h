@@ -22,6 +22,7 @@ struct Parameters {
   int32_t column_tiles, depth_tiles;  // of the packed form
   int32_t row_tiles;                  // of x; those of the same columns follow each other
   bool has_zeros;
+  int32_t cluster;         // blocks of a tile, which are a cluster; 0 where sums go through the workspace
   uint32_t stage_arrives;  // bytes that TMA brings to a stage
   Split split;             // units are chunks of k of a tile
 };

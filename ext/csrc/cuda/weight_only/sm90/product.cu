@@ -41,6 +41,13 @@ Split split_for(const WeightOnlyArguments& a, const Kernel& kernel, const Device
   return even_split(chunks, tiles, resident);
 }
 
+// The blocks of a tile are a cluster where clusters of that size fill a card's groups of multiprocessors.
+int32_t cluster_of(const Split& split, const Kernel& kernel, const DeviceFacts& device) {
+  constexpr double most = 0.97;  // of the blocks that a card holds
+  if (split.blocks > most * device.multiprocessors * kernel.blocks_per_sm) return 0;
+  return split.sharers == 2 || split.sharers == 4 || split.sharers == 8 ? split.sharers : 0;
+}
+
 size_t partial_bytes(const Split& split, const Kernel& kernel) {
   return size_t{2} * split.blocks * kernel.rows * kColumns * sizeof(float);
 }
@@ -138,6 +145,7 @@ const char* product(const WeightOnlyArguments& a, const DeviceFacts& device, cud
   p.row_tiles = ceil_div(a.m, kernel.rows);
   p.has_zeros = a.zeros != nullptr;
   p.split = split_for(a, kernel, device);
+  p.cluster = cluster_of(p.split, kernel, device);
 
   const TensorMapArguments weights = describe_weights(a), x = describe_x(a, kernel.rows);
   CUtensorMap weights_map, x_map, scales_map{}, zeros_map{};
@@ -165,6 +173,7 @@ const char* product(const WeightOnlyArguments& a, const DeviceFacts& device, cud
   if (error != cudaSuccess) return error_text(error);
   LaunchConfig config(dim3(static_cast<unsigned>(p.split.blocks)), kernel.threads, kernel.shared_bytes, stream);
   config.early();
+  if (p.cluster > 1) config.cluster(p.cluster);
   void* parameters[] = {&weights_map, &x_map, &scales_map, &zeros_map, &p};
   return error_text(config.launch(kernel.function, parameters));
 }
