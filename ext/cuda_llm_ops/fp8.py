@@ -34,8 +34,10 @@ def fp8_gemm(
 ) -> Tensor:
     """(scale_a a) (scale_b b)ᵀ + bias of 8-bit operands, summed in float32.
 
-    Tensor cores sum 8-bit products in fewer bits than float32 has. Such sums are added to float32 sums at least every
-    128 of k, unless `fast_sums` allows them over the whole of k.
+    Tensor cores sum 8-bit products in fewer bits than float32 has: on Hopper, what lies 13 bits below the first bit of
+    the largest term, or of the sum so far, is cut off. Such sums are added to float32 sums at least every 128 of k,
+    with `fast_sums` every 256. So the error does not grow with k: sums of equal numbers are at most 0.2 % too small,
+    with `fast_sums` 0.6 %.
 
     Args:
         a: (m, k), float8_e4m3fn or float8_e5m2. K-major, which means stride 1 along k; rows any stride apart.
@@ -46,7 +48,7 @@ def fp8_gemm(
             elements, with a scale_a of (m, k / 128).
         bias: (n,), of out_dtype.
         out_dtype: bfloat16, float16 or float32.
-        fast_sums: allow sums over all of k in the precision of the tensor core. A kernel may ignore it.
+        fast_sums: allow sums over 256 of k in the precision of the tensor core. A kernel may ignore it.
 
     Sizes need no alignment. On a Hopper GPU an operand whose rows begin at no multiple of 16 bytes is copied first.
     torch.autocast changes nothing: neither numbers, scales nor bias are cast.

@@ -50,7 +50,7 @@ def behind(model: fp8.Fp8Model, record: Path, rows_from: int) -> np.ndarray:
 
 def test_the_chosen_plans_are_nearly_the_best(model: fp8.Fp8Model) -> None:
     many, few = behind(model, SURVEY, 257), behind(model, FEW_ROWS, 1)
-    assert (len(many), len(few)) == (32, 24)
+    assert (len(many), len(few)) == (24, 24)
     assert float(np.exp(np.mean(np.log(many)))) < 1.01
     assert float(many.max()) < 1.05
     assert float(np.exp(np.mean(np.log(few)))) < 1.03
@@ -88,8 +88,8 @@ def test_a_survey_is_fitted_by_the_command(capsys: pytest.CaptureFixture[str]) -
 def test_every_plan_of_the_lists_has_fields() -> None:
     plan = {"few_rows": 1, "block_scales": 1, "fast_sums": 0, "tile_m": 32, "tile_n": 64, "stage_k": 256, "stages": 4}
     assert fp8.kernel_fields("few rows 32 k2 s4 block scales split 8") == {**plan, "blocks_per_sm": 2, "cluster": 8}
-    plan = {"few_rows": 0, "block_scales": 0, "fast_sums": 1, "tile_m": 128, "tile_n": 256, "stage_k": 128, "stages": 4}
-    assert fp8.kernel_fields("persistent 128x256 fast sums cluster 2") == {**plan, "blocks_per_sm": 1, "cluster": 2}
+    plan = {"few_rows": 0, "block_scales": 0, "fast_sums": 1, "tile_m": 128, "tile_n": 192, "stage_k": 128, "stages": 4}
+    assert fp8.kernel_fields("persistent 128x192 fast sums cluster 2") == {**plan, "blocks_per_sm": 1, "cluster": 2}
     for name in ("few rows 32 k2 s5 split 1", "persistent 64x64 cluster 1", "chosen"):
         with pytest.raises(UsageError, match=f"no plan of FP8 products is called '{name}'"):
             fp8.kernel_fields(name)

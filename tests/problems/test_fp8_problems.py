@@ -187,10 +187,16 @@ def test_planted_faults_are_wrong(problem: Any, fault: str) -> None:
     assert not examine(problem, candidate, generator(), adversarial=False).ok
 
 
-def short_sums(problem: Any, promote: int, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The product as a tensor core forms it: 32 of k at a time, to a sum that keeps 13 bits behind its first.
+def cut_off(values: torch.Tensor, exponent: torch.Tensor | None = None) -> torch.Tensor:
+    """Values of 14 bits, of which the first is that of 2 ** exponent, or each value's own."""
+    exponent = values.frexp().exponent if exponent is None else exponent
+    return torch.ldexp(torch.ldexp(values, 14 - exponent).trunc(), exponent - 14)
 
-    promote: after so many of k the sum is added to one in float32, and begins anew.
+
+def short_sums(problem: Any, promote: int, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The product as a tensor core forms it: 32 of k at a time, cut off 13 bits below the first of the largest term.
+
+    The sum so far is a term. promote: after so many of k the sum is added to one in float32, and begins anew.
     """
     a, b, scale_a, scale_b = args
     left, right = a.double(), b.double()
@@ -198,8 +204,10 @@ def short_sums(problem: Any, promote: int, args: tuple[Any, ...], options: dict[
     for start in range(0, problem.k, promote):
         core = torch.zeros(sums.shape, dtype=torch.float64)
         for at in range(start, min(start + promote, problem.k), 32):
-            mantissa, exponent = torch.frexp(core + left[:, at : at + 32] @ right[:, at : at + 32].T)
-            core = torch.ldexp((mantissa * 2**14).trunc(), exponent - 14)
+            products = left[:, None, at : at + 32] * right[None, :, at : at + 32]
+            terms = torch.cat([core[..., None], products], dim=-1)
+            exponent = terms.abs().amax(-1).frexp().exponent
+            core = cut_off(cut_off(terms, exponent[..., None]).sum(-1))
         factor = torch.ones(())
         if scale_a.dim() == 2:
             block = start // BLOCK
@@ -238,6 +246,22 @@ def test_fast_sums_are_held_to_a_product_in_bfloat16() -> None:
     assert problem.yardstick == "bfloat16"
     assert problem.library() is not problem.rival("scaled_mm")
     assert replace(problem, fast_sums=False).yardstick == "promoted"
+
+
+@pytest.mark.parametrize("k", [1024, 2048])
+@pytest.mark.parametrize("distribution", ["normal", "constant-rows"])
+def test_fast_sums_are_promoted_too(k: int, distribution: str) -> None:
+    """Sums over all of k lose more of equal terms the longer they are; sums over 256 of k are within the limits."""
+    problem = Fp8Gemm(64, 64, k, fast_sums=True)
+
+    def found(promote: int) -> bool:
+        def sums(*args: Any, **options: Any) -> torch.Tensor:
+            return short_sums(problem, promote, args, options)
+
+        return examine(problem, sums, generator(), distribution=distribution, adversarial=False).ok
+
+    assert found(2 * BLOCK)
+    assert found(k) == (distribution == "normal")
 
 
 def test_costs_and_names() -> None:

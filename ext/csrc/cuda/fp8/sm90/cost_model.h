@@ -1,7 +1,7 @@
 // The cost model of FP8 products: how long a plan takes, in microseconds. No CUDA, so that the program that fits the
 // constants (ext/cost_models) compiles it for the host.
 //
-// The constants of persistent kernels were fitted to 256 times measured on one NVIDIA H100 (records/h100/survey-fp8.txt),
+// The constants of persistent kernels were fitted to 206 times measured on one NVIDIA H100 (records/h100/survey-fp8.txt),
 // those of few-rows kernels to 183 on one NVIDIA H200 (records/h200/survey-fp8-few-rows.txt), since the end of these
 // kernels became faster. The program reads and writes the structs below: one `double name = value;` a line.
 #pragma once
@@ -12,17 +12,17 @@ namespace cuda_llm_ops::cuda::fp8::sm90 {
 
 // Of persistent kernels. Cycles are those of the tensor core, which multiplies 4096 pairs in one.
 struct PersistentCosts {
-  double outside = 2.308;  // launch, first loads and drain
-  double cycles_a_microsecond = 1390;
-  double one_round_cycles = 87.29;  // of a block of k more, where a warpgroup multiplies 64 rows of it only
-  double scaled_cycles = 134.6;     // of 64 rows of a block of k more, where scales vary along k
-  double l2_bytes_a_cycle = 75.42;  // of a thread block
-  double latency = 1.755;           // of a ring of stages
-  double cluster = 0.05141;         // share of the time that a cluster adds
-  double cluster_outside = 0.2245;
-  double end = 0.6858;  // of a tile
-  double memory_bytes_a_microsecond = 2.456e+06;
-  double fast_products = 0.981;  // factor on the tensor core's time without promotion
+  double outside = 2.339;  // launch, first loads and drain
+  double cycles_a_microsecond = 1442;
+  double one_round_cycles = 60.38;  // of a block of k more, where a warpgroup multiplies 64 rows of it only
+  double scaled_cycles = 150.8;     // of 64 rows of a block of k more, where scales vary along k
+  double l2_bytes_a_cycle = 66.04;  // of a thread block
+  double latency = 1.969;           // of a ring of stages
+  double cluster = 0.07094;         // share of the time that a cluster adds
+  double cluster_outside = 0.191;
+  double end = 0.6203;  // of a tile
+  double memory_bytes_a_microsecond = 2.434e+06;
+  double fast_products = 0.981;  // factor on the tensor core's time with fast sums; fitted to sums never promoted
 };
 
 // Of few-rows kernels.

@@ -39,7 +39,7 @@ int factor_bytes(const Kernel& kernel, const Fp8GemmArguments& g, int split) {
 bool fits(const Plan& plan, const Fp8GemmArguments& g, const DeviceFacts& device) {
   const Kernel& kernel = *plan.kernel;
   if (kernel.a_type != g.a_type || kernel.block_scales != g.block_scales) return false;
-  if (!kernel.few_rows) return kernel.fast_sums == (g.fast_sums && !g.block_scales);
+  if (!kernel.few_rows) return g.fast_sums || !kernel.fast_sums;
   if (g.group_sizes != nullptr || g.m > kMostFewRows) return false;
   const int bytes = kernel.shared_bytes + factor_bytes(kernel, g, plan.cluster);
   if (bytes > device.shared_per_block) return false;

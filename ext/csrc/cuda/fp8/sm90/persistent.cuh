@@ -7,7 +7,8 @@
 //                   warpgroup gives registers to the consumers.
 //   promotion       A wave of 64 rows is summed over 128 of k in the tensor core, which keeps few bits, and then added
 //                   to float32 sums, times the scales where those vary along k. All waves use the same accumulators.
-//                   While a warpgroup adds, the other one multiplies. Fast: the tensor core sums all of k.
+//                   While a warpgroup adds, the other one multiplies. Fast sums: over kFp8FastBlocks times 128 of k,
+//                   whose stages are held until the last wave has read them.
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1]  [warpgroup 0: 2 output panels] ... [full S][empty S]
 //   cluster         two blocks beside each other along n, which share P: each loads half of it and multicasts that
@@ -32,17 +33,20 @@ using cuda::sm90::Position;
 
 constexpr int kPanelBytes = 64 * 128, kPanels = 2, kWarpgroups = 2;
 
-template <typename P_, int Waves, int TileN, int Stages, bool BlockScales, bool Fast>
+// BlocksTogether: blocks of k between two promotions.
+template <typename P_, int Waves, int TileN, int Stages, bool BlockScales, int BlocksTogether>
 struct Tile {
   using P = P_;
   static constexpr int waves = Waves, m = kWarpgroups * Waves * 64, n = TileN, stages = Stages;
-  static constexpr bool block_scales = BlockScales, fast = Fast;
+  static constexpr bool block_scales = BlockScales;
+  static constexpr int blocks_together = BlocksTogether;
   static constexpr int registers = TileN / 2;  // accumulators a thread, of one wave
   static constexpr int threads = (kWarpgroups + 1) * 128;
   static constexpr int p_bytes = m * kFp8Block, q_bytes = n * kFp8Block, stage_bytes = p_bytes + q_bytes;
   static constexpr int shared_bytes = Stages * (stage_bytes + 16) + kWarpgroups * kPanels * kPanelBytes;
   static_assert(!BlockScales || kFp8Block % TileN == 0, "a tile has one scale of b for each block of k");
-  static_assert(!(BlockScales && Fast), "scales along k need sums of their own");
+  static_assert(!BlockScales || BlocksTogether == 1, "each block of k has scales of its own");
+  static_assert(BlocksTogether <= Stages, "the waves read the same stages, one wave after the other");
   static_assert(TileN % 64 == 0 && q_bytes % 1024 == 0);
 };
 
@@ -266,61 +270,52 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       const int row = tiles.row + warpgroup * Tile::waves * 64, column = column_of(), end = tiles.rows.end;
       const float* const scales_b = g.scale_b + tiles.group * g.scale_b_stride_group;
       float sums[Tile::waves][Tile::registers];
-      if constexpr (Tile::fast) {
 #pragma unroll
-        for (int w = 0; w < Tile::waves; ++w) ptx::wgmma_fence_operand(sums[w]);
-        int previous = 0;
-        for (int block = 0; block < arguments.k_blocks; ++block) {
-          ptx::mbarrier_wait(full + at.stage * 8, at.phase);
-          const uint64_t p = p_base + at.stage * kStageStep, q = q_base + at.stage * kStageStep;
+      for (int w = 0; w < Tile::waves; ++w) {
 #pragma unroll
-          for (int w = 0; w < Tile::waves; ++w) multiply<Tile>(sums[w], p + w * kWaveStep, q, block > 0);
-          ptx::wgmma_wait_group<Tile::waves>();
-          if (block > 0) release(previous);
-          previous = at.stage;
-          at.advance<Tile::stages>();
-        }
-        ptx::wgmma_wait_group<0>();
-        release(previous);
-#pragma unroll
-        for (int w = 0; w < Tile::waves; ++w) ptx::wgmma_fence_operand(sums[w]);
-      } else {
+        for (int r = 0; r < Tile::registers; ++r) sums[w][r] = 0.0f;
+      }
+      float d[Tile::registers];
+      BlockScales<Tile::waves> now, next;
+      const int my_row = row + warp % 4 * 16 + lane / 4;
+      const int scaled_column = min(column, g.n - 1);
+      if constexpr (Tile::block_scales) now.load(g, scales_b, my_row, end, scaled_column, 0);
+      for (int block = 0; block < arguments.k_blocks; block += Tile::blocks_together) {
+        const int together = Tile::blocks_together == 1 ? 1 : min(Tile::blocks_together, arguments.k_blocks - block);
+        Position here;
 #pragma unroll
         for (int w = 0; w < Tile::waves; ++w) {
-#pragma unroll
-          for (int r = 0; r < Tile::registers; ++r) sums[w][r] = 0.0f;
-        }
-        float d[Tile::registers];
-        BlockScales<Tile::waves> now, next;
-        const int my_row = row + warp % 4 * 16 + lane / 4;
-        const int scaled_column = min(column, g.n - 1);
-        if constexpr (Tile::block_scales) now.load(g, scales_b, my_row, end, scaled_column, 0);
-        for (int block = 0; block < arguments.k_blocks; ++block) {
-          ptx::mbarrier_wait(full + at.stage * 8, at.phase);
-          const uint64_t p = p_base + at.stage * kStageStep, q = q_base + at.stage * kStageStep;
-#pragma unroll
-          for (int w = 0; w < Tile::waves; ++w) {
-            ptx::wgmma_fence_operand(d);
-            multiply<Tile>(d, p + w * kWaveStep, q, false);
-            if constexpr (Tile::block_scales) {
-              const int then = min(block + 1, arguments.k_blocks - 1);
-              if (w == 0) next.load(g, scales_b, my_row, end, scaled_column, then);
+          here = at;
+          int previous = at.stage;
+          ptx::wgmma_fence_operand(d);
+          for (int i = 0; i < together; ++i) {
+            if (w == 0) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
+            multiply<Tile>(d, p_base + here.stage * kStageStep + w * kWaveStep, q_base + here.stage * kStageStep,
+                           i > 0);
+            if (w == Tile::waves - 1 && i > 0) {
+              ptx::wgmma_wait_group<1>();
+              release(previous);
             }
-            ptx::wgmma_wait_group<0>();
-            ptx::wgmma_fence_operand(d);
-            if (w == Tile::waves - 1) release(at.stage);
+            previous = here.stage;
+            here.advance<Tile::stages>();
+          }
+          if constexpr (Tile::block_scales) {
+            if (w == 0) next.load(g, scales_b, my_row, end, scaled_column, min(block + 1, arguments.k_blocks - 1));
+          }
+          ptx::wgmma_wait_group<0>();
+          ptx::wgmma_fence_operand(d);
+          if (w == Tile::waves - 1) release(previous);
 #pragma unroll
-            for (int r = 0; r < Tile::registers; ++r) {
-              if constexpr (Tile::block_scales) {
-                sums[w][r] += d[r] * (r % 4 < 2 ? now.upper[w] : now.lower[w]);
-              } else {
-                sums[w][r] += d[r];
-              }
+          for (int r = 0; r < Tile::registers; ++r) {
+            if constexpr (Tile::block_scales) {
+              sums[w][r] += d[r] * (r % 4 < 2 ? now.upper[w] : now.lower[w]);
+            } else {
+              sums[w][r] += d[r];
             }
           }
-          if constexpr (Tile::block_scales) now = next;
-          at.advance<Tile::stages>();
         }
+        if constexpr (Tile::block_scales) now = next;
+        at = here;
       }
       // The next panel holds the columns' scales first: no store may still read it then, nor the panel after it.
       if (threadIdx.x % 128 == 0) ptx::bulk_wait_group_read<0>();
@@ -354,7 +349,7 @@ constexpr Kernel persistent_kernel(const char* name) {
           ptx::is_e5m2<typename Tile::P> ? Fp8Type::e5m2 : Fp8Type::e4m3,
           false,
           Tile::block_scales,
-          Tile::fast,
+          Tile::blocks_together > 1,
           Tile::m,
           Tile::n,
           kFp8Block,
@@ -367,16 +362,16 @@ constexpr Kernel persistent_kernel(const char* name) {
 template <typename P>
 KernelList persistent_list() {
   static const Kernel kernels[] = {
-      persistent_kernel<Tile<P, 2, 128, 4, false, false>>("persistent 256x128"),
-      persistent_kernel<Tile<P, 1, 128, 6, false, false>>("persistent 128x128"),
-      persistent_kernel<Tile<P, 1, 64, 8, false, false>>("persistent 128x64"),
-      persistent_kernel<Tile<P, 1, 192, 4, false, false>>("persistent 128x192"),
-      persistent_kernel<Tile<P, 2, 128, 4, true, false>>("persistent 256x128 block scales"),
-      persistent_kernel<Tile<P, 1, 128, 6, true, false>>("persistent 128x128 block scales"),
-      persistent_kernel<Tile<P, 1, 64, 8, true, false>>("persistent 128x64 block scales"),
-      persistent_kernel<Tile<P, 2, 128, 4, false, true>>("persistent 256x128 fast sums"),
-      persistent_kernel<Tile<P, 1, 256, 4, false, true>>("persistent 128x256 fast sums"),
-      persistent_kernel<Tile<P, 1, 128, 6, false, true>>("persistent 128x128 fast sums"),
+      persistent_kernel<Tile<P, 2, 128, 4, false, 1>>("persistent 256x128"),
+      persistent_kernel<Tile<P, 1, 128, 6, false, 1>>("persistent 128x128"),
+      persistent_kernel<Tile<P, 1, 64, 8, false, 1>>("persistent 128x64"),
+      persistent_kernel<Tile<P, 1, 192, 4, false, 1>>("persistent 128x192"),
+      persistent_kernel<Tile<P, 2, 128, 4, true, 1>>("persistent 256x128 block scales"),
+      persistent_kernel<Tile<P, 1, 128, 6, true, 1>>("persistent 128x128 block scales"),
+      persistent_kernel<Tile<P, 1, 64, 8, true, 1>>("persistent 128x64 block scales"),
+      persistent_kernel<Tile<P, 2, 128, 4, false, kFp8FastBlocks>>("persistent 256x128 fast sums"),
+      persistent_kernel<Tile<P, 1, 128, 6, false, kFp8FastBlocks>>("persistent 128x128 fast sums"),
+      persistent_kernel<Tile<P, 1, 192, 4, false, kFp8FastBlocks>>("persistent 128x192 fast sums"),
   };
   return kernels;
 }
