@@ -67,7 +67,7 @@ def test_many_blocks_share_columns(device: str, m: int, group: int) -> None:
 @pytest.mark.parametrize("n", [2048, 4096, 4224])
 @pytest.mark.parametrize("m", [1, 16, 64, 130])
 def test_columns_that_fill_a_card(device: str, m: int, n: int) -> None:
-    """On a Hopper card blocks share columns in clusters, through the workspace or in runs, as n has it."""
+    """On a Hopper card blocks or warps share columns in several ways, as n has it."""
     one = cases.case(m, n, 1024, 64, zeros=True, dtype=torch.bfloat16)
     arguments = cases.on(device, one)
     first = cuda_llm_ops.weight_only_gemm(**arguments)
@@ -230,6 +230,40 @@ int main() {
           for (int slot : slots) if (slot < 0 || slot >= 2 * s.blocks) return 8;
         }
   return 0;
+}
+"""
+    )
+    subprocess.run(["c++", "-std=c++17", "-O2", f"-I{CSRC}", str(source), "-o", str(program)], check=True)
+    assert subprocess.run([program], check=False).returncode == 0
+
+
+def test_few_rows_have_a_plan_that_fits(tmp_path: Path) -> None:
+    """Whatever the sizes: warps, sharers and stages are within bounds, each block has something to sum, and a ring
+    of stages has room. Where 256 of a card's 264 blocks can be busy with whole columns, they are."""
+    source, program = tmp_path / "plan.cpp", tmp_path / "plan"
+    source.write_text(
+        """
+#include "cuda/weight_only/sm90/few_rows_plan.h"
+using namespace cuda_llm_ops;
+using namespace cuda_llm_ops::cuda::weight_only::sm90;
+int main() {
+  for (int bits : {4, 8}) for (int group : {64, 128}) for (int zeros : {0, 1}) for (int m : {1, 5, 8, 9, 16, 17, 32})
+    for (int n = 16; n < 50000; n += 16 + n / 7 * 16) for (int k = 128; k < 40000; k += 128 + k / 5 * 128) {
+      WeightOnlyArguments a;
+      a.m = m, a.n = n, a.k = k, a.bits = bits, a.group = group, a.zeros = zeros ? &a : nullptr;
+      const int rows = m <= 8 ? 8 : m <= 16 ? 16 : 32;
+      const FewRowsPlan plan = few_rows_plan(a, rows, 132);
+      const FewRowsStage stage = few_rows_stage(a, rows, plan);
+      const int stages = few_rows_stages(stage.bytes), sums = plan.tiles * plan.parts * rows * 16 * 4;
+      if (plan.tiles < 1 || plan.tiles * plan.parts > few_rows_consumers(rows)) return 1;
+      if (plan.parts * plan.cluster > kMostSharers || plan.cluster * (plan.parts * 128 - 127) > k) return 2;
+      if (stages < 4 || stages * (stage.bytes + 16) > kFewRowsSharedBytes || sums > stages * stage.bytes) return 3;
+      if (stage.weights_at % 1024 || stage.scales_at % 128 || stage.zeros_at % 128 || stage.bytes % 1024) return 4;
+    }
+  WeightOnlyArguments a;
+  a.m = 1, a.n = 28672, a.k = 4096;
+  const FewRowsPlan plan = few_rows_plan(a, 8, 132);
+  return plan.tiles == 7 && plan.parts == 1 && plan.cluster == 1 ? 0 : 5;
 }
 """
     )

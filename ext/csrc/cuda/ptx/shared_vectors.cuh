@@ -1,5 +1,5 @@
-// ld.shared.v4, st.shared.v4 (PTX ISA, "ld", "st"): 16 bytes of shared memory at once, where the program says. Addresses as in
-// shared_address.cuh, multiples of 16.
+// ld.shared.v4, st.shared.v4 (PTX ISA, "ld", "st"): 16 bytes of shared memory at once, where the program says.
+// Addresses as in shared_address.cuh, multiples of 16.
 #pragma once
 
 #include <cuda_runtime.h>

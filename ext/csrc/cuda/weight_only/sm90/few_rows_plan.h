@@ -26,31 +26,38 @@ inline FewRowsStage few_rows_stage(const WeightOnlyArguments& a, int32_t rows, c
 
 inline int32_t few_rows_stages(int32_t stage_bytes) { return kFewRowsSharedBytes / (stage_bytes + 16); }
 
-// The plan of the least time. Bytes of a block: those of its weights, and the rows of x that every block reads anew.
-inline FewRowsPlan few_rows_plan(const WeightOnlyArguments& a, int32_t rows, int32_t multiprocessors) {
+// The time of a plan in microseconds, or 0 if it is not possible. Bytes of a block are those of its weights, and the rows
+// of x that every block reads anew.
+inline double few_rows_microseconds(const WeightOnlyArguments& a, int32_t rows, const FewRowsPlan& plan,
+                                    int32_t multiprocessors) {
   constexpr double memory_bytes_a_microsecond = 4.1e6, l2_bytes_a_microsecond = 6.3e6;  // of all blocks
-  constexpr double stage = 0.35;  // microseconds that a warp needs for its part of one
+  constexpr double stage = 0.35;  // that a warp needs for its part of one
+  constexpr double parts_meet = 0.3;
+  constexpr double begin = 1.5;  // of a block that shares its columns, in each round but the first
   constexpr int32_t fewest_stages = 4;
-  const int32_t blocks = multiprocessors * kFewRowsBlocksPerSm, column_tiles = ceil_div(a.n, kWeightColumns);
-  FewRowsPlan best{};
-  double least = 0.0;
+  const int32_t sharers = plan.parts * plan.cluster, chunks = ceil_div(a.k, plan.parts * 2 * kWeightDepth);
+  if (plan.tiles * plan.parts > few_rows_consumers(rows) || sharers > kMostSharers || plan.cluster > chunks) return 0.0;
+  if (few_rows_stages(few_rows_stage(a, rows, plan).bytes) < fewest_stages) return 0.0;
+  const int32_t blocks = multiprocessors * kFewRowsBlocksPerSm;
+  const int32_t column_blocks = ceil_div(ceil_div(a.n, kWeightColumns), plan.tiles);
+  const int32_t rounds = ceil_div(column_blocks, blocks / plan.cluster);
+  const double depth = plan.parts * 2 * kWeightDepth;  // of a stage
+  const double weights = plan.tiles * kWeightColumns * depth * a.bits / 8, x = depth * 2 * a.m;
+  const double loads = blocks * std::max(weights / memory_bytes_a_microsecond, (weights + x) / l2_bytes_a_microsecond);
+  const double blocks_meet = plan.cluster == 1 ? 0.0 : plan.cluster == 2 ? 0.5 : 2.0;
+  return rounds * ceil_div(chunks, plan.cluster) * std::max(loads, stage) + blocks_meet +
+         (plan.parts > 1 ? parts_meet : 0.0) + (sharers > 1 ? begin * (rounds - 1) : 0.0);
+}
+
+// The plan of the least time. A block of one tile is always possible.
+inline FewRowsPlan few_rows_plan(const WeightOnlyArguments& a, int32_t rows, int32_t multiprocessors) {
+  FewRowsPlan best{1, 1, 1};
+  double least = few_rows_microseconds(a, rows, best, multiprocessors);
   for (const int32_t parts : {1, 2, 4}) {
-    const int32_t chunks = ceil_div(a.k, parts * 2 * kWeightDepth);
-    if (parts > 1 && chunks == 1) break;
-    for (int32_t tiles = few_rows_consumers(rows) / parts; tiles >= 1; --tiles) {
-      if (few_rows_stages(few_rows_stage(a, rows, {tiles, parts, 1}).bytes) < fewest_stages) continue;
-      // Of 128 of k in microseconds, if all blocks are busy.
-      const double weights = 2.0 * tiles * weight_tile_bytes(a.bits), x = 2.0 * a.m * 2 * kWeightDepth;
-      const double each =
-          blocks * std::max(weights / memory_bytes_a_microsecond, (weights + x) / l2_bytes_a_microsecond);
-      for (const int32_t cluster : {1, 2, 4}) {
-        if (cluster > chunks || cluster * parts > kMostSharers) break;
-        const int32_t rounds = ceil_div(ceil_div(column_tiles, tiles), blocks / cluster);
-        const double exchange = (cluster == 1 ? 0.0 : cluster == 2 ? 0.5 : 2.0) + (parts > 1 ? 0.3 : 0.0);
-        // A block that shares its columns begins anew for each round.
-        const double again = parts * cluster > 1 ? 1.5 * (rounds - 1) : 0.0;
-        const double time = rounds * ceil_div(chunks, cluster) * std::max(parts * each, stage) + exchange + again;
-        if (best.tiles == 0 || time < least) best = {tiles, parts, cluster}, least = time;
+    for (const int32_t cluster : {1, 2, 4}) {
+      for (int32_t tiles = few_rows_consumers(rows); tiles >= 1; --tiles) {
+        const double time = few_rows_microseconds(a, rows, {tiles, parts, cluster}, multiprocessors);
+        if (time > 0.0 && time < least) best = {tiles, parts, cluster}, least = time;
       }
     }
   }
