@@ -13,8 +13,8 @@ constexpr int32_t kFp8FastBlocks = 2;  // blocks of k summed between promotions 
 // Row i of a group and column j of the product:
 //   out[i, j] = sum_k scale_a[i, k] a[i, k] scale_b[j, k] b[j, k] + bias[j]
 // Both operands are K-major: elements of a row lie side by side, rows are *_stride bytes apart. Sums are float32. A
-// kernel that sums in fewer bits adds to float32 at least every kFp8Block of k, with fast_sums every kFp8FastBlocks times
-// that.
+// kernel that sums in fewer bits adds to float32 at least every kFp8Block of k, with fast_sums every kFp8FastBlocks
+// times that.
 //
 // The scale of a[i, k] is scale_a[i * scale_a_stride_m + k / kFp8Block * scale_a_stride_k], that of b[j, k] is
 // scale_b[j / scale_b_columns * scale_b_stride_n + k / kFp8Block * scale_b_stride_k]; strides are 0 along what shares a

@@ -1,6 +1,6 @@
-// Weight-only products of few rows on Hopper, at the speed of memory: the transposed product by mma.sync, whose first
-// operand is 16 columns of weights, widened in registers, exactly, and whose second is rows of x. (wgmma takes 32 clocks
-// for a first operand in registers, whatever its n is: with few rows that is more than memory takes.)
+// Weight-only products of few rows on Hopper, at the speed of memory: the transposed product by mma.sync. Its first
+// operand is 16 columns of weights, widened in registers, exactly; its second is rows of x. (wgmma takes 32 clocks for
+// a first operand in registers, whatever its n is: with few rows that is more than memory takes.)
 //
 //   way             TMA loads of packed weights, x, scales and zero points into stages (producer) -> 16 bytes of
 //                   weights a lane -> 16-bit fragments in registers -> mma.sync -> a group's sums -> times its scale,
@@ -9,8 +9,8 @@
 //                   w / tiles, which is 128 of a stage's k. The last warp is the producer: one thread of it. Weights
 //                   need not wait for the kernel before to be fetched into L2.
 //
-//   shared memory   [stage 0: x, panels of 64 of k | weights, by packed tile | scales | zero points] ... [full S][empty S]
-//                   At the end the sums of all warps take the place of the stages, where several have the same columns.
+//   shared memory   [stage 0: x, panels of 64 of k | weights, by packed tile | scales | zero points] ...
+//                   [full S][empty S]. At the end the sums of all warps take the place of the stages, where several have the same columns.
 //   sums            Blocks with the same columns are a cluster. Each of them adds a share of the results, from all sums
 //                   in the order of blocks and parts, so the bits repeat.
 //   walk            A block that shares its columns with none walks over column blocks, gridDim.x apart.
@@ -60,19 +60,23 @@ __device__ __forceinline__ void multiply_by_warp(float (&d)[Tile::registers], co
       if (chains == 2) sums[chains - 1][j][e] = 0.0f;
     }
   }
+  constexpr int together = blocks < 2 ? 1 : 2;  // blocks of eight rows whose loads are on their way at once
 #pragma unroll
   for (int s = 0; s < 4; s += 2) {
-    uint32_t b[blocks][4];
 #pragma unroll
-    for (int j = 0; j < blocks; ++j) {
-      ptx::ldmatrix_x4(b[j], x + (8 * j + row) * 128 + ((2 * s + lane / 8) ^ row) * 16);
-    }
+    for (int first = 0; first < blocks; first += together) {
+      uint32_t b[together][4];
 #pragma unroll
-    for (int later = 0; later < 2; ++later) {
+      for (int j = 0; j < together; ++j) {
+        ptx::ldmatrix_x4(b[j], x + (8 * (first + j) + row) * 128 + ((2 * s + lane / 8) ^ row) * 16);
+      }
 #pragma unroll
-      for (int j = 0; j < blocks; ++j) {
-        ptx::mma_sync_m16n8k16<typename Tile::T>(sums[later % chains][j], a[s + later], b[j][2 * later],
-                                                 b[j][2 * later + 1]);
+      for (int later = 0; later < 2; ++later) {
+#pragma unroll
+        for (int j = 0; j < together; ++j) {
+          ptx::mma_sync_m16n8k16<typename Tile::T>(sums[later % chains][first + j], a[s + later], b[j][2 * later],
+                                                   b[j][2 * later + 1]);
+        }
       }
     }
   }

@@ -26,8 +26,8 @@ inline FewRowsStage few_rows_stage(const WeightOnlyArguments& a, int32_t rows, c
 
 inline int32_t few_rows_stages(int32_t stage_bytes) { return kFewRowsSharedBytes / (stage_bytes + 16); }
 
-// The time of a plan in microseconds, or 0 if it is not possible. Bytes of a block are those of its weights, and the rows
-// of x that every block reads anew.
+// The time of a plan in microseconds, or 0 if it is not possible. Bytes of a block are those of its weights, and the
+// rows of x that every block reads anew.
 inline double few_rows_microseconds(const WeightOnlyArguments& a, int32_t rows, const FewRowsPlan& plan,
                                     int32_t multiprocessors) {
   constexpr double memory_bytes_a_microsecond = 4.1e6, l2_bytes_a_microsecond = 6.3e6;  // of all blocks

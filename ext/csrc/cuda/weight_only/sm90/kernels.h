@@ -32,8 +32,8 @@ constexpr int kMostSharers = 8;  // warps, of all blocks, that share columns
 // At most so many warps besides the producer; with more rows each needs more registers.
 constexpr int few_rows_consumers(int rows) { return rows < 32 ? 9 : 8; }
 
-// How the kernel of few rows shares a product. A block has `tiles` packed tiles of 16 columns beside each other, and its
-// stages hold `parts` times 128 of k. `cluster` blocks share the k of their columns.
+// How the kernel of few rows shares a product. A block has `tiles` packed tiles of 16 columns beside each other, and
+// its stages hold `parts` times 128 of k. `cluster` blocks share the k of their columns.
 struct FewRowsPlan {
   int32_t tiles, parts, cluster;
 };
