@@ -26,6 +26,7 @@ from perfsuite.clock.graph import PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.clock.warmth import Probe
 from perfsuite.device.telemetry import Telemetry
+from perfsuite.isolate.card_offset import OFFSETS, OFFSETS_SECONDS, beyond
 from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS, UNIT
 from perfsuite.isolate.card_side import CardSide
 from perfsuite.isolate.card_words import Gate
@@ -37,10 +38,6 @@ from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by events of the parent on the card; the rival runs in a separate process as well"
 COST_ORDERS = 15
-OFFSETS, OFFSETS_SECONDS = 25, 0.1
-"""Times that a sample's offset is measured in each set-up, at most, and for how long."""
-MOST_APART_SECONDS = 15e-6
-"""The most by which the candidate's offset exceeds the rival's."""
 SETTLING_CYCLES = 20_000
 LEAST_DELAY_SECONDS = 1e-4
 """To hand the card to another process and back takes longer; to write back what was dealt takes less."""
@@ -204,10 +201,7 @@ class IsolatedCardClock(GraphClock):
                 self._offsets[side].append(self.run(side, first) + self.run(side, second) - both + self._gap)
                 if time.perf_counter() - begin > OFFSETS_SECONDS:
                     break
-        mine, rivals = (statistics.median(self._offsets[side]) for side in SIDES)
-        # A candidate could make its samples apart slower than both together.
-        mine = min(mine, rivals + MOST_APART_SECONDS)
-        self._beyond = {"candidate": mine - self._event_cost, "rival": rivals - self._event_cost}
+        self._beyond = beyond(self._offsets, self._event_cost)
 
     def _choose_launches(self) -> None:
         super()._choose_launches()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +23,9 @@ import isolated_kernels as kernels
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import card_clock, card_memory, card_side, card_words, compare_isolated
-from perfsuite.isolate.card_clock import MOST_APART_SECONDS, PLACES, IsolatedCardClock
+from perfsuite.isolate.card_clock import PLACES, IsolatedCardClock
 from perfsuite.isolate.card_fit import why_not
+from perfsuite.isolate.card_offset import MOST_BEYOND
 from perfsuite.isolate.card_queue import UNIT, Room
 from perfsuite.isolate.card_side import CardSide
 from perfsuite.isolate.card_words import END, START, WORDS_BYTES, Gate, wait, write
@@ -219,15 +221,38 @@ def test_a_card_that_is_taken_before_a_sample_costs_the_sample_that_time() -> No
     assert delays == pytest.approx([0.0, 0.0, 302e-6, 0.0, 0.0])
 
 
-@pytest.mark.parametrize(("slower", "counted"), [(3e-6, 3e-6), (100e-6, MOST_APART_SECONDS)])
-def test_a_sample_costs_what_two_apart_take_more_than_both_together(slower: float, counted: float) -> None:
-    offset, call, gap = {"rival": 305e-6, "candidate": 305e-6 + slower}, 200e-6, 2e-6
+def measured(offset: dict[str, float], call: float, noise: float) -> IsolatedCardClock:
+    """A clock that has measured offsets on a made-up card. offset, call: seconds. noise: share of a sample's time."""
+    gap, random = 2e-6, Random(8)
     clock = IsolatedCardClock.__new__(IsolatedCardClock)
     clock._offsets, clock._event_cost, clock._gap = {"candidate": [], "rival": []}, 290e-6, gap
     clock._keys = lambda side, sample, place: [sample % 2 * len(PLACES) + place]  # type: ignore[method-assign]
-    clock.run = lambda side, keys: offset[side] + len(keys) * call + (len(keys) - 1) * gap  # type: ignore[method-assign]
+
+    def run(side: str, keys: list[int]) -> float:
+        passes = sum(random.gauss(call, noise * call) for _ in keys)
+        return offset[side] + passes + (len(keys) - 1) * gap
+
+    clock.run = run  # type: ignore[assignment, method-assign]
     clock._measure_offsets()
-    assert clock._beyond == pytest.approx({"rival": 15e-6, "candidate": 15e-6 + counted})
+    return clock
+
+
+@pytest.mark.parametrize(("slower", "counted"), [(3e-6, 10e-6), (100e-6, MOST_BEYOND)])
+def test_a_sample_costs_what_two_apart_take_more_than_both_together(slower: float, counted: float) -> None:
+    clock = measured({"rival": 297e-6, "candidate": 297e-6 + slower}, 200e-6, 0.0)
+    assert clock._beyond == pytest.approx({"rival": 7e-6, "candidate": counted})
+
+
+@pytest.mark.parametrize(
+    ("sample", "noise", "share"), [(200e-6, 0.004, 0.01), (1.6e-3, 0.02, 0.003), (8e-3, 0.02, 0.002)]
+)
+def test_what_a_sample_costs_is_as_exact_as_its_length_needs(sample: float, noise: float, share: float) -> None:
+    """Differences of long samples vary by more than the cost itself: with 1.6 ms a sample, by 50 us of 5."""
+    for offset in (291e-6, 295e-6, 299e-6):
+        clock = measured({"rival": offset, "candidate": offset}, sample, noise)
+        for found in clock._beyond.values():
+            assert found >= 0.0
+            assert found == pytest.approx(offset - 290e-6, abs=share * sample)
 
 
 @pytest.mark.parametrize(
