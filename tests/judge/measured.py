@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,6 +29,17 @@ class Outcome:
     """Processes that were killed."""
     restarts: int = 0
     """Starts of the service after it was ended."""
+    _told: set[str] = field(default_factory=set)
+
+    def tell(self, jobs: Sequence[Drawn]) -> None:
+        """Print how far it is, and each new answer that is not the expected one."""
+        for job in jobs:
+            if job.id in self.ended and job.id not in self._told:
+                self._told.add(job.id)
+                if fault := job.fault(self.ended[job.id]["answer"]):
+                    print(fault, file=sys.stderr, flush=True)
+        killed = f"{self.killed} processes killed, {self.restarts} restarts"
+        print(f"{len(self.ended)} of {len(jobs)} jobs ended; {killed}", file=sys.stderr, flush=True)
 
     @property
     def deaths(self) -> int:

@@ -41,6 +41,7 @@ def judge_all(
     while missing := [job.id for job in jobs if job.id not in found.ended][:1000]:
         got = served.insist("POST", "/v1/jobs/wait", {"ids": missing, "seconds": 20})
         found.ended |= {one["id"]: one for one in got.value["jobs"]}
+        found.tell(jobs)
         if kill and len(found.ended) // EACH > found.killed and served.kill_worker(draw.randrange(1000)):
             found.killed += 1
         if left and len(found.ended) >= min(left):

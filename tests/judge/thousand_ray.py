@@ -70,6 +70,8 @@ def judge_all(
                 if stored.id in found.ended:
                     found.later.append(stored.id)
                 found.ended[stored.id] = asdict(stored)
+                if number % 10 == 0:
+                    found.tell(jobs)
                 if number % kill_every == 0 and number < len(jobs):
                     found.killed += _kill(pool, store, [one.id for one in jobs])
                 if number == len(jobs) // 2:
