@@ -150,6 +150,9 @@ class Reason(StrEnum):
     """UNDECIDED: a kernel of an earlier case broke the card's context, and nothing runs on it in this process any more.
     Remedy: mend the first case that failed, or run candidates apart with `--perf-isolate`."""
 
+    NOT_STARTED = "not-started"
+    """UNDECIDED: the isolated candidate's process did not start, before a line of its code ran.
+    Remedy: the sentence has the error. A card that is full, or in exclusive mode, takes no further process."""
     WORKER_LOST = "worker-lost"
     """UNDECIDED: the process that judges died three times with this job.
     Remedy: judge it alone; the sentence has the end of its output."""

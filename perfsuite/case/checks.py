@@ -213,7 +213,8 @@ class Checks:
         stopped = (torch.OutOfMemoryError, torch.AcceleratorError)
         if failure.side == "candidate" and rival is not None and isinstance(failure.cause, torch.OutOfMemoryError):
             self._blame_for_memory(failure, rival)
-        if failure.side != "candidate" or rival is None or isinstance(failure.cause, stopped):
+        started = getattr(failure.cause, "reason", None) is not Reason.NOT_STARTED
+        if failure.side != "candidate" or rival is None or not started or isinstance(failure.cause, stopped):
             return
         generator = self.settings.generator()
         try:

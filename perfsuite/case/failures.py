@@ -69,6 +69,8 @@ def failures() -> Iterator[None]:
         if error.side == "rival":
             raise Stop(Verdict.UNDECIDED, Reason.RIVAL_FAILED, str(error)) from error
         said = getattr(error.cause, "reason", None)
+        if said is Reason.NOT_STARTED:
+            raise Stop(Verdict.UNDECIDED, Reason.NOT_STARTED, _first_line(error.cause)) from error
         reason = said if isinstance(said, Reason) else Reason.CANDIDATE_FAILED
         raise Stop(Verdict.WRONG, reason, _told(error), error=error.cause) from error
     except AcceleratorError as error:

@@ -26,6 +26,7 @@ from perfsuite.clock.graph import PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.clock.warmth import Probe
 from perfsuite.device.telemetry import Telemetry
+from perfsuite.isolate import ahead
 from perfsuite.isolate.card_offset import OFFSETS, OFFSETS_SECONDS, beyond
 from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS, UNIT
 from perfsuite.isolate.card_side import CardSide
@@ -306,7 +307,7 @@ class IsolatedCardClock(GraphClock):
     def telemetry(self) -> Telemetry:
         found = super().telemetry()
         others = found.other_processes
-        mine = sum(one.remote.running for one in self._workers.values())
+        mine = sum(one.remote.running for one in self._workers.values()) + ahead.ready("cuda")
         return found if others is None else replace(found, other_processes=max(0, others - mine))
 
     def kernels(self) -> tuple[set[str], set[str]] | None:

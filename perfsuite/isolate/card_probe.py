@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import socket
 from typing import Protocol
 
@@ -16,16 +14,14 @@ from perfsuite.isolate.receipt import failure_in
 
 SECONDS = 120.0
 """Longest wait for a CUDA context and one kernel on a busy machine."""
-END_SECONDS = 5.0
 NUMBERS = 1024
 
 
 class Forks(Protocol):
-    """A nursery: it forks workers, signals them and waits for them."""
+    """A nursery: it forks workers and ends them."""
 
     def worker(self, end: socket.socket, log: int) -> int: ...
-    def signal(self, worker: int, number: int) -> int: ...
-    def ended(self, worker: int, seconds: float) -> int | None: ...
+    def leave(self, worker: int) -> None: ...
 
 
 def why_not(nursery: Forks) -> str | None:
@@ -56,9 +52,7 @@ def why_not(nursery: Forks) -> str | None:
         return f"a worker does not open the card's memory: {type(error).__name__}: {told}"[:200]
     finally:
         if worker is not None:
-            with contextlib.suppress(ProcessLookupError, RuntimeError):
-                nursery.signal(worker, signal.SIGKILL)
-                nursery.ended(worker, END_SECONDS)
+            nursery.leave(worker)
         theirs.close()
         ours.close()
         log.close()

@@ -13,7 +13,7 @@ from perfsuite.clock.host import HELD_BYTES, SAMPLE_SECONDS, HostClock
 from perfsuite.clock.rotation import bytes_in, overlap
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.guards.poison import poison
-from perfsuite.isolate.errors import CandidateError
+from perfsuite.isolate.errors import CandidateError, NotStartedError
 from perfsuite.isolate.memory import Arena, copy_values
 from perfsuite.isolate.receipt import Described, addresses_in, base_in, tensors_of
 from perfsuite.isolate.remote import Remote
@@ -122,7 +122,7 @@ class IsolatedClock(HostClock):
         slots = self._slots if side == "candidate" else []
         try:
             arena = Arena([sets, slots], on_card=False) if remote is None else remote.arena([sets, slots])
-        except CandidateError as error:
+        except (CandidateError, NotStartedError) as error:
             raise SideFailedError(side, error) from error
         self._arenas.append(arena)
         placed = [map_tensors(inputs, arena.place) for inputs in sets]

@@ -15,9 +15,11 @@ from perfsuite.case.run import run_case
 from perfsuite.case.writing import effects_of
 from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
 from perfsuite.clock.processor import pinned_threads
+from perfsuite.isolate import ahead
 from perfsuite.isolate.alone import Alone, agreed, alone, rival_seconds
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import IsolationError, Remote
+from perfsuite.isolate.room import settle_if_short
 from perfsuite.isolate.worker import SHARE_OF_MEMORY
 from perfsuite.problems.base import Problem
 from perfsuite.settings import Settings
@@ -35,22 +37,27 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
 
 
 def _compared(ask: Ask, seconds: float) -> Comparison:
+    settle_if_short(ask.settings.device)
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     room = int(SHARE_OF_MEMORY * free)
     limits: dict[str, Any] = {"device": ask.settings.device, "seconds": seconds, "room": room}
     remote = Remote(ask.candidate, **limits)
     rival = _rival_apart(ask, limits)
     twin = _rival_apart(ask, limits) if ask.settings.device == "cpu" else None
+    if rival is not None and ask.settings.device == "cuda":
+        ahead.begin(trusted=True, device="cuda")
     seen: list[Sides] = []
 
     def open_clock(sides: Sides, settings: Settings) -> Clock:
         seen.append(sides)
+        ahead.settle()
         return _opened(sides, remote, settings, rival)
 
     def pair() -> tuple[float, float]:
         clock, twins = IsolatedClock(seen[0], remote, ask.settings, rival), _of_twins(ask, rival, twin)
         beside = rival_seconds(clock)
         remote.close()
+        ahead.settle()
         twins.launches = clock.launches
         return beside, rival_seconds(twins)
 
@@ -79,6 +86,7 @@ def _opened(sides: Sides, remote: Remote, settings: Settings, rival: Remote | No
             reason = why_not(sides, settings, remote, rival)
         except RuntimeError as error:  # a process does not start; the host's clock says whose
             reason = str(error)
+        ahead.settle()
         if reason is None and rival is not None:
             on_card = IsolatedCardClock(sides, remote, settings, rival)
             try:
@@ -104,12 +112,14 @@ def _before(ask: Ask, rival: Remote | None, twin: Remote | None) -> Alone | None
     """
     if rival is None or twin is None:
         return None
+    ahead.settle()
     try:
         return alone(_of_twins(ask, rival, twin))
     except Exception:  # whatever the user's functions raise; the case itself says so
         return None
     finally:
         twin.close()
+        ahead.settle()
 
 
 def _of_twins(ask: Ask, rival: Remote | None, twin: Remote | None) -> IsolatedClock:

@@ -26,6 +26,12 @@ class FormError(CandidateError):
         self.reason = reason
 
 
+class NotStartedError(RuntimeError):
+    """A process without a line of a candidate's code failed: the machine is at fault."""
+
+    reason = Reason.NOT_STARTED
+
+
 def signal_name(number: int) -> str:
     """The name of a signal."""
     try:

@@ -7,33 +7,21 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import faulthandler
-import importlib
 import json
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
-import time
-import traceback
-from typing import Any
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from perfsuite.isolate.card_probe import why_not
+from perfsuite.isolate.forks import END_SECONDS, MOST_MESSAGE_BYTES
 from perfsuite.isolate.sandbox import box_for
 
-MOST_MESSAGE_BYTES = 1 << 18
-POLL_SECONDS, STOP_POLL_SECONDS = 2e-3, 2e-5
-STOP_SECONDS = 5.0
-"""Longest wait for a worker to stop. One that is in the kernel stops when it leaves it, and computes nothing there."""
-PROCESSES_ALONE = 2
-"""Processes in a sandbox without workers: its first process, and the one that forks workers."""
-MOST_PROCESSES = 128
-"""Processes that may run in a sandbox in which they see no others. Beyond that all of its workers are ended."""
-WATCH_SECONDS = 0.02
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+Started = TypeVar("Started")
 
 
 class NurseryError(RuntimeError):
@@ -45,6 +33,13 @@ class Nursery:
 
     def __init__(self, *, sandboxed: bool = False, device: str = "cpu", alone: bool = True) -> None:
         self._owner = os.getpid()
+        self._lock = threading.RLock()
+        self._owed = 0
+        """Answers that it will send and nobody has read."""
+        self.workers: set[int] = set()
+        """Those that nobody has ended."""
+        self.reserved = False
+        """True if somebody is about to start a worker in it."""
         self.opens_card_memory = False
         """True if its workers open memory of the card by its descriptor."""
         self.crowded = False
@@ -52,14 +47,17 @@ class Nursery:
         self._box, self.sandbox = box_for(sandboxed, device, alone=alone)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(path for path in sys.path if path)
-        program = SERVE.format(theirs.fileno(), self._box.alone, device == "cuda")
+        folder = None if self._box.folder is None else str(self._box.folder)
+        program = SERVE.format(theirs.fileno(), self._box.alone, device == "cuda", folder)
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
-        self._process = subprocess.Popen(
-            [*self._box.command, sys.executable, "-c", program],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **self._box.environment, "PYTHONPATH": path},
+        self._process = _lasting(
+            lambda: subprocess.Popen(
+                [*self._box.command, sys.executable, "-c", program],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **self._box.environment, "PYTHONPATH": path},
+            )
         )
         theirs.close()
         atexit.register(self.close)
@@ -70,14 +68,35 @@ class Nursery:
         return bool(self._box.command)
 
     @property
+    def settling(self) -> bool:
+        """True if `settle` would have something to wait for."""
+        return self._owed > 0
+
+    @property
     def alive(self) -> bool:
         """True if it still runs, and this process started it: it serves no other."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def worker(self, end: socket.socket, log: int) -> int:
-        """Fork a worker that serves the other side of `end` and writes errors to `log`; return its process id."""
+        """Fork a worker that serves the other side of `end` and writes errors to `log`; return its process id.
+
+        A sandbox has one worker at a time: what the one before it has left there is gone.
+        """
         request = {"environment": {**os.environ, **self._box.environment}, "folder": os.getcwd()}
-        return int(self._ask(request, [end.fileno(), log])["worker"])
+        with self._lock:
+            self.settle()
+            if self.boxed and self.workers:
+                raise NurseryError("another candidate's process is in this sandbox")
+            self.workers.add(made := int(self._ask(request, [end.fileno(), log])["worker"]))
+        return made
+
+    def put_back(self, key: str) -> None:
+        """Give the worker, before it loads its candidate, the files that the candidates of this key have left.
+
+        key: a digest of the text; empty if its files are not kept.
+        """
+        if self.boxed:
+            self._ask({"key": key})
 
     @property
     def alone(self) -> bool:
@@ -91,10 +110,32 @@ class Nursery:
         """
         return int(self._ask({"signal": worker, "number": int(number)})["others"])
 
-    def clear(self) -> None:
-        """End this process too if a worker has left processes in its sandbox."""
-        if self._box.alone and self._ask({"count": True})["count"] > PROCESSES_ALONE:
-            self.close()
+    def leave(self, worker: int, *, ended: bool = False) -> None:
+        """Begin to end a worker (ended: it has ended), with all that it has left in its sandbox; do not wait for that.
+
+        `settle` waits. So does the next request.
+        """
+        with self._lock, contextlib.suppress(OSError):
+            if self.alive and worker in self.workers:
+                self.workers.discard(worker)
+                socket.send_fds(self._socket, [json.dumps({"leave": 0 if ended else worker}).encode()], [])
+                self._owed += 1
+
+    def settle(self) -> None:
+        """Wait until the workers that left are gone. If something of theirs is not, end this process too."""
+        with self._lock:
+            while self._owed and self.alive:
+                self._owed -= 1
+                self._socket.settimeout(3 * END_SECONDS)
+                try:
+                    said = self._socket.recv(MOST_MESSAGE_BYTES)
+                    clean = bool(said) and bool(json.loads(said)["clean"])
+                except OSError:
+                    clean = False
+                finally:
+                    self._socket.settimeout(None)
+                if not clean:
+                    self.close()
 
     def ended(self, worker: int, seconds: float) -> int | None:
         """The exit code of a worker (negative: a signal), after at most `seconds`; None if it still runs."""
@@ -111,6 +152,11 @@ class Nursery:
             self._box.close()
 
     def _ask(self, request: dict[str, Any], descriptors: list[int] | None = None) -> dict[str, Any]:
+        with self._lock:
+            self.settle()
+            return self._answer(request, descriptors)
+
+    def _answer(self, request: dict[str, Any], descriptors: list[int] | None) -> dict[str, Any]:
         try:
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors or [])
             said = self._socket.recv(MOST_MESSAGE_BYTES)
@@ -122,16 +168,62 @@ class Nursery:
         return answer
 
 
-SERVE = "from perfsuite.isolate import nursery; nursery.serve({}, {}, {})"
-_started: dict[tuple[bool, str], Nursery] = {}
+_starters: dict[int, ThreadPoolExecutor] = {}
+"""By process: a thread that stays."""
+
+
+def _lasting(start: Callable[[], Started]) -> Started:
+    """What `start` returns, in a thread that stays: a sandbox ends with the thread that has started it."""
+    if threading.current_thread() is threading.main_thread():
+        return start()
+    if os.getpid() not in _starters:
+        _starters[os.getpid()] = ThreadPoolExecutor(1, "perfsuite nursery")
+    return _starters[os.getpid()].submit(start).result()
+
+
+SERVE = "from perfsuite.isolate import forks; forks.serve({}, {}, {}, {!r})"
+_started: dict[tuple[bool, str], list[Nursery]] = {}
+_starting = threading.RLock()
 
 
 def nursery(*, sandboxed: bool = False, device: str = "cpu") -> Nursery:
-    """This process's nursery of that kind; a new one if it has not started or has ended."""
-    kind = sandboxed, device
-    if kind not in _started or not _started[kind].alive:
-        _started[kind] = _on_card(sandboxed) if device == "cuda" else Nursery(sandboxed=sandboxed)
-    return _started[kind]
+    """One of this process's nurseries of that kind; a new one if none has started or all have ended."""
+    with _starting:
+        return next(iter(_alive(sandboxed, device)), None) or _new(sandboxed, device)
+
+
+def free_nursery(*, sandboxed: bool = False, device: str = "cpu") -> Nursery:
+    """A nursery of that kind that takes a worker: in a sandbox there is no other worker. It is reserved for it."""
+    with _starting:
+        free = [one for one in _alive(sandboxed, device) if not (one.boxed and (one.workers or one.reserved))]
+        for one in sorted(free, key=lambda one: one.settling):  # those with nothing to wait for first
+            one.settle()
+            if one.alive:
+                break
+        else:
+            one = _new(sandboxed, device)
+        one.reserved = True
+        return one
+
+
+def settle() -> None:
+    """Wait until every worker that has left is gone: one that is dying still uses the machine."""
+    with _starting:
+        there = [one for kind in _started for one in _alive(*kind)]
+    for one in there:
+        one.settle()
+
+
+def _alive(sandboxed: bool, device: str) -> list[Nursery]:
+    there = [one for one in _started.get((sandboxed, device), []) if one.alive]
+    _started[sandboxed, device] = there
+    return list(there)
+
+
+def _new(sandboxed: bool, device: str) -> Nursery:
+    made = _on_card(sandboxed) if device == "cuda" else Nursery(sandboxed=sandboxed)
+    _started[sandboxed, device].append(made)
+    return made
 
 
 def _on_card(sandboxed: bool) -> Nursery:
@@ -163,116 +255,3 @@ def _tried(sees: str, made: Nursery) -> str | None:
 _probed: dict[str, str | None] = {}
 """Processes that those of a nursery see (of the sandbox itself, others too, or all) -> the reason that they do not open
 a card's memory, if any."""
-
-
-def serve(descriptor: int, alone: bool, on_card: bool) -> None:
-    """Carry out the requests from that socket, to fork and to wait, until the parent closes it.
-
-    alone: it sees no process but its own sandbox's, and ends all of them if they are too many. on_card: candidates may
-    be in Triton, so it is loaded here too, if it is installed.
-    """
-    import torch  # noqa: F401  (loaded here, so that no worker loads it)
-
-    if on_card:
-        with contextlib.suppress(Exception):  # whatever a broken installation raises, its candidates will say
-            importlib.import_module("triton")
-
-    from perfsuite.isolate import worker
-
-    _dumpable(False)  # a candidate must not change the process that forks the next ones
-    end, crowded = socket.socket(fileno=descriptor), False
-    while True:
-        if alone and not select.select([end], [], [], WATCH_SECONDS)[0]:
-            crowded = _too_many() or crowded
-            continue
-        said, descriptors, _, _ = socket.recv_fds(end, MOST_MESSAGE_BYTES, 2)
-        if not said:
-            return
-        request = json.loads(said)
-        if "wait" in request:
-            answer: dict[str, Any] = {"code": _ended(request["wait"], request["seconds"]), "crowded": crowded}
-        elif "signal" in request:
-            _signalled(request["signal"], request["number"], alone)
-            answer = {"others": max(0, _processes() - PROCESSES_ALONE - 1) if alone else 0}
-        elif "count" in request:
-            answer = {"count": _processes()}
-        else:
-            crowded = False
-            child = os.fork()
-            if child == 0:
-                end.close()
-                _become(worker, request, *descriptors)
-            answer = {"worker": child}
-            for descriptor in descriptors:
-                os.close(descriptor)
-        end.send(json.dumps(answer).encode())
-
-
-def _processes() -> int:
-    return sum(name.isdigit() for name in os.listdir("/proc"))
-
-
-def _too_many() -> bool:
-    """True if there were too many processes. All are then ended at once, but for this one and the sandbox's first."""
-    if _processes() <= MOST_PROCESSES:
-        return False
-    os.kill(-1, signal.SIGKILL)
-    return True
-
-
-def _signalled(child: int, number: int, alone: bool) -> None:
-    """Signal the worker's group. alone: all of the sandbox, for a candidate may leave its group."""
-    if child <= 1:
-        return
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.kill(-1 if alone else -child, number)
-        deadline = time.monotonic() + STOP_SECONDS
-        # It is left waitable, for `_ended` asks for its exit code.
-        seen = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
-        while number == signal.SIGSTOP and os.waitid(os.P_PID, child, seen) is None and time.monotonic() < deadline:
-            time.sleep(STOP_POLL_SECONDS)
-
-
-def _dumpable(value: bool) -> None:
-    """Let other processes of this user look into this one, or not."""
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(value), 0, 0, 0)
-
-
-def _ended(child: int, seconds: float) -> int | None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            found, status = os.waitpid(child, os.WNOHANG)
-        except ChildProcessError:
-            return None
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() >= deadline:
-            return None
-        time.sleep(POLL_SECONDS)
-
-
-def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> None:
-    """Turn this process into a worker, until it ends."""
-    code: Any = 1
-    try:
-        _dumpable(True)
-        os.setsid()  # all that it starts is stopped and ended with it
-        # A stopped worker does not see that its socket has closed, so it ends with the process that forked it.
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.dup2(log, 2)
-        os.close(log)
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        os.chdir(request["folder"])
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
-        faulthandler.enable()
-        worker.Worker(channel).serve()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import io
 import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,13 @@ class Source:
         name: str = "candidate.py",
         files: Mapping[str, str] | None = None,
         folder: str | os.PathLike[str] | None = None,
+        made: Collection[str] = (),
     ) -> None:
         """text: the source. function: the name of a callable in it, which may have dots.
 
         name: its file in tracebacks and in records. files: further files, name -> text, that it may import or read.
-        folder: a folder on disk from which it may import as well. UserError for names that cannot be used.
+        folder: a folder on disk from which it may import as well. made: names of files that no candidate has written.
+        UserError for names that cannot be used.
         """
         if not isinstance(text, str):
             raise UserError(f"the source is a {type(text).__name__}; it must be text")
@@ -49,6 +52,7 @@ class Source:
         if (size := sum(len(one.encode(errors="surrogatepass")) for one in self._files.values())) > MOST_SOURCE_BYTES:
             raise UserError(f"the source has {size} bytes; at most {MOST_SOURCE_BYTES} are taken")
         self._file, self._folder = name, None if folder is None else os.path.abspath(folder)
+        self._made = frozenset(made)
         self.text, self.function = text, function
         self.__module__ = name[:-3]
         self.__name__ = self.__qualname__ = function
@@ -64,6 +68,18 @@ class Source:
         except UnicodeDecodeError as error:
             raise UserError(one_line(f"the source file {str(path)!r} is not UTF-8: {error}")) from None
         return cls(text, function, name=place.name, folder=place.parent)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the candidate's text; empty if it may import other text from a folder."""
+        if self._folder is not None:
+            return ""
+        text = hashlib.sha256()
+        for path, content in sorted(self._files.items()):
+            if path not in self._made:
+                text.update(hashlib.sha256(path.encode()).digest())
+                text.update(hashlib.sha256(content.encode(errors="surrogatepass")).digest())
+        return text.hexdigest()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raise UnjudgeableError: this process must not run the source."""

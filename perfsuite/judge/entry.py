@@ -12,7 +12,7 @@ from perfsuite.judge.candidates import Candidate
 from perfsuite.judge.tasks import PREFIX, Task, Workload
 from perfsuite.outcome import UserError
 
-ENTRY = "perfsuite_entry.py"
+ENTRY, SHAPES = "perfsuite_entry.py", "perfsuite_shapes.py"
 _MODEL = """\
 import torch
 
@@ -69,7 +69,7 @@ def source_of(candidate: Candidate, task: Task, workload: Workload, device: str,
         return _wrapped(candidate.files, _MODEL.format(**words, state=str(place), device=device))
     if candidate.destination:
         shapes = shapes_source(workload, folder)
-        return _wrapped({**candidate.files, "perfsuite_shapes.py": shapes}, _DESTINATION.format(**words))
+        return _wrapped({**candidate.files, SHAPES: shapes}, _DESTINATION.format(**words))
     if task.results:
         several = {"results": task.results, "several": len(task.results) > 1, "first": task.results[0]}
         return _wrapped(candidate.files, _RESULTS.format(**words, **several))
@@ -80,7 +80,7 @@ def source_of(candidate: Candidate, task: Task, workload: Workload, device: str,
 
 
 def _wrapped(files: Mapping[str, str], text: str) -> Source:
-    return Source(text, "run", name=ENTRY, files=files)
+    return Source(text, "run", name=ENTRY, files=files, made=(ENTRY, SHAPES))
 
 
 _SHAPES = """\

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from perfsuite.isolate import ahead
 from perfsuite.judge.candidates import candidate_of
 from perfsuite.judge.engine import Terms, judge_one
 from perfsuite.judge.jobs import Job, undecided
@@ -17,6 +18,8 @@ from perfsuite.workers.child import serve
 
 MOST_TASKS = 64
 """Problems that a process keeps; their tensors stay in its memory. The one that was made first goes first."""
+SPARES = 2
+"""Processes that wait for the next candidates of a card. Each has a context there, of about half a gigabyte."""
 _tasks: dict[str, Task] = {}
 
 
@@ -29,6 +32,8 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
             if len(_tasks) >= MOST_TASKS:
                 del _tasks[next(iter(_tasks))]
             _tasks[key] = task_of(job.problem, device=terms.device)
+        if terms.device == "cuda":
+            ahead.keep(SPARES, trusted=False, device="cuda")
         return judge_one(candidate_of(dict(job.candidate)), _tasks[key], terms, id=job.id).as_json()
     except UserError as error:
         return undecided(job, Reason.UNSUPPORTED, one_line(str(error)), terms)

@@ -13,6 +13,7 @@ from perfsuite.case.failures import MOST_TEXT
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.errors import CandidateError
 from perfsuite.isolate.log import Log
+from perfsuite.isolate.process import Process
 from perfsuite.isolate.receipt import MOST_RESULT_BYTES
 from perfsuite.isolate.remote import Remote
 from perfsuite.problems.nests import Flat
@@ -21,23 +22,18 @@ from perfsuite.problems.tensors import tensors_in
 from .fuzzing import fuzz, mutated, values
 
 
-class Forged(Remote):
+class Forged(Process):
     """A worker that has already answered: with these bytes."""
 
-    def answer(self, *bodies: bytes) -> None:
-        ours, theirs = socket.socketpair()
+    def __init__(self, *bodies: bytes) -> None:
+        ours, self.theirs = socket.socketpair()
         for body in bodies:
-            theirs.sendall(len(body).to_bytes(8, "little") + body)
-        self._channel, self._log, self._worker = Channel(ours), Log(), -1
-        self._theirs = theirs
-        self._nursery = SimpleNamespace(opens_card_memory=False)  # type: ignore[assignment]
-
-    def close(self) -> None:
-        if self._channel is not None and self._log is not None:
-            self._channel.socket.close()
-            self._theirs.close()
-            self._log.close()
-        self._worker, self._channel, self._log = None, None, None
+            self.theirs.sendall(len(body).to_bytes(8, "little") + body)
+        self.theirs.shutdown(socket.SHUT_WR)
+        self._channel, self._log, self._worker = Channel(ours), Log(), 0
+        self.closed = self._stopped = self._ended = False
+        self.seconds, self.descriptors = 1.0, []
+        self.nursery = SimpleNamespace(opens_card_memory=False, alone=False)  # type: ignore[assignment]
 
     def _epitaph(self) -> str:
         self.close()
@@ -74,12 +70,11 @@ RECEIPTS = [
 def test_receipts_of_any_content() -> None:
     receipts = st.one_of(mutated(RECEIPTS), mutated(RECEIPTS), values())
     bodies = st.one_of(receipts.map(lambda one: json.dumps(one).encode()), st.binary(max_size=20))
-    remote = Forged(torch.matmul, device="cpu", seconds=1.0, room=0)
+    remote = Remote(torch.matmul, device="cpu", seconds=1.0, room=0)
     given = torch.ones(4, 4)
 
     def check(bodies: list[bytes]) -> None:
-        remote.answer(*bodies, b"{}")
-        remote._theirs.shutdown(socket.SHUT_WR)
+        remote._process = forged = Forged(*bodies, b"{}")
         try:
             result = remote(given)
         except CandidateError as error:
@@ -92,7 +87,8 @@ def test_receipts_of_any_content() -> None:
             size = sum(one.numel() * one.element_size() for one in tensors_in(result))
             assert size <= MOST_RESULT_BYTES["cpu"]
         finally:
-            remote.close()
+            forged.close()
+            forged.theirs.close()
         assert len(said.encode()) <= 8 * MOST_TEXT
 
     assert fuzz(check, bodies=st.lists(bodies, min_size=1, max_size=2))

@@ -123,7 +123,7 @@ def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for one in started.values():
+    for one in (made for kind in started.values() for made in kind):
         one.close()
     monkeypatch.undo()
     sandbox.why_not.cache_clear()

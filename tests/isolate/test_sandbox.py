@@ -74,11 +74,12 @@ def test_a_stopped_worker_ends_with_the_process_that_forked_it(monkeypatch: pyte
     before = _running()
     values = torch.randn(8, 8), torch.randn(8, 8)
     assert torch.allclose(remote(*values), values[0] @ values[1], atol=1e-5)
-    worker = remote._worker
-    assert worker is not None
+    process = remote._process
+    assert process is not None
+    worker = process._worker
     remote.stop()
-    os.kill(remote._nursery._process.pid, signal.SIGKILL)
-    remote._nursery._process.wait()
+    os.kill(process.nursery._process.pid, signal.SIGKILL)
+    process.nursery._process.wait()
     deadline = time.monotonic() + 20.0
     while Path(f"/proc/{worker}").exists() and _state(worker) != "Z" and time.monotonic() < deadline:
         time.sleep(0.02)
