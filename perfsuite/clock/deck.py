@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from perfsuite.clock.turned import sets_like
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.orders import Move, is_value, reordered, same_numbers
 from perfsuite.problems.tensors import copy_in_place, dense, map_tensors, memory_of, tensors_in
@@ -177,7 +178,7 @@ class Deck:
         self._written = frozenset(written)
         self._secret = random.SystemRandom()
         self._moving: list[_Windows | _Whole] = []
-        self.sets: list[Inputs] = [first] + [make_inputs() for _ in range(count - 1)]
+        self.sets = sets_like(first, make_inputs, count, self._secret if stacked and moves == "elements" else None)
         if moves == "none":
             return
         leaves = [list(tensors_in(one)) for one in self.sets]
@@ -296,8 +297,7 @@ def _windowed(inputs: Inputs) -> Iterator[int]:
     """The places of the operands that windows can fill: dense values, not indices, each in an allocation of its own."""
     import torch
 
-    tensors = list(tensors_in(inputs))
-    for place, tensor in enumerate(tensors):
+    for place, tensor in enumerate(tensors := list(tensors_in(inputs))):
         values = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in (torch.int8, torch.uint8)
         if values and alone(tensors, place) and type(tensor) is torch.Tensor and tensor.numel() > 1 and dense(tensor):
             yield place

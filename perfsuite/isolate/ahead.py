@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 def keep(count: int, *, trusted: bool, device: str) -> None:
-    """From now on have so many processes of that kind ready. Without a sandbox of its own no candidate's is started."""
+    """From now on have so many processes of that kind ready. Where candidates see other processes, none is started."""
     there = nursery.nursery(sandboxed=not trusted, device=device)
     _kept[trusted, device] = count if trusted or there.alone else 0
     begin(trusted=trusted, device=device, count=_kept[trusted, device])
@@ -120,5 +120,5 @@ def _make(spare: _Spare, trusted: bool, device: str) -> None:
 
 
 def _place() -> tuple[int, str, dict[str, str]]:
-    """What a new process takes over from this one."""
+    """The surroundings that a new process takes over from this one."""
     return os.getpid(), os.getcwd(), dict(os.environ)

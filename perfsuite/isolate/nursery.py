@@ -173,7 +173,7 @@ _starters: dict[int, ThreadPoolExecutor] = {}
 
 
 def _lasting(start: Callable[[], Started]) -> Started:
-    """What `start` returns, in a thread that stays: a sandbox ends with the thread that has started it."""
+    """The result of `start`, called in a thread that stays: a sandbox ends with the thread that has started it."""
     if threading.current_thread() is threading.main_thread():
         return start()
     if os.getpid() not in _starters:

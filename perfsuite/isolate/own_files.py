@@ -1,6 +1,6 @@
-"""Files that candidates leave in their sandbox. A candidate finds those of its own text alone, never another's.
+"""Files that candidates leave in their sandbox. A candidate finds those of the same text alone, never another's.
 
-Compilers keep what they made: Triton, Inductor and the driver, each in a folder of its own. Whoever can write there can
+Compilers keep what they made: Triton, Inductor and the driver, each in another folder. Whoever can write there can
 plant a kernel that another candidate loads. So the folder is emptied behind each candidate. What the same text left is
 put back for its next process, which then compiles nothing again.
 """

@@ -11,6 +11,7 @@ import torch
 
 from perfsuite.clock import deck as deck_module
 from perfsuite.clock.deck import Deck, put, ranges
+from perfsuite.clock.turned import MOST_DRAWN
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.orders import Move, movable
@@ -291,3 +292,40 @@ def test_integers_that_are_values_are_dealt_as_values_are() -> None:
         deck.deal()
         seen |= {tuple(one.args[0].sort().values.tolist()) for one in deck.sets}
     assert len(seen) == 40
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.complex64, torch.int8])
+def test_hundreds_of_sets_need_few_draws_and_all_differ(dtype: torch.dtype) -> None:
+    calls = []
+
+    def make() -> Inputs:
+        calls.append(1)
+        wide = 40 * torch.randn(2, 24, 32, generator=GENERATOR)
+        return Inputs((wide[0].to(dtype).t(), wide[1].to(dtype).clone()), {"scale": 2.0})
+
+    deck = deck_of(make, 300)
+    assert len(calls) <= MOST_DRAWN + 1
+    assert {one.kwargs["scale"] for one in deck.sets} == {2.0}
+    forms = {tuple((one.shape, one.stride(), one.dtype) for one in tensors_in(inputs)) for inputs in deck.sets}
+    assert forms == {tuple((one.shape, one.stride(), one.dtype) for one in tensors_in(make()))}
+    for _ in range(2):
+        for place in (0, 1):
+            operands = [list(tensors_in(one))[place] for one in deck.sets]
+            assert len({one.data_ptr() for one in operands}) == 300
+            bits = [one.contiguous().view(torch.uint8).flatten() for one in operands]
+            assert len({bytes(one.tolist()) for one in bits}) == 300
+            assert len({bytes(sorted(one.tolist())) for one in bits}) > 290
+            spread = torch.stack([one.to(torch.complex64 if dtype.is_complex else torch.float32) for one in operands])
+            assert 38.0 < float(spread.std()) < 42.0
+        deck.deal()
+
+
+def test_operands_that_cannot_be_turned_are_drawn_one_by_one() -> None:
+    calls = []
+
+    def make() -> Inputs:
+        calls.append(1)
+        return Inputs((torch.randn(16, generator=GENERATOR), torch.arange(16)), {})
+
+    deck_of(make, 100)
+    assert len(calls) >= 100
