@@ -93,11 +93,15 @@ class GraphClock(CudaClock):
         }
         planned = [(track, side, place) for track in self._tracks for side in SIDES for place in places[side]] * each
         self._order.shuffle(planned)
+        self._capture_all(planned)
+        self._overhead = self._event_cost + (len(self._tracks[0].pieces) - 1) * self._gap
+        self.timer_seconds = self._overhead
+
+    def _capture_all(self, planned: list[tuple[Track, Side, int]]) -> None:
+        """Capture these samples, in this order."""
         for track, side, place in planned:
             others = track.captures.setdefault((side, place), [])
             others.append(self._captured(side, track.pieces, place, nodes=track is self._named and not others))
-        self._overhead = self._event_cost + (len(self._tracks[0].pieces) - 1) * self._gap
-        self.timer_seconds = self._overhead
 
     def _forward(self, side: Side, sample: int) -> None:
         self._forwards.replay(side, (self._inputs_of(sample, call) for call in range(self.launches)))

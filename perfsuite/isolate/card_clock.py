@@ -15,11 +15,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 from perfsuite.clock.base import CaptureError, SideFailedError, Sides
-from perfsuite.clock.captured import Captured
+from perfsuite.clock.captured import Captured, Track
 from perfsuite.clock.deck import ranges
 from perfsuite.clock.forwards import Pool
 from perfsuite.clock.graph import PLACES, TRIAL_CALLS, GraphClock
@@ -42,8 +43,9 @@ COST_ORDERS = 15
 SETTLING_CYCLES = 20_000
 LEAST_DELAY_SECONDS = 1e-4
 """To hand the card to another process and back takes longer; to write back what was dealt takes less."""
-FEWER_CALLS = 3
-"""Both sides have memory for both places of results, so samples have at most this part of the calls."""
+FEWER_CALLS, TOUCHED = 3, 16
+"""Both sides have memory for both places of results, so samples have at most a third of the calls. At most so many
+graphs run for the first time in one order."""
 SPARE_BYTES, SPARE_SHARE = 192 << 20, 0.25
 """Memory of a place for results beyond the results themselves: workspaces and intermediate results of the calls."""
 
@@ -232,6 +234,13 @@ class IsolatedCardClock(GraphClock):
         self._event_cost = max(0.0, statistics.median(costs))
         self._gap = max(0.0, statistics.median(gaps))
 
+    def _capture_all(self, planned: list[tuple[Track, Side, int]]) -> None:
+        """Both processes capture at the same time, each in the order of its samples."""
+        capture = super()._capture_all
+        with ThreadPoolExecutor(len(SIDES), "perfsuite capture") as both:
+            for work in [both.submit(capture, [one for one in planned if one[1] == side]) for side in SIDES]:
+                work.result()
+
     def _capture(self, side: Side, indices: list[int], pool: Pool, **_: Any) -> tuple[Any, list[Any]]:
         try:
             key, results = self._workers[side].capture(self._pools.index(pool), indices, self._form)
@@ -249,7 +258,10 @@ class IsolatedCardClock(GraphClock):
 
     def _touch(self) -> None:
         self._copy_to_rival([(0, len(self._sets))])
-        super()._touch()
+        for side in SIDES:
+            keys = [graph.key for graph in self._graphs_of(side)]
+            for start in range(0, len(keys), TOUCHED):
+                self._seconds += self.run(side, keys[start : start + TOUCHED])
 
     def _enqueue(self, side: Side, sample: int, place: int) -> None:
         self.run(side, self._keys(side, sample, place))
@@ -298,8 +310,6 @@ class IsolatedCardClock(GraphClock):
             found[side] = max(found[side] + more, 1e-9)
         return found
 
-    # -- the end -----------------------------------------------------------------------------------------------------
-
     def host_seconds(self) -> tuple[float | None, float | None]:
         """None for both: the host's time of a call is that of an order."""
         return None, None
@@ -314,18 +324,14 @@ class IsolatedCardClock(GraphClock):
         """None: a worker's word about its kernels is not believed."""
         return None
 
+    def _graphs_of(self, side: Side) -> list[RemoteGraph]:
+        mine = (found for track in self._tracks for (whose, _), found in track.captures.items() if whose == side)
+        return [graph for found in mine for captured in found for graph in captured.graphs]
+
     def _release(self) -> None:
         for side in SIDES:
-            graphs = [
-                graph
-                for track in self._tracks
-                for (whose, _), found in track.captures.items()
-                if whose == side
-                for captured in found
-                for graph in captured.graphs
-            ]
             try:
-                self._workers[side].drop([graph.key for graph in graphs])
+                self._workers[side].drop([graph.key for graph in self._graphs_of(side)])
             except RuntimeError:  # the process has ended, and its graphs with it
                 continue
         self._tracks, self._named, self._mine, self._next = [], None, None, None

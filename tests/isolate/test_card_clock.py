@@ -7,6 +7,7 @@ import ctypes
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from random import Random
@@ -22,6 +23,8 @@ import isolated_kernels as kernels
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
+from perfsuite.clock.base import CaptureError
+from perfsuite.clock.rounds import SIDES
 from perfsuite.isolate import card_clock, card_memory, card_side, card_words, compare_isolated
 from perfsuite.isolate.card_clock import PLACES, IsolatedCardClock
 from perfsuite.isolate.card_fit import why_not
@@ -273,6 +276,44 @@ def test_cases_that_the_events_do_not_time_say_why(changes: dict[str, Any], word
     rival = SimpleNamespace(opens_card_memory=True) if given["rival"] else None
     found = why_not(sides, SimpleNamespace(clock=given["clock"]), remote, rival)  # type: ignore[arg-type]
     assert found is None if words is None else words in (found or "")
+
+
+def test_both_processes_capture_at_the_same_time_each_in_its_order() -> None:
+    clock, order, meet = IsolatedCardClock.__new__(IsolatedCardClock), [], threading.Barrier(2, timeout=20.0)
+    clock._named = None
+
+    def captured(side: Any, pieces: Any, place: int, *, nodes: bool) -> Any:
+        meet.wait()  # neither goes on before the other is there
+        order.append((side, pieces, place))
+        if side == "candidate" and pieces == 2:
+            raise CaptureError(side, RuntimeError("no graph"))
+        return (side, pieces, place)
+
+    clock._captured = captured  # type: ignore[method-assign]
+    tracks = [SimpleNamespace(pieces=number, captures={}) for number in range(3)]
+    planned: Any = [(track, side, place) for track in tracks[:2] for place in PLACES for side in SIDES]
+    clock._capture_all(planned)
+    for side in SIDES:
+        assert [one for one in order if one[0] == side] == [(side, n, place) for n in (0, 1) for place in PLACES]
+    assert tracks[1].captures["rival", 1] == [("rival", 1, 1)]
+    with pytest.raises(CaptureError, match="no graph"):
+        clock._capture_all([(tracks[2], side, 0) for side in SIDES])
+
+
+def test_all_graphs_run_once_in_few_orders() -> None:
+    clock = IsolatedCardClock.__new__(IsolatedCardClock)
+    clock._sets, clock._seconds = [], 0.0
+    clock._copy_to_rival = lambda parts: None  # type: ignore[method-assign]
+    ran: list[tuple[str, list[int]]] = []
+    clock.run = lambda side, keys: ran.append((side, list(keys))) or 1e-3  # type: ignore[method-assign,func-returns-value]
+    graphs = [SimpleNamespace(key=key) for key in range(40)]
+    captures = {(side, 0): [SimpleNamespace(graphs=graphs)] for side in SIDES}
+    clock._tracks = [SimpleNamespace(captures=captures)]  # type: ignore[list-item]
+    clock._touch()
+    for side in SIDES:
+        assert [key for whose, keys in ran if whose == side for key in keys] == list(range(40))
+    assert max(len(keys) for _, keys in ran) <= card_clock.TOUCHED
+    assert clock._seconds == pytest.approx(1e-3 * len(ran))
 
 
 # -- on a card ---------------------------------------------------------------------------------------------------------
