@@ -114,7 +114,13 @@ def _swept(alone: bool) -> bool:
 
 
 def _children() -> list[int]:
-    return [int(one) for one in Path("/proc/thread-self/children").read_text().split()]
+    """The processes whose parent is this one, in any state."""
+    own, found = str(os.getpid()), []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1] == own:
+                found.append(int(name))
+    return found
 
 
 def _processes() -> int:

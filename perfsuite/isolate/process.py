@@ -62,8 +62,8 @@ class Process:
             self.nursery.reserved = False
             with self.failures("its process did not start"):
                 self.descriptors += self._channel.introduced()
-            self.measure()
             self.ask({"do": "begin", "device": device})
+            self.measure()
         except (RuntimeError, OSError) as error:  # nothing of a candidate is in it yet
             theirs.close()
             self.nursery.reserved = False

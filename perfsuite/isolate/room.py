@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 from perfsuite.isolate.nursery import settle
 
@@ -17,7 +17,9 @@ def settle_if_short(device: str) -> None:
 
 
 def _free_of_host() -> float:
-    return os.sysconf("SC_AVPHYS_PAGES") / os.sysconf("SC_PHYS_PAGES")
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    told = {words[0]: int(words[1]) for words in lines}
+    return told.get("MemAvailable:", 0) / told["MemTotal:"]
 
 
 def _free_of_card() -> float:

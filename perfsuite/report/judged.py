@@ -3,8 +3,9 @@
     <!-- perfsuite:judge ../records/h200/judge.json table=speeds -->
     <!-- /perfsuite:judge -->
 
-`table` is speeds, jobs or stages. Each object of the file is one measurement with its environment. What was not
-measured has no row, and a file that is not there has none at all.
+`table` is speeds, jobs or stages; of a scale.json stages, scale (the same jobs on one card and on more) or identical
+(identical code gated on several cards at once). Each object of the file is one measurement with its environment. What
+was not measured has no row, and a file that is not there has none at all.
 """
 
 from __future__ import annotations
@@ -58,13 +59,15 @@ _SPEEDS: dict[str, tuple[str, Callable[[Part], str], Callable[[Part], str]]] = {
 }
 """Measurement -> (what it is, the figure, the goal)."""
 _JOBS = {"http": "HTTP", "ray": "Ray"}
-_STAGED = {"isolated": "cached", "triton": "cold Triton", "cuda": "cold CUDA", **_JOBS}
+_CARDS = {f"cards-{count}": f"{count} card{'s' * (count > 1)}" for count in (1, 2, 4, 8)}
+_SCALED = {**_CARDS, "removed": "all, one of them taken away in the middle"}
+_STAGED = {"isolated": "cached", "triton": "cold Triton", "cuda": "cold CUDA", **_JOBS, **_SCALED}
 _STAGES = ("wait", "parse", "compile", "run", "right", "fast", "whole")
 
 
 def judge_table(path: Path, filters: Mapping[str, str]) -> str:
     """The table that `table` names, and a line that names the machines. RecordError for other files and filters."""
-    tables = {"speeds": _speeds, "jobs": _jobs, "stages": _stages}
+    tables = {"speeds": _speeds, "jobs": _jobs, "stages": _stages, "scale": _scale, "identical": _identical}
     if set(filters) != {"table"} or filters["table"] not in tables:
         raise RecordError(f"{path}: a block of a judge.json needs table= one of {', '.join(tables)}, and nothing else")
     if not path.exists():
@@ -128,6 +131,40 @@ def _jobs(values: Part) -> Iterator[tuple[str, Row]]:
             pace = f"{part['jobs_per_hour']:,.0f}"
             faults = len(part["faults"])
             yield name, (said, str(part["jobs"]), str(part["workers"]), pace, *map(str, counts), str(faults))
+
+
+def _scale(values: Part) -> Iterator[tuple[str, Row]]:
+    """A row for each number of cards."""
+    head = ("on", "jobs", "an hour", "share of linear", "host's processors busy", "deaths", "without one right verdict")
+    yield "", head
+    yield "", ("---", *["---:"] * (len(head) - 1))
+    for name, said in _SCALED.items():
+        if name in values:
+            part = values[name]
+            share = part.get("share_of_linear")
+            yield (
+                name,
+                (
+                    said,
+                    str(part["jobs"]),
+                    f"{part['jobs_per_hour']:,.0f}",
+                    "-" if share is None else f"{share:.2f}",
+                    f"{part['host_busy']:.0%} of {part['host_processors']}",
+                    str(part["deaths"]),
+                    str(len(part["faults"])),
+                ),
+            )
+
+
+def _identical(values: Part) -> Iterator[tuple[str, Row]]:
+    """A row for each number of cards that gated at once."""
+    yield "", ("cards at once", "gates", "false alarms", "true rate is at most (95 %)", "undecided")
+    yield "", ("---:",) * 5
+    for count in (1, 2, 4, 8):
+        if (name := f"identical-{count}") in values:
+            told = values[name]["aa"]
+            counts = (told["gates"], told["false_alarms"], f"{told['upper95']:.2%}", told["undecided"])
+            yield name, (str(count), *map(str, counts))
 
 
 def _stages(values: Part) -> Iterator[tuple[str, Row]]:

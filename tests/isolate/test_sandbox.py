@@ -19,7 +19,7 @@ import isolated_kernels as kernels
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import compare_isolated, sandbox
-from perfsuite.isolate.nursery import nursery
+from perfsuite.isolate.nursery import nursery, settle
 from perfsuite.isolate.remote import Remote
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Custom, Gemm
@@ -64,6 +64,7 @@ def test_a_fork_bomb_is_ended_and_nothing_of_it_is_left() -> None:
     one = isolated(kernels.forks_without_end)
     assert (one.verdict, one.reason) == (Verdict.WRONG, Reason.CANDIDATE_FAILED), one.sentence
     assert "its sandbox had more than 128 processes, and all of them were ended" in one.sentence
+    settle()
     assert _running() <= before + 1
     assert isolated(kernels.starts_some).verdict is Verdict.MET
 

@@ -34,12 +34,14 @@ class Fed:
         seconds: float,
         each: bool = False,
         told: Callable[[Ended], None] = lambda _: None,
+        terms_of: Callable[[Job], Terms] | None = None,
     ) -> None:
         """seconds: no job begins later than this. each: every process gets every job, to fill its caches.
 
-        told: called at each answer.
+        told: called at each answer. terms_of: the terms of a job, where they are not those of all.
         """
-        self._jobs, self._terms, self._each, self._told = list(jobs), terms, each, told
+        self._jobs, self._each, self._told = list(jobs), each, told
+        self._terms: Callable[[Job], Terms] = terms_of or (lambda _: terms)
         self._until = time.monotonic() + seconds
         self._next: dict[int, int] = {}
         """Thread, or 0 for all -> the number of its next job."""
@@ -60,7 +62,7 @@ class Fed:
             self._next[thread] = number + 1
             key = f"{thread}:{number}"
             self._began[key] = time.monotonic()
-            return Turn(key, self._jobs[number], self._terms)
+            return Turn(key, self._jobs[number], self._terms(self._jobs[number]))
 
     def answered(self, turn: Turn, answer: Mapping[str, Any]) -> None:
         with self._lock:
