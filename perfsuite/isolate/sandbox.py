@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,8 @@ from pathlib import Path
 PROGRAM = "bwrap"
 MOST_FILE_BYTES = 1 << 30
 """Bytes of all files that a candidate may keep in its own folder, which lies in memory."""
+CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+"""Variables by which a user moves a compiler's cache. A candidate could not write there."""
 TRY_SECONDS = 20.0
 
 
@@ -42,6 +45,7 @@ def box_for(sandboxed: bool, device: str, *, alone: bool = True) -> tuple[Box, s
         return Box(), f"no sandbox: {reason}"
     folder = Path(tempfile.mkdtemp(prefix="perfsuite-"))
     places = {name: str(folder) for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME")}
+    places |= {name: str(folder / name.lower()) for name in CACHES if name in os.environ}
     kind = "in a sandbox of bubblewrap" + ("" if alone else ", which shows the numbers of other processes")
     return Box(tuple(command(folder, alone=alone, on_card=device == "cuda")), places, folder, alone), kind
 

@@ -112,6 +112,18 @@ def test_text_beside_others_in_a_folder_keeps_nothing(tmp_path: Path) -> None:
     assert {judged(COMPILES, folder=tmp_path).reason for _ in range(2)} == {Reason.CANDIDATE_FAILED}
 
 
+@needs_bubblewrap
+def test_a_cache_that_the_user_has_moved_lies_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nursery, "_started", {})
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    writes = 'from pathlib import Path\nimport os\nPath(os.environ["TRITON_CACHE_DIR"]).mkdir()\n'
+    one = judged(writes + "def run(a, b):\n    return a @ b\n")
+    for made in (there for kind in nursery._started.values() for there in kind):
+        made.close()
+    assert one.verdict is Verdict.MET, one.sentence
+    assert not list(tmp_path.iterdir())
+
+
 def files_in(folder: Path) -> dict[str, bytes]:
     return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
