@@ -7,14 +7,13 @@ few kernels copy them, at the speed of the memory. To draw them would take longe
 
 from __future__ import annotations
 
-import ctypes
-import math
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from perfsuite.clock.turned import sets_like
+from perfsuite.clock.windows import Windows, in_memory_order, windows
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.orders import Move, is_value, reordered, same_numbers
 from perfsuite.problems.tensors import copy_in_place, dense, map_tensors, memory_of, tensors_in
@@ -25,93 +24,11 @@ if TYPE_CHECKING:
 Moves = Literal["elements", "sets", "none"]
 """Parts of the inputs that may move: elements of independent operands, whole sets whose tensors belong together, or
 nothing, since the tensors are the caller's own."""
-ALIGNMENT = 512
-"""Bytes to which an operand is aligned, as by torch's allocator."""
-STEP_BYTES = 128
-"""A window begins at a multiple of these, so that copies stay fast. Small operands have any beginning."""
-FEW_WINDOWS = 1024
-"""An operand with at most this number of windows has each of them before one comes again."""
-LINE_BYTES, PART_BYTES = 1 << 31, 1 << 28
-"""An operand that takes more than the first in all sets gets a line of the second, from which stretches are dealt."""
+LINE_BYTES = 1 << 31
+"""An operand that takes more in all sets gets a line of PART_BYTES, from which stretches are dealt."""
 RESERVE_BYTES = 1 << 31
 """Bytes of the reserve of tensors that move as they are. Larger ones stay, unless a call writes them."""
 FEWEST_RESERVES, HOT_RESERVES = 2, 4
-
-
-@dataclass
-class _Windows:
-    """One floating-point operand of all sets. Each set gets a window of a long line of values, at an offset drawn
-    anew: all windows hold values that were drawn for this operand, and no two windows hold the same."""
-
-    place: int
-    """The operand, by its place among the tensors of a set."""
-    line: torch.Tensor
-    """Values of one set more than there are; of a large operand those of a part of one set."""
-    rows: list[torch.Tensor]
-    """The operand of each set, as a vector in the order of its memory."""
-    stack: torch.Tensor | None
-    """All rows as a matrix, if they lie in one allocation."""
-    step: int
-    large: bool = False
-    """True for an operand of which only stretches are dealt, since it has no line of its length."""
-    offset: int = 0
-    stretch: tuple[int, int] = (0, 0)
-    """The part of the operand that is dealt: its beginning and its length."""
-    left: list[int] = field(default_factory=list)
-    """Windows that have not been used, of an operand that has few."""
-    places: list[int] | None = field(init=False)
-    """Addresses of the rows where the host moves bytes, which takes a third of the time of as many calls of torch."""
-
-    def __post_init__(self) -> None:
-        self.use(self.rows)
-
-    def use(self, rows: list[torch.Tensor]) -> None:
-        """Take these for the operand of each set."""
-        self.plain = not any(row.is_conj() or row.is_neg() for row in (self.line, *rows))
-        by_host = self.plain and self.stack is None and not any(row.is_cuda for row in (self.line, *rows))
-        self.rows, self.places = rows, [row.data_ptr() for row in rows] if by_host else None
-
-    def draw(self, secret: random.Random, share: float) -> None:
-        """Draw the next window, and the stretch of the operand that gets it: about that share."""
-        size = self.rows[0].numel()
-        room = self.line.numel() // 2 if self.large else size
-        length = min(room, max(self.step, math.ceil(share * size / self.step) * self.step))
-        self.stretch = secret.randrange((size - length) // self.step + 1) * self.step, length
-        windows = (self.line.numel() - length if self.large else size) // self.step
-        if windows > FEW_WINDOWS:
-            self.offset = secret.randrange(windows) * self.step
-            return
-        if not self.left:
-            self.left = secret.sample(range(windows), windows)
-        self.offset = self.left.pop() * self.step
-
-    def deal(self, start: int, count: int) -> None:
-        import torch
-
-        size, (begin, length) = self.rows[0].numel(), self.stretch
-        if self.places is not None:
-            item = self.line.element_size()
-            skip, step = begin * item, 0 if self.large else size * item
-            source = self.line.data_ptr() + self.offset * item + (0 if self.large else start * step + skip)
-            write, size_in_bytes = ctypes.memmove, length * item
-            for place in self.places[start : start + count]:
-                write(place + skip, source, size_in_bytes)
-                source += step
-            return
-        rows = [row[begin : begin + length] for row in self.rows[start : start + count]]
-        if self.large:
-            values = [self.line[self.offset : self.offset + length]] * len(rows)
-        else:
-            taken = self.line[start * size + self.offset : (start + count) * size + self.offset].view(count, size)
-            if self.stack is not None:
-                self.stack[start : start + count, begin : begin + length].copy_(taken[:, begin : begin + length])
-                return
-            values = [value[begin : begin + length] for value in taken.unbind()]
-        if self.plain:
-            torch._foreach_copy_(rows, values)
-            return
-        for row, value in zip(rows, values, strict=True):  # the call of all together takes no conjugates
-            row.copy_(value)
 
 
 @dataclass
@@ -177,7 +94,7 @@ class Deck:
         """
         self._written = frozenset(written)
         self._secret = random.SystemRandom()
-        self._moving: list[_Windows | _Whole] = []
+        self._moving: list[Windows | _Whole] = []
         self.sets = sets_like(first, make_inputs, count, self._secret if stacked and moves == "elements" else None)
         if moves == "none":
             return
@@ -198,7 +115,7 @@ class Deck:
                 free.remove(place)
                 continue
             operands = [one[place] for one in leaves]
-            group = _windows(place, operands, spare[place], stacked=stacked and not large, large=large)
+            group = windows(place, operands, spare[place], stacked=stacked and not large, large=large)
             self._moving.append(group)
             for one, row in zip(leaves, group.rows, strict=True):
                 old = one[place]
@@ -222,17 +139,17 @@ class Deck:
         at = {tensor.data_ptr(): (number, place) for number, one in enumerate(before)
                   for place, tensor in enumerate(one)}  # fmt: skip
         for group in self._moving:
-            if isinstance(group, _Windows):
+            if isinstance(group, Windows):
                 found = [at[row.data_ptr()] for row in group.rows]
                 group.stack = None
-                group.use([_in_memory_order(leaves[number][place]) for number, place in found])
+                group.use([in_memory_order(leaves[number][place]) for number, place in found])
             else:
                 group.live = [[leaves[n][at[one.data_ptr()][1]] for one in live] for n, live in enumerate(group.live)]
         self.sets = sets
 
     def bytes_dealt(self, sets: int) -> int:
         """Bytes that are dealt to that number of sets if each operand is dealt whole."""
-        groups = [one for one in self._moving if isinstance(one, _Windows)]
+        groups = [one for one in self._moving if isinstance(one, Windows)]
         return sets * sum(group.rows[0].numel() * group.rows[0].element_size() for group in groups)
 
     @property
@@ -246,7 +163,7 @@ class Deck:
         The values that come last belong to the sets that come last.
         """
         for group in self._moving:
-            whole = isinstance(group, _Windows) and group.place in self._written
+            whole = isinstance(group, Windows) and group.place in self._written
             group.draw(self._secret, 1.0 if whole else self.share)
         self.restore(places)
 
@@ -307,32 +224,6 @@ def alone(tensors: Sequence[torch.Tensor], place: int) -> bool:
     """True if no other tensor lies in that one's allocation."""
     storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
     return storages.count(storages[place]) == 1
-
-
-def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a dense tensor as a vector over the same memory."""
-    return tensor.detach().as_strided((tensor.numel(),), (1,), tensor.storage_offset())
-
-
-def _windows(place: int, operands: list[torch.Tensor], spare: torch.Tensor, *, stacked: bool, large: bool) -> _Windows:
-    import torch
-
-    size, item = spare.numel(), spare.element_size()
-    rows = [_in_memory_order(one) for one in operands]
-    step = STEP_BYTES // item if size * item >= 32 * STEP_BYTES else 1
-    if large:
-        return _Windows(place, rows[0][: PART_BYTES // item].clone(), rows, None, step, large=True)
-    line = torch.cat([(row.view(torch.uint8) if item == 1 else row) for row in (*rows, _in_memory_order(spare))])
-    line = line.view(spare.dtype)
-    stack = None
-    if stacked:
-        each = max(1, ALIGNMENT // item)
-        stack = torch.empty((len(rows), -(-size // each) * each), dtype=spare.dtype, device=spare.device)
-        rows = [row[:size] for row in stack.unbind()]
-    made = _Windows(place, line, rows, stack, step, stretch=(0, size))
-    if stack is not None:  # else the values lie there
-        made.deal(0, len(rows))
-    return made
 
 
 def _whole(

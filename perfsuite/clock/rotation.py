@@ -6,6 +6,7 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from perfsuite.problems.tensors import tensors_in
@@ -13,6 +14,10 @@ from perfsuite.problems.tensors import tensors_in
 CACHE_MULTIPLE = 3
 MOST_SETS = 1024
 """Most sets of a rotation. Tiny inputs would need tens of thousands of sets, and as many captured launches."""
+
+
+MOST_PLACES = 1 << 12
+"""Addresses of which it is remembered whether they lie in an input."""
 
 
 def bytes_in(value: Any) -> int:
@@ -36,6 +41,7 @@ def allocations(values: Iterable[Any]) -> Callable[[int], bool]:
     found = sorted({(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in storages.values() if one.nbytes()})
     firsts, ends = [first for first, _ in found], list(itertools.accumulate((end for _, end in found), max))
 
+    @lru_cache(maxsize=MOST_PLACES)  # results come at the same addresses again and again
     def taken(place: int) -> bool:
         at = bisect.bisect_right(firsts, place)
         return at > 0 and place < ends[at - 1]

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterable
+import itertools
+import operator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.problems.host_memory import FIRST, host_memory
 from perfsuite.problems.tensors import memory_of, tensors_in
 
 if TYPE_CHECKING:
@@ -35,26 +37,56 @@ def poison(value: Any) -> None:
         memory_of(tensor.view(integers[size])).fill_(int.from_bytes(pattern[:size], "little"))
 
 
-def poison_results(results: Iterable[Any], spare: Callable[[int], bool]) -> None:
+def poison_results(results: Sequence[Any], spare: Callable[[int], bool]) -> None:
     """Overwrite each result with the poison, but for those with a tensor at an address that `spare` names.
 
-    Dozens of small results on the host come between two samples. Of these the bytes are written without torch.
+    Dozens of small results on the host come between two samples. Where these are alike, their bytes are written without
+    torch.
     """
     import torch
 
-    plain, strided, pattern, most, write = torch.Tensor, torch.strided, _PATTERN, len(_PATTERN), ctypes.memmove
-    for one in results:
-        if type(one) is plain and one.layout is strided and one.is_cpu and not one.is_nested and one.is_contiguous():
-            place, size = one.data_ptr(), one.nbytes
-            if place and size <= most and one.element_size() > 1:
-                if not spare(place):
-                    write(place, pattern, size)
-                continue
-        if not any(spare(tensor.data_ptr()) for tensor in tensors_in(one) if tensor.numel()):
-            poison(one)
+    columns = _columns(results)
+    sizes = [_bytes_of_each(column) for column in columns]
+    if not sizes or not all(sizes):
+        for one in results:
+            if not any(spare(tensor.data_ptr()) for tensor in tensors_in(one) if tensor.numel()):
+                poison(one)
+        return
+    places = [list(map(torch.Tensor.data_ptr, column)) for column in columns]
+    if any(map(spare, itertools.chain(*places))):
+        free = [row for row in zip(*places, strict=True) if not any(map(spare, row))]
+        places = [list(column) for column in zip(*free, strict=True)]
+    memory = host_memory()
+    for column, size in zip(places, sizes, strict=False):
+        pattern = _PATTERN[:size]
+        for place in column:
+            begin = place - FIRST
+            memory[begin : begin + size] = pattern
 
 
-_PATTERN = POISON_HALF.to_bytes(2, "little") * (1 << 16)
+def _columns(results: Sequence[Any]) -> list[Sequence[Any]]:
+    """The results, or if each is a tuple of as many parts, the first part of each, the second of each, and so on."""
+    if set(map(type, results)) != {tuple}:
+        return [results]
+    return list(zip(*results, strict=True)) if len(set(map(len, results))) == 1 else []
+
+
+def _bytes_of_each(results: Sequence[Any]) -> int:
+    """Bytes of each of these, if they are plain dense tensors of one size on the host, small enough; else 0."""
+    import torch
+
+    if set(map(type, results)) != {torch.Tensor} or set(map(_LAYOUT, results)) != {torch.strided}:
+        return 0
+    if len(facts := set(map(_FACTS, results))) != 1:
+        return 0
+    on_host, nested, item, size = facts.pop()
+    small = on_host and not nested and item > 1 and size <= len(_PATTERN)
+    return int(size) if small and all(map(torch.Tensor.is_contiguous, results)) else 0
+
+
+_LAYOUT = operator.attrgetter("layout")
+_FACTS = operator.attrgetter("is_cpu", "is_nested", "itemsize", "nbytes")
+_PATTERN = memoryview(POISON_HALF.to_bytes(2, "little") * (1 << 16))
 
 
 def poison_free_memory(like: Any, *, copies: int = 4) -> None:

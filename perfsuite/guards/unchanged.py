@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from perfsuite.problems.host_memory import FIRST, host_memory
+
 WORD = ctypes.sizeof(ctypes.c_void_p)
 WHOLE_LOOKS = 8
 """Of 256 looks, those that compare everything."""
-FIRST, BEHIND = 1 << 12, 1 << 47
-"""The first byte of the view, and the one behind its last: all that a process may address."""
 
 
 class Layout(NamedTuple):
@@ -155,10 +155,9 @@ def seal(things: Callable[[Layout], Iterable[Thing]]) -> Seal | None:
 
 @lru_cache(maxsize=1)
 def _memory() -> Any:
-    """The memory of this process as numbers. To read where nothing lies would end the process."""
+    """The memory of this process as numbers."""
     import numpy
 
-    whole: Any = (ctypes.c_int64 * ((BEHIND - FIRST) // WORD)).from_address(FIRST)
-    found = numpy.frombuffer(whole, dtype=numpy.int64)
+    found = numpy.frombuffer(host_memory(), dtype=numpy.int64)
     found.flags.writeable = False
     return found

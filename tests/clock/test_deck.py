@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from perfsuite.clock import deck as deck_module
+from perfsuite.clock import windows as windows_module
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.clock.turned import MOST_DRAWN
 from perfsuite.problems import Attention, Gemm
@@ -213,7 +214,7 @@ def test_a_share_of_each_operand_is_a_stretch_at_a_place_drawn_anew(stacked: boo
 @pytest.mark.parametrize("written", [(), (0,)])
 def test_a_large_operand_needs_no_copy_of_its_size(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deck_module, "LINE_BYTES", 1 << 12)
-    monkeypatch.setattr(deck_module, "PART_BYTES", 1 << 10)
+    monkeypatch.setattr(windows_module, "PART_BYTES", 1 << 10)
     monkeypatch.setattr(deck_module, "RESERVE_BYTES", 1 << 12)
     made = []
 

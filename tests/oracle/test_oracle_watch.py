@@ -73,6 +73,9 @@ def test_poison_is_nan_in_every_dtype_of_the_kernels(dtype):
         lambda: {"loss": torch.zeros(4), "rest": [torch.zeros(2, 2), 3, None]},
         lambda: torch.eye(3).to_sparse(),
         lambda: torch.zeros(4, requires_grad=True),
+        lambda: (torch.zeros(4, 4), torch.zeros(4)),
+        lambda: (torch.zeros(4, 4), torch.zeros(4, dtype=torch.int64)),
+        lambda: torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)]),
     ],
 )
 def test_results_are_poisoned_as_any_value_is_but_for_those_that_are_spared(make):
@@ -88,6 +91,9 @@ def test_results_are_poisoned_as_any_value_is_but_for_those_that_are_spared(make
         assert not beside.any()
         poison_results([third], allocations([third]))
         assert same_bits(third, make())
+        alike = [make(), make(), third]  # as a side's results are
+        poison_results(alike, allocations([third]))
+        assert same_bits(alike, [expected, expected, make()])
 
 
 def test_an_address_is_told_from_those_beside_it():

@@ -1,0 +1,135 @@
+"""One operand of all sets of a rotation, which gets other values by a window that slides along a line of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from perfsuite.problems.host_memory import FIRST, host_memory
+
+if TYPE_CHECKING:
+    import torch
+
+ALIGNMENT = 512
+"""Bytes to which an operand is aligned, as by torch's allocator."""
+STEP_BYTES = 128
+"""A window begins at a multiple of these, so that copies stay fast. Small operands have any beginning."""
+FEW_WINDOWS = 1024
+"""An operand with at most this number of windows has each of them before one comes again."""
+PART_BYTES = 1 << 28
+"""Bytes of the line of a large operand, from which stretches are dealt."""
+
+
+@dataclass
+class Windows:
+    """One floating-point operand of all sets. Each set gets a window of a long line of values, at an offset drawn
+    anew: all windows hold values that were drawn for this operand, and no two windows hold the same."""
+
+    place: int
+    """The operand, by its place among the tensors of a set."""
+    line: torch.Tensor
+    """Values of one set more than there are; of a large operand those of a part of one set."""
+    rows: list[torch.Tensor]
+    """The operand of each set, as a vector in the order of its memory."""
+    stack: torch.Tensor | None
+    """All rows as a matrix, if they lie in one allocation."""
+    step: int
+    large: bool = False
+    """True for an operand of which only stretches are dealt, since it has no line of its length."""
+    offset: int = 0
+    stretch: tuple[int, int] = (0, 0)
+    """The part of the operand that is dealt: its beginning and its length."""
+    left: list[int] = field(default_factory=list)
+    """Windows that have not been used, of an operand that has few."""
+    places: list[int] | None = field(init=False)
+    """The rows' first bytes in the memory of the process, where the host moves them; None where torch does."""
+
+    def __post_init__(self) -> None:
+        self.use(self.rows)
+
+    def use(self, rows: list[torch.Tensor]) -> None:
+        """Take these for the operand of each set."""
+        self.plain = not any(row.is_conj() or row.is_neg() for row in (self.line, *rows))
+        by_host = self.plain and self.stack is None and not any(row.is_cuda for row in (self.line, *rows))
+        self.rows, self.places = rows, [row.data_ptr() - FIRST for row in rows] if by_host else None
+
+    def draw(self, secret: random.Random, share: float) -> None:
+        """Draw the next window, and the stretch of the operand that gets it: about that share."""
+        size = self.rows[0].numel()
+        room = self.line.numel() // 2 if self.large else size
+        length = min(room, max(self.step, math.ceil(share * size / self.step) * self.step))
+        rest = (size - length) // self.step
+        self.stretch = secret.randrange(rest + 1) * self.step if rest else 0, length
+        windows = (self.line.numel() - length if self.large else size) // self.step
+        if windows > FEW_WINDOWS:
+            self.offset = secret.randrange(windows) * self.step
+            return
+        if not self.left:
+            self.left = list(range(windows))
+        drawn = secret.randrange(len(self.left))
+        self.left[drawn], self.left[-1] = self.left[-1], self.left[drawn]
+        self.offset = self.left.pop() * self.step
+
+    def deal(self, start: int, count: int) -> None:
+        import torch
+
+        size, (begin, length) = self.rows[0].numel(), self.stretch
+        if self.places is not None:
+            item = self.line.element_size()
+            skip, step = begin * item, 0 if self.large else size * item
+            source = self.line.data_ptr() - FIRST + self.offset * item + (0 if self.large else start * step + skip)
+            memory, size_in_bytes = host_memory(), length * item
+            for place in self.places[start : start + count]:
+                into = place + skip
+                memory[into : into + size_in_bytes] = memory[source : source + size_in_bytes]
+                source += step
+            return
+        rows = [row[begin : begin + length] for row in self.rows[start : start + count]]
+        if self.large:
+            values = [self.line[self.offset : self.offset + length]] * len(rows)
+        else:
+            taken = self.line[start * size + self.offset : (start + count) * size + self.offset].view(count, size)
+            if self.stack is not None:
+                self.stack[start : start + count, begin : begin + length].copy_(taken[:, begin : begin + length])
+                return
+            values = [value[begin : begin + length] for value in taken.unbind()]
+        if self.plain:
+            torch._foreach_copy_(rows, values)
+            return
+        for row, value in zip(rows, values, strict=True):  # the call of all together takes no conjugates
+            row.copy_(value)
+
+
+def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a dense tensor as a vector over the same memory."""
+    if tensor.is_contiguous() and not tensor.requires_grad:  # one call of torch instead of two
+        return tensor.view(-1)
+    return tensor.detach().as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+def windows(place: int, operands: list[torch.Tensor], spare: torch.Tensor, *, stacked: bool, large: bool) -> Windows:
+    """The windows of the operand at that place among the tensors of a set.
+
+    operands: that of each set. spare: another with other values. stacked: the rows get one allocation together.
+    large: they get no line of their length.
+    """
+    import torch
+
+    size, item = spare.numel(), spare.element_size()
+    rows = [in_memory_order(one) for one in operands]
+    step = STEP_BYTES // item if size * item >= 32 * STEP_BYTES else 1
+    if large:
+        return Windows(place, rows[0][: PART_BYTES // item].clone(), rows, None, step, large=True)
+    line = torch.cat([(row.view(torch.uint8) if item == 1 else row) for row in (*rows, in_memory_order(spare))])
+    line = line.view(spare.dtype)
+    stack = None
+    if stacked:
+        each = max(1, ALIGNMENT // item)
+        stack = torch.empty((len(rows), -(-size // each) * each), dtype=spare.dtype, device=spare.device)
+        rows = [row[:size] for row in stack.unbind()]
+    made = Windows(place, line, rows, stack, step, stretch=(0, size))
+    if stack is not None:  # else the values lie there
+        made.deal(0, len(rows))
+    return made
