@@ -41,7 +41,7 @@ class WatchedHalf:
     def __init__(self, watched: Sequence[Watched]) -> None:
         self.watched = watched
         self._before = self._marks()
-        self._after: list[torch.Tensor] = []
+        self._after: list[bytes | torch.Tensor] = []
 
     def put_again(self) -> None:
         """Overwrite the written inputs of the calls with the copies of what they were."""
@@ -58,7 +58,7 @@ class WatchedHalf:
         """True if a call has written an input that it must not; waits for the device."""
         return not same_fingerprint(self._before, self._after)
 
-    def _marks(self) -> list[torch.Tensor]:
+    def _marks(self) -> list[bytes | torch.Tensor]:
         written = {id(tensor) for one in self.watched for tensor in one.written}
         lives = {id(tensor): tensor for one in self.watched for tensor in tensors_in(one.live)}
         return fingerprint([Inputs(tuple(tensor for key, tensor in lives.items() if key not in written))])

@@ -79,8 +79,8 @@ def checked(
         fault = compare_form(problem, inputs, candidate_output, rival_output)
         if fault is not None:
             return fault, None
-        paths = [path for path, _ in values_in(candidate_output)]
-        ours, theirs = _values(candidate_output), _values(rival_output)
+        named, theirs = values_in(candidate_output), _values(rival_output)
+        ours = [value for _, value in named]
         if not ours:
             raise UnjudgeableError(
                 f"{problem.name} returns nothing that could be compared; return the tensors that the call computes"
@@ -96,7 +96,7 @@ def checked(
             return replace(judge_by_distribution(library, inputs, candidate_output), random=True), known
         judge = Judge(problem, inputs, library, known, rows, distribution, len(ours))
         found = [judge.judge(place, *three) for place, three in enumerate(zip(ours, right, theirs, strict=True))]
-        judgement = _worst(found, paths)
+        judgement = _worst(found, [path for path, _ in named])
         if known.random and not judgement.ok:
             judgement = judge_by_distribution(library, inputs, candidate_output)
     if sum(one.numel() for one in ours) == 0:

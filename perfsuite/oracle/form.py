@@ -109,6 +109,8 @@ def values_in(result: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
     """(path, tensor) of everything in a result that is compared: numbers as tensors without axes, sparse ones dense."""
     import torch
 
+    if type(result) is torch.Tensor and result.layout is torch.strided and not result.is_nested:
+        return [(path, result)]
     if isinstance(result, torch.Tensor) and result.layout not in (torch.strided, torch.jagged):
         dense = result.numel() * result.element_size() <= DENSE_BYTES
         if dense or (result.layout is torch.sparse_coo and not result.is_coalesced()):

@@ -68,7 +68,7 @@ def measure(
     width = candidate.shape[-1] if candidate.dim() else 1
     flat = [t.detach().reshape(-1, width) for t in (candidate, right, library)]
     step = max(1, BLOCK_ELEMENTS[candidate.device.type] // width)
-    blocks = list(zip(flat[0].split(step), flat[1].split(step), flat[2].split(step), strict=True))
+    blocks = [flat] if len(flat[0]) <= step else list(zip(*(t.split(step) for t in flat), strict=True))
     found = _compared(_joined([_finite_block(*three) for three in blocks]), candidate)
     if found is None:
         found = _compared(_joined([_block(*three, poison=poison) for three in blocks]), candidate, thorough=True)
@@ -102,48 +102,39 @@ def _compared(joined: _Sums, candidate: torch.Tensor, *, thorough: bool = False)
         members = torch.full_like(squares[0], width * together)
         members[-1] -= width * missing
 
-    # Kernels are what takes time here, not rows: candidate and library together wherever they are treated alike.
-    whole = squares.sum(1)
-    norms = whole.sqrt()
-    scale = norms[2] / math.sqrt(candidate.numel())
+    # Kernels are what takes time here, not rows: all that is divided by a row's root mean square is so at once.
+    whole, largest = squares.sum(1), peaks[2].amax()
+    scale = (whole[2] / candidate.numel()).sqrt()
     rms = (squares[2] / members).sqrt()
     rms = torch.where(rms > 0, rms, scale)  # a row that should be all zeros is judged at the scale of the whole
-    row = _ratio(squares[:2].sqrt(), rms * members**0.5)
-    element = _ratio(peaks[:2], rms)
     units = units_of_a_norm(candidate.dtype, peaks[2], squares[2], rms)
-    row_floor = _ratio((eps * units * rms).clamp(min=quantum), rms)
-    element_floor = _ratio((eps * peaks[2]).clamp(min=quantum), rms)
-    of_all = units_of_a_norm(candidate.dtype, peaks[2].amax(), whole[2], scale)
-    row_at, element_at = (row[0] - row_floor).argmax(), (element[0] - element_floor).argmax()
-    numbers = torch.stack(
-        [
-            *_ratio(norms[:2], norms[2]),
-            _ratio((eps * of_all * scale).clamp(min=quantum), scale),
-            *(values.take(row_at) for values in (row[0], row_floor)),
-            *(values.take(element_at) for values in (element[0], element_floor)),
-            row[1].amax(),
-            element[1].amax(),
-            row_at.double(),
-            whole.sum(),
-            peaks[2].amax(),
-            *counts,
-        ]
-    )
+    units_of_all = units_of_a_norm(candidate.dtype, largest, whole[2], scale)
+    rows = squares[:2].sqrt() / members**0.5
+    floors = (torch.stack([units * rms, peaks[2]]) * eps).clamp(min=quantum)
+    # (candidate, library, floor), (row, element), rows
+    relative = torch.stack([*torch.stack([rows, peaks[:2]], 1), floors]) / rms
+    relative = relative.nan_to_num(nan=0.0, posinf=math.inf)
+    at = (relative[0] - relative[2]).argmax(-1, keepdim=True)
+    worst = relative[::2].gather(-1, at.expand(2, 2, 1))
+    of_all = torch.stack([scale, units_of_all * scale, largest])
+    numbers = torch.cat([whole, of_all, worst.flatten(), relative[1].amax(-1), at[0].double(), counts])
     # One transfer for all of them: each would wait for the device by itself.
-    ours, theirs, floor, *worst, library_row, library_element, at, total, largest, stray, poisoned = numbers.tolist()
-    if not thorough and not (math.isfinite(total) and largest <= _largest(candidate.dtype)):
+    mine, theirs, exact, mean, unit, peak, *rest = numbers.tolist()
+    row, element, row_floor, element_floor, library_row, library_element, place, stray, poisoned = rest
+    if not thorough and not (math.isfinite(mine + theirs + exact) and peak <= _largest(candidate.dtype)):
         return None
+    norm = math.sqrt(exact)
     return Measures(
-        frobenius=ours,
-        row=worst[0],
-        element=worst[2],
-        library_frobenius=theirs,
+        frobenius=_ratio(math.sqrt(mine), norm),
+        row=row,
+        element=element,
+        library_frobenius=_ratio(math.sqrt(theirs), norm),
         library_row=library_row,
         library_element=library_element,
-        frobenius_floor=floor,
-        row_floor=worst[1],
-        element_floor=worst[3],
-        worst_row=int(at) * together,
+        frobenius_floor=_ratio(max(eps * unit, quantum), mean),
+        row_floor=row_floor,
+        element_floor=element_floor,
+        worst_row=int(place) * together,
         stray=int(stray),
         poisoned=int(poisoned),
         elements=candidate.numel(),
@@ -235,6 +226,8 @@ def _groups(values: torch.Tensor, together: int) -> torch.Tensor:
     return torch.nn.functional.pad(values, (0, missing)).view(values.shape[0], -1, together)
 
 
-def _ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
+def _ratio(above: float, below: float) -> float:
     """Their quotient, of numbers that are not negative; 0 where both are zero, infinite where only the divisor is."""
-    return (above / below).nan_to_num(nan=0.0, posinf=math.inf)
+    if below == 0.0:
+        return math.inf if above > 0.0 else 0.0
+    return 0.0 if math.isnan(quotient := above / below) else quotient

@@ -49,6 +49,8 @@ def nest_of(value: Any) -> Nest | None:
     import torch
 
     kind = type(value)
+    if kind is torch.Tensor and value.layout is torch.strided and not value.is_nested:
+        return None
     if kind is tuple or kind is list:
         return Nest("sequence", [(f"[{place}]", part) for place, part in enumerate(value)], kind)
     if isinstance(value, torch.Tensor):

@@ -78,6 +78,15 @@ def _mapped(
     """
     import torch
 
+    # As `nest_of` would say, without its objects, for what most nests consist of.
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([_mapped(part, change, of_layouts, made) for part in value])
+    if kind is Inputs:
+        args = tuple([_mapped(part, change, of_layouts, made) for part in value.args])
+        return Inputs(args, _mapped(dict(value.kwargs), change, of_layouts, made))
+    if kind is dict and not value:
+        return {}
     if (nest := nest_of(value)) is not None:
         where = change if of_layouts is None or not nest.layout else of_layouts
         parts = [_mapped(part, change if step == ".values" else where, of_layouts, made) for step, part in nest.parts]
@@ -164,7 +173,9 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
     """
     import torch
 
-    given = tensor.detach().resolve_conj().resolve_neg()
+    given = tensor.detach()
+    if given.is_conj() or given.is_neg():
+        given = given.resolve_conj().resolve_neg()
     if given.layout is not torch.strided or not given.numel():
         return bits(tensor)
     if given.is_contiguous() and not given.is_nested:
@@ -180,6 +191,8 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
 
 def dense(tensor: torch.Tensor) -> bool:
     """True if a strided tensor has each element of its memory, from the first to the last, exactly once."""
+    if tensor.is_contiguous():
+        return True
     expected = 1
     for size, stride in sorted(zip(tensor.shape, tensor.stride(), strict=True), key=lambda pair: pair[1]):
         if size != 1 and stride != expected:

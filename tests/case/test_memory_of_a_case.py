@@ -29,7 +29,7 @@ SCALE = 10_000
 GB = 10**9 // SCALE
 BOUNDS = """clock.deck.RESERVE_BYTES clock.deck.LINE_BYTES clock.windows.PART_BYTES clock.room.KEPT_BYTES
     clock.cuda.MOST_SPACER guards.fingerprint.TOGETHER_BYTES guards.fingerprint.BLOCK_BYTES guards.poison.MOST_BYTES
-    oracle.effort.DEAR_BYTES
+    guards.fingerprint.HOST_BYTES oracle.effort.DEAR_BYTES
     problems.redraw.PART problems.float64.twins.SWEEP_BYTES oracle.measures.BLOCK_ELEMENTS problems.exact.BLOCK_BYTES"""
 
 

@@ -40,8 +40,10 @@ def drawn(problem: Gemm | Attention | Custom, count: int = 5) -> list[Inputs]:
 
 
 @pytest.mark.parametrize("stacked", [1 << 10, 1 << 15, 1 << 25], ids=["each alone", "few at once", "all at once"])
-def test_a_fingerprint_sees_one_value_overwritten(stacked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("noted", [0, 1 << 20], ids=["sums", "bytes"])
+def test_a_fingerprint_sees_one_value_overwritten(stacked: int, noted: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perfsuite.guards.fingerprint.TOGETHER_BYTES", stacked)
+    monkeypatch.setattr("perfsuite.guards.fingerprint.HOST_BYTES", noted)
     for place in range(5):
         sets = drawn(Gemm(64, 64, 64))
         marks = fingerprint(sets)
@@ -49,6 +51,20 @@ def test_a_fingerprint_sees_one_value_overwritten(stacked: int, monkeypatch: pyt
         sets[place].args[1][5, 7] += 1
         assert not same_fingerprint(marks, fingerprint(sets))
         assert not same_fingerprint(marks, marks[:-1])
+
+
+def test_a_fingerprint_sees_what_lies_in_memory_of_any_form() -> None:
+    base = torch.arange(24.0).view(4, 6)
+    forms = [base[:, ::2], base.t(), base[1:], base[0].expand(3, 6), torch.zeros(()), torch.zeros(0), torch.eye(3)]
+    forms += [torch.eye(3).to_sparse(), torch.zeros(3, dtype=torch.complex64).conj(), torch.zeros(3, dtype=torch.bool)]
+    marks = fingerprint([Inputs(tuple(forms))])
+    assert same_fingerprint(marks, fingerprint([Inputs(tuple(forms))]))
+    for tensor in (base[2:, 2:3], *forms[4:5], *forms[6:7], forms[7]._values(), forms[8], forms[9]):
+        before = tensor.clone()
+        tensor.copy_(torch.ones_like(tensor))
+        assert same_fingerprint(marks, fingerprint([Inputs(tuple(forms))])) == torch.equal(before, tensor)
+        tensor.copy_(before)
+    assert same_fingerprint(marks, fingerprint([Inputs(tuple(forms))]))
 
 
 def test_surroundings_say_what_changed_and_put_it_back() -> None:
