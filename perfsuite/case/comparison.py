@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from perfsuite.case.ask import Ask
@@ -125,7 +125,7 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Every field as plain values, rounds included."""
-        values = asdict(replace(self, error=None, rounds=(), discarded=()))
+        values = {**vars(self), "params": dict(self.params), "telemetry": asdict(self.telemetry)}
         del values["error"]
         values["rounds"], values["discarded"] = (
             [dict(vars(one)) for one in each] for each in (self.rounds, self.discarded)

@@ -163,31 +163,28 @@ class _Case:
         return noise
 
     def _keep(self, clock: Clock, timed: Timed) -> None:
-        self.found = replace(
-            self.found,
-            rounds=tuple(timed.kept),
-            discarded=tuple(timed.discarded),
-            telemetry=clock.telemetry(),
-            looks=timed.looks,
-            setups=timed.setups,
-            retries=timed.retries,
-            rotation=clock.rotation,
-            launches=clock.launches,
-            gpu_seconds=clock.seconds_spent,
-            clock_note=clock.note,
-        )
+        found: dict[str, Any] = {
+            "rounds": tuple(timed.kept),
+            "discarded": tuple(timed.discarded),
+            "telemetry": clock.telemetry(),
+            "looks": timed.looks,
+            "setups": timed.setups,
+            "retries": timed.retries,
+            "rotation": clock.rotation,
+            "launches": clock.launches,
+            "gpu_seconds": clock.seconds_spent,
+            "clock_note": clock.note,
+        }
         if (one := timed.estimate) is not None:
             confidence = 1.0 - 2.0 * self.settings.alpha_a_case if timed.confidence is None else timed.confidence
-            self.found = replace(
-                self.found, speed=one.speed, speed_low=one.low, speed_high=one.high, confidence=confidence
-            )
+            found |= {"speed": one.speed, "speed_low": one.low, "speed_high": one.high, "confidence": confidence}
         if timed.kept:
-            self.found = replace(
-                self.found,
-                candidate_seconds=statistics.median(one.candidate_seconds for one in timed.kept),
-                rival_seconds=statistics.median(one.rival_seconds for one in timed.kept),
-                cycles_speed=timed.cycles_speed,
-            )
+            found |= {
+                "candidate_seconds": statistics.median(one.candidate_seconds for one in timed.kept),
+                "rival_seconds": statistics.median(one.rival_seconds for one in timed.kept),
+                "cycles_speed": timed.cycles_speed,
+            }
+        self.found = replace(self.found, **found)
         self.warnings += clock.warnings
 
     def _host(self, clock: Clock) -> None:

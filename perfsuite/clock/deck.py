@@ -102,7 +102,8 @@ class Deck:
         size = sum(tensor.numel() * tensor.element_size() for tensor in leaves[0])
         # Where there is room, the reserve holds values that no set has had.
         spare = list(tensors_in(make_inputs())) if count * size <= RESERVE_BYTES else leaves[0]
-        if any(_layout(one) != _layout(spare) for one in leaves):
+        layout = _layout(spare)
+        if any(_layout(one) != layout for one in leaves):
             return
         free = set(_windowed(first)) if moves == "elements" else set()
         orders = integers if moves == "elements" and integers else {}

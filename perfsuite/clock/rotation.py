@@ -37,9 +37,9 @@ def sets_needed(bytes_a_set: int, cache_bytes: int) -> int:
 
 def allocations(values: Iterable[Any]) -> Callable[[int], bool]:
     """A function that tells whether an address lies in the memory allocated for tensors of these values."""
-    storages = {id(one): one for value in values for tensor in tensors_in(value) for one in [tensor.untyped_storage()]}
-    found = sorted({(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in storages.values() if one.nbytes()})
-    firsts, ends = [first for first, _ in found], list(itertools.accumulate((end for _, end in found), max))
+    storages = (tensor.untyped_storage() for value in values for tensor in tensors_in(value))
+    found = sorted({(one.data_ptr(), size) for one in storages if (size := one.nbytes())})
+    firsts, ends = [first for first, _ in found], list(itertools.accumulate((sum(pair) for pair in found), max))
 
     @lru_cache(maxsize=MOST_PLACES)  # results come at the same addresses again and again
     def taken(place: int) -> bool:

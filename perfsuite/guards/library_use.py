@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from perfsuite.guards.settings import precisions_of_torch
@@ -111,32 +112,42 @@ def ran(function: Callable[..., Any], inputs: Inputs) -> Ran:
     A call without operators of torch has the settings from before it.
     """
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     called: set[str] = set()
     before = _precisions_now()
     precisions: dict[str, set[str]] = {name: set() for name in before}
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled; the compiler would compile the listener
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(_listener()(called, precisions))
+        result = inputs.call(function)
+    seen = {name: frozenset(values or {before[name]}) for name, values in precisions.items()}
+    return Ran(frozenset(called), seen, _strides_of(result))
+
+
+@lru_cache(maxsize=1)
+def _listener() -> Any:
+    """The class of the mode that notes operators and settings; torch is imported when it is first needed."""
+    from torch.utils._python_dispatch import TorchDispatchMode
 
     class Listener(TorchDispatchMode):
+        def __init__(self, called: set[str], precisions: Mapping[str, set[str]]) -> None:
+            super().__init__()
+            self.called, self.precisions = called, precisions
+
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
             # Without this, the first call imports torch's compiler, which takes three seconds.
             return False
 
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            called.add(str(operator.name()).partition(".")[0])
+            self.called.add(str(operator.name()).partition(".")[0])
             for name, value in _precisions_now().items():
-                precisions[name].add(value)
+                self.precisions[name].add(value)
             return operator(*args, **(kwargs or {}))
 
-    with ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled; the compiler would compile the listener
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(Listener())
-        result = inputs.call(function)
-    seen = {name: frozenset(values or {before[name]}) for name, values in precisions.items()}
-    return Ran(frozenset(called), seen, _strides_of(result))
+    return Listener
 
 
 def _precisions_now() -> dict[str, str]:

@@ -9,7 +9,6 @@ import os
 import sys
 import types
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from perfsuite.guards.identity import plain
@@ -26,18 +25,17 @@ def strangers(known: Collection[str] = (), ours: Iterable[str] | None = None) ->
 
     import torch
 
-    package = str(Path(__file__).parents[1])
-    python, torch_home = (str(Path(file).parent) for file in (os.__file__, torch.__file__))
+    torch_home = os.path.dirname(str(torch.__file__))
     gone = [name for name in _BUILT_INS if name.partition(":")[0] not in known and not _is_built_in(name)]
     for name in [name for name in _IN_PYTHON if name.partition(":")[0] not in known]:
-        home = torch_home if name.startswith("torch") else python
+        home = torch_home if name.startswith("torch") else _PYTHON
         if not _comes_from(_present(name), (home,)):
             gone.append(name)
     gone = [name.replace(":", ".") for name in gone]
     for name in late(known) if ours is None else ours:
         if (module := sys.modules.get(name)) is not None:
             places = [place for place in _places(name, module) if not place.as_it_was()]
-            gone += [place.name for place in places if not place.comes_from((package, python))]
+            gone += [place.name for place in places if not place.comes_from((_PACKAGE, _PYTHON))]
     return gone
 
 
@@ -75,6 +73,7 @@ class _Place:
         return True
 
 
+_PACKAGE, _PYTHON = os.path.dirname(os.path.dirname(__file__)), os.path.dirname(os.__file__)
 # Functions of Python and torch that the judgement rests on, as module:name.
 _BUILT_INS = (
     *("time:perf_counter", "time:perf_counter_ns", "time:monotonic"),

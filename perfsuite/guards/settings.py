@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from perfsuite.guards.overrides import overridden, write_overridden
-from perfsuite.guards.stack import Stack, stack_of, stack_of_one
+from perfsuite.guards.stack import EMPTY, Stack, stack_of, stack_of_one
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,8 @@ def _pair(label: str, getter: str, setter: str, default: Any = None) -> Iterator
 def _function_modes() -> Stack:
     import torch
 
-    return stack_of([torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())])
+    count = torch._C._len_torch_function_stack()
+    return stack_of([torch._C._get_function_stack_at(place) for place in range(count)]) if count else EMPTY
 
 
 def _write_function_modes(old: Stack) -> None:
@@ -248,7 +249,8 @@ def _write_function_modes(old: Stack) -> None:
 def _dispatch_modes() -> Stack:
     import torch
 
-    return stack_of([torch._C._get_dispatch_stack_at(place) for place in range(torch._C._len_torch_dispatch_stack())])
+    count = torch._C._len_torch_dispatch_stack()
+    return stack_of([torch._C._get_dispatch_stack_at(place) for place in range(count)]) if count else EMPTY
 
 
 def _write_dispatch_modes(old: Stack) -> None:
@@ -341,7 +343,7 @@ def _stop_profiler(old: bool) -> None:
 
 
 def _items(hooks: dict[Any, Any]) -> Stack:
-    return stack_of([part for pair in hooks.items() for part in pair])
+    return stack_of([part for pair in hooks.items() for part in pair]) if hooks else EMPTY
 
 
 def _write_items(hooks: dict[Any, Any], old: Stack) -> None:

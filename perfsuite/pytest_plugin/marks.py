@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -16,6 +16,7 @@ from perfsuite.pytest_plugin import concerns, marker_names
 from perfsuite.pytest_plugin.marker import Marker, MarkerError
 
 
+@cache
 def kind(name: str) -> type[Marker]:
     """The class of a marker, from its file."""
     module = import_module(f"perfsuite.pytest_plugin.markers.{name}")
@@ -26,10 +27,15 @@ def kind(name: str) -> type[Marker]:
     return found[0]
 
 
+@cache
+def _parameters(made: type[Marker]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(made).parameters
+
+
 def help_lines() -> Iterator[str]:
     """The line of each marker in `pytest --markers`: its arguments with their defaults, and its docstring."""
     for name in marker_names():
-        parameters = inspect.signature(kind(name)).parameters.values()
+        parameters = _parameters(kind(name)).values()
         arguments = ", ".join(
             one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters
         )
@@ -39,7 +45,7 @@ def help_lines() -> Iterator[str]:
 def parse(mark: pytest.Mark) -> Any:
     """The value of one of our marks; MarkerError if an argument is unknown, missing or bad."""
     made = kind(mark.name)
-    parameters = inspect.signature(made).parameters
+    parameters = _parameters(made)
     known = ", ".join(parameters)
     if len(mark.args) > len(made.positional):
         most = (
