@@ -99,9 +99,9 @@ class Seal:
         """ImportError without numpy."""
         import numpy
 
-        pairs = [(address, number, version) for number, thing in enumerate(things)
-                 for version, addresses in ((True, thing.versions), (False, thing.pointers))
-                 for address in addresses]  # fmt: skip
+        pairs = sorted((address, number, version) for number, thing in enumerate(things)
+                       for version, addresses in ((True, thing.versions), (False, thing.pointers))
+                       for address in addresses)  # fmt: skip
         addresses, owners, versions = zip(*pairs, strict=True) if pairs else ((), (), ())
         self.renewed: set[int] = set()
         """The numbers of the things whose versions were renewed."""
