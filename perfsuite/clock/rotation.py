@@ -69,7 +69,8 @@ def overlap(one: Iterable[tuple[int, int]], other: Sequence[tuple[int, int]]) ->
 
 def _reach(tensor: Any) -> tuple[int, int]:
     """The address of a tensor's first element, and the one behind its last."""
+    first = tensor.data_ptr()
     if tensor.is_contiguous():
-        return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+        return first, first + tensor.nbytes
     steps = ((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (1 + sum(steps)) * tensor.element_size()
+    return first, first + (1 + sum(steps)) * tensor.element_size()

@@ -161,8 +161,7 @@ def _precisions() -> Iterator[Setting]:
     """A rival that computes less exactly has a wider limit; one that computes more exactly is slower."""
     import torch
 
-    core = torch._C
-    matmul = torch.backends.cuda.matmul
+    core, matmul = torch._C, torch.backends.cuda.matmul
     read = _core("_get_cublas_allow_fp16_accumulation")
     yield _attribute(matmul, "allow_fp16_accumulation", "cuBLAS's float16 accumulation", False, read=read)
     for kind in ("fp16", "bf16"):
