@@ -66,9 +66,11 @@ def measure(
     if candidate.numel() == 0:
         return Measures(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, worst_row=0, stray=0, poisoned=0, elements=0)
     width = candidate.shape[-1] if candidate.dim() else 1
-    flat = [t.detach().reshape(-1, width) for t in (candidate, right, library)]
+    mine, exact, theirs = (t.detach().reshape(-1, width) for t in (candidate, right, library))
     step = max(1, BLOCK_ELEMENTS[candidate.device.type] // width)
-    blocks = [flat] if len(flat[0]) <= step else list(zip(*(t.split(step) for t in flat), strict=True))
+    blocks = [(mine, exact, theirs)]
+    if len(mine) > step:
+        blocks = list(zip(mine.split(step), exact.split(step), theirs.split(step), strict=True))
     found = _compared(_joined([_finite_block(*three) for three in blocks]), candidate)
     if found is None:
         found = _compared(_joined([_block(*three, poison=poison) for three in blocks]), candidate, thorough=True)

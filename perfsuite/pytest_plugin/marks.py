@@ -28,14 +28,14 @@ def kind(name: str) -> type[Marker]:
 
 
 @cache
-def _parameters(made: type[Marker]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(made).parameters
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(kind(name)).parameters
 
 
 def help_lines() -> Iterator[str]:
     """The line of each marker in `pytest --markers`: its arguments with their defaults, and its docstring."""
     for name in marker_names():
-        parameters = _parameters(kind(name)).values()
+        parameters = _parameters(name).values()
         arguments = ", ".join(
             one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters
         )
@@ -45,7 +45,7 @@ def help_lines() -> Iterator[str]:
 def parse(mark: pytest.Mark) -> Any:
     """The value of one of our marks; MarkerError if an argument is unknown, missing or bad."""
     made = kind(mark.name)
-    parameters = _parameters(made)
+    parameters = _parameters(mark.name)
     known = ", ".join(parameters)
     if len(mark.args) > len(made.positional):
         most = (
