@@ -123,4 +123,4 @@ class KeptCalls:
 def _finished(kept: tuple[TimedCall, WatchedHalf]) -> TimedCall:
     """The call, once it is known whether its inputs have changed; waits for the device."""
     call, half = kept
-    return replace(call, inputs_changed=half.changed)
+    return replace(call, inputs_changed=True) if half.changed else call

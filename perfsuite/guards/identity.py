@@ -115,7 +115,8 @@ class Standing(NamedTuple):
     loaded: dict[str, types.ModuleType]
     """The table of modules."""
     seal: Seal | None
-    """Of the names, the functions and the table of modules, by their numbers in this order; None on some Pythons."""
+    """Of the names, the functions, the table of modules and the containers that are tables, by their numbers in this
+    order; None on some Pythons."""
 
     @staticmethod
     def of(
@@ -127,7 +128,7 @@ class Standing(NamedTuple):
         sealed: bool = False,
     ) -> Standing:
         """All that stands under these names now, with the functions among them."""
-        names = tuple(names)
+        names, containers = tuple(names), tuple(containers)
         found = {id(one): one for each in names for one in map(plain, each.values) if type(one) is _FUNCTION}
         found |= {id(one): one for one in functions}
         known = tuple(found.values())
@@ -136,6 +137,7 @@ class Standing(NamedTuple):
             yield from (of_names(one.owner, one.there, layout) for one in names)
             yield from (of_function(one, layout) for one in known)
             yield of_table(sys.modules, layout)
+            yield from (of_table(one, layout) for _, one, _ in containers if isinstance(one, dict))
 
         made = Standing(
             names,
@@ -144,7 +146,8 @@ class Standing(NamedTuple):
             tuple(map(_code, known)),
             tuple(map(_defaults, known)),
             tuple(_content(one.__kwdefaults__ or {}) for one in known),
-            tuple(containers),
+            # Tables first, which the seal covers.
+            tuple(sorted(containers, key=lambda one: not isinstance(one[1], dict))),
             sys.modules,
             seal(things) if sealed else None,
         )
@@ -197,19 +200,25 @@ class Standing(NamedTuple):
     def replaced(self) -> list[Replaced]:
         """The names that stand for something else now."""
         if self.seal is None:
-            return self._among(self.names, None, self.modules) + self._others()
+            return self._among(self.names, None, self.modules) + self._others(self.containers)
         now = self.seal.read()
         differing = self.seal.differing(now)
         if _drawn(1)[0] < unchanged.WHOLE_LOOKS:
-            found = self._among(self.names, None, self.modules)
+            found = self._among(self.names, None, self.modules) + self._others(self.containers)
         else:
             last = len(self.names) + len(self.functions)
             names = [self.names[one] for one in differing if one < len(self.names)]
             functions = [one - len(self.names) for one in differing if len(self.names) <= one < last]
             found = self._among(names, functions, self.modules if last in differing else ())
+            others = (
+                one
+                for place, one in enumerate(self.containers, last + 1)
+                if place in differing or not isinstance(one[1], dict)
+            )
+            found += self._others(others)
         if differing and not found:
             self.seal.renew(now, differing)
-        return found + self._others()
+        return found
 
     def _among(
         self,
@@ -242,11 +251,11 @@ class Standing(NamedTuple):
             return []
         return [place for place, value in enumerate(before) if now[place] is not value]
 
-    def _others(self) -> list[Replaced]:
-        """The containers that hold something else, and the table of modules if it is another."""
+    def _others(self, containers: Iterable[tuple[str, Any, Content]]) -> list[Replaced]:
+        """Those of these containers that hold something else, and the table of modules if it is another."""
         found = [
             Replaced(name, _refill(container, content))
-            for name, container, content in self.containers
+            for name, container, content in containers
             if not _same(container, content)
         ]
         other_table = bool(self.modules) and sys.modules is not self.loaded

@@ -75,7 +75,7 @@ def _modes() -> Iterator[Setting]:
     if context is not None:
         yield Setting(
             "default device",
-            lambda: stack_of_one(getattr(context, "device_context", None)),
+            lambda: stack_of_one(vars(context).get("device_context")),  # without an exception where it is not set
             lambda old: setattr(context, "device_context", old.items[0]),
         )
     for device in ("cpu", "cuda"):

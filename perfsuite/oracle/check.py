@@ -101,7 +101,7 @@ def checked(
             judgement = judge_by_distribution(library, inputs, candidate_output)
     if sum(one.numel() for one in ours) == 0:
         judgement = replace(judgement, sentence=NOTHING_COMPARED)
-    return replace(judgement, random=known.random), known
+    return replace(judgement, random=True) if known.random else judgement, known
 
 
 def _worst(found: list[Judgement], paths: list[str]) -> Judgement:

@@ -185,13 +185,13 @@ def _finite_block(candidate: torch.Tensor, right: torch.Tensor, library: torch.T
 
     exact = right.double()
     counts = torch.zeros(2, dtype=torch.float64, device=exact.device)
-    if exact.numel() <= SMALL_BLOCK:
-        # Few calls of torch. That of the largest magnitude takes a tenth of the norm's time, and memory for a copy.
-        three = torch.stack([candidate.double() - exact, library.double() - exact, exact])
-        return torch.linalg.vector_norm(three, dim=-1).square(), three.abs().amax(-1), counts
-    squares, peaks = [], []
     # A narrower type is widened on the way, without a copy; truth values and 8 bits are not.
     wide = (answer.double() if answer.element_size() == 1 else answer for answer in (candidate, library))
+    if exact.numel() <= SMALL_BLOCK:
+        # Few calls of torch. That of the largest magnitude takes a tenth of the norm's time, and memory for a copy.
+        three = torch.stack([*(answer - exact for answer in wide), exact])
+        return torch.linalg.vector_norm(three, dim=-1).square(), three.abs().amax(-1), counts
+    squares, peaks = [], []
     for values in (*(answer - exact for answer in wide), exact):
         squares.append(torch.linalg.vector_norm(values, dim=-1).square())
         peaks.append(torch.linalg.vector_norm(values, math.inf, dim=-1))
