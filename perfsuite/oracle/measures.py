@@ -105,32 +105,34 @@ def _compared(joined: _Sums, candidate: torch.Tensor, *, thorough: bool = False)
         members[-1] -= width * missing
 
     # Kernels are what takes time here, not rows: all that is divided by a row's root mean square is so at once.
-    whole, largest = squares.sum(1), peaks[2].amax()
-    scale = (whole[2] / candidate.numel()).sqrt()
-    rms = (squares[2] / members).sqrt()
-    rms = torch.where(rms > 0, rms, scale)  # a row that should be all zeros is judged at the scale of the whole
-    units = units_of_a_norm(candidate.dtype, peaks[2], squares[2], rms)
-    units_of_all = units_of_a_norm(candidate.dtype, largest, whole[2], scale)
-    rows = squares[:2].sqrt() / members**0.5
-    floors = (torch.stack([units * rms, peaks[2]]) * eps).clamp(min=quantum)
-    # (candidate, library, floor), (row, element), rows
-    relative = torch.stack([*torch.stack([rows, peaks[:2]], 1), floors]) / rms
-    relative = relative.nan_to_num(nan=0.0, posinf=math.inf)
-    at = (relative[0] - relative[2]).argmax(-1, keepdim=True)
-    worst = relative[::2].gather(-1, at.expand(2, 2, 1))
-    of_all = torch.stack([scale, units_of_all * scale, largest])
-    numbers = torch.cat([whole, of_all, worst.flatten(), relative[1].amax(-1), at[0].double(), counts])
+    whole, largest = squares.sum(1), peaks.amax(1)
+    roots, most, scale = (squares / members).sqrt(), peaks[2], (whole[2] / candidate.numel()).sqrt()
+    # A row that should be all zeros is judged at the scale of the whole.
+    rms = torch.where((rms := roots[2]) > 0, rms, scale)
+    units = units_of_a_norm(candidate.dtype, most, squares[2], rms)
+    floors = (torch.stack([rms * units, most]) * eps).clamp(min=quantum)
+    # (row, element), (candidate, library, floor), rows
+    above = torch.cat([torch.stack([roots[:2], peaks[:2]]), floors.unsqueeze(1)], 1)
+    relative = (above / rms).nan_to_num(nan=0.0, posinf=math.inf)
+    mine, theirs, least = relative.unbind(1)
+    at = (mine - least).argmax(-1, keepdim=True)
+    worst = relative.gather(-1, at.unsqueeze(1).expand(2, 3, 1))
+    of_all = units_of_a_norm(candidate.dtype, largest[2], whole[2], scale) * scale
+    few = torch.stack([scale, of_all])
+    numbers = torch.cat([whole, few, largest, worst.flatten(), theirs.amax(-1), at.flatten().double(), counts])
     # One transfer for all of them: each would wait for the device by itself.
-    mine, theirs, exact, mean, unit, peak, *rest = numbers.tolist()
-    row, element, row_floor, element_floor, library_row, library_element, place, stray, poisoned = rest
-    if not thorough and not (math.isfinite(mine + theirs + exact) and peak <= _largest(candidate.dtype)):
+    ours, librarys, exact, mean, unit, _, _, peak, row, _, row_floor, element, _, element_floor, *rest = (
+        numbers.tolist()
+    )
+    library_row, library_element, place, _, stray, poisoned = rest
+    if not thorough and not (math.isfinite(ours + librarys + exact) and peak <= _largest(candidate.dtype)):
         return None
     norm = math.sqrt(exact)
     return Measures(
-        frobenius=_ratio(math.sqrt(mine), norm),
+        frobenius=_ratio(math.sqrt(ours), norm),
         row=row,
         element=element,
-        library_frobenius=_ratio(math.sqrt(theirs), norm),
+        library_frobenius=_ratio(math.sqrt(librarys), norm),
         library_row=library_row,
         library_element=library_element,
         frobenius_floor=_ratio(max(eps * unit, quantum), mean),

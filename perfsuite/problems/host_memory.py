@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 
-FIRST, BEHIND = 1 << 12, 1 << 47
-"""The first byte of the view, and the one behind its last: all that a process may address."""
+FIRST, BEHIND = 1 << 12, 1 << 48
+"""The first byte of the view, and the one behind its last: all that a process of 64 bits is given by Linux unasked."""
 
 
 @lru_cache(maxsize=1)
