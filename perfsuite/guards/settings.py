@@ -70,9 +70,9 @@ def _modes() -> Iterator[Setting]:
     state: Any = getattr(core, "_get_torch_function_state", None)
     if state is not None:
         names = {one.value: name for name, one in type(state()).__members__.items()}
-        yield Setting("torch functions of subclasses", lambda: names[state().value], default="ENABLED")
-    context = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    if context is not None:
+        on, label = core._is_torch_function_enabled, "torch functions of subclasses"  # reading the state takes longer
+        yield Setting(label, lambda: "ENABLED" if on() else names[state().value], default="ENABLED")
+    if (context := getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)) is not None:
         yield Setting(
             "default device",
             lambda: stack_of_one(vars(context).get("device_context")),  # without an exception where it is not set
@@ -113,8 +113,8 @@ def _numbers() -> Iterator[Setting]:
     deterministic = sys.modules.get("torch.utils.deterministic")
     if deterministic is not None:
         read = _core("_get_deterministic_fill_uninitialized_memory")
-        label = "filling of uninitialized memory"
-        yield _attribute(deterministic, "fill_uninitialized_memory", label, read=read, slows=False)
+        name, label = "fill_uninitialized_memory", "filling of uninitialized memory"
+        yield _attribute(deterministic, name, label, read=read, slows=False)
     always = _core("_get_warnAlways", torch.is_warn_always_enabled)
     yield Setting("torch's warnings always", always, torch.set_warn_always, slows=False)
 
