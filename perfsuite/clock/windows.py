@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from perfsuite.problems.host_memory import FIRST, host_memory
+from perfsuite.problems.host_memory import FIRST, host_memory, in_view
 
 if TYPE_CHECKING:
     import torch
@@ -52,8 +52,11 @@ class Windows:
     def use(self, rows: list[torch.Tensor]) -> None:
         """Take these for the operand of each set."""
         self.plain = not any(row.is_conj() or row.is_neg() for row in (self.line, *rows))
-        by_host = self.plain and self.stack is None and not any(row.is_cuda for row in (self.line, *rows))
-        self.rows, self.places = rows, [row.data_ptr() - FIRST for row in rows] if by_host else None
+        self.rows, self.places = rows, None
+        if self.plain and self.stack is None and all(row.is_cpu for row in (self.line, *rows)):
+            places, most = [row.data_ptr() for row in rows], max(self.line.nbytes, rows[0].nbytes)
+            if in_view([*places, self.line.data_ptr()], most):
+                self.places = [place - FIRST for place in places]
 
     def draw(self, secret: random.Random, share: float) -> None:
         """Draw the next window, and the stretch of the operand that gets it: about that share."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfsuite.problems.base import Inputs
-from perfsuite.problems.host_memory import FIRST, host_memory
+from perfsuite.problems.host_memory import FIRST, host_memory, in_view
 from perfsuite.problems.tensors import dense, tensors_in, words
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ def _bytes_of(tensor: torch.Tensor) -> bytes | None:
 
     if type(tensor) is not torch.Tensor or not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_nested:
         return None
-    if not 0 < tensor.nbytes <= HOST_BYTES or not dense(tensor):
+    place = tensor.data_ptr()
+    if not 0 < tensor.nbytes <= HOST_BYTES or not dense(tensor) or not in_view((place,), tensor.nbytes):
         return None
-    begin = tensor.data_ptr() - FIRST
+    begin = place - FIRST
     return bytes(host_memory()[begin : begin + tensor.nbytes])
 
 

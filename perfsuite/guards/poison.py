@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.problems.host_memory import FIRST, host_memory
+from perfsuite.problems.host_memory import FIRST, host_memory, in_view
 from perfsuite.problems.tensors import memory_of, tensors_in
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ def poison_results(results: Sequence[Any], spare: Callable[[int], bool]) -> None
 
     columns = _columns(results)
     sizes = [_bytes_of_each(column) for column in columns]
-    if not sizes or not all(sizes):
+    places = [list(map(torch.Tensor.data_ptr, column)) for column in columns] if all(sizes) else []
+    if not places or not all(map(in_view, places, sizes)):
         for one in results:
             if not any(spare(tensor.data_ptr()) for tensor in tensors_in(one) if tensor.numel()):
                 poison(one)
         return
-    places = [list(map(torch.Tensor.data_ptr, column)) for column in columns]
     if any(map(spare, itertools.chain(*places))):
         free = [row for row in zip(*places, strict=True) if not any(map(spare, row))]
         places = [list(column) for column in zip(*free, strict=True)]

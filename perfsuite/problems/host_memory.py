@@ -7,6 +7,7 @@ ctypes, if it is an assignment to a slice.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Collection
 from functools import lru_cache
 
 FIRST, BEHIND = 1 << 12, 1 << 48
@@ -17,3 +18,8 @@ FIRST, BEHIND = 1 << 12, 1 << 48
 def host_memory() -> memoryview:
     """All bytes that this process may address, from FIRST on. To read or write where nothing lies would end it."""
     return memoryview((ctypes.c_ubyte * (BEHIND - FIRST)).from_address(FIRST)).cast("B")
+
+
+def in_view(places: Collection[int], size: int) -> bool:
+    """True if that number of bytes from each of these addresses on are in the view. A tensor without memory is at 0."""
+    return min(places) >= FIRST and max(places) <= BEHIND - size

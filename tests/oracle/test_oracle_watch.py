@@ -96,6 +96,11 @@ def test_results_are_poisoned_as_any_value_is_but_for_those_that_are_spared(make
         assert same_bits(alike, [expected, expected, make()])
 
 
+def test_results_without_memory_are_left_to_torch():
+    with pytest.raises(RuntimeError, match="ZeroTensor"):
+        poison_results([torch._efficientzerotensor(4), torch._efficientzerotensor(4)], allocations(()))
+
+
 def test_an_address_is_told_from_those_beside_it():
     rows = torch.zeros(4, 8)
     taken = allocations([{"rows": rows[1:3]}, 3, torch.zeros(0)])
