@@ -32,7 +32,7 @@ class Windows:
     line: torch.Tensor
     """Values of one set more than there are; of a large operand those of a part of one set."""
     rows: list[torch.Tensor]
-    """The operand of each set, as a vector in the order of its memory."""
+    """The operand of each set; where torch moves values, as a vector in the order of its memory."""
     stack: torch.Tensor | None
     """All rows as a matrix, if they lie in one allocation."""
     step: int
@@ -57,6 +57,8 @@ class Windows:
             places, most = [row.data_ptr() for row in rows], max(self.line.nbytes, rows[0].nbytes)
             if in_view([*places, self.line.data_ptr()], most):
                 self.places = [place - FIRST for place in places]
+                return
+        self.rows = [in_memory_order(row) for row in rows]
 
     def draw(self, secret: random.Random, share: float) -> None:
         """Draw the next window, and the stretch of the operand that gets it: about that share."""
@@ -107,8 +109,8 @@ class Windows:
 
 def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a dense tensor as a vector over the same memory."""
-    if tensor.is_contiguous() and not tensor.requires_grad:  # one call of torch instead of two
-        return tensor.view(-1)
+    if tensor.dim() == 1 and tensor.is_contiguous() and not tensor.requires_grad:
+        return tensor
     return tensor.detach().as_strided((tensor.numel(),), (1,), tensor.storage_offset())
 
 
@@ -121,12 +123,15 @@ def windows(place: int, operands: list[torch.Tensor], spare: torch.Tensor, *, st
     import torch
 
     size, item = spare.numel(), spare.element_size()
-    rows = [in_memory_order(one) for one in operands]
+    rows, last = operands, spare
+    if not all(one.is_contiguous() and not one.requires_grad for one in (*operands, spare)):
+        rows, last = [in_memory_order(one) for one in operands], in_memory_order(spare)
     step = STEP_BYTES // item if size * item >= 32 * STEP_BYTES else 1
     if large:
-        return Windows(place, rows[0][: PART_BYTES // item].clone(), rows, None, step, large=True)
-    line = torch.cat([(row.view(torch.uint8) if item == 1 else row) for row in (*rows, in_memory_order(spare))])
-    line = line.view(spare.dtype)
+        part = in_memory_order(rows[0])[: PART_BYTES // item].clone()
+        return Windows(place, part, rows, None, step, large=True)
+    line = torch.cat([(row.view(torch.uint8) if item == 1 else row) for row in (*rows, last)])
+    line = line.view(spare.dtype).view(-1)
     stack = None
     if stacked:
         each = max(1, ALIGNMENT // item)
