@@ -59,11 +59,25 @@ class IsolatedClock(HostClock):
         import torch
 
         threads = torch.get_num_threads()
+        self._share_overhead()
         try:
             super().setup()
         finally:
             torch.set_num_threads(threads)
         self._copy_to_rival([(0, len(self._sets))])
+
+    def _share_overhead(self) -> None:
+        """Let an empty order cost both sides the same: the least that was seen."""
+        remote, rival = self._remotes["candidate"], self._remotes["rival"]
+        if remote is None or rival is None:
+            return
+        side: Side = "rival"
+        try:
+            least = rival.measured_overhead()
+            side = "candidate"
+            rival.measured_overhead(least=remote.measured_overhead(least=least))
+        except (CandidateError, NotStartedError) as error:
+            raise SideFailedError(side, error) from error
 
     def _call_seconds(self, side: Side) -> float:
         """By as many calls as a sample needs: the first one behind a pause takes several times as long as others."""

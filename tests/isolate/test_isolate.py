@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,11 +22,14 @@ import isolated_kernels as kernels
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
+from perfsuite.clock.base import Sides
 from perfsuite.clock.host import REUSES
 from perfsuite.clock.processor import THREADS_VARIABLES
 from perfsuite.isolate import IsolationError, compare_isolated, sandbox
+from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.log import MOST_LOG_BYTES, Log
 from perfsuite.isolate.memory import Arena, Opened
+from perfsuite.isolate.remote import Remote
 from perfsuite.isolate.sizes import result_of_one_size
 from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Attention, Custom, Gemm
@@ -267,3 +271,20 @@ def test_a_worker_names_the_line_that_raised() -> None:
     assert one.reason is Reason.CANDIDATE_FAILED
     assert one.frames[-1].endswith("in fails_inside")
     assert "isolated_kernels.py:" in one.sentence
+
+
+def test_an_empty_order_that_was_slow_once_shortens_no_sample() -> None:
+    settings = Settings(device="cpu", seconds=0.2)
+    sides = Sides(kernels.product, kernels.product, lambda: Inputs((torch.randn(64, 64), torch.randn(64, 64))))
+    limits: dict[str, Any] = {"device": "cpu", "seconds": 20.0, "room": 1 << 30}
+    remote, rival = Remote(kernels.product, **limits), Remote(kernels.product, trusted=True, **limits)
+    try:
+        clock = IsolatedClock(sides, remote, settings, rival)
+        remote._start().overhead = 1.0
+        clock.setup()
+        assert remote._start().overhead == rival._start().overhead < 0.1
+        assert statistics.median(one.candidate_seconds for one in clock.rounds(4)) > 1e-6
+        clock.close()
+    finally:
+        remote.close()
+        rival.close()
