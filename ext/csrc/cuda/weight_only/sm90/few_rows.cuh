@@ -6,11 +6,11 @@
 //                   weights a lane -> 16-bit fragments in registers -> mma.sync -> a group's sums -> times its scale,
 //                   to the totals -> sums of all warps and blocks with the same columns -> out
 //   warps           plan.parts times plan.tiles consumers: warp w has packed tile w % tiles of the block's, and part
-//                   w / tiles, which is 128 of a stage's k. The last warp is the producer: one thread of it. Weights
-//                   need not wait for the kernel before to be fetched into L2.
+//                   w / tiles, which is 128 of a stage's k. The last warp is the producer: one thread of it.
 //
 //   shared memory   [stage 0: x, panels of 64 of k | weights, by packed tile | scales | zero points] ...
-//                   [full S][empty S]. At the end the sums of all warps take the place of the stages, where several have the same columns.
+//                   [full S][empty S]. At the end the sums of all warps take the place of the stages, where several have
+//                   the same columns.
 //   sums            Blocks with the same columns are a cluster. Each of them adds a share of the results, from all sums
 //                   in the order of blocks and parts, so the bits repeat.
 //   walk            A block that shares its columns with none walks over column blocks, gridDim.x apart.
@@ -167,20 +167,6 @@ __device__ __forceinline__ void sum_stages(const FewRowsParameters& p, float (&t
   __syncwarp();
 }
 
-// By one warp: the weights of a block's first stages, into L2, where the kernel before may still write them.
-template <typename Tile>
-__device__ __forceinline__ void fetch_first_weights(const FewRowsParameters& p, int32_t column_block, int32_t first,
-                                                    int32_t last) {
-  const int32_t depth = 2 * p.plan.parts;
-  const int32_t tiles = min(p.plan.tiles, p.column_tiles - column_block * p.plan.tiles);
-  const int32_t here = min(last - first, p.stages);
-  for (int32_t i = static_cast<int32_t>(threadIdx.x) % 32; i < here * tiles; i += 32) {
-    const int32_t depth_tile = (first + i / tiles) * depth, column_tile = column_block * p.plan.tiles + i % tiles;
-    const int64_t at = int64_t{column_tile} * p.depth_tiles + depth_tile;
-    ptx::bulk_prefetch(p.packed + at * Tile::packed, min(depth, p.depth_tiles - depth_tile) * Tile::packed);
-  }
-}
-
 template <typename Tile>
 __global__ void __launch_bounds__(Tile::threads, kFewRowsBlocksPerSm)
     weight_only_few_rows(const __grid_constant__ CUtensorMap weights_map, const __grid_constant__ CUtensorMap x_map,
@@ -206,7 +192,6 @@ __global__ void __launch_bounds__(Tile::threads, kFewRowsBlocksPerSm)
       }
     }
     __syncwarp();
-    fetch_first_weights<Tile>(p, first_block, first, last);
   } else if (threadIdx.x == 0) {
     for (int32_t s = 0; s < p.stages; ++s) {
       ptx::mbarrier_init(full + s * 8, 1);

@@ -39,11 +39,10 @@ struct FewRowsPlan {
 };
 
 struct FewRowsParameters {
-  const uint8_t* packed;
   const void* scales;  // with 8 bits
   void* out;
   int32_t m, n;
-  int32_t column_tiles, depth_tiles;        // of the packed form
+  int32_t column_tiles;                     // of the packed form
   int32_t column_blocks, chunks;            // of plan.tiles packed tiles; stages of all k
   int32_t stages, stage_bytes;              // of a block
   int32_t weights_at, scales_at, zeros_at;  // in a stage

@@ -138,15 +138,14 @@ struct Maps {
 const char* few_rows_product(const WeightOnlyArguments& a, const Kernel& kernel, const DeviceFacts& device,
                              cudaStream_t stream) {
   FewRowsParameters p{};
-  p.packed = static_cast<const uint8_t*>(a.packed);
   p.scales = a.scales;
   p.out = a.out;
   p.m = a.m, p.n = a.n;
-  p.column_tiles = ceil_div(a.n, kWeightColumns), p.depth_tiles = a.k / kWeightDepth;
+  p.column_tiles = ceil_div(a.n, kWeightColumns);
   p.has_zeros = a.zeros != nullptr;
   p.plan = few_rows_plan(a, kernel.rows, device.multiprocessors);
   const int32_t depth = 2 * p.plan.parts;
-  p.column_blocks = ceil_div(p.column_tiles, p.plan.tiles), p.chunks = ceil_div(p.depth_tiles, depth);
+  p.column_blocks = ceil_div(p.column_tiles, p.plan.tiles), p.chunks = ceil_div(a.k / kWeightDepth, depth);
   const FewRowsStage stage = few_rows_stage(a, kernel.rows, p.plan);
   p.stage_bytes = stage.bytes, p.weights_at = stage.weights_at, p.scales_at = stage.scales_at;
   p.zeros_at = stage.zeros_at;
