@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cost_models import attention, constants, fp8, gemm, measure_attention, measure_gemm, times
+from cost_models import attention, constants, fp8, gemm, measure_attention, measure_gemm, times, weights
 from cost_models.compiled import CompiledModel
 from cost_models.errors import UsageError
 from cost_models.fitted import Fitted
@@ -19,6 +19,7 @@ EXAMPLE = """examples:
   python -m cost_models gemm                      measure on this card for five minutes, then fit
   python -m cost_models gemm --times FILE         fit to times measured before
   python -m cost_models fp8 --times FILE          fit to a survey of FP8 products
+  python -m cost_models weights --times FILE      fit to a survey of weight-only products of few rows
   python -m cost_models gemm --times FILE --write also write the constants into the header
 
 Exit code: 0 if the fitted model agrees with today's within the margin, 1 if not, 2 for bad input.
@@ -30,9 +31,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="cost_models", description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("model", choices=["gemm", "attention", "fp8"], help="whose constants")
+    made.add_argument("model", choices=["gemm", "attention", "fp8", "weights"], help="whose constants")
     made.add_argument(
-        "--times", type=Path, metavar="FILE", help="measured times, for fp8 a survey's; default: measure on this card"
+        "--times", type=Path, metavar="FILE", help="measured times, for fp8, weights a survey's; default: measure here"
     )
     made.add_argument("--seconds", type=float, default=300.0, metavar="N", help="to measure (%(default)s)")
     made.add_argument("--seed", type=int, default=0, metavar="N", help="of the problems to measure (%(default)s)")
@@ -56,8 +57,8 @@ def run(given: argparse.Namespace) -> int:
     if not given.seconds > 0 or not given.margin > 0:
         raise UsageError(f"--seconds is {given.seconds} and --margin {given.margin}; both must be above 0")
     path = given.times
-    if path is None and given.model == "fp8":
-        raise UsageError("fp8 needs --times FILE; `python -m cuda_llm_ops.survey_fp8 --output FILE` writes one")
+    if path is None and given.model in SURVEYS:
+        raise UsageError(f"{given.model} needs --times FILE{SURVEYS[given.model]}")
     if path is None:
         measure = measure_gemm.measure if given.model == "gemm" else measure_attention.measure
         path = TIMES / f"{given.model}.jsonl"
@@ -84,6 +85,11 @@ def fit_gemm(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tu
 def fit_fp8(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
     """The same."""
     return fit_structs(fp8.Fp8Model(), rows, measured, write)
+
+
+def fit_weights(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
+    """The same."""
+    return fit_structs(weights.WeightsModel(), rows, measured, write)
 
 
 def fit_structs(
@@ -114,8 +120,13 @@ READERS = {
     "gemm": lambda path: times.read(path, gemm.FIELDS),
     "attention": lambda path: times.read(path, attention.FIELDS),
     "fp8": fp8.read,
+    "weights": weights.read,
 }
-FITS = {"gemm": fit_gemm, "attention": fit_attention, "fp8": fit_fp8}
+FITS = {"gemm": fit_gemm, "attention": fit_attention, "fp8": fit_fp8, "weights": fit_weights}
+SURVEYS = {
+    "fp8": "; `python -m cuda_llm_ops.survey_fp8 --output FILE` writes one",
+    "weights": ", such as records/h200/survey-weights-few-rows.txt",
+}
 
 
 def print_table(one: Fitted) -> None:

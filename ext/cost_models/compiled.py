@@ -16,7 +16,7 @@ from cost_models.times import Rows, Seconds
 
 
 class CompiledModel:
-    """A model of two structs of constants: one for plans whose field `flag` is zero, and one for the others."""
+    """A model of one struct of constants, or of two: one for plans whose field `flag` is zero, one for the others."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class CompiledModel:
         sources: Sequence[Path],
         structs: Mapping[str, str],
         fields: Sequence[str],
-        flag: str,
+        flag: str | None = None,
         shares: Collection[str] = (),
     ) -> None:
         """structs: name -> the library's function that counts its doubles; the second is that of the flag.
@@ -33,7 +33,7 @@ class CompiledModel:
         """
         self.header = header
         self.constants = {struct: constants.read(header, struct) for struct in structs}
-        self._flag, self._shares = fields.index(flag), shares
+        self._flag, self._shares = None if flag is None else fields.index(flag), shares
         self._library = host_library.load(list(sources))
         counted = tuple(getattr(self._library, count)() for count in structs.values())
         read = tuple(len(self.constants[struct]) for struct in structs)
@@ -61,7 +61,7 @@ class CompiledModel:
         """Fit each struct to the times of its plans; a struct without times stays as it is."""
         begin, fitted = start or self.start(), []
         for number, struct in enumerate(self.constants):
-            chosen = (rows[:, self._flag] != 0) == (number == 1)
+            chosen = np.full(len(rows), True) if self._flag is None else (rows[:, self._flag] != 0) == (number == 1)
             if not chosen.any():
                 continue
             mine, names = rows[chosen], list(self.constants[struct])

@@ -247,27 +247,31 @@ def test_few_rows_have_a_plan_that_fits(tmp_path: Path) -> None:
 using namespace cuda_llm_ops;
 using namespace cuda_llm_ops::cuda::weight_only::sm90;
 int main() {
-  for (int bits : {4, 8}) for (int group : {64, 128}) for (int zeros : {0, 1}) for (int m : {1, 5, 8, 9, 16, 17, 32})
-    for (int n = 16; n < 50000; n += 16 + n / 7 * 16) for (int k = 128; k < 40000; k += 128 + k / 5 * 128) {
-      WeightOnlyArguments a;
-      a.m = m, a.n = n, a.k = k, a.bits = bits, a.group = group, a.zeros = zeros ? &a : nullptr;
-      const int rows = m <= 8 ? 8 : m <= 16 ? 16 : 32;
-      const FewRowsPlan plan = few_rows_plan(a, rows, 132);
-      const FewRowsStage stage = few_rows_stage(a, rows, plan);
-      const int stages = few_rows_stages(stage.bytes), sums = plan.tiles * plan.parts * rows * 16 * 4;
-      if (plan.tiles < 1 || plan.tiles * plan.parts > few_rows_consumers(rows)) return 1;
-      if (plan.parts * plan.cluster > kMostSharers || plan.cluster * (plan.parts * 128 - 127) > k) return 2;
-      if (stages < 4 || stages * (stage.bytes + 16) > kFewRowsSharedBytes || sums > stages * stage.bytes) return 3;
-      if (stage.weights_at % 1024 || stage.scales_at % 128 || stage.zeros_at % 128 || stage.bytes % 1024) return 4;
-    }
+  for (int bits : {4, 8}) for (int group : {64, 128}) for (int zeros : {0, 1}) for (int m : {1, 5, 8, 9, 16})
+    for (int n = 16; n < 50000; n += 16 + n / 7 * 16) for (int k = 128; k < 40000; k += 128 + k / 5 * 128)
+      for (int multiprocessors : {1, 78, 132}) {
+        WeightOnlyArguments a;
+        a.m = m, a.n = n, a.k = k, a.bits = bits, a.group = group, a.zeros = zeros ? &a : nullptr;
+        const int rows = m <= 8 ? 8 : 16;
+        const FewRowsPlan plan = few_rows_plan(a, rows, multiprocessors);
+        const FewRowsStage stage = few_rows_stage(a, rows, plan);
+        const int stages = few_rows_stages(stage.bytes), sums = plan.tiles * plan.parts * rows * 16 * 4;
+        if (plan.tiles < 1 || plan.tiles * plan.parts > kFewRowsConsumers) return 1;
+        if (plan.parts * plan.cluster > kMostSharers || plan.cluster * (plan.parts * 128 - 127) > k) return 2;
+        if (stages < 3 || stages * (stage.bytes + 16) > kFewRowsSharedBytes || sums > stages * stage.bytes) return 3;
+        if (stage.weights_at % 1024 || stage.scales_at % 128 || stage.zeros_at % 128 || stage.bytes % 1024) return 4;
+        if (!(few_rows_microseconds(a, rows, plan, multiprocessors) > 0)) return 5;
+      }
   WeightOnlyArguments a;
   a.m = 1, a.n = 28672, a.k = 4096;
   const FewRowsPlan plan = few_rows_plan(a, 8, 132);
-  return plan.tiles == 7 && plan.parts == 1 && plan.cluster == 1 ? 0 : 5;
+  return plan.tiles == 7 && plan.parts == 1 && plan.cluster == 1 ? 0 : 6;
 }
 """
     )
-    subprocess.run(["c++", "-std=c++17", "-O2", f"-I{CSRC}", str(source), "-o", str(program)], check=True)
+    plans = CSRC / "cuda/weight_only/sm90/few_rows_plan.cu"
+    command = ["c++", "-std=c++17", "-O2", f"-I{CSRC}", "-x", "c++", str(source), str(plans), "-o", str(program)]
+    subprocess.run(command, check=True)
     assert subprocess.run([program], check=False).returncode == 0
 
 

@@ -42,7 +42,7 @@ struct FewRowsTile {
   static constexpr int groups = small_groups ? 2 : 1;                      // of a part
   static constexpr int packed = kWeightColumns * kWeightDepth * Bits / 8;  // bytes of a packed tile
   static constexpr int x_panel = Rows * 128;
-  static constexpr int threads = (few_rows_consumers(Rows) + 1) * 32;
+  static constexpr int threads = (kFewRowsConsumers + 1) * 32;
 };
 
 // A warp's 16 columns by the rows of x, over a packed tile: `x` is a panel of 64 of k. With 8 rows the odd steps of k
@@ -60,23 +60,19 @@ __device__ __forceinline__ void multiply_by_warp(float (&d)[Tile::registers], co
       if (chains == 2) sums[chains - 1][j][e] = 0.0f;
     }
   }
-  constexpr int together = blocks < 2 ? 1 : 2;  // blocks of eight rows whose loads are on their way at once
 #pragma unroll
   for (int s = 0; s < 4; s += 2) {
+    uint32_t b[blocks][4];
 #pragma unroll
-    for (int first = 0; first < blocks; first += together) {
-      uint32_t b[together][4];
+    for (int j = 0; j < blocks; ++j) {
+      ptx::ldmatrix_x4(b[j], x + (8 * j + row) * 128 + ((2 * s + lane / 8) ^ row) * 16);
+    }
 #pragma unroll
-      for (int j = 0; j < together; ++j) {
-        ptx::ldmatrix_x4(b[j], x + (8 * (first + j) + row) * 128 + ((2 * s + lane / 8) ^ row) * 16);
-      }
+    for (int later = 0; later < 2; ++later) {
 #pragma unroll
-      for (int later = 0; later < 2; ++later) {
-#pragma unroll
-        for (int j = 0; j < together; ++j) {
-          ptx::mma_sync_m16n8k16<typename Tile::T>(sums[later % chains][first + j], a[s + later], b[j][2 * later],
-                                                   b[j][2 * later + 1]);
-        }
+      for (int j = 0; j < blocks; ++j) {
+        ptx::mma_sync_m16n8k16<typename Tile::T>(sums[later % chains][j], a[s + later], b[j][2 * later],
+                                                 b[j][2 * later + 1]);
       }
     }
   }
@@ -315,13 +311,10 @@ KernelList few_rows_list() {
   static const Kernel kernels[] = {
       few_rows_kernel<Type, 4, 64, 8>("few rows int4 groups of 64 8 rows"),
       few_rows_kernel<Type, 4, 64, 16>("few rows int4 groups of 64 16 rows"),
-      few_rows_kernel<Type, 4, 64, 32>("few rows int4 groups of 64 32 rows"),
       few_rows_kernel<Type, 4, 128, 8>("few rows int4 groups of 128 8 rows"),
       few_rows_kernel<Type, 4, 128, 16>("few rows int4 groups of 128 16 rows"),
-      few_rows_kernel<Type, 4, 128, 32>("few rows int4 groups of 128 32 rows"),
       few_rows_kernel<Type, 8, 0, 8>("few rows int8 8 rows"),
       few_rows_kernel<Type, 8, 0, 16>("few rows int8 16 rows"),
-      few_rows_kernel<Type, 8, 0, 32>("few rows int8 32 rows"),
   };
   return kernels;
 }

@@ -359,10 +359,13 @@ constexpr Kernel kernel(const char* name) {
 template <ScalarType Type>
 KernelList list() {
   static const Kernel kernels[] = {
+      kernel<Type, 4, 64, 32, 6, 2>("wgmma int4 groups of 64 32 rows"),
       kernel<Type, 4, 64, 64, 8, 1>("wgmma int4 groups of 64 64 rows"),
       kernel<Type, 4, 64, 128, 5, 1>("wgmma int4 groups of 64 128 rows"),
+      kernel<Type, 4, 128, 32, 6, 2>("wgmma int4 groups of 128 32 rows"),
       kernel<Type, 4, 128, 64, 8, 1>("wgmma int4 groups of 128 64 rows"),
       kernel<Type, 4, 128, 128, 5, 1>("wgmma int4 groups of 128 128 rows"),
+      kernel<Type, 8, 0, 32, 4, 2>("wgmma int8 32 rows"),
       kernel<Type, 8, 0, 64, 6, 1>("wgmma int8 64 rows"),
       kernel<Type, 8, 0, 128, 4, 1>("wgmma int8 128 rows"),
   };

@@ -26,11 +26,10 @@ struct Parameters {
   Split split;             // units are chunks of k of a tile
 };
 
-constexpr int kMostFewRows = 32;  // of x, that the kernel of few rows takes
+constexpr int kMostFewRows = 16;  // of x, that the kernel of few rows takes
 constexpr int kFewRowsBlocksPerSm = 2, kFewRowsSharedBytes = 228 * 1024 / kFewRowsBlocksPerSm - 1024;  // at most
-constexpr int kMostSharers = 8;  // warps, of all blocks, that share columns
-// At most so many warps besides the producer; with more rows each needs more registers.
-constexpr int few_rows_consumers(int rows) { return rows < 32 ? 9 : 8; }
+constexpr int kMostSharers = 8;       // warps, of all blocks, that share columns
+constexpr int kFewRowsConsumers = 9;  // warps besides the producer, at most: more would leave each too few registers
 
 // How the kernel of few rows shares a product. A block has `tiles` packed tiles of 16 columns beside each other, and
 // its stages hold `parts` times 128 of k. `cluster` blocks share the k of their columns.
