@@ -6,18 +6,15 @@ microseconds of every plan by its name.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cost_models import host_library
 from cost_models.compiled import CompiledModel
 from cost_models.errors import UsageError
-from cost_models.times import Rows, Seconds
+from cost_models.times import Rows, Seconds, read_survey
 
 FOLDER = host_library.ROOT / "ext/csrc/cuda/fp8/sm90"
 HEADER = FOLDER / "cost_model.h"
@@ -78,25 +75,7 @@ def read(path: Path) -> tuple[Rows, Seconds, list[str]]:
     Raises:
         UsageError: the file has no times, or a line with times is no survey's.
     """
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    rows, microseconds, plans = [], [], []
-    for number, line in enumerate(text.splitlines(), start=1):
-        try:
-            found = json.loads(line)
-            if not isinstance(found, dict):
-                raise UsageError(f"it is {line[:40]}, no object")
-            for row, time, plan in _times(found):
-                rows.append(row)
-                microseconds.append(time)
-                plans.append(plan)
-        except (ValueError, UsageError) as error:
-            raise UsageError(f"{path}, line {number} is no line of a survey ({error})") from None
-    if not rows:
-        raise UsageError(f"{path} has no times; `python -m cuda_llm_ops.survey_fp8 --output FILE` writes some")
-    return np.array(rows, dtype=np.int32), np.array(microseconds), plans
+    return read_survey(path, _times, "no times; `python -m cuda_llm_ops.survey_fp8 --output FILE` writes some")
 
 
 def _times(line: dict[str, Any]) -> Iterable[tuple[list[int], float, str]]:

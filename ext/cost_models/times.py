@@ -7,7 +7,7 @@ the name of the plan or instance. Other fields are for the reader.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,8 @@ def read(path: Path, fields: Sequence[str]) -> tuple[Rows, Seconds, list[str]]:
     Raises:
         UsageError: a line lacks a field, or has a time that is not positive.
     """
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     rows, microseconds, plans = [], [], []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         try:
             found = json.loads(line)
             rows.append([int(found[field]) for field in fields])
@@ -53,3 +49,37 @@ def read(path: Path, fields: Sequence[str]) -> tuple[Rows, Seconds, list[str]]:
     if not rows:
         raise UsageError(f"{path} has no times")
     return np.array(rows, dtype=np.int32), np.array(microseconds), plans
+
+
+def read_survey(
+    path: Path, times_of: Callable[[dict[str, Any]], Iterable[tuple[list[int], float, str]]], none: str
+) -> tuple[Rows, Seconds, list[str]]:
+    """The rows, microseconds and plans of a survey, whose lines are objects of several kinds.
+
+    times_of: what a line gives, of each plan; UsageError if it is no survey's. none: what a file without times lacks.
+
+    Raises:
+        UsageError: the file has no times, or a line is no survey's.
+    """
+    rows, microseconds, plans = [], [], []
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            found = json.loads(line)
+            if not isinstance(found, dict):
+                raise UsageError(f"it is {line[:40]}, no object")
+            for row, time, plan in times_of(found):
+                rows.append(row)
+                microseconds.append(time)
+                plans.append(plan)
+        except (ValueError, UsageError) as error:
+            raise UsageError(f"{path}, line {number} is no line of a survey ({error})") from None
+    if not rows:
+        raise UsageError(f"{path} has {none}")
+    return np.array(rows, dtype=np.int32), np.array(microseconds), plans
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None

@@ -7,18 +7,15 @@ only seen to be slower than a time. Of such a plan the model's time counts where
 from __future__ import annotations
 
 import ctypes
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cost_models import host_library
 from cost_models.compiled import CompiledModel
 from cost_models.errors import UsageError
-from cost_models.times import Rows, Seconds
+from cost_models.times import Rows, Seconds, read_survey
 
 FOLDER = host_library.ROOT / "ext/csrc/cuda/weight_only/sm90"
 HEADER = FOLDER / "few_rows_plan.h"
@@ -70,25 +67,7 @@ def read(path: Path) -> tuple[Rows, Seconds, list[str]]:
     Raises:
         UsageError: the file has no such times, or a line with times is no survey's.
     """
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    rows, microseconds, plans = [], [], []
-    for number, line in enumerate(text.splitlines(), start=1):
-        try:
-            found = json.loads(line)
-            if not isinstance(found, dict):
-                raise UsageError(f"it is {line[:40]}, no object")
-            for row, time, plan in _times(found):
-                rows.append(row)
-                microseconds.append(time)
-                plans.append(plan)
-        except (ValueError, UsageError) as error:
-            raise UsageError(f"{path}, line {number} is no line of a survey ({error})") from None
-    if not rows:
-        raise UsageError(f"{path} has no times of products of up to {MOST_ROWS} rows")
-    table, times = np.array(rows, dtype=np.int32), np.array(microseconds)
+    table, times, plans = read_survey(path, _times, f"no times of products of up to {MOST_ROWS} rows")
     model = WeightsModel()
     possible = model.microseconds(table, model.start()) > 0  # a survey forces plans that are none today
     return table[possible], times[possible], [plan for plan, one in zip(plans, possible, strict=True) if one]
