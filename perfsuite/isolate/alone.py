@@ -95,7 +95,7 @@ def borne_out(found: Comparison) -> Comparison:
         f"all samples together give a speed of {summed:.3g}, their median {found.speed:.3g}, at least "
         f"{found.target:.3g} asked: quieten the machine, or raise --perf-seconds"
     )
-    return replace(found, verdict=Verdict.UNDECIDED, reason=Reason.TOO_NOISY, sentence=said)
+    return replace(found, verdict=Verdict.UNDECIDED, reason=Reason.SAMPLES_DISAGREE, sentence=said)
 
 
 def _met_anyway(found: Comparison, before: Alone) -> bool:

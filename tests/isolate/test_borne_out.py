@@ -33,7 +33,7 @@ def samples(like: Round, candidate: list[float]) -> tuple[Round, ...]:
 def test_work_that_moves_between_samples_gains_nothing(met: Comparison) -> None:
     rounds = samples(met.rounds[0], [4e-3, 1e-4, 1e-4, 1e-4, 3e-3, 1e-4])
     found = borne_out(replace(met, rounds=rounds, discarded=(), speed=10.0, target=2.0))
-    assert (found.verdict, found.reason) == (Verdict.UNDECIDED, Reason.TOO_NOISY)
+    assert (found.verdict, found.reason) == (Verdict.UNDECIDED, Reason.SAMPLES_DISAGREE)
     assert "all samples together give a speed of 0.811, their median 10" in found.sentence
 
 
