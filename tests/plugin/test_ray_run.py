@@ -113,7 +113,7 @@ def test_verdicts_records_and_reports_are_those_of_a_plain_run(suite: Suite, add
     words = ("--gpu", "--perf-seed=7", "-rA")
     found = suite.run(*words, f"--perf-ray={address}", "--perf-card-model=H100", subprocess=True)
     assert (suite.path / "died.txt").exists()
-    workers = set((suite.path / "fixtures.txt").read_text().split())
+    processes = (suite.path / "fixtures.txt").read_text().split()
     plain = suite.run(*words, subprocess=True)
     assert found.code == plain.code == 1, found.out
     assert found.junit == plain.junit
@@ -122,7 +122,9 @@ def test_verdicts_records_and_reports_are_those_of_a_plain_run(suite: Suite, add
     assert len(found.cases) == 13
     found.has("2 workers on H100 cards", "assert (1 + 1) == 3", "UserWarning: careful", "heard of 7", "12 cases)")
     found.has("9 met, 1 undecided, 2 missed, 1 wrong")
-    assert 2 <= len(workers) <= 4, "each worker sets the module's fixture up once, and once more after a death"
+    # How the tests fall to the workers is chance: one may take them all before the other has begun.
+    assert len(processes) == len(set(processes)), "a process sets the module's fixture up once"
+    assert len(processes) <= 4, "two workers here, one in place of the worker that died, and the plain run's process"
 
 
 def test_a_test_whose_worker_died_three_times_is_undecided(suite: Suite, address: str) -> None:
