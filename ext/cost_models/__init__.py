@@ -11,4 +11,5 @@ fit changes the constants until the function agrees with the measured times.
     attention.py      the model of the Hopper attention kernels; attention_model.cpp calls it
     measure_gemm.py   times plans of the GEMM on the card at hand
     measure_attention.py  compiles time_attention.cu and times instances on the card at hand
+    tables.py         makes the tables of pages that come from surveys
 """

@@ -1,0 +1,100 @@
+"""The tables that pages show of the kernels' surveys are those that the committed surveys give."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ext"))  # the package is not installed: it belongs to the tree, not to the wheel
+
+from cost_models import tables  # noqa: E402
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+def block(name: str, body: str = "") -> str:
+    return f"<!-- survey:{name} -->\n{body}<!-- /survey:{name} -->"
+
+
+def test_pages_show_every_table_as_the_committed_surveys_give_it() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert [name for name in tables.TABLES if f"<!-- survey:{name} -->" not in text] == []
+    assert tables.main(["--check", *map(str, PAGES)]) == 0
+
+
+def test_a_typed_figure_is_found_and_made_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text((ROOT / "docs/ladder-weights.md").read_text())
+    right = page.read_text()
+    assert tables.main(["--check", str(page)]) == 0
+    page.write_text(right.replace("| 0.54 | 0.68 |", "| 0.65 | 0.68 |"))
+    assert page.read_text() != right
+    assert tables.main(["--check", str(page)]) == 1
+    assert page.read_text() != right, "--check writes nothing"
+    assert tables.main([str(page)]) == 0
+    assert page.read_text() == right
+    assert capsys.readouterr().out == f"{page}: out of date\n{page}: made anew\n"
+
+
+def test_figures_follow_the_survey(tmp_path: Path) -> None:
+    """A tile that is faster or loses more takes the place of the others; a plan without a kind to show does not."""
+    table = tables.TABLES["fp8-teraflops"]
+    survey = tmp_path / table.survey
+    survey.parent.mkdir(parents=True)
+    ours = {"128x64": 7, "256x128": 5, "256x128 as before": 9, "64x64 fast sums": 1, "128x64 fast sums": 2}
+    product = {"tflops": "8x16x32", "torch": None, "ours": ours | {"128x64 every 512": 3, "128x64 none": 4}}
+    run = {"device": "Some card", "products_checked": 1234, "wrong": 5}
+    survey.write_text("\n".join(map(json.dumps, [run, {"constant_rows_k": 8}, product])))
+    rows = table.made(tmp_path).splitlines()
+    assert rows[2] == "| 8 x 16 x 32 | - | - | 7 | 2 | 3 | 4 |"
+    assert rows[-1] == f"Measured on one Some card (`{table.survey}`); 1,234 products were checked, 5 of them wrong."
+    assert len(rows) == 5, "the line of another kind is none of this table"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (block("others"), "page.md: there is no table others; known are fp8-errors, fp8-teraflops, weights-few-rows"),
+        ("<!-- survey:fp8-errors -->\n", "page.md: a table needs <!-- survey:NAME --> and <!-- /survey:NAME -->"),
+        (block("fp8-errors").replace("\n", " "), "each on its own line"),
+        (None, "page.md cannot be read"),
+    ],
+)
+def test_what_cannot_be_made_is_said(
+    text: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    if text is not None:
+        page.write_text(text)
+    assert tables.main([str(page)]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace('"chosen"', '"taken"'), "is no such survey: KeyError, 'chosen'"),
+        (lambda text: text.replace("int4 g128", "int5"), "no weight-only product is called '1x8192x8192 int5'"),
+        (lambda text: text[:-9], "is no such survey: JSONDecodeError"),
+        (lambda text: "", "is no such survey: ValueError"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_survey_that_lacks_the_figures_is_named(
+    change: Callable[[str], str] | None, said: str, tmp_path: Path
+) -> None:
+    table = tables.TABLES["weights-few-rows"]
+    survey = tmp_path / table.survey
+    survey.parent.mkdir(parents=True)
+    if change is not None:
+        shutil.copy(ROOT / table.survey, survey)
+        survey.write_text(change(survey.read_text()))
+    with pytest.raises(tables.UsageError) as caught:
+        table.made(tmp_path)
+    assert said in str(caught.value)
