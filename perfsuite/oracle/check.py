@@ -40,7 +40,7 @@ def check(
     rival_output: the library's result on the same inputs; by default made here with `rival`, or with the problem's own
     library. Its error against the float64 reference sets the tolerance. In the Frobenius norm, in the worst row and at
     the worst element, the candidate may err twice as much, plus the rounding of the result: one unit in the last place
-    at one element, and what that does to a norm.
+    at one element, and what that does to a norm. In float32 it may err by LEAST_UNITS where the library rounds.
     whole: False to compare only random rows of a large result on a GPU, as is always done on a CPU.
     Raises ReferenceUnavailableError without a float64 answer, LibraryWrongError if the library's result is wrong.
     """

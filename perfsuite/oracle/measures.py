@@ -23,6 +23,14 @@ BLOCK_ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 20}
 """Elements that are compared at a time."""
 SMALL_BLOCK = 1 << 16
 """Elements up to which candidate, library and right answer are compared in one tensor."""
+LEAST_UNITS = 8.0
+"""Units in the last place that a row of a float32 answer may be off at least, if the library rounds at all.
+
+A library may be exact to half a unit while an honest kernel takes another way in the same precision. The longest way
+is through a logarithm, as exp(log_softmax(x)): a number of 8 to 16 that is off by one unit moves its exp by eight, and
+so the whole row. Over many rows the root mean square of that is 1/sqrt(3). No cheaper format is that exact: the
+nearest, two numbers of bfloat16 in place of one, is off by 20 units.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,10 @@ class Measures:
     poisoned: int
     """Elements that still hold what the memory was filled with before the call."""
     elements: int
+    frobenius_least: float = 0.0
+    """The relative error of the whole that is allowed whatever the library's is: of float32 only, by LEAST_UNITS."""
+    row_least: float = 0.0
+    """The same of a row."""
 
 
 def measure(
@@ -118,16 +130,16 @@ def _compared(joined: _Sums, candidate: torch.Tensor, *, thorough: bool = False)
     at = (mine - least).argmax(-1, keepdim=True)
     worst = relative.gather(-1, at.unsqueeze(1).expand(2, 3, 1))
     of_all = units_of_a_norm(candidate.dtype, largest[2], whole[2], scale) * scale
-    few = torch.stack([scale, of_all])
+    few = torch.stack([scale, of_all, squares[2].amax()])
     numbers = torch.cat([whole, few, largest, worst.flatten(), theirs.amax(-1), at.flatten().double(), counts])
     # One transfer for all of them: each would wait for the device by itself.
-    ours, librarys, exact, mean, unit, _, _, peak, row, _, row_floor, element, _, element_floor, *rest = (
+    ours, librarys, exact, mean, unit, heaviest, _, _, peak, row, _, row_floor, element, _, element_floor, *rest = (
         numbers.tolist()
     )
     library_row, library_element, place, _, stray, poisoned = rest
     if not thorough and not (math.isfinite(ours + librarys + exact) and peak <= _largest(candidate.dtype)):
         return None
-    norm = math.sqrt(exact)
+    norm, row_least = math.sqrt(exact), least_error(candidate.dtype, rounded=librarys > 0)
     return Measures(
         frobenius=_ratio(math.sqrt(ours), norm),
         row=row,
@@ -142,7 +154,19 @@ def _compared(joined: _Sums, candidate: torch.Tensor, *, thorough: bool = False)
         stray=int(stray),
         poisoned=int(poisoned),
         elements=candidate.numel(),
+        frobenius_least=row_least * min(1.0, math.sqrt(1 / 3 + _ratio(heaviest, exact))),
+        row_least=row_least,
     )
+
+
+def least_error(dtype: torch.dtype, *, rounded: bool) -> float:
+    """The relative error that a row may have at least: LEAST_UNITS of float32 if the library's was rounded, else 0.
+
+    A function that rounds nothing is exact in every kernel.
+    """
+    import torch
+
+    return LEAST_UNITS * torch.finfo(dtype).eps if rounded and dtype is torch.float32 else 0.0
 
 
 def units_of_a_norm(

@@ -12,7 +12,7 @@ from perfsuite.oracle.hanging import without_hanging_rows
 from perfsuite.oracle.imprecise import moved_limits, results_moved, soften, stand_in
 from perfsuite.oracle.integers import judge_integers
 from perfsuite.oracle.judgement import Judgement, wrong
-from perfsuite.oracle.measures import Measures, measure
+from perfsuite.oracle.measures import LEAST_UNITS, Measures, measure
 from perfsuite.oracle.yardstick import (
     FARTHEST_LIBRARY,
     LARGE_DRAWS,
@@ -126,7 +126,8 @@ def judge_errors(found: Measures, allowed: Limits, dtype: str, rows: torch.Tenso
         )
 
     def too_far(what: str, error: float, limit: float, theirs: float) -> Judgement:
-        rule = f"twice {allowed.whose}, and the rounding to {dtype}; the library's is {theirs:.2e}"
+        least = f", but at least {LEAST_UNITS:g} units of it in a row" if found.row_least else ""
+        rule = f"twice {allowed.whose}, and the rounding to {dtype}{least}; the library's is {theirs:.2e}"
         return judgement(Reason.INACCURATE, f"{what} {error:.2e} against FP64, more than {limit:.2e} ({rule})")
 
     if found.poisoned:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.form import values_in
-from perfsuite.oracle.measures import Measures, grain, measure, units_of_a_norm
+from perfsuite.oracle.measures import LEAST_UNITS, Measures, grain, least_error, measure, units_of_a_norm
 from perfsuite.problems.base import Inputs, Problem
 
 if TYPE_CHECKING:
@@ -120,12 +120,19 @@ def draws(
 
 def widest(found: Measures, seen: list[Measures], whose: str = ALL) -> Limits:
     """Limits from the largest errors that `seen` measured, of the library or in its place."""
+    # Of subnormal numbers the floor is their spacing, and several of these are another answer.
+    normal = LEAST_UNITS * found.row_floor <= 2.0 * found.row_least
+    whole, row, element = (TIMES_THE_LIBRARY * max(errors) for errors in zip(*map(_library, seen), strict=True))
     return Limits(
-        TIMES_THE_LIBRARY * max(one.library_frobenius for one in seen) + found.frobenius_floor,
-        TIMES_THE_LIBRARY * max(one.library_row for one in seen) + found.row_floor,
-        TIMES_THE_LIBRARY * max(one.library_element for one in seen) + found.element_floor,
+        max(whole + found.frobenius_floor, found.frobenius_least),
+        max(row + found.row_floor, found.row_least),
+        max(element + found.element_floor, LEAST_UNITS * found.element_floor if normal else 0.0),
         whose,
     )
+
+
+def _library(seen: Measures) -> tuple[float, float, float]:
+    return seen.library_frobenius, seen.library_row, seen.library_element
 
 
 def _from_draws(
@@ -161,8 +168,9 @@ def _from_draws(
     largest = max(float(size.max()) for size in sizes)
     first = sizes[0]
     units = float(units_of_a_norm(candidate.dtype, first.max(), first.square().sum(), first.square().mean().sqrt()))
-    rms_limit = TIMES_THE_LIBRARY * rms + max(eps * units * scale, quantum)
-    peak_limit = TIMES_THE_LIBRARY * peak + max(eps * largest, quantum)
+    least = least_error(candidate.dtype, rounded=peak > 0)
+    rms_limit = max(TIMES_THE_LIBRARY * rms + max(eps * units * scale, quantum), least * scale)
+    peak_limit = max(TIMES_THE_LIBRARY * peak + max(eps * largest, quantum), least * largest)
     return Limits(
         rms_limit / own if own else math.inf,
         math.inf,  # a row has as many elements as a small result has, or nearly: it is judged by the other two
