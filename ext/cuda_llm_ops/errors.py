@@ -36,6 +36,8 @@ def translated(
     name, separator, message = str(error).partition(": ")
     if separator and name in _NAMED:
         return _NAMED[name](message)
+    if "functorch transforms" in str(error):  # torch.library's autograd has no rule for them
+        return NotImplementedError(f"{op}: torch.func does not differentiate it; use backward() or torch.autograd.grad")
     return (
         _wrong_type(op, tensors, options)
         or _wrong_kind_of_tensor(op, tensors)

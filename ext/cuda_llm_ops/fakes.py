@@ -67,7 +67,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | N
 
 
 @torch.library.register_fake("cuda_llm_ops::gemm")
-def _(
+def _fake_gemm(
     a: Tensor,
     b: Tensor,
     alpha: float = 1.0,
@@ -87,7 +87,7 @@ def _(
 
 
 @torch.library.register_fake("cuda_llm_ops::tensor_core_gemm")
-def _(a: Tensor, b: Tensor) -> Tensor:
+def _fake_tensor_core_gemm(a: Tensor, b: Tensor) -> Tensor:
     _require(a.dtype in _DTYPES[1:], TypeError, f"tensor_core_gemm: a is {a.dtype}; it must be one of {_DTYPES[1:]}")
     return _gemm("tensor_core_gemm", a, b, False, False).to(torch.float32)
 

@@ -1,4 +1,4 @@
-"""The operators as Python functions, on the current stream of the inputs' device; flash_attention has a backward."""
+"""The operators as Python functions, on the current stream of the inputs' device; some have a backward."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .backward import flash_attention_training as _flash_attention_training
+from .backward_gemm import gemm_training as _gemm_training
+from .backward_gemm import tensor_core_gemm_training as _tensor_core_gemm_training
 from .errors import translated
 from .window import Options, Window, sides
 
@@ -247,6 +249,10 @@ def gemm(
 
     An operand with a stride of 1 in neither of its last two dimensions is copied.
 
+    Where a, b or c requires grad, the result has a backward, by products of the same kind: no operand is copied to
+    transpose it, and only gradients that are asked for are computed. alpha and beta have no gradient, and there are no
+    second derivatives.
+
     Returns:
         (m, n) or (batch, m, n), contiguous, of a's dtype.
 
@@ -254,11 +260,17 @@ def gemm(
         TypeError: an argument is no tensor, or of a dtype that is not supported, or dtypes differ.
         ValueError: rank, sizes or devices do not fit, beta is not 0 and c is None, alpha or beta is beyond float32, or
             an offset passes 2**31 elements.
-        NotImplementedError: an input requires grad, a tensor is not strided, or its device has no kernel in this build.
+        NotImplementedError: alpha or beta requires grad, an input carries a tangent, torch.func differentiates the
+            call, a tensor is not strided, or its device has no kernel in this build.
         torch.OutOfMemoryError: the output cannot be allocated.
     """
     try:
-        _refuse_gradients("gemm", a=a, b=b, c=c)
+        if type(alpha) is not float or type(beta) is not float:
+            _refuse_factors(alpha=alpha, beta=beta)
+        if forward_ad._current_level >= 0:
+            _refuse_tangents("gemm", a=a, b=b, c=c)
+        if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)):
+            return _gemm_training(a, b, alpha, beta, c, trans_a, trans_b)
         return _gemm(a, b, alpha, beta, c, trans_a, trans_b)
     except (RuntimeError, AttributeError) as error:
         options = {
@@ -277,6 +289,8 @@ def tensor_core_gemm(a: Tensor, b: Tensor) -> Tensor:
         a: (m, k) or (batch, m, k), float16 or bfloat16; a transposed view is taken without a copy.
         b: (k, n) or (batch, k, n), the dtype of a. A 2-D operand is shared by the batch of the other.
 
+    The backward is that of `gemm`. The gradient of the result is float32; it is rounded to the dtype of a first.
+
     Returns:
         (m, n) or (batch, m, n), contiguous, float32.
 
@@ -284,7 +298,10 @@ def tensor_core_gemm(a: Tensor, b: Tensor) -> Tensor:
         As `gemm`; float32 inputs are a TypeError.
     """
     try:
-        _refuse_gradients("tensor_core_gemm", a=a, b=b)
+        if forward_ad._current_level >= 0:
+            _refuse_tangents("tensor_core_gemm", a=a, b=b)
+        if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+            return _tensor_core_gemm_training(a, b)
         return _tensor_core_gemm(a, b)
     except (RuntimeError, AttributeError) as error:
         raise translated("tensor_core_gemm", error, {"a": a, "b": b}, {}) from None
@@ -300,6 +317,14 @@ def _refuse_gradients(op: str, **tensors: Tensor | None) -> None:
                     f"pass {name}.detach()"
                 )
     _refuse_tangents(op, **tensors)
+
+
+def _refuse_factors(**factors: object) -> None:
+    for name, factor in factors.items():
+        if isinstance(factor, Tensor) and factor.requires_grad and torch.is_grad_enabled():
+            raise NotImplementedError(
+                f"NotImplementedError: gemm: {name} requires grad, but has no gradient; pass float({name})"
+            )
 
 
 def _any_requires_grad(*tensors: Tensor | None) -> bool:

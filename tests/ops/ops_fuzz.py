@@ -160,7 +160,7 @@ def attention_calls(draw: st.DrawFn, device: str, options: bool = False, backwar
 
 
 @st.composite
-def gemm_calls(draw: st.DrawFn, device: str, tensor_core: bool) -> Call:
+def gemm_calls(draw: st.DrawFn, device: str, tensor_core: bool, spoiled: bool = True) -> Call:
     dtype = draw(st.sampled_from(DTYPES[1:] if tensor_core else DTYPES))
     m, n, k, batch = _trimmed(
         [draw(st.sampled_from(EXTENTS)) for _ in range(3)] + [draw(st.sampled_from((0, 1, 2, 3, 5)))], (0, 1, 2)
@@ -181,6 +181,8 @@ def gemm_calls(draw: st.DrawFn, device: str, tensor_core: bool) -> Call:
             shape = (m, n) if batched == "none" else (batch, m, n)
             arguments["c"] = draw(tensors(shape, dtype, device))
             arguments["beta"] = draw(st.sampled_from((1.0, 0.0, -1.0, 0.5, 2)))
+    if not spoiled:
+        return Call(arguments)
     spoils = GEMM_SPOILS if not tensor_core else [spoil for spoil in GEMM_SPOILS if spoil[0] not in GEMM_ONLY]
     return draw(_spoiled(Call(arguments), ("a", "b"), spoils))
 
@@ -258,7 +260,7 @@ VARLEN_SPOILS: list[Spoil] = [
 ]
 GEMM_ONLY = ("alpha", "flag", "beta", "c")
 GEMM_SPOILS: list[Spoil] = [
-    *COMMON_SPOILS,
+    *(spoil for spoil in COMMON_SPOILS if spoil[0] != "grad"),
     ("alpha", lambda value, draw: draw(st.sampled_from((*NO_NUMBERS, None, 1e300, -1e39, 10**400))), True, "alpha"),
     ("beta", lambda value, draw: draw(st.sampled_from((*NO_NUMBERS, None, 1e300, -1e39))), True, "beta"),
     ("flag", lambda value, draw: draw(st.sampled_from(NO_FLAGS)), True, "trans_a"),

@@ -121,11 +121,10 @@ GEMM_ERRORS: dict[str, tuple[Change, type[Exception], str]] = {
     "int8": (alter_all(lambda t: t.to(torch.int8)), TYPE, "a is int8; it must be"),
     "mixed dtypes": (alter("b", Tensor.bfloat16), TYPE, "b is bfloat16"),
     "list": (put("a", [[1.0]]), TYPE, "a is of type list; it must be a torch.Tensor"),
-    "None": (put("b", None), TYPE, "b is None; it must be a tensor"),
+    "None": (put("b", None), TYPE, "b is of type NoneType; it must be a torch.Tensor"),
     "numpy": (alter("b", lambda b: b.cpu().numpy()), TYPE, "b is of type ndarray"),
     "sparse": (alter("b", lambda b: b.to_sparse()), MISSING, "b has layout torch.sparse_coo; it must be torch.strided"),
     "another device": (alter("b", elsewhere), VALUE, "b"),
-    "requires grad": (alter("a", lambda a: a.requires_grad_()), MISSING, "a requires grad"),
     "huge output": (
         alter_all(lambda t: t[:1, :1].expand(65536, 1) if t.shape[0] == 3 else t[:1, :1].expand(1, 65536)), VALUE,
         "the output would have shape (65536, 65536)",
@@ -155,8 +154,11 @@ GEMM_OPTION_ERRORS: dict[str, tuple[Change, type[Exception], str]] = {
     ),
     "c elsewhere": (lambda c: c | {"beta": 1.0, "c": elsewhere(c["a"] @ c["b"])}, VALUE, "c"),
     "c a list": (put("c", [1.0]), TYPE, "c is of type list; it must be a torch.Tensor"),
-    "c requires grad": (
-        lambda c: c | {"beta": 1.0, "c": (c["a"] @ c["b"]).requires_grad_()}, MISSING, "c requires grad"
+    "alpha requires grad": (
+        put("alpha", torch.ones((), requires_grad=True)), MISSING, "alpha requires grad, but has no gradient"
+    ),
+    "beta requires grad": (
+        lambda c: c | {"beta": torch.ones((), requires_grad=True), "c": c["a"] @ c["b"]}, MISSING, "beta requires grad"
     ),
 }  # fmt: skip
 
