@@ -1,4 +1,4 @@
-"""Gradients of `flash_attention`: the operator that a call with gradients takes, its backward, and their fake kernels.
+"""Gradients of attention: the operators that calls with gradients take, their backward, and the fake kernels.
 
 A call without gradients never comes here, so that it costs the host nothing: `flash_attention_training` is an operator
 of its own, which returns the logarithms that the backward needs beside the output.
@@ -22,6 +22,7 @@ _library = torch.library.Library("cuda_llm_ops", "FRAGMENT")  # kept: its regist
 _library.define(f"{_NAME}(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> (Tensor, Tensor)")
 _general = torch.ops.cuda_llm_ops.flash_attention_general.default
 _backward = torch.ops.cuda_llm_ops.flash_attention_backward.default
+_PORTABLE = ("naive_attention", "tiled_attention")  # with a backward on processors alone
 
 
 @cache
@@ -100,5 +101,44 @@ def _refuse_double_backward(ctx: Any, *_: Any) -> tuple[Any, ...]:
     )
 
 
+def _differentiate_portable(ctx: Any, d_out: Tensor | None) -> tuple[Any, ...]:
+    return _differentiate(ctx, d_out, None)
+
+
+def _save_portable(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    # The portable backward computes the logarithms itself.
+    _save(ctx, inputs, (output, output.new_empty(output.shape[:3], dtype=torch.float32)))
+
+
+def _define_portable(name: str) -> Any:
+    operator, training = getattr(torch.ops.cuda_llm_ops, name).default, f"{name}_training"
+
+    def forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
+        if q.device.type == "cuda" and q.numel() != 0:
+            raise NotImplementedError(
+                f"NotImplementedError: {name}: q is on {q.device}, and an input requires grad; the backward is for "
+                "the CPU; call flash_attention, or call it under torch.no_grad()"
+            )
+        out: Tensor = operator(q, k, v, is_causal, scale)
+        return out
+
+    _library.define(f"{training}(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> Tensor")
+    for key in ("CPU", "CUDA"):
+        _library.impl(training, forward, key)
+    for device, autocast in DEVICES.items():
+        _library.impl(training, _rule(training, device), autocast.name)
+
+    @torch.library.register_fake(f"cuda_llm_ops::{training}", lib=_library)
+    def _(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
+        return _attention(name, q, k, v)
+
+    torch.library.register_autograd(
+        f"cuda_llm_ops::{training}", _differentiate_portable, setup_context=_save_portable, lib=_library
+    )
+    return getattr(torch.ops.cuda_llm_ops, training).default
+
+
 torch.library.register_autograd(f"cuda_llm_ops::{_NAME}", _differentiate, setup_context=_save, lib=_library)
 torch.library.register_autograd("cuda_llm_ops::flash_attention_backward", _refuse_double_backward, lib=_library)
+
+naive_attention_training, tiled_attention_training = (_define_portable(_name) for _name in _PORTABLE)

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .backward import flash_attention_training as _flash_attention_training
+from .backward import naive_attention_training as _naive_attention_training
+from .backward import tiled_attention_training as _tiled_attention_training
 from .backward_gemm import gemm_training as _gemm_training
 from .backward_gemm import tensor_core_gemm_training as _tensor_core_gemm_training
 from .errors import translated
@@ -31,9 +33,13 @@ def naive_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *,
 
     Arguments, result and errors are those of `flash_attention`; but the causal mask is added to the scores, so that a
     NaN in a hidden key may show, as in the math backend of scaled_dot_product_attention.
+    The backward is for the CPU alone; on a GPU an input that requires grad is a NotImplementedError.
     """
     try:
-        _refuse_gradients("naive_attention", q=q, k=k, v=v)
+        if forward_ad._current_level >= 0:
+            _refuse_tangents("naive_attention", q=q, k=k, v=v)
+        if torch.is_grad_enabled() and _any_requires_grad(q, k, v):
+            return _naive_attention_training(q, k, v, is_causal, scale)
         return _naive_attention(q, k, v, is_causal, scale)
     except (RuntimeError, AttributeError) as error:
         _raise_for_attention("naive_attention", error, q, k, v, is_causal, scale)
@@ -42,10 +48,14 @@ def naive_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *,
 def tiled_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
     """softmax(scale q kᵀ) v in blocks held on the chip: the score matrix is never in global memory in full.
 
-    Arguments, result and errors are those of `flash_attention`.
+    Arguments, result and errors are those of `flash_attention`. The backward is for the CPU alone; on a GPU an input
+    that requires grad is a NotImplementedError.
     """
     try:
-        _refuse_gradients("tiled_attention", q=q, k=k, v=v)
+        if forward_ad._current_level >= 0:
+            _refuse_tangents("tiled_attention", q=q, k=k, v=v)
+        if torch.is_grad_enabled() and _any_requires_grad(q, k, v):
+            return _tiled_attention_training(q, k, v, is_causal, scale)
         return _tiled_attention(q, k, v, is_causal, scale)
     except (RuntimeError, AttributeError) as error:
         _raise_for_attention("tiled_attention", error, q, k, v, is_causal, scale)

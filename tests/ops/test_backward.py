@@ -1,9 +1,10 @@
-"""The gradients of flash_attention: against float64, by finite differences, under autograd and torch.compile."""
+"""The gradients of attention: against float64, by finite differences, under autograd and torch.compile."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import math
+import os
 from typing import Any
 
 import pytest
@@ -65,11 +66,11 @@ def errors(found: Gradients, exact: Gradients) -> list[float]:
 
 
 def assert_as_good_as_the_library(
-    q: Tensor, k: Tensor, v: Tensor, d_out: Tensor, is_causal: bool, scale: float | None
+    q: Tensor, k: Tensor, v: Tensor, d_out: Tensor, is_causal: bool, scale: float | None, name: str = "flash_attention"
 ) -> None:
     wide = [tensor.double() for tensor in (q, k, v, d_out)]
     exact = gradients(plain, *wide, is_causal, scale)
-    ours = errors(gradients(flash, q, k, v, d_out, is_causal, scale), exact)
+    ours = errors(gradients(portable(name), q, k, v, d_out, is_causal, scale), exact)
     theirs = errors(gradients(library, q, k, v, d_out, is_causal, scale), exact)
     # A rounding of the inputs' dtype, a fifth of it, is granted where the library rounds nothing but the result.
     floor = reference.rounding(q.dtype) if q.dtype == torch.float32 else 0.2 * reference.rounding(q.dtype)
@@ -77,6 +78,12 @@ def assert_as_good_as_the_library(
         assert our <= 1.2 * their + floor, f"gradient of {name}: error {our:.3e}, the library's {their:.3e}"
 
 
+def portable(name: str) -> Any:
+    operator = getattr(cuda_llm_ops, name)
+    return lambda q, k, v, is_causal, scale: operator(q, k, v, is_causal, scale=scale)
+
+
+operators = pytest.mark.parametrize("name", reference.ATTENTION)
 CPU_SHAPES = [
     (1, 1, 1, 1, 1, 1),
     (2, 4, 2, 17, 17, 8),
@@ -86,23 +93,57 @@ CPU_SHAPES = [
 ]
 
 
+@operators
 @pytest.mark.parametrize("shape", CPU_SHAPES, ids=str)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.7])
 def test_portable_gradients_in_float32(
-    shape: tuple[int, int, int, int, int, int], is_causal: bool, scale: float | None
+    shape: tuple[int, int, int, int, int, int], is_causal: bool, scale: float | None, name: str
 ) -> None:
     q, k, v, d_out = inputs(shape, torch.float32, "cpu")
     exact = gradients(plain, *(tensor.double() for tensor in (q, k, v, d_out)), is_causal, scale)
-    found = gradients(flash, q, k, v, d_out, is_causal, scale)
+    found = gradients(portable(name), q, k, v, d_out, is_causal, scale)
     for ours, right in zip(found, exact, strict=True):
         torch.testing.assert_close(ours.double(), right, rtol=1e-4, atol=1e-5)
 
 
+@operators
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_portable_gradients_in_sixteen_bits(dtype: torch.dtype, is_causal: bool) -> None:
-    assert_as_good_as_the_library(*inputs((2, 4, 2, 40, 40, 32), dtype, "cpu"), is_causal, None)
+def test_portable_gradients_in_sixteen_bits(dtype: torch.dtype, is_causal: bool, name: str) -> None:
+    assert_as_good_as_the_library(*inputs((2, 4, 2, 40, 40, 32), dtype, "cpu"), is_causal, None, name)
+
+
+@pytest.mark.parametrize("name", reference.ATTENTION[:2])
+def test_operators_with_a_portable_backward_alone(name: str) -> None:
+    """What flash_attention is held to below, on the CPU."""
+    operator, (q, k, v, d_out) = getattr(cuda_llm_ops, name), sixteen_bit("cpu")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        operator(q, k, v)
+    assert not any("training" in event.name for event in profile.events())
+    leaves = tuple(tensor.requires_grad_() for tensor in (q, k, v))
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    training = getattr(torch.ops.cuda_llm_ops, f"{name}_training").default
+    torch.library.opcheck(training, (*leaves, True), test_utils=checks)
+    (dq,) = torch.autograd.grad(operator(*leaves), q, d_out, create_graph=True)
+    with pytest.raises(NotImplementedError, match="there are no second derivatives"):
+        dq.sum().backward()
+    torch.compiler.reset()
+    compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(*leaves), leaves, d_out)
+    torch.testing.assert_close(found, torch.autograd.grad(operator(*leaves), leaves, d_out))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = operator(*(leaf.float() for leaf in leaves))
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(torch.autograd.grad(out, leaves, d_out), found)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", reference.ATTENTION[:2])
+def test_operators_with_a_portable_backward_alone_refuse_a_gpu(name: str) -> None:
+    q, k, v, _ = sixteen_bit("cuda")
+    with pytest.raises(NotImplementedError, match=f"{name}: q is on cuda:0, and an input requires grad"):
+        getattr(cuda_llm_ops, name)(q, k.requires_grad_(), v)
 
 
 class Portable(torch.autograd.Function):
@@ -132,16 +173,20 @@ def test_portable_gradients_by_finite_differences(
     assert torch.autograd.gradcheck(lambda *x: Portable.apply(*x, is_causal, scale), leaves)
 
 
-@settings(max_examples=60, deadline=None)
+ASKED = os.environ.get("CUDA_LLM_OPS_FUZZ_CALLS")  # 2000 for the whole
+
+
+@settings(max_examples=int(ASKED or 60), deadline=None)
 @given(st.data())
 def test_random_shapes_on_the_cpu(data: st.DataObject) -> None:
     number = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
     kv_heads = number(1, 3)
     shape = (number(1, 2), kv_heads * number(1, 3), kv_heads, number(1, 40), number(1, 40), number(1, 40))
     is_causal, scale = data.draw(st.booleans()), data.draw(st.sampled_from([None, 0.0, 1.3]))
+    function = portable(data.draw(st.sampled_from(reference.ATTENTION)))
     q, k, v, d_out = inputs(shape, torch.float32, "cpu", number(0, 1000))
     exact = gradients(plain, *(tensor.double() for tensor in (q, k, v, d_out)), is_causal, scale)
-    for ours, right in zip(gradients(flash, q, k, v, d_out, is_causal, scale), exact, strict=True):
+    for ours, right in zip(gradients(function, q, k, v, d_out, is_causal, scale), exact, strict=True):
         torch.testing.assert_close(ours.double(), right, rtol=1e-3, atol=1e-4)
 
 

@@ -105,7 +105,7 @@ def calls(name: str, device: str) -> SearchStrategy[fuzz.Call]:
     if name == "flash_attention_varlen":
         return fuzz.varlen_calls(device)
     if name.removesuffix(" with options") in reference.ATTENTION:
-        return fuzz.attention_calls(device, name.endswith(" with options"), name.startswith("flash"))
+        return fuzz.attention_calls(device, name.endswith(" with options"), name.startswith("flash") or device == "cpu")
     return fuzz.gemm_calls(device, tensor_core=name == "tensor_core_gemm")
 
 
