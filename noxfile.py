@@ -77,7 +77,7 @@ def install_project(session: nox.Session) -> None:
     """Install torch (if the machine has none), the build tools, the plugin and the kernels, both in place."""
     install_torch(session)
     install_tools(session, "build", "test")
-    install(session, *pins(), "--no-build-isolation", "-v", "-e", ".", "-e", "ext", silent=True)
+    install(session, *pins(), "--no-build-isolation", "-v", "-e", ".", "./plugin", "-e", "ext", silent=True)
     session.run("python", "-m", "cuda_llm_ops")
 
 
@@ -136,7 +136,7 @@ def tests(session: nox.Session) -> None:
 def oldest(session: nox.Session) -> None:
     """Run the tests of the plugin beside the oldest torch that it supports; the kernels are not built."""
     install(session, f"torch=={OLDEST_TORCH}.*", *group("build"), *group("test"))
-    install(session, "--no-build-isolation", "-e", ".")
+    install(session, "--no-build-isolation", "-e", ".", "./plugin")
     session.run("pytest", "-q", *(session.posargs or ["tests/plugin", "tests/cli", "tests/oracle", "tests/case"]))
 
 
@@ -267,12 +267,14 @@ def pictures(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def release(session: nox.Session) -> None:
-    """Build the plugin's wheel and source distribution, with the page's libraries from npm, and try the wheel."""
+    """Build wheels and source distributions, with the page's libraries from npm, and try the wheels."""
     install_tools(session, "release")
     install(session, *CONSTRAINTS, *PROJECT["project"]["dependencies"])
     session.run("python", "-m", "perfsuite", "report", "--fetch-libraries")
     shutil.rmtree("dist", ignore_errors=True)
-    session.run("python", "-m", "build", "--outdir", "dist", ".")
+    for folder in (".", "plugin"):
+        session.run("python", "-m", "build", "--outdir", "dist", folder)
+    (plugin,) = Path("dist").glob("pytest_perfsuite-*.whl")
     (wheel,) = Path("dist").glob("perfsuite-*.whl")
     (source,) = Path("dist").glob("perfsuite-*.tar.gz")
     with zipfile.ZipFile(wheel) as of_wheel, tarfile.open(source) as of_source:
@@ -281,12 +283,13 @@ def release(session: nox.Session) -> None:
     for file, names in packed.items():
         if lacking := [name for name in here if not any(one.endswith(f"web/libraries/{name}") for one in names)]:
             session.error(f"{file} lacks the page's libraries: {', '.join(lacking)}")
-    session.install("--no-deps", "--force-reinstall", str(wheel))
+    session.install("--no-deps", "--force-reinstall", str(wheel), str(plugin))
     with session.chdir(session.create_tmp()):  # so that the wheel is imported, not the checkout
         record, made = ROOT / "records/h200/gates.jsonl", Path("page.html").resolve()
         session.run("perfsuite", "report", str(record), "--html", str(made))
         if "--fetch-libraries" in made.read_text(encoding="utf-8"):
             session.error(f"a page made by {wheel} has no libraries")
+        session.run("pytest", "--perf-seconds=1", "--fixtures", "-q", silent=True)  # it knows the option
 
 
 def card_folder() -> str:

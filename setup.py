@@ -1,4 +1,6 @@
-"""Adds to the metadata of perfsuite what depends on where the repository lies: addresses, and the links of the README.
+"""Adds to a distribution's metadata what depends on where the repository lies: addresses, and the links of its README.
+
+It serves perfsuite and, by a link in the folder `plugin`, pytest-perfsuite.
 
 It builds in a temporary folder. What an earlier build left in the tree would get into the wheel again.
 
@@ -16,6 +18,9 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).resolve().parent
+"""The repository; in a source distribution the same as FOLDER."""
+FOLDER = Path(__file__).absolute().parent
+"""The folder of the distribution."""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:)([^)\s]+)\)")
 """A link to another place of the repository or of the page, or a picture there."""
 
@@ -26,8 +31,8 @@ def address() -> str:
     if not given and (ROOT / ".git").exists():
         line = ["git", "-c", "safe.directory=*", "-C", str(ROOT), "remote", "get-url", "origin"]
         given = subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
-    if not given and (ROOT / "PKG-INFO").is_file():
-        urls = message_from_string((ROOT / "PKG-INFO").read_text(encoding="utf-8")).get_all("Project-URL", [])
+    if not given and (FOLDER / "PKG-INFO").is_file():
+        urls = message_from_string((FOLDER / "PKG-INFO").read_text(encoding="utf-8")).get_all("Project-URL", [])
         given = next((url.partition(", ")[2] for url in urls if url.startswith("Source, ")), "")
     given = re.sub(r"^git@([^:/]+):", r"https://\1/", given).removesuffix("/").removesuffix(".git")
     return given if given.startswith("https://") else ""
@@ -42,7 +47,7 @@ def readme(url: str) -> str:
             return "" if picture else text
         return f"{picture}[{text}]({url}/{'raw' if picture else 'blob'}/HEAD/{target})"
 
-    return LINK.sub(link, (ROOT / "README.md").read_text(encoding="utf-8"))
+    return LINK.sub(link, (FOLDER / "README.md").read_text(encoding="utf-8"))
 
 
 def main() -> None:

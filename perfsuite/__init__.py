@@ -2,7 +2,6 @@
 
 The names below are imported when they are first used, because pytest imports the package in every suite where it is
 installed. The class of every family in perfsuite.problems.families can be imported from here too.
-PYTEST_DONT_REWRITE: nothing here asserts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What an index page shows of the plugin: links that lead somewhere, the oldest torch that is tested, and the wheel."""
+"""What an index page shows: links that lead somewhere, the oldest torch that is tested, and the wheels."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import perfsuite
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,18 +59,34 @@ def test_the_oldest_torch_is_that_which_a_session_tests() -> None:
     assert extra == [f"torch>={tested[1]}"]
 
 
-def test_a_wheel_is_built_of_the_tree_as_it_is_and_leaves_it_so(tmp_path: Path) -> None:
+def test_wheels_are_built_of_the_tree_as_it_is_and_leave_it_so(tmp_path: Path) -> None:
     pytest.importorskip("setuptools")
     tree = tmp_path / "tree"
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         tree.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tree)
     shutil.copytree(ROOT / "perfsuite", tree / "perfsuite", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "plugin", tree / "plugin", symlinks=True)
     before = {path.relative_to(tree) for path in tree.rglob("*")}
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w"]
-    subprocess.run([*pip, tmp_path, tree], check=True)
+    url = os.environ | {"PERFSUITE_URL": "https://example.org/owner/perfsuite"}
+    subprocess.run([*pip, tmp_path, tree, tree / "plugin"], check=True, env=url)
     assert {path.relative_to(tree) for path in tree.rglob("*")} == before
-    (wheel,) = tmp_path.glob("*.whl")
+    code, announces = held(tmp_path, "perfsuite"), held(tmp_path, "pytest_perfsuite")
+    files = {str(path) for path in before if path.parts[0] == "perfsuite" and (tree / path).is_file()}
+    assert {name for name in code if ".dist-info/" not in name} == files
+    assert {name for name in announces if ".dist-info/" not in name} == set(), "pytest reads this list in every run"
+    facts = {Path(name).name: text for name, text in announces.items()}
+    assert facts["entry_points.txt"] == "[pytest11]\nperfsuite.plugin = perfsuite.plugin\n"
+    assert not any("pytest11" in text for name, text in code.items() if name.endswith("entry_points.txt"))
+    assert "Requires-Dist: perfsuite\n" in facts["METADATA"]
+    assert "Project-URL: Source, https://example.org/owner/perfsuite\n" in facts["METADATA"]
+    versions = {re.search(r"-([\d.]+)-", wheel.name)[1] for wheel in tmp_path.glob("*.whl")}  # type: ignore[index]
+    assert versions == {perfsuite.__version__}
+
+
+def held(folder: Path, distribution: str) -> dict[str, str]:
+    """The files of a distribution's wheel."""
+    (wheel,) = folder.glob(f"{distribution}-*.whl")
     with zipfile.ZipFile(wheel) as packed:
-        held = {Path(name) for name in packed.namelist() if name.startswith("perfsuite/")}
-    assert held == {path for path in before if path.parts[0] == "perfsuite" and (tree / path).is_file()}
+        return {name: packed.read(name).decode(errors="replace") for name in packed.namelist()}

@@ -51,7 +51,7 @@ def listed_cases(tests: Sequence[str], pairs: Sequence[Pair]) -> list[Case]:
     """The cases of a suite and of `pairs`, without any measurement."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-cases-") as folder:
         record = Path(folder) / "cases.jsonl"
-        line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
         line += ["-p", "perfsuite.pytest_plugin.listing", "--gpu", f"--perf-record={record}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
         files, variables = collected(tests, pairs)

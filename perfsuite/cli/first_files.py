@@ -54,7 +54,7 @@ jobs:
       - uses: actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0
         with:
           python-version: "3.12"
-      - run: python -m pip install torch perfsuite{install}
+      - run: python -m pip install torch pytest-perfsuite{install}
       - run: pytest tests/perf --perf-portable --perf-markdown=perf.md
       - run: perfsuite verify --allow-dirty # the run closed its record, and it is green; a build may leave files
       - name: Summary
@@ -75,7 +75,7 @@ jobs:
         with:
           persist-credentials: false
       - run: python3 -m venv --system-site-packages .venv
-      - run: .venv/bin/python -m pip install perfsuite{install}
+      - run: .venv/bin/python -m pip install pytest-perfsuite{install}
       - run: .venv/bin/pytest tests/perf --gpu --perf-markdown=perf.md --perf-record=perf.jsonl
       - run: .venv/bin/perfsuite verify perf.jsonl --allow-dirty
       - name: Summary

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from perfsuite.cli.plugin_known import pytest_words
 from perfsuite.outcome import UserError
 from perfsuite.record.atomic_write import refusal
 from perfsuite.record.places import OWN_FOLDER, latest_path, partials_below
@@ -23,7 +24,7 @@ def record_or_latest(given: Path | None) -> Path:
             raise UserError(f"there is no whole record under .perfsuite/runs here; {said}")
         print(f"perfsuite: {said}", file=sys.stderr)
     if path is None:
-        raise UserError("there is no record under .perfsuite/runs here; name one, or run `pytest --gpu`")
+        raise UserError(f"there is no record under .perfsuite/runs here; name one, or run `{pytest_words()} --gpu`")
     return path
 
 

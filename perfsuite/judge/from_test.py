@@ -33,7 +33,8 @@ def task_of_test(test: str, device: str) -> Task:
     The test runs once in this process, up to its calls of `perf` and past them, without any measurement.
     """
     capture, said = _Capture(), io.StringIO()
-    words = [test, "-q", "-p", "no:cacheprovider", "--gpu" if device == "cuda" else "--perf-portable"]
+    words = [test, "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
+    words += ["--gpu" if device == "cuda" else "--perf-portable"]
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         pytest.main(words, plugins=[capture])
     if not capture.asks:

@@ -47,6 +47,8 @@ class Machine:
     driver: str | None = None
     driver_cuda: str | None = None
     """Newest CUDA that the driver runs."""
+    plugin_install: str | None = None
+    """The command that tells pytest of the plugin; None if pytest knows it."""
     torch: str | None = None
     torch_cuda: str | None = None
     nvcc: str | None = None
@@ -102,7 +104,8 @@ def _against(what: str, found: str, known: Version | None, advice: str) -> Check
 
 def _driver(machine: Machine) -> list[Check]:
     if machine.no_card and not machine.cards:
-        advice = "gates on a GPU cannot run here; `pytest --perf-portable` measures on the CPU"
+        words = "pytest -p perfsuite.plugin" if machine.plugin_install else "pytest"
+        advice = f"gates on a GPU cannot run here; `{words} --perf-portable` measures on the CPU"
         return [Check("GPU", machine.no_card, "missing", advice)]
     cuda = f"{machine.driver_cuda or 'unknown'} (the driver's newest)"
     checks = [
@@ -188,6 +191,10 @@ _TARGET = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)$")
 
 
 def _software(machine: Machine) -> list[Check]:
+    plugin = Check("pytest", "loads the plugin", "ok")
+    if machine.plugin_install:
+        advice = f"{machine.plugin_install}; without it, `pytest -p perfsuite.plugin` loads the plugin in one run"
+        plugin = Check("pytest", "does not know the plugin", "missing", advice)
     torch = Check("torch", "not installed", "missing", "pip install torch, built for your CUDA if there is a GPU")
     if machine.torch:
         torch = Check("torch", f"{machine.torch} (CUDA {machine.torch_cuda or 'none'})", "ok")
@@ -207,7 +214,7 @@ def _software(machine: Machine) -> list[Check]:
         ncu = Check("ncu", f"{machine.ncu}, but counters are for root only", "advised", advice)
     elif machine.ncu:
         ncu = Check("ncu", machine.ncu, "ok")
-    return [torch, extension, nvcc, ncu]
+    return [plugin, torch, extension, nvcc, ncu]
 
 
 def _dotted(parts: Version) -> str:

@@ -2,7 +2,6 @@
 
 This file holds what every suite loads where the plugin is installed: the options, and which tests concern perfsuite.
 The other files are imported when a run measures, or when a test concerns perfsuite.
-PYTEST_DONT_REWRITE: nothing here asserts.
 """
 
 from __future__ import annotations

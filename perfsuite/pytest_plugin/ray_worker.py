@@ -96,7 +96,8 @@ def main() -> None:
             os.environ[name] = given["variables"][name]
     served = Served(requests, first, answer, given["planned"])
     try:
-        config = pytest.Config.fromdictargs(given["options"], ["-p", "no:terminal", *given["args"]])
+        words = ["-p", "no:terminal", "-p", "perfsuite.plugin", *given["args"]]
+        config = pytest.Config.fromdictargs(given["options"], words)
         config.workerinput = {"workerid": f"ray{os.getpid()}"}  # type: ignore[attr-defined]
         config.workeroutput = {}  # type: ignore[attr-defined]
         if given["randomly_seed"] is not None:

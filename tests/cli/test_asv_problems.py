@@ -65,12 +65,13 @@ PAIR = {"problem": "asv_kernels.py:Double(32, 64)", "candidate": "asv_kernels.py
 
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder: a family of its own, a kernel, and one gated test."""
+    """The current folder: a family of its own, a kernel, and one gated test; pytest does not know the plugin."""
     (tmp_path / "asv_kernels.py").write_text(KERNELS)
     (tmp_path / "test_own.py").write_text(TEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     yield tmp_path
     sys.modules.pop("asv_kernels", None)
 
@@ -97,9 +98,9 @@ def test_a_problem_without_a_test_is_listed_and_kept(suite: Path, capsys: pytest
 
 def test_it_is_measured_in_the_run_of_the_suite(suite: Path) -> None:
     files, variables = collected(["test_own.py"], [PAIR])
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--perf-portable", "--perf-seconds=0.05"]
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
     done = subprocess.run(
-        [*line, "--perf-record=record.jsonl", *files],
+        [*line, "--perf-portable", "--perf-seconds=0.05", "--perf-record=record.jsonl", *files],
         env=os.environ | variables,
         capture_output=True,
         text=True,

@@ -134,10 +134,12 @@ def test_the_rest_fits_the_repository(repository: Path) -> None:
     assert "at_least=1.1" in files["tests/perf/test_perf_shift.py"]
     assert "cuda_llm_ops" not in "".join(files.values())
     assert "nox" not in files[".github/workflows/perf.yml"]
-    assert "pip install torch perfsuite\n" in files[".github/workflows/perf.yml"], "a flat folder is not installed"
+    assert "pip install torch pytest-perfsuite\n" in files[".github/workflows/perf.yml"], (
+        "a flat folder is not installed"
+    )
     (repository / "pyproject.toml").write_text('[project]\nname = "own"\n')
     assert main([*SHIFT, "--at-least", "1.1", "--yes"]) == 0
-    assert "pip install torch perfsuite .\n" in written(repository)[".github/workflows/perf.yml"]
+    assert "pip install torch pytest-perfsuite .\n" in written(repository)[".github/workflows/perf.yml"]
 
 
 @pytest.mark.parametrize(

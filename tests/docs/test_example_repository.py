@@ -1,6 +1,6 @@
-"""The example repository, used as a stranger would: from the built wheel, in an empty environment.
+"""The example repository, used as a stranger would: from the built wheels, in an empty environment.
 
-Only torch and what it needs are taken from this environment. Everything else comes from the wheel and an index.
+Only torch and what it needs are taken from this environment. Everything else comes from the wheels and an index.
 """
 
 from __future__ import annotations
@@ -57,15 +57,27 @@ def torchs_folders() -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new environment that has torch, perfsuite from its wheel, and what this wheel requires."""
+    """The Python of a new environment that has torch, the two wheels, and what they require."""
     folder = tmp_path_factory.mktemp("stranger")
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder / "wheels", ROOT, cwd=folder)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "-w",
+        folder / "wheels",
+        ROOT,
+        ROOT / "plugin",
+        cwd=folder,
+    )
     venv.create(folder / "venv", with_pip=True)
     place = next((folder / "venv" / "lib").glob("python*")) / "site-packages"
     for name, path in torchs_folders().items():
         (place / name).symlink_to(path)
     made = folder / "venv" / "bin" / "python"
-    run(made, "-m", "pip", "install", "-q", "--find-links", folder / "wheels", "perfsuite", cwd=folder)
+    run(made, "-m", "pip", "install", "-q", "--find-links", folder / "wheels", "pytest-perfsuite", cwd=folder)
     place_of = run(made, "-c", "import perfsuite; print(perfsuite.__file__)", cwd=folder)
     assert str(place) in place_of
     assert not run(

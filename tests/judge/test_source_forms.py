@@ -127,7 +127,8 @@ def test_a_module_file_gives_its_parameters_to_the_candidate(tmp_path: Path) -> 
         perfsuite.judge(drawn, tmp_path / "none.py", timed=False)
 
 
-def test_a_test_is_a_problem(tmp_path: Path) -> None:
+def test_a_test_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # where pytest does not know the plugin
     test = tmp_path / "test_product.py"
     test.write_text(
         "import pytest\nfrom perfsuite import Gemm\nimport torch\n\n\ndef mine(a, b):\n    raise ValueError\n\n\n"

@@ -66,6 +66,7 @@ def test_a_fit_machine_has_nothing_to_advise() -> None:
         (dataclasses.replace(FIT, root=False), "ncu", "advised"),
         (dataclasses.replace(FIT, ncu=None), "ncu", "missing"),
         (dataclasses.replace(FIT, nvcc=None), "nvcc", "missing"),
+        (dataclasses.replace(FIT, plugin_install="pip install pytest-perfsuite"), "pytest", "missing"),
         (dataclasses.replace(FIT, torch=None), "torch", "missing"),
         (dataclasses.replace(FIT, no_card="torch 2.13 is built without CUDA"), "torch sees the GPU", "below minimum"),
         (dataclasses.replace(FIT, build=BUILD | {"stale": "True"}), "extension", "advised"),
@@ -81,10 +82,13 @@ def test_each_lack_is_found(machine: Machine, what: str, state: str) -> None:
     assert bool(check.advice) == (state in ("below minimum", "advised", "missing"))
 
 
-def test_without_a_card_what_can_be_done_is_said() -> None:
-    checks = examine(Machine(no_card="no NVIDIA driver answers"))
+@pytest.mark.parametrize(
+    ("install", "words"), [(None, "pytest"), ("pip install pytest-perfsuite", "pytest -p perfsuite.plugin")]
+)
+def test_without_a_card_what_can_be_done_is_said(install: str | None, words: str) -> None:
+    checks = examine(Machine(no_card="no NVIDIA driver answers", plugin_install=install))
     assert checks[0].found == "no NVIDIA driver answers"
-    assert "pytest --perf-portable" in checks[0].advice
+    assert f"`{words} --perf-portable`" in checks[0].advice
     assert not any(check.fails for check in checks)
 
 

@@ -2,7 +2,7 @@
 
     nox -s nightly -- load_time
 
-Each side is an environment of its own: pytest alone, with the built wheel of perfsuite, with pytest-xdist, each plugin
+Each side is an environment of its own: pytest alone, with the built wheels, with pytest-xdist, each plugin
 with its dependencies. A round runs the same suite of one test once on every side, in turn. Only processor time counts:
 a busy machine delays a process, but adds little to its processor time.
 """
@@ -28,7 +28,7 @@ OUTPUT = ROOT / "records" / "nightly" / "load-time.json"
 PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "Pygments")
 NEEDED = ("filelock", "nvidia-ml-py", "Jinja2", "MarkupSafe")
 SIDES = {"pytest": (), "pip": NEEDED, "uv": NEEDED, "xdist": ("pytest-xdist", "execnet")}
-"""Side -> what its environment has besides pytest. Two have the wheel of perfsuite.
+"""Side -> what its environment has besides pytest. Two have the wheels of perfsuite and pytest-perfsuite.
 
 pip lists each file's bytecode among the files of a distribution, and pytest reads that list; uv does not list it.
 """
@@ -52,7 +52,9 @@ def make_sides(folder: Path) -> dict[str, Path]:
     """The interpreter of each side."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     wheels = folder / "wheels"
-    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, ROOT], check=True)
+    subprocess.run(
+        [*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, ROOT, ROOT / "plugin"], check=True
+    )
     made = {}
     for side, more in SIDES.items():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / side], check=True)
@@ -61,8 +63,8 @@ def make_sides(folder: Path) -> dict[str, Path]:
         for name in (*PYTEST, *more):
             copy_distribution(name, site)
         if side in INSTALLED:
-            wheel = next(wheels.glob("perfsuite-*.whl"))
-            subprocess.run([*pip, "install", "--no-deps", *INSTALLED[side], "--target", site, wheel], check=True)
+            line = ["install", "--no-deps", *INSTALLED[side], "--target", site, *wheels.iterdir()]
+            subprocess.run([*pip, *line], check=True)
         made[side] = folder / side / "bin" / "python"
     return made
 

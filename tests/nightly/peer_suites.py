@@ -102,9 +102,9 @@ def environment(folder: Path) -> Path:
 
 def entry_point(folder: Path) -> Path:
     """A folder that makes the plugin installed for those that have it on their path."""
-    facts = folder / "perfsuite-0.dist-info"
+    facts = folder / "pytest_perfsuite-0.dist-info"
     facts.mkdir(parents=True)
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: perfsuite\nVersion: 0\n")
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: pytest-perfsuite\nVersion: 0\n")
     (facts / "entry_points.txt").write_text("[pytest11]\nperfsuite.plugin = perfsuite.plugin\n")
     (folder / "perfsuite").symlink_to(ROOT / "perfsuite")
     return folder

@@ -7,7 +7,7 @@ import pytest
 from .conftest import Suite
 
 DISTRIBUTION = {
-    "METADATA": "Metadata-Version: 2.1\nName: perfsuite\nVersion: 0.1.0\n",
+    "METADATA": "Metadata-Version: 2.1\nName: pytest-perfsuite\nVersion: 0.1.0\n",
     "entry_points.txt": "[pytest11]\nperfsuite.plugin = perfsuite.plugin\n",
 }
 
@@ -22,7 +22,7 @@ def test_the_plugin_is_loaded_once(
         pytest.skip("nothing loads it")
     if installed:
         # Only this distribution: others that are installed beside pytest have no part in this.
-        folder = suite.path / "site" / "perfsuite-0.1.0.dist-info"
+        folder = suite.path / "site" / "pytest_perfsuite-0.1.0.dist-info"
         folder.mkdir(parents=True)
         for name, text in DISTRIBUTION.items():
             (folder / name).write_text(text)

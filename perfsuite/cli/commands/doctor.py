@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from perfsuite.cli.plugin_known import install_words, known
 from perfsuite.cli.programs import find_ncu, find_nvcc
 from perfsuite.device.cards import Devices, find_devices, usable_devices
 from perfsuite.device.data_sheets import ARCHITECTURES
@@ -67,6 +68,7 @@ def gather(extension: str) -> Machine:
         no_card=usable.missing,
         driver=seen.driver,
         driver_cuda=_driver_cuda() if seen.cards else None,
+        plugin_install=None if known() else install_words(),
         torch=torch,
         torch_cuda=torch_cuda,
         nvcc=_tool_version(find_nvcc, r"release ([\d.]+)"),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from perfsuite.cli import first_files
 from perfsuite.cli.first_kernel import First, first_of, guessed_rival, needs_folder_on_path, side_of
+from perfsuite.cli.plugin_known import install_words, known, pytest_words
 from perfsuite.outcome import UserError
 from perfsuite.record.atomic_write import write_whole
 
@@ -124,10 +125,13 @@ def _next(first: First) -> str:
         head = f"The arguments in {test} were not found by a call ({first.untried}): look at them first."
     else:
         head = f"Both sides take the arguments in {test}: look at them, then measure."
+    if not known():
+        head += f" pytest does not know the plugin: {install_words()}"
+    gate = f"{pytest_words()} --gpu"
     return f"""
 {head}
 
-  pytest --gpu                        # on a machine without a GPU: pytest --perf-portable
+  {gate:<34}  # on a machine without a GPU: --perf-portable
   perfsuite ab HEAD~1                 # after a commit: did it get slower?
   perfsuite history HEAD              # measure a commit, and keep a record of it
   perfsuite export asv RECORD && asv publish"""
