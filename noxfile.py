@@ -195,9 +195,10 @@ def nightly(session: nox.Session) -> None:
             session.run("python", "-m", f"nightly.{name}", *words, env={"PYTHONPATH": "tests"})
     if part:
         return
+    install_tools(session, "neighbours")
     install(session, *pins(), "triton")
     whole = ["tests/history/test_ab_whole.py", "tests/docs", "tests/cli/test_first_run.py", "tests/cli/test_layouts.py"]
-    whole += ["tests/plugin/test_ray_run.py"]
+    whole += ["tests/plugin/test_ray_run.py", "tests/plugin/test_neighbours.py"]
     session.run("pytest", "-q", "-n", "2", *whole, "tests/corpus", env={"PERFSUITE_WHOLE": "1"})
     session.run("python", "-m", "tests.corpus.faults")
     session.notify("kernels", ["--recheck", "1000000"])
