@@ -46,6 +46,6 @@ def test_a_workflow_may_read_and_a_job_names_what_else_it_may(file: Path) -> Non
 def test_a_record_of_gates_is_verified_in_the_step_behind_them(file: Path) -> None:
     """A process that ends without a word may leave exit code 0; then the record is the only witness."""
     steps = re.findall(r"^      - run: (.+)$", file.read_text(), re.MULTILINE)
-    behind = [after for run, after in pairwise([*steps, ""]) if re.search(r"\bpytest\b", run)]
+    behind = [after for run, after in pairwise([*steps, ""]) if re.search(r"\bpytest\b(?!-)", run)]
     assert [step for step in behind if "perfsuite verify" not in step] == []
     assert behind or file not in (GENERATED, ROOT / "examples" / ".github" / "workflows" / "gates.yml")

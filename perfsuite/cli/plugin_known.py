@@ -1,4 +1,4 @@
-"""Whether pytest knows the plugin, which a distribution of its own tells it, and the commands that work either way."""
+"""Commands for pytest that work whether the distribution that announces the plugin is installed or not."""
 
 from __future__ import annotations
 
