@@ -195,13 +195,22 @@ def nightly(session: nox.Session) -> None:
             session.run("python", "-m", f"nightly.{name}", *words, env={"PYTHONPATH": "tests"})
     if part:
         return
-    install_tools(session, "neighbours")
     install(session, *pins(), "triton")
     whole = ["tests/history/test_ab_whole.py", "tests/docs", "tests/cli/test_first_run.py", "tests/cli/test_layouts.py"]
-    whole += ["tests/plugin/test_ray_run.py", "tests/plugin/test_neighbours.py"]
+    whole += ["tests/plugin/test_ray_run.py"]
     session.run("pytest", "-q", "-n", "2", *whole, "tests/corpus", env={"PERFSUITE_WHOLE": "1"})
     session.run("python", "-m", "tests.corpus.faults")
+    session.notify("neighbours")
     session.notify("kernels", ["--recheck", "1000000"])
+
+
+@nox.session(default=False, venv_params=TORCH_VENV)
+def neighbours(session: nox.Session) -> None:
+    """Try gates beside other plugins of pytest, in an environment of their own: they change every run in theirs."""
+    install_torch(session)
+    install_tools(session, "build", "test", "neighbours")
+    install(session, *pins(), "--no-build-isolation", "-e", ".", "./plugin")
+    session.run("pytest", "-q", "tests/plugin/test_neighbours.py", env={"PERFSUITE_WHOLE": "1"})
 
 
 @nox.session(default=False, venv_params=TORCH_VENV)
