@@ -20,6 +20,7 @@ from perfsuite.isolate.remote import Remote
 from perfsuite.isolate.sizes import result_of_one_size
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
+from perfsuite.problems.written import RESULT
 from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by the host, between order and receipt; launches count"
@@ -120,9 +121,12 @@ class IsolatedClock(HostClock):
         """The sets, and room for some results, in memory that the candidate's process shares, and no other."""
         import torch
 
-        result = result_of_one_size(sets, self.sides.rival)
+        result, written = result_of_one_size(sets, self.sides.rival), self.sides.written
+        if written is not None and RESULT not in written.answer(result, sets[0]):
+            result = None  # nothing but the written arguments, which are judged where they lie
         self._form = map_tensors(result, copy_in_place)
-        self._slots = [map_tensors(result, copy_in_place) for _ in range(2)] if self._device == "cuda" else []
+        slots = 2 if self._device == "cuda" and result is not None else 0
+        self._slots = [map_tensors(result, copy_in_place) for _ in range(slots)]
         self._free()
         placed = self._handed("candidate", sets)
         if self._remotes["rival"] is not None:
@@ -159,8 +163,9 @@ class IsolatedClock(HostClock):
         return one
 
     def _copy_to_rival(self, parts: list[tuple[int, int]]) -> None:
-        for start, end in parts if self._mirror else ():
-            for mine, theirs in zip(self._sets[start:end], self._mirror[start:end], strict=True):
+        for first, count in parts if self._mirror else ():
+            places = slice(first, first + count)
+            for mine, theirs in zip(self._sets[places], self._mirror[places], strict=True):
                 for one, other in zip(tensors_in(mine), tensors_in(theirs), strict=True):
                     copy_values(one, other)
 
@@ -178,7 +183,7 @@ class IsolatedClock(HostClock):
         try:
             seconds, said = mine.timed({"do": "run", "start": start, "calls": calls})
             self._held[side] = [self._form] if side == "candidate" else []
-            if chosen is None or side == "rival":
+            if chosen is None or side == "rival" or self._form is None:
                 return seconds, None, None
             told, at = mine.told(lambda said: _results_in(said, calls, self._device), said)
             self._said_reused = _reused(told, at, chosen, self._shared)

@@ -20,7 +20,7 @@ from perfsuite.isolate.process import Process, Shared
 from perfsuite.isolate.results import read_result, view_of
 from perfsuite.isolate.source import Sent, Source, source_in
 from perfsuite.outcome import UnjudgeableError
-from perfsuite.problems.nests import Flat, has_layouts
+from perfsuite.problems.nests import Flat, has_layouts, outline
 from perfsuite.problems.tensors import map_tensors, tensors_in
 
 Found = TypeVar("Found")
@@ -86,7 +86,8 @@ class Remote:
                 ]
         if said.get("single") is True and len(fetched) == 1:
             return fetched[0]
-        return self.told(lambda said: Flat(*receipt.leaves_of(said, fetched)), said)
+        structure, leaves = self.told(lambda said: receipt.leaves_of(said, fetched), said)
+        return None if structure == outline(None) else Flat(structure, leaves)
 
     @property
     def running(self) -> bool:

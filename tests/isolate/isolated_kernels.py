@@ -251,6 +251,45 @@ def into_one_buffer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.mm(a, b, out=BUFFER[0])
 
 
+MARK = 12345.0
+
+
+def doubles(x: torch.Tensor) -> None:
+    """Writes its argument, and returns nothing."""
+    x.mul_(2.0)[0, 0] = MARK
+
+
+def doubles_once(x: torch.Tensor) -> None:
+    """The same; fails where a call has written before."""
+    if x[0, 0] == MARK:
+        raise RuntimeError("the argument was not restored")
+    x.mul_(2.0)[0, 0] = MARK
+
+
+def doubles_and_returns(x: torch.Tensor) -> torch.Tensor:
+    """Writes its argument, and returns it."""
+    x.mul_(2.0)[0, 0] = MARK
+    return x
+
+
+def doubles_and_sums(x: torch.Tensor) -> torch.Tensor:
+    """Writes its argument, and returns something else."""
+    x.mul_(2.0)[0, 0] = MARK
+    return x.sum(-1)
+
+
+def doubles_a_copy(x: torch.Tensor) -> torch.Tensor:
+    """Writes nothing."""
+    return x * 2.0
+
+
+def doubles_later(x: torch.Tensor) -> None:
+    """Does its work in the first calls alone."""
+    CALLS.append(1)
+    if len(CALLS) < 10:
+        doubles(x)
+
+
 def every_other_call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Computes in half of the timed calls, which begin behind the tenth."""
     CALLS.append(1)

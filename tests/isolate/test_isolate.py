@@ -34,6 +34,7 @@ from perfsuite.isolate.sizes import result_of_one_size
 from perfsuite.outcome import Reason, UnjudgeableError, Verdict
 from perfsuite.problems import Attention, Custom, Gemm
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.written import Written
 from perfsuite.settings import Settings
 
 PROBLEM = Gemm(64, 48, 80, "float32", trans_b=True)
@@ -51,6 +52,26 @@ def one_thread() -> Iterator[None]:
 def isolated(candidate: Callable[..., Any], *, seconds: float = 20.0, **options: Any) -> Comparison:
     settings = Settings(device="cpu", seconds=0.1)
     return compare_isolated(Ask(options.pop("problem", PROBLEM), candidate, settings=settings, **options), seconds)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "against", "verdict"),
+    [
+        (kernels.doubles, kernels.doubles, Verdict.MET),
+        (kernels.doubles, kernels.doubles_and_returns, Verdict.MET),
+        (kernels.doubles_and_returns, kernels.doubles, Verdict.MET),
+        (kernels.doubles_and_sums, kernels.doubles_and_sums, Verdict.MET),
+        (kernels.doubles_and_sums, kernels.doubles, Verdict.WRONG),
+        (kernels.doubles, kernels.doubles_and_sums, Verdict.WRONG),
+        (kernels.doubles_a_copy, kernels.doubles, Verdict.WRONG),
+        (kernels.doubles_later, kernels.doubles, Verdict.WRONG),
+    ],
+)
+def test_what_is_written_and_what_is_returned_beside_it(
+    candidate: Callable[..., Any], against: Callable[..., Any], verdict: Verdict
+) -> None:
+    one = isolated(candidate, problem=Custom((torch.randn(64, 80),), against=against), at_least=1e-3)
+    assert one.verdict is verdict, one.sentence
 
 
 def test_an_honest_candidate_is_checked_and_timed() -> None:
@@ -271,6 +292,24 @@ def test_a_worker_names_the_line_that_raised() -> None:
     assert one.reason is Reason.CANDIDATE_FAILED
     assert one.frames[-1].endswith("in fails_inside")
     assert "isolated_kernels.py:" in one.sentence
+
+
+def test_what_the_rival_writes_in_its_process_is_restored() -> None:
+    sides = Sides(
+        kernels.doubles, kernels.doubles_once, lambda: Inputs((torch.randn(1500, 1500),)), written=Written((0,), ("x",))
+    )
+    limits: dict[str, Any] = {"device": "cpu", "seconds": 20.0, "room": 1 << 30}
+    remote, rival = Remote(kernels.doubles, **limits), Remote(kernels.doubles_once, trusted=True, **limits)
+    try:
+        clock = IsolatedClock(sides, remote, Settings(device="cpu", seconds=0.2), rival)
+        clock.setup()
+        # So large that a sample has few calls: later ones begin in the middle of the sets, and come to each again.
+        assert clock.launches < len(clock._sets)
+        clock.rounds(3 * len(clock._sets) // clock.launches)
+        clock.close()
+    finally:
+        remote.close()
+        rival.close()
 
 
 def test_an_empty_order_that_was_slow_once_shortens_no_sample() -> None:
