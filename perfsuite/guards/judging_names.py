@@ -79,7 +79,11 @@ def lasting(_: str, value: Any) -> bool:
 
 
 def _every(_: str, value: Any) -> bool:
-    return True
+    """True but for a module that has left the table of modules, as behind a test of a plugin that ran pytest inside.
+
+    It is another one as soon as anybody imports it again.
+    """
+    return not isinstance(value, types.ModuleType) or sys.modules.get(value.__name__) is value
 
 
 def _called(name: str, value: Any) -> bool:
