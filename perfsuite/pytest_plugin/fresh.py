@@ -34,6 +34,7 @@ class Waiting:
     _CODE = """
 import contextlib, json, os, sys
 import pytest, torch
+import perfsuite.plugin  # else pytest keeps its bytecode under a name that no installer knows
 with contextlib.suppress(ImportError):
     import hypothesis  # its plugin imports it at the end of every run
 line = sys.stdin.readline()
