@@ -120,6 +120,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
         plain = getattr(torch, maker)
         monkeypatch.setattr(torch, maker, _on_cpu(plain))
     monkeypatch.setattr(cuda, "reset_persisting_l2", lambda: True)
+    monkeypatch.setattr(cuda, "change_contexts", lambda device: None)
     return made
 
 

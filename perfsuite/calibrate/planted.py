@@ -10,6 +10,7 @@ from typing import Any
 from perfsuite.clock.base import Sides
 from perfsuite.clock.cuda import spin
 from perfsuite.clock.graph import GraphClock
+from perfsuite.clock.other_context import change_contexts
 from perfsuite.clock.rounds import Side
 
 SPIN_CYCLES = (2_000, 40_000)
@@ -50,6 +51,8 @@ def spin_cost(calls: Callable[[], object]) -> SpinCost:
             if cycles:
                 torch.cuda._sleep(cycles)
             graphs[cycles].capture_end()
+        stream.synchronize()
+        change_contexts(torch.cuda.current_device())  # as the clock does before its rounds
         for _ in range(SPIN_REPLAYS):
             for cycles, graph in graphs.items():
                 spin(50e-6)

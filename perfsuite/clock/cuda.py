@@ -9,6 +9,7 @@ import traceback
 from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
 from perfsuite.clock.deck import Deck
+from perfsuite.clock.other_context import change_contexts
 from perfsuite.clock.paired import ONE_HALF_SECONDS, PairedClock
 from perfsuite.clock.room import plan
 from perfsuite.clock.rotation import CACHE_MULTIPLE, bytes_in, sets_needed
@@ -50,6 +51,7 @@ class CudaClock(PairedClock):
         self._lean = False
         """True if all sets of the rotation did not fit."""
         self._told_of_cover = False
+        self._told_of_streams = False
         self._most_calls = 1
         self._full_hz = self._watch.full_clock_hz()
 
@@ -106,6 +108,8 @@ class CudaClock(PairedClock):
             if self._room.by_reference:
                 torch.cuda.empty_cache()  # graphs cannot use what these calls left with the allocator
             self._most_calls = self._calls_that_fit(max(results))
+            self._stream.synchronize()
+            self._alone()
             self._prepare()
             self._deck.share = self._share_dealt()
             # Results that a side has kept from its warm-up or its capture are stale from here on.
@@ -199,6 +203,15 @@ class CudaClock(PairedClock):
             self.warnings.append(
                 f"the rotation covers {covered:.1f} L2 caches, not {CACHE_MULTIPLE}: "
                 "part of the inputs may be read from the L2"
+            )
+
+    def _alone(self) -> None:
+        reason = change_contexts(self._device)
+        if reason is not None and not self._told_of_streams:
+            self._told_of_streams = True
+            self.warnings.append(
+                f"no second context could have the card for a moment ({reason}): "
+                "if other streams have worked, short kernels may take up to 0.35 us longer"
             )
 
     def _share_dealt(self) -> float:

@@ -54,6 +54,7 @@ class GraphClock(CudaClock):
     """Times replays of CUDA graphs: no launch overhead between the calls, the same work for both sides."""
 
     kind: ClockKind = "graph"
+    least_sample = SAMPLE_SECONDS
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -130,9 +131,9 @@ class GraphClock(CudaClock):
         slower = max(found)
         rotation = count * self._call_seconds
         if rotation <= LONGEST_ROTATION_SECONDS and count * slower <= LONGEST_SAMPLE_SECONDS and count <= MOST_CALLS:
-            self.launches = min(count * math.ceil(SAMPLE_SECONDS / rotation), MOST_CALLS)
+            self.launches = min(count * math.ceil(self.least_sample / rotation), MOST_CALLS)
         else:
-            self.launches = math.ceil(SAMPLE_SECONDS / self._call_seconds)
+            self.launches = math.ceil(self.least_sample / self._call_seconds)
         most = min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower), self._most_calls)
         self.launches = self._most_in_a_sample(max(1, most))
 

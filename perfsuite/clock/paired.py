@@ -93,6 +93,9 @@ class PairedClock(CallingClock):
     def _make_room(self) -> None:
         """Free what the judging of the kept call does not need."""
 
+    def _alone(self) -> None:
+        """Bring the card to the state of a program of one stream; what is enqueued has ended."""
+
     def _half_ended(self) -> None:
         """Called when both samples of half a round are enqueued."""
 
@@ -107,6 +110,7 @@ class PairedClock(CallingClock):
         """
         import torch
 
+        self._alone()
         kept = self._keeper(count * self.halves)
         # A round with hard inputs comes between the others, where nobody expects it. Its times do not count.
         hard = None

@@ -74,6 +74,25 @@ def test_a_steady_drift_of_the_clock_falls_on_both_sides_alike(card: Card, monke
     assert [one.speed for one in clock.rounds(12)] == pytest.approx([1.0] * 12, abs=1e-6)
 
 
+def test_contexts_change_before_all_rounds_and_a_refusal_is_told_once(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: list[int] = []
+
+    def refused(device: int) -> str:
+        changes.append(len(card.replays))
+        return "cuCtxCreate_v4 failed with error 2 of the driver"
+
+    monkeypatch.setattr(cuda, "change_contexts", refused)
+    clock = clock_of(card, 5e-6, 5e-6)
+    assert changes == [0]  # no costs are measured before
+    for number in range(2):
+        before = len(card.replays)
+        clock.rounds(3)
+        assert changes[number + 1 :] == [before]
+    assert [one for one in clock.warnings if "error 2 of the driver" in one] == clock.warnings
+
+
 def test_inputs_are_new_for_each_half_of_a_round(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = clock_of(card, 20e-6, 20e-6)
     seen: list[list[float]] = []
