@@ -39,8 +39,6 @@ from perfsuite.problems.tensors import copy_in_place, map_tensors, memory_of, te
 from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by events of the parent on the card; the rival runs in a separate process as well"
-SAMPLE_SECONDS = 800e-6
-"""Least device time of a sample: longer than in-process, since a change of processes costs it some microseconds."""
 COST_ORDERS = 15
 SETTLING_CYCLES = 20_000
 LEAST_DELAY_SECONDS = 1e-4
@@ -82,7 +80,7 @@ class _Probe(Probe):
 class IsolatedCardClock(GraphClock):
     """The graph clock, but both sides' graphs are in processes of their own."""
 
-    least_sample = SAMPLE_SECONDS
+    least_sample = 800e-6  # longer than in-process, since a change of processes costs a sample some microseconds
 
     def __init__(self, sides: Sides, remote: Remote, settings: Settings, rival: Remote) -> None:
         import torch
