@@ -39,8 +39,8 @@ class Goal:
 
     what: str
     """The words of the row."""
-    fit: Mapping[str, str]
-    """Patterns over fields and parameters of a case."""
+    fit: Mapping[str, str | Sequence[str]]
+    """Patterns over fields and parameters of a case; of a list, one must fit."""
     rivals: Sequence[str] = ()
     """The rivals that count; of several, the one that is fastest on a problem. Empty: any."""
     measure: str = "speed"
@@ -52,16 +52,17 @@ class Goal:
 
     def values(self, cases: Sequence[Case]) -> list[float]:
         """One value a problem: of several rivals, that of the fastest."""
-        found: dict[tuple[str, str], float] = {}
+        found: dict[tuple[str, str, str], float] = {}
         for case in cases:
             fields = {**case.line, **case.params}
-            if not all(fnmatchcase(str(fields.get(name)), pattern) for name, pattern in self.fit.items()):
+            if not all(_fits(str(fields.get(name)), patterns) for name, patterns in self.fit.items()):
                 continue
             if self.rivals and case.rival not in self.rivals:
                 continue
             value = MEASURES[self.measure](case)
             if value is not None:
-                key = case.candidate, case.name
+                # Functions that a test defines have one name for all of its sizes.
+                key = case.candidate, case.name, str(case.line.get("test")) if case.family == "custom" else ""
                 found[key] = min(value, found.get(key, math.inf))
         return list(found.values())
 
@@ -126,6 +127,10 @@ def goals_table(path: Path, filters: Mapping[str, str]) -> str:
         cells = goal.what, str(len(one.values)), ", ".join(asked), _figure(one.mean), _figure(lowest), one.word
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _fits(value: str, patterns: str | Sequence[str]) -> bool:
+    return any(fnmatchcase(value, one) for one in ([patterns] if isinstance(patterns, str) else patterns))
 
 
 def _figure(value: float | None) -> str:

@@ -68,6 +68,25 @@ def test_each_goal_has_a_row(tmp_path: Path) -> None:
     assert "| 1.090 | 0.950 | MISSED |" in refresh(page)
 
 
+def test_sizes_of_a_tests_own_function_are_cases_each(tmp_path: Path) -> None:
+    record = tmp_path / "gates.jsonl"
+    write_record(
+        record,
+        [
+            case("wide", family="custom", params={"label": "wide"}, speed=speed, test=f"test_wide[{number}]")
+            for number, speed in enumerate((2.0, 0.5, 1.0))
+        ],
+    )
+    (tmp_path / "own.toml").write_text(
+        "[[goal]]\nwhat = 'some'\nfit = { test = ['*0?', '*2?'] }\nlowest = 1\n"
+        "[[goal]]\nwhat = 'all'\nfit = { family = 'custom' }\nlowest = 1\n"
+    )
+    page = tmp_path / "page.md"
+    page.write_text("<!-- perfsuite:goals gates.jsonl goals=own.toml -->\n<!-- /perfsuite:goals -->\n")
+    rows = refresh(page).splitlines()[3:5]
+    assert rows == ["| some | 2 | lowest 1 | 1.414 | 1.000 | met |", "| all | 3 | lowest 1 | 1.000 | 0.500 | MISSED |"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
