@@ -3,9 +3,7 @@
 First every plan of every kind computes small products, whose errors are held against float64. Then products of known
 sizes are timed with each plan, beside torch._scaled_mm: each in a CUDA graph over rotated inputs, replayed in turn, as
 in `cuda_llm_ops.tune`. A line of JSON for each, the most wanted sizes first, until the seconds are spent.
-
-Between the two, a decoder layer of a model with 8 billion parameters is timed for a prompt of 2,048 tokens: in
-bfloat16, and with its four products in FP8, quantised behind the norms and the gate.
+`cuda_llm_ops.levers` times a whole layer.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ import torch
 from torch import Tensor
 
 from . import _C
-from .fp8 import fp8_gemm, quantize_fp8, rms_norm_fp8, swiglu_fp8
-from .ops import flash_attention, gemm
+from .fp8 import fp8_gemm, quantize_fp8
 from .tune import CACHE_BYTES, CAPABILITY, FEW_ROWS, captured, times
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -135,59 +132,6 @@ def timed(m: int, n: int, k: int, kind: str, fast: bool) -> dict[str, Any]:
     }
 
 
-class Layer:
-    """A decoder layer with the sizes of Llama 3 8B, without rotary embeddings; random weights."""
-
-    tokens, hidden, heads, kv_heads, head_dim, inner = 2048, 4096, 32, 8, 128, 14336
-
-    def __init__(self, device: str = "cuda") -> None:
-        def weight(n: int, k: int) -> Tensor:
-            return (torch.randn(n, k, device=device) / k**0.5).bfloat16()
-
-        width = (self.heads + 2 * self.kv_heads) * self.head_dim
-        self.qkv, self.out = weight(width, self.hidden), weight(self.hidden, self.heads * self.head_dim)
-        self.gate_up, self.down = weight(2 * self.inner, self.hidden), weight(self.hidden, self.inner)
-        self.norms = torch.ones(2, self.hidden, device=device, dtype=torch.bfloat16)
-        quantised = ("qkv", "out", "gate_up", "down")
-        self.fp8 = {name: quantize_fp8(getattr(self, name), "row") for name in quantised}
-        self.x = torch.randn(self.tokens, self.hidden, device=device).bfloat16()
-
-    def attended(self, qkv: Tensor) -> Tensor:
-        heads = qkv.view(1, self.tokens, -1, self.head_dim).transpose(1, 2)
-        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], 1)
-        return flash_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(self.tokens, -1)
-
-    def in_bfloat16(self) -> Tensor:
-        norm = torch.nn.functional.rms_norm
-        x = self.x + gemm(self.attended(gemm(norm(self.x, (self.hidden,), self.norms[0]), self.qkv.T)), self.out.T)
-        gate, up = gemm(norm(x, (self.hidden,), self.norms[1]), self.gate_up.T).chunk(2, -1)
-        return x + gemm(torch.nn.functional.silu(gate) * up, self.down.T)
-
-    def in_fp8(self) -> Tensor:
-        def product(quantised: tuple[Tensor, Tensor], name: str) -> Tensor:
-            (a, scale_a), (b, scale_b) = quantised, self.fp8[name]
-            return fp8_gemm(a, b, scale_a, scale_b)
-
-        attended = self.attended(product(rms_norm_fp8(self.x, self.norms[0]), "qkv"))
-        x = self.x + product(quantize_fp8(attended, "row"), "out")
-        gate, up = product(rms_norm_fp8(x, self.norms[1]), "gate_up").chunk(2, -1)
-        return x + product(swiglu_fp8(gate, up), "down")
-
-
-def layer_timed() -> dict[str, Any]:
-    """Microseconds of the layer both ways, and how far apart their answers are."""
-    layer = Layer()
-    wide, narrow = layer.in_bfloat16().float(), layer.in_fp8().float()
-    graphs = [captured(lambda _: layer.in_bfloat16(), 1), captured(lambda _: layer.in_fp8(), 1)]
-    found = times(graphs, 4 * ROUNDS)
-    return {
-        "layer": f"{layer.tokens} tokens",
-        "microseconds": {"bfloat16": 1e6 * found[0], "fp8": 1e6 * found[1]},
-        "gain": found[0] / found[1],
-        "distance": float((wide - narrow).norm() / wide.norm()),
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m cuda_llm_ops.survey_fp8", description=__doc__)
@@ -211,7 +155,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             break
     if not given.no_checks:
         say({"wrong": wrong, "check_seconds": time.monotonic() - start})
-    say(layer_timed())
     sizes = [*((size, kind, False) for size in (*LARGE, *FEW[:6], *LAYERS, *FEW[6:]) for kind in KINDS)]
     sizes += [(size, "tensor", True) for size in (*LARGE, *LAYERS)]
     for (m, n, k), kind, fast in sizes:

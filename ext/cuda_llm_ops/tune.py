@@ -71,8 +71,8 @@ def captured(call: Callable[[int], object], calls: int) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def times(graphs: Sequence[torch.cuda.CUDAGraph], rounds: int) -> list[float]:
-    """Median seconds of a replay of each, replayed in turn; the first turn is not counted."""
+def replays(graphs: Sequence[torch.cuda.CUDAGraph], rounds: int) -> list[list[float]]:
+    """Seconds of each replay of each graph, replayed in turn; the first turn is not counted."""
     marks = []
     for _ in range(rounds + 1):
         turn = []
@@ -84,10 +84,12 @@ def times(graphs: Sequence[torch.cuda.CUDAGraph], rounds: int) -> list[float]:
             turn.append((begin, end))
         marks.append(turn)
     torch.cuda.synchronize()
-    return [
-        statistics.median(turn[index][0].elapsed_time(turn[index][1]) / 1e3 for turn in marks[1:])
-        for index in range(len(graphs))
-    ]
+    return [[turn[index][0].elapsed_time(turn[index][1]) / 1e3 for turn in marks[1:]] for index in range(len(graphs))]
+
+
+def times(graphs: Sequence[torch.cuda.CUDAGraph], rounds: int) -> list[float]:
+    """The median of the replays of each."""
+    return [statistics.median(seconds) for seconds in replays(graphs, rounds)]
 
 
 def in_turn(sets: Sequence[tuple[torch.Tensor, torch.Tensor]], plans: Sequence[str], rounds: int) -> list[float]:
