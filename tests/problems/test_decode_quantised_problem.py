@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="problems are drawn with torch")
@@ -13,6 +10,7 @@ from perfsuite import Decode  # noqa: E402
 from perfsuite.oracle import examine  # noqa: E402
 from perfsuite.problems import Inputs  # noqa: E402
 from perfsuite.problems.distributions import DISTRIBUTIONS  # noqa: E402
+from tests.corpus.planted import DECODE, decode, planted  # noqa: E402
 
 PROBLEMS = [
     # With as many results as the oracle needs to judge by one draw.
@@ -87,78 +85,22 @@ def test_hard_caches_have_zeros_saturated_tokens_and_scales_of_many_magnitudes()
     assert scales.max() / scales[scales > 0].min() > 2**8
 
 
-Fault = Callable[[Decode, tuple[Any, ...], dict[str, Any]], Any]
-
-
-def right(problem: Decode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Through the table, so that a fault in it shows."""
-    q, k, v, lens, *rest = args
-    if rest:
-        pages = rest[0].long().flatten()
-        kwargs = {
-            name: value[pages] if name.endswith("_scale") and value.dim() == 3 else value
-            for name, value in kwargs.items()
-        }
-        k, v = (
-            cache.view(torch.uint8)[pages].view(cache.dtype).view(-1, problem.page_size, *cache.shape[2:])
-            for cache in (k, v)
-        )
-    return problem.rival("dequantised")(q, k, v, lens, **kwargs)
-
-
-def changed(name: str, change: Callable[[Any], Any]) -> Fault:
-    return lambda problem, args, kwargs: right(problem, args, kwargs | {name: change(kwargs[name])})
-
-
-def without_the_newest(problem: Decode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The newest token counts as the one before it."""
-    q, k, v, lens, *rest = args
-    caches = []
-    for cache in (k, v):
-        found = cache.clone().view(torch.uint8)
-        if rest:
-            found[rest[0][:, -1].long(), -1] = found[rest[0][:, -1].long(), -2]
-        else:
-            found[:, :, -1] = found[:, :, -2]
-        caches.append(found.view(cache.dtype))
-    return right(problem, (q, *caches, lens, *rest), kwargs)
-
-
-def a_page_twice(problem: Decode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    *most, table = args
-    table = table.clone()
-    table[:, 0] = table[:, 1]
-    return right(problem, (*most, table), kwargs)
-
-
-FAULTS: dict[str, Fault] = {
-    "zeros": lambda problem, args, kwargs: right(problem, args, kwargs) * 0,
-    "inverted sign": lambda problem, args, kwargs: -right(problem, args, kwargs),
-    "scale of keys left out": changed("k_scale", torch.ones_like),
-    "scale of values left out": changed("v_scale", torch.ones_like),
-    "scale of keys twice": changed("k_scale", torch.square),
-    "scale of values twice": changed("v_scale", torch.square),
-    "scale of another": changed("v_scale", lambda scale: scale.roll(1, -1) if scale.dim() else scale * 1.05),
-    "newest token left out": without_the_newest,
-    "page read twice": a_page_twice,
-}
-
-
 @problems
 def test_what_the_faults_are_planted_in_is_right(problem: Decode) -> None:
-    assert examine(problem, lambda *args, **kwargs: right(problem, args, kwargs), generator()).ok
+    assert examine(problem, lambda *args, **options: decode(problem, args, options), generator()).ok
 
 
-@problems
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("problem", "fault"),
+    [
+        pytest.param(problem, name, id=f"{name}-{problem.name}")
+        for problem in PROBLEMS
+        for name, fault in DECODE.items()
+        if fault.fits(problem)
+    ],
+)
 def test_planted_faults_are_wrong(problem: Decode, fault: str) -> None:
-    if fault == "page read twice" and not problem.pages:
-        pytest.skip("this cache has no pages")
-
-    def candidate(*args: Any, **kwargs: Any) -> Any:
-        return FAULTS[fault](problem, args, kwargs)
-
-    assert not examine(problem, candidate, generator()).ok
+    assert not examine(problem, planted(problem, fault), generator()).ok
 
 
 def test_costs_and_name() -> None:

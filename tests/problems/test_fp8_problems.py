@@ -15,6 +15,7 @@ from perfsuite import Fp8Gemm, GroupedGemm  # noqa: E402
 from perfsuite.oracle import examine  # noqa: E402
 from perfsuite.problems import Inputs  # noqa: E402
 from perfsuite.problems.fp8 import BLOCK, spread, values_of  # noqa: E402
+from tests.corpus.planted import FP8, planted  # noqa: E402
 
 PRODUCTS = [
     Fp8Gemm(64, 64, 384),
@@ -117,74 +118,17 @@ def test_hard_groups() -> None:
     assert int(ordinary[-1]) == 64
 
 
-Fault = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-
-
-def right(problem: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    return problem.rival("promoted")(*args, **options)
-
-
-def changed(place: int, change: Callable[[Any], Any]) -> Fault:
-    return lambda problem, args, options: right(
-        problem, (*args[:place], change(args[place]), *args[place + 1 :]), options
-    )
-
-
-def without_a_block(problem: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The last 128 of k, as a loop leaves out that ends too early."""
-    a = args[0].view(torch.uint8).clone()
-    a[..., (problem.k - 1) // 128 * 128 :] = 0
-    return right(problem, (a.view(args[0].dtype), *args[1:]), options)
-
-
-def exchanged(problem: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Each scale of a row where that of a column belongs."""
-    scale_a, scale_b = args[2], args[3]
-    mine, theirs = (
-        other.flatten().repeat(-(-own.numel() // other.numel()))[: own.numel()].view(own.shape)
-        for own, other in ((scale_a, scale_b), (scale_b, scale_a))
-    )
-    return right(problem, (*args[:2], mine, theirs, *args[4:]), options)
-
-
-def of_another_group(problem: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    return right(problem, (args[0], args[1].view(torch.uint8).roll(1, 0).view(args[1].dtype), *args[2:]), options)
-
-
-FAULTS: dict[str, Fault] = {
-    "zeros": lambda problem, args, options: right(problem, args, options) * 0,
-    "inverted sign": lambda problem, args, options: -right(problem, args, options),
-    "scale of a left out": changed(2, torch.ones_like),
-    "scale of b left out": changed(3, torch.ones_like),
-    "scale of a twice": changed(2, torch.square),
-    "scale of b twice": changed(3, torch.square),
-    "scales exchanged": exchanged,
-    "block of 128 dropped": without_a_block,
-    "weight of another group": of_another_group,
-}
-
-
-def fits(fault: str, problem: Any) -> bool:
-    """A product of two single scales is the same when they are exchanged."""
-    if fault == "scales exchanged":
-        return bool(problem.scales != "tensor")
-    return fault != "weight of another group" or isinstance(problem, GroupedGemm)
-
-
 @pytest.mark.parametrize(
-    ("fault", "problem"),
+    ("problem", "fault"),
     [
-        pytest.param(fault, problem, id=f"{fault}-{problem.name}")
-        for fault in FAULTS
+        pytest.param(problem, name, id=f"{name}-{problem.name}")
         for problem in PROBLEMS
-        if fits(fault, problem)
+        for name, fault in FP8.items()
+        if fault.fits(problem) and fault.distribution == "normal"
     ],
 )
 def test_planted_faults_are_wrong(problem: Any, fault: str) -> None:
-    def candidate(*args: Any, **options: Any) -> Any:
-        return FAULTS[fault](problem, args, options)
-
-    assert not examine(problem, candidate, generator(), adversarial=False).ok
+    assert not examine(problem, planted(problem, fault), generator(), adversarial=False).ok
 
 
 def cut_off(values: torch.Tensor, exponent: torch.Tensor | None = None) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from perfsuite.oracle import examine  # noqa: E402
 from perfsuite.problems import Inputs  # noqa: E402
 from perfsuite.problems.distributions import DISTRIBUTIONS  # noqa: E402
 from perfsuite.problems.weights import packed_tiles, unpacked_tiles  # noqa: E402
+from tests.corpus.planted import WEIGHT_ONLY, planted  # noqa: E402
 
 PROBLEMS = [
     WeightOnlyGemm(33, 128, 256),
@@ -91,60 +91,10 @@ def test_hard_weights_have_zeros_outliers_and_scales_of_many_magnitudes() -> Non
     assert ((numbers == 0) | (numbers == 15)).all(1).any()
 
 
-Fault = Callable[[WeightOnlyGemm, tuple[Any, ...]], Any]
-
-
-def with_weights(change: Callable[[torch.Tensor], torch.Tensor]) -> Fault:
-    """The product with other numbers."""
-
-    def fault(problem: WeightOnlyGemm, args: tuple[Any, ...]) -> Any:
-        numbers = change(unpacked_tiles(args[1], problem.n).clone())
-        return problem.library()(args[0], packed_tiles(numbers), *args[2:])
-
-    return fault
-
-
-def with_scales(change: Callable[[torch.Tensor], torch.Tensor]) -> Fault:
-    return lambda problem, args: problem.library()(*args[:2], change(args[2]), *args[3:])
-
-
-def swapped(numbers: torch.Tensor) -> torch.Tensor:
-    """Neighbours along k take each other's places, as nibbles of a byte."""
-    return numbers.unflatten(0, (-1, 2)).flip(1).flatten(0, 1).contiguous()
-
-
-def zero_off_by_one(problem: WeightOnlyGemm, args: tuple[Any, ...]) -> Any:
-    if problem.bits == 8:
-        numbers = unpacked_tiles(args[1], problem.n)
-        return problem.library()(args[0], packed_tiles(numbers.clamp(max=126) + 1), args[2])
-    groups = (problem.k // problem.group, problem.n)
-    zeros = args[3] if problem.zeros else torch.full(groups, 8, dtype=torch.uint8)
-    with_them = WeightOnlyGemm(**problem.params | {"zeros": True})  # type: ignore[arg-type]
-    return with_them.library()(*args[:3], zeros + 1)
-
-
-def dropped_group(problem: WeightOnlyGemm, args: tuple[Any, ...]) -> Any:
-    x = args[0].clone()
-    x[:, -problem.depth :] = 0
-    return problem.library()(x, *args[1:])
-
-
-FAULTS: dict[str, Fault] = {
-    "zeros": lambda problem, args: problem.library()(*args) * 0,
-    "inverted sign": lambda problem, args: -problem.library()(*args),
-    "scale left out": with_scales(torch.ones_like),
-    "scale twice": with_scales(torch.square),
-    "scale of the next column": with_scales(lambda scales: scales.roll(1, -1)),
-    "swapped nibble": with_weights(swapped),
-    "zero point off by one": zero_off_by_one,
-    "dropped group": dropped_group,
-}
-
-
 @problems
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", WEIGHT_ONLY)
 def test_planted_faults_are_wrong(problem: WeightOnlyGemm, fault: str) -> None:
-    assert not examine(problem, lambda *args: FAULTS[fault](problem, args), generator()).ok
+    assert not examine(problem, planted(problem, fault), generator()).ok
 
 
 def test_what_quantisation_costs() -> None:
