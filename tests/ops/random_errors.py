@@ -1,0 +1,369 @@
+"""Random calls of the 4- and 8-bit kernels, and their errors over those of a plain kernel that sums in float32.
+
+    python -m tests.ops.random_errors --configurations 2000 --out records/h200/random-errors.json
+
+Each call is judged against float64 on the values that its operands stand for. The plain kernel is torch's product or
+attention in float32 on these values; of FP8 products it is torch's own, promoted every 128 of k. A ratio of errors says
+something where a call has at least 1024 results. The record has a row for each kind of call, and every call that is
+wrong or whose ratio is above 1.2. The exit code is 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cuda_llm_ops
+import torch
+from torch import Tensor
+
+from perfsuite.oracle import check
+from perfsuite.oracle.measures import measure
+from perfsuite.problems import Fp8Gemm, GroupedGemm, Inputs, WeightOnlyGemm
+from perfsuite.record.fingerprint import environment
+
+MOST_RATIO = 1.2
+FEWEST_RESULTS = 1024
+FLOAT32 = 2.0**-24
+UNITS = 16.0
+"""Roundings of a score, of the sums over tokens and of an exponential, in all."""
+SHOWN = ("gpu", "torch", "commit", "dirty")
+HARD = ("normal", "normal", "dominant", "constant-rows", "cancellation", "heavy-tails")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One call."""
+
+    kind: str
+    what: str
+    right: bool
+    sentence: str
+    ratio: float | None
+    """None where there are too few results, or the plain kernel is exact."""
+
+
+@dataclass(frozen=True)
+class Drawer:
+    """Draws calls of a family; `most` bounds their sizes."""
+
+    device: str
+    most: int
+    choice: random.Random
+    generator: torch.Generator
+
+    def size(self, least: int = 1, most: int | None = None) -> int:
+        """Of all magnitudes; one in two is a multiple of 16."""
+        found = math.exp(self.choice.uniform(math.log(least), math.log(most or self.most)))
+        return max(least, round(found / 16) * 16 if found > 16 and self.choice.random() < 0.5 else round(found))
+
+    def strided(self, tensor: Tensor) -> Tensor:
+        """One in three has rows that begin anywhere."""
+        if self.choice.random() < 0.67:
+            return tensor
+        *lead, columns = tensor.shape
+        padding = self.choice.choice((1, 3, 8, 16))
+        wide = torch.zeros((*lead, columns + padding), dtype=torch.uint8, device=self.device)
+        if tensor.element_size() > 1:
+            wide = wide.to(tensor.dtype)
+            wide[..., :columns] = tensor
+            return wide[..., :columns]
+        wide[..., :columns] = tensor.view(torch.uint8)
+        return wide.view(tensor.dtype)[..., :columns]
+
+
+def ratio_of(candidate: float | None, plain: float | None, results: int) -> float | None:
+    if not candidate or not plain or results < FEWEST_RESULTS:
+        return None
+    return candidate / plain
+
+
+def judged(kind: str, problem: Any, inputs: Inputs, operator: Callable[..., Any], distribution: str) -> Found:
+    out = inputs.call(operator)
+    found = check(problem, inputs, out, distribution=distribution)
+    ratio = ratio_of(found.candidate_error, found.rival_error, out.numel())
+    return Found(kind, f"{problem.name}, {distribution}", found.ok, found.sentence, ratio)
+
+
+def weight_only(draw: Drawer) -> Found:
+    pick = draw.choice.choice
+    bits, group, dtype = pick((4, 4, 8)), pick((64, 128)), pick(("float16", "bfloat16"))
+    depth = group if bits == 4 else 64
+    k = depth * max(1, draw.size(1, 4 * draw.most // depth))
+    zeros = bits == 4 and pick((False, True))
+    m, n = draw.size(1, min(512, draw.most)), draw.size(1, 2 * draw.most)
+    problem = WeightOnlyGemm(m, n, k, bits=bits, group=group, zeros=zeros, dtype=dtype)
+    distribution = pick(HARD)
+    x, *weights = problem.inputs(draw.generator, distribution=distribution).args
+    inputs = Inputs((draw.strided(x), *weights))
+    return judged(f"int{bits}, {dtype}", problem, inputs, cuda_llm_ops.weight_only_gemm, distribution)
+
+
+def fp8(draw: Drawer) -> Found:
+    pick = draw.choice.choice
+    scales, out = pick(("tensor", "row", "mixed", "block")), pick(("bfloat16", "float16", "float32"))
+    m = draw.size(1, pick((64, draw.most)))
+    words = {"scales": "row" if scales == "mixed" else scales, "out_dtype": out}
+    problem = Fp8Gemm(m, draw.size(), draw.size(1, 4 * draw.most), a_dtype=pick(E4M3_OR_E5M2), **words)
+    distribution = pick(HARD)
+    drawn = problem.inputs(draw.generator, distribution=distribution)
+    a, b, scale_a, scale_b = drawn.args
+    if scales == "mixed":
+        scale_b = scale_b.mean()
+    inputs = Inputs((draw.strided(a), draw.strided(b), scale_a, scale_b), drawn.kwargs)
+    return judged(f"{scales}, {_wide(out)}", problem, inputs, cuda_llm_ops.fp8_gemm, distribution)
+
+
+def grouped(draw: Drawer) -> Found:
+    pick = draw.choice.choice
+    words: dict[str, Any] = {"masked": pick((False, True)), "scales": pick(("tensor", "row", "block"))}
+    out = pick(("bfloat16", "float16", "float32"))
+    sizes = draw.size(1, 8), draw.size(1, draw.most // 4), draw.size(), draw.size(1, 2 * draw.most)
+    problem = GroupedGemm(*sizes, a_dtype=pick(E4M3_OR_E5M2), out_dtype=out, **words)
+    distribution = pick(HARD)
+    drawn = problem.inputs(draw.generator, distribution=distribution)
+    inputs = Inputs((draw.strided(drawn.args[0]), *drawn.args[1:]), drawn.kwargs)
+    kind = f"{words['scales']}{', masked' if words['masked'] else ''}, {_wide(out)}"
+    return judged(kind, problem, inputs, cuda_llm_ops.fp8_grouped_gemm, distribution)
+
+
+E4M3_OR_E5M2 = ("float8_e4m3fn", "float8_e5m2")
+
+
+def _wide(out: str) -> str:
+    return "float32" if out == "float32" else "16 bits"
+
+
+def decode(draw: Drawer) -> Found:
+    """Sequences of any lengths, contiguous or in pages, with 1 to 16 query tokens."""
+    pick, device = draw.choice.choice, draw.device
+    cache, dtype = pick((torch.float8_e4m3fn, torch.int8)), pick((torch.float16, torch.bfloat16) * 3 + (torch.float32,))
+    batch, kv_heads, group = pick((1, 1, 2, 3, 8, 40)), pick((1, 2, 8)), pick((1, 4, 4, 5, 8, 16))
+    head_dim, seq_q = pick((128, 128, 128, 64, 96, 33, 256)), pick((1, 1, 2, 3, 4, 5, 8, 16))
+    page = pick((None, None, 1, 5, 16, 64, 256))
+    room = max(16, min(32 * draw.most, 2**21 // (batch * kv_heads)))
+    lengths = [pick((0, 1, draw.size(1, room), draw.size(1, room), draw.size(1, room))) for _ in range(batch)]
+    length = max(16, *lengths)
+    kind, spread = pick(("none", "cache", "head", "token", "token")), pick((0.5, 1.0, 4.0))
+    sides = [_side(draw, cache, kind, (batch, kv_heads, length, head_dim), page) for _ in range(2)]
+    scale = pick((None, None, 0.05, 0.25))
+    factor = head_dim**-0.5 if scale is None else scale
+    # Scores with a standard deviation of `spread`, whatever the sizes of keys are.
+    size = spread / (factor * head_dim**0.5 * float(sides[0].values.square().mean().sqrt()) + 1e-9)
+    q = torch.randn((batch, seq_q, kv_heads * group, head_dim), generator=draw.generator, device=device) * size
+    q = q.clamp_(-6e4, 6e4).to(dtype).transpose(1, 2)
+    lens = torch.tensor(lengths, dtype=torch.int32, device=device)
+    options: dict[str, Any] = {"scale": scale}
+    table = None
+    if page is not None:
+        pages = -(-length // page)
+        order = torch.randperm(batch * pages, generator=draw.generator, device=device)
+        table = order.view(batch, pages).to(torch.int32)
+    stored = [side.stored(table, page) for side in sides]
+    if kind != "none":
+        options |= {"k_scale": stored[0][1], "v_scale": stored[1][1]}
+    out = cuda_llm_ops.flash_decode(q, stored[0][0], stored[1][0], lens, table, **options)
+    allowed = torch.zeros(q.shape, dtype=torch.float64, device=device)
+    exact = _attention(q, sides, lens, factor, torch.float64, allowed)
+    plain = _attention(q, sides, lens, factor, torch.float32).to(dtype)
+    found = measure(out, exact, plain)
+    share = float(((out.double() - exact).abs() / allowed).max())
+    right = share <= 1.0  # and no NaN
+    what = (
+        f"{batch}x{kv_heads * group}/{kv_heads}x{head_dim}, {seq_q} queries, lengths {lengths[:6]}, page {page}, "
+        f"{str(cache)[6:]}, scales {kind}, scale {scale}, {str(dtype)[6:]}"
+    )
+    said = f"{share:.3g} of what is allowed at the worst element, {found.frobenius:.2e} of the whole"
+    ratio = ratio_of(found.frobenius, found.library_frobenius, out.numel())
+    where = "contiguous" if page is None else "pages"
+    wide = "float32" if dtype == torch.float32 else "16 bits"
+    return Found(f"{str(cache)[6:]}, {where}, {wide}", what, right, said, ratio)
+
+
+@dataclass(frozen=True)
+class Side:
+    """Keys or values: numbers (batch, kv_heads, length, head_dim), and a scale of each number's token."""
+
+    numbers: Tensor
+    along: Tensor
+    scale: Tensor | None
+    """As it is given: (), (kv_heads,), or of `along`'s shape."""
+
+    @property
+    def values(self) -> Tensor:
+        return self.numbers.float() * self.along[..., None]
+
+    def exact(self, dtype: torch.dtype) -> Tensor:
+        return self.numbers.float().to(dtype) * self.along.to(dtype)[..., None]
+
+    def stored(self, table: Tensor | None, page: int | None) -> tuple[Tensor, Tensor | None]:
+        """(numbers, scale) in the form of a call."""
+        if table is None or page is None:
+            return self.numbers, self.scale
+        own = self.scale if self.scale is not None and self.scale.dim() == 3 else None
+        pooled = _in_pages(self.numbers.view(torch.uint8), table, page).view(self.numbers.dtype)
+        return pooled, self.scale if own is None else _in_pages(own[..., None], table, page)[..., 0]
+
+
+def _in_pages(one: Tensor, table: Tensor, page: int) -> Tensor:
+    """(batch, kv_heads, length, width) as a pool (pages, page, kv_heads, width) in the order of the table."""
+    batch, heads, length, width = one.shape
+    count = table.shape[1]
+    whole = torch.nn.functional.pad(one, (0, 0, 0, count * page - length))
+    apart = whole.view(batch, heads, count, page, width).permute(0, 2, 3, 1, 4).reshape(-1, page, heads, width)
+    pool = torch.empty_like(apart)
+    pool[table.flatten().long()] = apart
+    return pool
+
+
+def _side(draw: Drawer, cache: torch.dtype, kind: str, shape: tuple[int, ...], page: int | None) -> Side:
+    top, pick = 448.0 if cache == torch.float8_e4m3fn else 127.0, draw.choice.choice
+    wide = torch.randn(shape, generator=draw.generator, device=draw.device) * (pick((10.0, 100.0)) / 3)
+    wide = wide.clamp_(-top, top)
+    numbers = (wide if cache.is_floating_point else wide.round()).to(cache)
+    octaves = pick((0.5, 2.0))
+
+    def scales(*size: int) -> Tensor:
+        drawn = torch.rand(size, generator=draw.generator, device=draw.device)
+        return 0.02 * 2.0 ** (octaves * (2 * drawn - 1))
+
+    if kind == "none":
+        return Side(numbers, torch.ones(shape[:3], device=draw.device), None)
+    if kind == "token":
+        own = scales(*shape[:3])
+        own[scales(*shape[:3]) < 0.01 * 2**0.05] = 0.0  # a few
+        return Side(numbers, own, own)
+    own = scales() if kind == "cache" else scales(shape[1])
+    return Side(numbers, (own if kind == "cache" else own[None, :, None]).expand(shape[:3]), own)
+
+
+def _attention(
+    q: Tensor, sides: Sequence[Side], lens: Tensor, scale: float, dtype: torch.dtype, allowed: Tensor | None = None
+) -> Tensor:
+    """Plain, in `dtype` throughout, one sequence after the other; fills `allowed` with the largest right errors."""
+    out = torch.zeros(q.shape, dtype=dtype, device=q.device)
+    group, seq_q = q.shape[1] // sides[0].numbers.shape[1], q.shape[2]
+    for one, length in enumerate(lens.tolist()):
+        if length:
+            keys, values = (
+                replace(side, numbers=side.numbers[one, :, :length], along=side.along[one, :, :length])
+                for side in sides
+            )
+            rows = q[one].to(dtype).unflatten(0, (-1, group)) * scale
+            scores = rows.flatten(1, 2) @ keys.exact(dtype).mT
+            last = length - seq_q + torch.arange(seq_q, device=q.device)
+            hidden = (torch.arange(length, device=q.device) > last[:, None]).repeat(group, 1)
+            peak = scores.abs().amax(-1, keepdim=True)
+            weights = scores.masked_fill_(hidden, -math.inf).softmax(-1).nan_to_num(0.0)
+            v = values.exact(dtype)
+            out[one] = (weights @ v).view(*rows.shape[:3], -1).flatten(0, 1)
+            if allowed is not None:
+                bound = _bound(weights, values, v, peak, q.dtype)
+                allowed[one] = bound.view(*rows.shape[:3], -1).flatten(0, 1)
+    if allowed is not None:
+        eps, least = torch.finfo(q.dtype).eps, torch.finfo(q.dtype).smallest_normal
+        allowed += 0.51 * eps * out.abs() + eps * least + FLOAT32 * least
+    return out
+
+
+def _bound(weights: Tensor, values: Side, v: Tensor, peak: Tensor, dtype: torch.dtype) -> Tensor:
+    """The largest error of a row before its rounding: a score is off by some units of its products, and so its weight.
+
+    With 16-bit queries the product of weight and scale is also rounded to float16, below 2^-14 of a row's largest to
+    multiples of 2^-24.
+    """
+    size = weights @ v.abs()
+    if dtype == torch.float32:
+        return size * (FLOAT32 * (UNITS + UNITS * peak))
+    small = 2.0**-25 * values.along.double().amax(-1)[:, None] * values.numbers.float().abs().sum(1).double()
+    return size * (2.0**-11 + FLOAT32 * (UNITS + UNITS * peak)) * 1.1 + 1.1 * small[:, None]
+
+
+FAMILIES: dict[str, Callable[[Drawer], Found]] = {
+    "weight-only-gemm": weight_only,
+    "decode": decode,
+    "fp8-gemm": fp8,
+    "grouped-gemm": grouped,
+}
+
+
+def calls(family: str, device: str, count: int, most: int, seed: int, seconds: float) -> Iterator[Found]:
+    draw = Drawer(device, most, random.Random(f"{family} {seed}"), torch.Generator(device).manual_seed(seed))
+    start = time.monotonic()
+    for _ in range(count):
+        if time.monotonic() - start > seconds:
+            return
+        with torch.no_grad():
+            yield FAMILIES[family](draw)
+
+
+def rows(family: str, found: Sequence[Found]) -> list[dict[str, Any]]:
+    """One of each kind, for a table."""
+    made = []
+    for kind in sorted({one.kind for one in found}):
+        own = [one for one in found if one.kind == kind]
+        ratios = sorted(one.ratio for one in own if one.ratio is not None)
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+        made.append(
+            {
+                "family": family,
+                "kind": kind,
+                "calls": len(own),
+                "wrong": sum(not one.right for one in own),
+                "ratios": len(ratios),
+                "mean": f"{mean:.3f}",
+                "99 % below": f"{ratios[int(0.99 * (len(ratios) - 1))]:.3f}" if ratios else "-",
+                "worst": f"{ratios[-1]:.3f}" if ratios else "-",
+                "above 1.2": sum(one > MOST_RATIO for one in ratios),
+            }
+        )
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--family", nargs="+", choices=tuple(FAMILIES), default=tuple(FAMILIES))
+    parser.add_argument("--configurations", type=int, default=2000, metavar="N", help="calls of a family")
+    parser.add_argument("--most", type=int, default=1024, metavar="N", help="bounds sizes (default: 1024)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60.0, help="begin no further call of a family after these")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the record")
+    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="add rows of other records")
+    given = parser.parse_args(arguments)
+    about = asdict(environment(Path(__file__).parents[2], device=given.device))
+    record: dict[str, Any] = {"environment": {name: about[name] for name in SHOWN}, "rows": [], "told": []}
+    for file in given.join:
+        other = json.loads(file.read_text())
+        record["rows"] += other["rows"]
+        record["told"] += other["told"]
+    short = False
+    for family in given.family:
+        start, found = time.monotonic(), []
+        for one in calls(family, given.device, given.configurations, given.most, given.seed, given.seconds):
+            found.append(one)
+            if not one.right or (one.ratio or 0.0) > MOST_RATIO:
+                record["told"].append({"family": family, **asdict(one)})
+                if not one.right:
+                    print(f"WRONG {family} {one.what}: {one.sentence}", flush=True)
+        record["rows"] += rows(family, found)
+        short |= len(found) < given.configurations
+        print(f"{family}: {len(found)} calls in {time.monotonic() - start:.0f} s", flush=True)
+        for row in rows(family, found):
+            print("  " + "  ".join(f"{name} {value}" for name, value in row.items() if name != "family"), flush=True)
+        if given.out:
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+            given.out.write_text(json.dumps(record, indent=1) + "\n")
+    return int(short or bool(record["told"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
