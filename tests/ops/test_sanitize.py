@@ -20,9 +20,8 @@ torch = pytest.importorskip("torch", reason="the operators need torch")
 
 import cuda_llm_ops  # noqa: E402
 import decode_cases as cases  # noqa: E402
-import decode_quantised_cases as quantised  # noqa: E402
-import fp8_cases  # noqa: E402
 import ops_reference as reference  # noqa: E402
+import sanitized  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 dtypes = pytest.mark.parametrize("dtype", reference.DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
@@ -36,9 +35,6 @@ HEAD_DIMS = [1, 40, 64, 65, 128, 129, 192, 256]
 # And one for each further size that flash_attention has kernels of: rows that begin at any multiple of 16 bytes, or
 # anywhere.
 FLASH_HEAD_DIMS = [72, 80, 96, 97, 104, 112, 113, 136, 137, 144, 152, 160, 161, 184]
-
-FP8_SIZES = [(1, 1, 1), (5, 72, 130), (64, 128, 1040), (129, 257, 384), (300, 392, 1024)]
-FAST_BITS = 8.0  # of sums that a tensor core adds over all of k
 
 
 def values(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -158,50 +154,7 @@ def test_decode_kernels(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
-@pytest.mark.parametrize("cache", quantised.CACHES, ids=["e4m3", "int8"])
-@pytest.mark.parametrize("name", quantised.kernels())
-def test_decode_of_8_bit_caches(name: str, cache: torch.dtype, dtype: torch.dtype) -> None:
-    case = quantised.small(dtype, cache, **quantised.kernels()[name])
-    given = {key: value.cuda() if isinstance(value, Tensor) else value for key, value in case.arguments.items()}
-    quantised.assert_right(cuda_llm_ops.flash_decode(**given).cpu(), case)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("out_dtype", fp8_cases.OUT, ids=lambda dtype: str(dtype).removeprefix("torch."))
-@pytest.mark.parametrize("kind", ["row", "block"])
-@pytest.mark.parametrize(("m", "n", "k"), FP8_SIZES)
-def test_fp8_plans(m: int, n: int, k: int, kind: str, out_dtype: torch.dtype) -> None:
-    """Every plan of the Hopper kernels; elsewhere the portable one."""
-    case = fp8_cases.gemm(m, n, k, kind, bias=True, out_dtype=out_dtype)
-    given = fp8_cases.on("cuda", case)
-    for fast in (False, True):
-        for plan in cuda_llm_ops._C.fp8_gemm_plans(m, n, k, kind == "block", fast) or [""]:
-            cuda_llm_ops._C.force_fp8_gemm_plan(plan)
-            try:
-                out = cuda_llm_ops.fp8_gemm(**given, fast_sums=fast)
-            finally:
-                cuda_llm_ops._C.force_fp8_gemm_plan("")
-            fp8_cases.assert_right(out, case, bits=FAST_BITS if fast else None)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("capacity", [None, 150])
-@pytest.mark.parametrize("kind", ["row", "block"])
-def test_fp8_groups(kind: str, capacity: int | None) -> None:
-    case = fp8_cases.grouped([3, 0, 130, 70], 200, 400, kind, capacity=capacity, spare=5)
-    fp8_cases.assert_right(cuda_llm_ops.fp8_grouped_gemm(**fp8_cases.on("cuda", case)), case)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["tensor", "row", "1x128", "128x128"])
-@pytest.mark.parametrize("columns", [100, 515, 4096])
-def test_fp8_quantisers(columns: int, kind: str) -> None:
-    x = values(torch.bfloat16, 130, columns)
-    numbers, scale = cuda_llm_ops.quantize_fp8(x, kind)
-    right, of_cpu = cuda_llm_ops.quantize_fp8(x.cpu(), kind)
-    assert torch.equal(scale.cpu(), of_cpu)
-    assert torch.equal(numbers.cpu().view(torch.uint8), right.view(torch.uint8))
-    if kind in ("row", "1x128"):
-        cuda_llm_ops.rms_norm_fp8(x, x[0], scales=kind)
-        cuda_llm_ops.swiglu_fp8(x, x, kind)
+@pytest.mark.parametrize("family", sanitized.FAMILIES)
+def test_operands_of_few_bits(family: str) -> None:
+    """Every instance; `python -m tests.ops.sanitized` runs the same calls with less around them."""
+    assert sanitized.main(["--family", family]) == 0

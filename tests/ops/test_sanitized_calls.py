@@ -1,0 +1,55 @@
+"""The calls that a sanitizer watches are right on the CPU, and a wrong one is told. A card runs the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the operators need torch")
+
+import cuda_llm_ops  # noqa: E402
+import sanitized  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanitized, "DEVICE", "cpu")
+
+
+@pytest.mark.parametrize("family", sanitized.FAMILIES)
+def test_all_are_right_here(family: str, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [name for name, _ in sanitized.calls([family])]
+    assert len(names) == len(set(names))
+    assert sanitized.main(["--family", family, "--part", "0", "3"]) == 0
+    assert f"{len(names[::3])} calls" in capsys.readouterr().out
+
+
+def test_a_wrong_answer_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    right = cuda_llm_ops.weight_only_gemm
+
+    def wrong(x: Any, *weights: Any, **options: Any) -> Any:
+        return right(x, *weights, **options) * (1.1 if x.shape[0] == 12 else 1.0)
+
+    monkeypatch.setattr(cuda_llm_ops, "weight_only_gemm", wrong)
+    assert sanitized.main(["--family", "weight-only"]) == 1
+    told = capsys.readouterr().out
+    assert "weight-only 12x272x256 group 64 float16: an error is" in told
+    assert "weight-only 5x" not in told
+
+
+def test_too_little_time_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sanitized.main(["--family", "decode", "--seconds", "0"]) == 3
+    assert "out of time" in capsys.readouterr().out
+
+
+def test_launched_instances_are_counted_by_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = "void cuda_llm_ops::cuda::fp8::sm90::fp8_few_rows<cuda_llm_ops::cuda::fp8::sm90::Tile<"
+    counts = Counter({f"{begin}E4m3, {n}> >(A)": n for n in (8, 16)})
+    built = [{"family": "fp8_gemm sm90 e4m3", "name": name} for name in ("a", "b", "c")]
+    monkeypatch.setattr(cuda_llm_ops, "kernel_attributes", lambda: [*built, {"family": "gemm", "name": "d"}])
+    assert list(sanitized.told(counts)) == [
+        "fp8_few_rows: 2 instances, 24 launches",
+        "built: fp8_gemm sm90 e4m3: 3",
+    ]
