@@ -61,8 +61,8 @@ DECODE = (
 )
 PREFILL = (
     Lever(WIDE),
-    Lever("FP8 products, a scale a row", "fp8 rows"),
-    Lever("the same with fast sums", "fp8 rows", fast=True),
+    Lever("FP8 products, scales of rows", "fp8 rows"),
+    Lever("FP8 products, rows, fast sums", "fp8 rows", fast=True),
     Lever("FP8 products, scales of 1 x 128", "fp8 blocks"),
 )
 
