@@ -1,0 +1,74 @@
+"""Random calls beside plain kernels: a few on the CPU, and kernels that are wrong or less exact are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the operators need torch")
+
+import cuda_llm_ops  # noqa: E402
+
+from perfsuite.report.rows import rows_table  # noqa: E402
+from tests.ops import random_errors  # noqa: E402
+
+FEW = ["--device", "cpu", "--configurations", "12", "--most", "48"]
+
+
+@pytest.mark.parametrize("family", random_errors.FAMILIES)
+def test_no_call_is_wrong_here(family: str, tmp_path: Path) -> None:
+    """Of ratios a CPU's say little: its library sums in another order."""
+    file = tmp_path / "folder" / "errors.json"
+    random_errors.main([*FEW, "--family", family, "--out", str(file)])
+    found = json.loads(file.read_text())
+    assert sum(row["calls"] for row in found["rows"]) == 12
+    assert [one for one in found["told"] if not one["right"]] == []
+    assert "| wrong |" in rows_table(file, {"family": family})
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> Callable[..., Any]:
+    right = getattr(cuda_llm_ops, name)
+    return lambda *args, **options: change(right(*args, **options))
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("weight-only-gemm", "weight_only_gemm"),
+        ("decode", "flash_decode"),
+        ("fp8-gemm", "fp8_gemm"),
+        ("grouped-gemm", "fp8_grouped_gemm"),
+    ],
+)
+def test_a_wrong_kernel_is_told(
+    family: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cuda_llm_ops, name, changed(name, lambda out: out * 1.03))
+    assert random_errors.main([*FEW, "--family", family]) == 1
+    assert capsys.readouterr().out.count(f"WRONG {family}") >= 9  # zeros stay right
+
+
+def test_a_kernel_that_rounds_once_more_is_above_the_ratio(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def rounded(out: Any) -> Any:
+        return (out.float() * 3).to(out.dtype) / 3
+
+    monkeypatch.setattr(cuda_llm_ops, "weight_only_gemm", changed("weight_only_gemm", rounded))
+    file = tmp_path / "errors.json"
+    words = ["--device", "cpu", "--configurations", "20", "--most", "96", "--family", "weight-only-gemm"]
+    assert random_errors.main([*words, "--out", str(file)]) == 1
+    found = json.loads(file.read_text())
+    assert sum(row["above 1.2"] for row in found["rows"]) == sum(row["ratios"] for row in found["rows"]) > 3
+
+
+def test_records_join_and_too_little_time_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "errors.json"
+    random_errors.main([*FEW, "--family", "fp8-gemm", "--out", str(file)])
+    before = len(json.loads(file.read_text())["rows"])
+    assert (
+        random_errors.main([*FEW, "--family", "decode", "--seconds", "0", "--join", str(file), "--out", str(file)]) == 1
+    )
+    assert len(json.loads(file.read_text())["rows"]) == before
