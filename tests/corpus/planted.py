@@ -201,7 +201,12 @@ FP8: dict[str, Fault] = {
     "scales exchanged": Fault(exchanged, fits=lambda problem: bool(problem.scales != "tensor")),
     "block of 128 dropped": Fault(without_a_block),
     "weight of another group": Fault(of_another_group, fits=lambda problem: isinstance(problem, GroupedGemm)),
-    "sums in few bits": Fault(in_few_bits, _promotion_promised, "cancellation"),
+    "sums in few bits, cancelling": Fault(in_few_bits, _promotion_promised, "cancellation"),
+    # An ordinary sum shows few bits only where it is long and its result has many.
+    "sums in few bits, long": Fault(
+        in_few_bits,
+        lambda problem: _promotion_promised(problem) and problem.out_dtype == "float32" and problem.k >= 16384,
+    ),
 }
 
 RIGHT: Mapping[str, Callable[[Any, Args, Options], Any]] = {
