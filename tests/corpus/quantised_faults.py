@@ -19,10 +19,11 @@ from typing import Any
 import torch
 
 from perfsuite.oracle import check
+from perfsuite.oracle.effort import on_adversarial_values
 from perfsuite.problems import Decode, Fp8Gemm, GroupedGemm, Inputs, WeightOnlyGemm
 from perfsuite.record.fingerprint import environment
 
-from .planted import FAULTS, RIGHT
+from .planted import FAULTS, RIGHT, Fault
 
 FAMILIES = tuple(FAULTS)
 GATES = "tests.perf.hopper"
@@ -99,33 +100,63 @@ class Line:
     shape: str
     fault: str
     caught: bool
+    inputs: str
+    """The distribution on which it is WRONG, or the last one that was tried."""
     reason: str
     distance: float | None
     """The error over the limit, of the whole result; None if the form was wrong."""
 
 
-def judged(problem: Any, device: str, seed: int = 0) -> Iterator[Line]:
-    """Every fault of a problem. Raises ValueError where an honest answer is wrong."""
-    right, drawn = RIGHT[problem.family], {}
-    for name, fault in FAULTS[problem.family].items():
-        if not fault.fits(problem):
-            continue
-        if fault.distribution not in drawn:
-            generator = torch.Generator(device).manual_seed(seed)
-            inputs = problem.inputs(generator, distribution=fault.distribution)
+class Judge:
+    """Judges answers of one problem, each distribution drawn once.
+
+    Raises ValueError where the honest answer, or that of `cuda_llm_ops`, is wrong on inputs that are drawn.
+    """
+
+    def __init__(self, problem: Any, device: str, seed: int = 0) -> None:
+        self.problem, self.device, self.seed = problem, device, seed
+        self._drawn: dict[str, tuple[Inputs, Any]] = {}
+
+    def distributions(self, fault: Fault) -> Sequence[str]:
+        """As a gate examines: ordinary inputs, and hard ones of problems that are not too large."""
+        if fault.distribution != "normal" or not on_adversarial_values(self.problem, self.device):
+            return (fault.distribution,)
+        return ("normal", *self.problem.hard_distributions)
+
+    def on(self, distribution: str) -> tuple[Inputs, Any]:
+        """Inputs, and the library's answer."""
+        if distribution not in self._drawn:
+            problem = self.problem
+            generator = torch.Generator(self.device).manual_seed(self.seed)
+            inputs = problem.inputs(generator, distribution=distribution)
             expected = inputs.call(problem.library())
-            drawn[fault.distribution] = inputs, expected
-            honest = right(problem, inputs.args, inputs.kwargs)
-            ours = ours_on(problem, inputs)
-            for who, answer in (("the honest answer", honest), ("cuda_llm_ops", ours)):
-                found = check(problem, inputs, answer, expected, distribution=fault.distribution, whole=False)
+            self._drawn[distribution] = inputs, expected
+            honest = RIGHT[problem.family](problem, inputs.args, inputs.kwargs)
+            for who, answer in (("the honest answer", honest), ("cuda_llm_ops", ours_on(problem, inputs))):
+                found = check(problem, inputs, answer, expected, distribution=distribution, whole=False)
                 if not found.ok:
-                    raise ValueError(f"{who} at {problem.name}, {fault.distribution} inputs: {found.sentence}")
-        inputs, expected = drawn[fault.distribution]
-        answer = fault.answer(problem, inputs.args, inputs.kwargs)
-        found = check(problem, inputs, answer, expected, distribution=fault.distribution, whole=False)
-        distance = found.candidate_error / found.limit if found.candidate_error is not None and found.limit else None
-        yield Line(problem.family, problem.name, name, not found.ok, str(found.reason), distance)
+                    raise ValueError(f"{who} at {problem.name}, {distribution} inputs: {found.sentence}")
+        return self._drawn[distribution]
+
+    def line(self, name: str, fault: Fault) -> Line:
+        """The first distribution on which the fault is WRONG, or the last one."""
+        problem = self.problem
+        for distribution in self.distributions(fault):
+            inputs, expected = self.on(distribution)
+            answer = fault.answer(problem, inputs.args, inputs.kwargs)
+            found = check(problem, inputs, answer, expected, distribution=distribution, whole=False)
+            if not found.ok:
+                break
+        far = found.candidate_error / found.limit if found.candidate_error is not None and found.limit else None
+        return Line(problem.family, problem.name, name, not found.ok, distribution, str(found.reason), far)
+
+
+def judged(problem: Any, device: str) -> Iterator[Line]:
+    """Every fault of a problem."""
+    judge = Judge(problem, device)
+    for name, fault in FAULTS[problem.family].items():
+        if fault.fits(problem):
+            yield judge.line(name, fault)
 
 
 def ours_on(problem: Any, inputs: Inputs) -> Any:
@@ -140,12 +171,14 @@ def rows(lines: Sequence[Line]) -> list[dict[str, Any]]:
     for family, fault in dict.fromkeys((line.family, line.fault) for line in lines):
         own = [line for line in lines if (line.family, line.fault) == (family, fault)]
         least = min((line.distance for line in own if line.distance is not None), default=None)
+        first = FAULTS[family][fault].distribution
         found.append(
             {
                 "family": family,
                 "fault": fault,
                 "shapes": len(own),
                 "WRONG": sum(line.caught for line in own),
+                "only on hard inputs": sum(line.inputs != first for line in own),
                 "least error, in limits": "-" if least is None else f"{least:.3g}",
             }
         )

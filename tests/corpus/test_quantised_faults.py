@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="problems are drawn with torch")
 pytest.importorskip("cuda_llm_ops", reason="the extension is not installed", exc_type=ImportError)
 
 from perfsuite.problems import Fp8Gemm  # noqa: E402
+from perfsuite.problems.fp8 import BLOCK  # noqa: E402
 from perfsuite.report.rows import rows_table  # noqa: E402
 
 from . import planted, quantised_faults  # noqa: E402
@@ -61,3 +62,16 @@ def test_a_fault_that_is_none_and_an_answer_that_is_wrong_are_told(
     assert "cuda_llm_ops at 64x64x256" in capsys.readouterr().out
     assert quantised_faults.main([*words, "--seconds", "0"]) == 1
     assert "1 were left out for time" in capsys.readouterr().out
+
+
+def test_a_fault_of_hard_inputs_alone_is_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def zeros_where_rows_are_constant(problem: Any, args: Any, options: Any) -> Any:
+        out, a = planted.fp8(problem, args, options), args[0][:, :BLOCK].float()
+        return out * 0 if bool((a == a[:, :1]).all()) else out
+
+    monkeypatch.setitem(planted.FP8, "zeros", planted.Fault(zeros_where_rows_are_constant))
+    lines = list(quantised_faults.judged(Fp8Gemm(64, 64, 256), "cpu"))
+    by_name = {line.fault: line for line in lines}
+    assert (by_name["zeros"].caught, by_name["zeros"].inputs) == (True, "constant-rows")
+    assert by_name["inverted sign"].inputs == "normal"
+    assert {row["fault"]: row["only on hard inputs"] for row in quantised_faults.rows(lines)}["zeros"] == 1
