@@ -10,6 +10,8 @@ from torch import Tensor
 
 SCALES = ("tensor", "row", "mixed", "block")
 OUT = (torch.float32, torch.bfloat16, torch.float16)
+PROMISED_BITS = 8.96
+"""0.2 % of the sum of magnitudes."""
 
 
 def values(numbers: Tensor, scale: Tensor, height: int) -> Tensor:
@@ -113,17 +115,18 @@ def on(device: str, case: Case) -> dict[str, Any]:
 def assert_right(found: Tensor, case: Case, bits: float | None = None) -> None:
     """Within 2^-bits of the sum of magnitudes, besides the rounding of the result.
 
-    By default 15.9 bits of a CPU, where a sum in float32 has at most 256 + k / 256 roundings of 2^-24, and 10 of
-    promoted sums of a tensor core. That cuts each of 32 products off at 2^-13 of the largest, in up to four steps
-    before a promotion. The largest error seen on an H200 was 2^-10.9 of the sum of magnitudes.
+    By default 15.9 bits of a CPU, where a sum in float32 has at most 256 + k / 256 roundings of 2^-24, and the 0.2 %
+    that `fp8_gemm` promises of sums that a tensor core forms and that are promoted. It cuts each of 32 products off at
+    2^-13 of the largest, in up to four steps before a promotion. The largest error seen on an H200 was 0.13 %.
     """
-    bits = bits or (15.9 if found.device.type == "cpu" else 10.0)
+    bits = bits or (15.9 if found.device.type == "cpu" else PROMISED_BITS)
     eps = torch.finfo(found.dtype).eps if found.dtype != torch.float32 else 0.0
     error = (found.cpu().double() - case.right).abs()
     largest = torch.finfo(found.dtype).max
     allowed = case.right.abs() * eps * 0.51 + case.size * 2.0**-bits + torch.finfo(found.dtype).tiny
-    wrong = (error > allowed) & (case.right.abs() < largest)
+    # So near to the largest number, a sum may also be rounded to infinity.
+    wrong = (error > allowed) & (case.right.abs() + allowed < largest)
     assert found.shape == case.right.shape
     assert not wrong.any(), (
-        f"{int(wrong.sum())} wrong, worst {float((error / allowed).max()):.3g} times what is allowed"
+        f"{int(wrong.sum())} wrong, worst {float((error / allowed)[wrong].max()):.3g} times what is allowed"
     )
