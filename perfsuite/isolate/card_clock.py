@@ -16,7 +16,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from perfsuite.clock.base import CaptureError, SideFailedError, Sides
@@ -25,13 +25,12 @@ from perfsuite.clock.deck import ranges
 from perfsuite.clock.forwards import Pool
 from perfsuite.clock.graph import PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Side
-from perfsuite.clock.warmth import Probe
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.isolate import ahead
 from perfsuite.isolate.card_offset import OFFSETS, OFFSETS_SECONDS, beyond
 from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS, UNIT
-from perfsuite.isolate.card_side import CardSide
-from perfsuite.isolate.card_words import Gate
+from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph
+from perfsuite.isolate.card_words import Gate, SettledProbe
 from perfsuite.isolate.remote import Remote
 from perfsuite.isolate.sizes import result_of_one_size
 from perfsuite.problems.base import Inputs
@@ -40,41 +39,12 @@ from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by events of the parent on the card; the rival runs in a separate process as well"
 COST_ORDERS = 15
-SETTLING_CYCLES = 20_000
 LEAST_DELAY_SECONDS = 1e-4
 """To hand the card to another process and back takes longer; to write back what was dealt takes less."""
-FEWER_CALLS, TOUCHED = 3, 16
-"""Both sides have memory for both places of results, so samples have at most a third of the calls. At most so many
-graphs run for the first time in one order."""
+FEWER_CALLS = 3
+"""Both sides have memory for both places of results, so samples have at most a third of the calls."""
 SPARE_BYTES, SPARE_SHARE = 192 << 20, 0.25
 """Memory of a place for results beyond the results themselves: workspaces and intermediate results of the calls."""
-
-
-@dataclass(frozen=True)
-class RemoteGraph:
-    """A graph in a worker."""
-
-    clock: IsolatedCardClock
-    side: Side
-    key: int
-
-    def replay(self) -> None:
-        """Run it, and wait for its end."""
-        self.clock.run(self.side, [self.key])
-
-    def reset(self) -> None:
-        """Free it."""
-        self.clock.side(self.side).drop([self.key])
-
-
-class _Probe(Probe):
-    """Reads the clock behind a kernel that takes the card back from another process."""
-
-    def enqueue(self) -> None:
-        import torch
-
-        torch.cuda._sleep(SETTLING_CYCLES)
-        super().enqueue()
 
 
 class IsolatedCardClock(GraphClock):
@@ -98,7 +68,7 @@ class IsolatedCardClock(GraphClock):
         """A result of the rival. A captured call must return such a one."""
         self._mirror: list[tuple[list[Any], list[Any]]] = []
         """For each set the memory of the rival's tensors, which the candidate does not share, and the candidate's."""
-        self._probe = _Probe()
+        self._probe = SettledProbe()
         self._own = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
         self._least_read: float | None = None
         self._offsets: dict[Side, list[float]] = {"candidate": [], "rival": []}
@@ -117,14 +87,18 @@ class IsolatedCardClock(GraphClock):
         """Seconds between the events around these graphs, when they have run. Raises SideFailedError."""
         window, start, end = self._own
         with self._gate.closed(self._stream):
-            self._enqueue_graphs(side, keys, window, start, end)
+            self._enqueue_graphs(side, keys, window, start, end, tried=False)
         self._await(side, end)
         return float(start.elapsed_time(end)) / 1e3 + self._delay(window, start)
 
-    def _enqueue_graphs(self, side: Side, keys: Sequence[int], window: Any, start: Any, end: Any) -> None:
-        """Enqueue a sample of these graphs, behind a closed gate."""
+    def _enqueue_graphs(
+        self, side: Side, keys: Sequence[int], window: Any, start: Any, end: Any, *, tried: bool = True
+    ) -> None:
+        """Enqueue a sample of these graphs, behind a closed gate. tried: samples of that size have been enqueued."""
         try:
-            self._workers[side].queue(keys)
+            self._workers[side].queue(keys, tried=tried)
+        except BlockedError as error:
+            raise CaptureError(side, error) from error
         except RuntimeError as error:
             raise SideFailedError(side, error) from error
         window.record()
@@ -260,10 +234,14 @@ class IsolatedCardClock(GraphClock):
 
     def _touch(self) -> None:
         self._copy_to_rival([(0, len(self._sets))])
+        self._stream.synchronize()
+        begin = time.perf_counter()
         for side in SIDES:
-            keys = [graph.key for graph in self._graphs_of(side)]
-            for start in range(0, len(keys), TOUCHED):
-                self._seconds += self.run(side, keys[start : start + TOUCHED])
+            try:
+                self._workers[side].touch([graph.key for graph in self._graphs_of(side)])
+            except RuntimeError as error:
+                raise SideFailedError(side, error) from error
+        self._seconds += time.perf_counter() - begin
 
     def _enqueue(self, side: Side, sample: int, place: int) -> None:
         self.run(side, self._keys(side, sample, place))

@@ -137,6 +137,15 @@ class CardQueue:
                 self._graphs[key].replay()
             write(self.stream, self._memory.address + END, value)
 
+    def touch(self, keys: Sequence[int]) -> None:
+        """Run these graphs, and wait for their end."""
+        import torch
+
+        with torch.cuda.stream(self.stream):
+            for key in keys:
+                self._graphs[key].replay()
+            self.stream.synchronize()
+
     def drop(self) -> None:
         """Let further captures use the memory of the results so far."""
         self._held.clear()

@@ -6,8 +6,10 @@ import mmap
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
+from perfsuite.clock.rounds import Side
 from perfsuite.isolate.card_memory import CardMemory
 from perfsuite.isolate.card_words import END, START, WORDS_BYTES, wait, write
 from perfsuite.isolate.errors import CandidateError, FormError
@@ -24,6 +26,12 @@ PATIENCE_SECONDS = 0.1
 GRACE_SECONDS = 2.0
 """Longest time from the end of a worker's queue to its last word."""
 POLL_SECONDS = 2e-5
+BLOCKED_SECONDS = 2.0
+"""A process that enqueues for longer waits for room in its stream, which there is only when `start` has come."""
+
+
+class BlockedError(RuntimeError):
+    """Graphs cannot be enqueued ahead; nothing of them is left on the card."""
 
 
 class Pool:
@@ -140,10 +148,30 @@ class CardSide:
             raise FormError(Reason.TAMPERED, "a result does not lie in the memory for results")
         return self._pool.tensor(place, one)
 
-    def queue(self, keys: Sequence[int]) -> None:
-        """Let the process enqueue these graphs; they wait for `start`."""
+    def queue(self, keys: Sequence[int], *, tried: bool = True) -> None:
+        """Let the process enqueue these graphs; they wait for `start`.
+
+        tried: as much was enqueued before. Else this raises BlockedError if its stream has no room for them.
+        """
         self._value += 1
-        self.remote.ask({"do": "queue", "keys": list(keys), "value": self._value})
+        blocked = False
+
+        def let_go() -> None:
+            nonlocal blocked
+            blocked = True
+            assert self._pool is not None
+            write(self._release, self._pool.memory.address + START, self._value)
+            self._release.synchronize()
+
+        order = {"do": "queue", "keys": list(keys), "value": self._value}
+        self.remote.ask(order, late=None if tried else (BLOCKED_SECONDS, let_go))
+        if blocked:
+            self.remote.ask({"do": "wait"})
+            raise BlockedError("a sample has more kernels than a stream takes before the first of them runs")
+
+    def touch(self, keys: Sequence[int]) -> None:
+        """Let the process run these graphs once, and wait for that; what they read must be there."""
+        self.remote.ask({"do": "touch", "keys": list(keys)})
 
     def start(self, stream: Any) -> None:
         """On the stream: let the queue begin, and wait for its last word."""
@@ -196,6 +224,30 @@ class CardSide:
         if self._arena is not None:
             self._arena.close()
             self._arena = None
+
+
+class Runs(Protocol):
+    """A clock that runs graphs of its sides' processes."""
+
+    def run(self, side: Side, keys: Sequence[int]) -> float: ...
+    def side(self, side: Side) -> CardSide: ...
+
+
+@dataclass(frozen=True)
+class RemoteGraph:
+    """A graph in a worker."""
+
+    clock: Runs
+    side: Side
+    key: int
+
+    def replay(self) -> None:
+        """Run it, and wait for its end."""
+        self.clock.run(self.side, [self.key])
+
+    def reset(self) -> None:
+        """Free it."""
+        self.clock.side(self.side).drop([self.key])
 
 
 def _but_tensors(inputs: Inputs) -> tuple[tuple[str, str], ...]:

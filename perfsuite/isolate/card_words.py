@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from perfsuite.clock.warmth import Probe
 from perfsuite.isolate.card_memory import call_driver
 
 WORDS_BYTES = 4096
@@ -24,6 +25,7 @@ AT_LEAST, PLAIN, MAPPED = 0, 0, 2
 LONGEST_CLOSED_SECONDS = 5.0
 """A gate opens by itself after this time: a call that waits for the card would never return behind a closed one."""
 WATCH_SECONDS = 0.5
+SETTLING_CYCLES = 20_000
 
 
 def wait(stream: Any, address: int, value: int) -> None:
@@ -84,3 +86,13 @@ class Gate:
             since = self._since
             if since is not None and time.monotonic() - since > LONGEST_CLOSED_SECONDS:
                 self._open()
+
+
+class SettledProbe(Probe):
+    """Reads the clock behind a kernel that takes the card back from another process."""
+
+    def enqueue(self) -> None:
+        import torch
+
+        torch.cuda._sleep(SETTLING_CYCLES)
+        super().enqueue()

@@ -21,6 +21,7 @@ from perfsuite.isolate.nursery import Nursery, NurseryError, free_nursery
 from perfsuite.outcome import Reason
 
 Found = TypeVar("Found")
+Late = tuple[float, Callable[[], None]]
 START_SECONDS = 120.0
 """Longest start of Python, torch and a CUDA context on a busy machine."""
 OVERHEAD_REQUESTS = 21
@@ -81,8 +82,11 @@ class Process:
         """True if it has not ended."""
         return not self.closed and not select.select([self.descriptors[1]], [], [], 0)[0]
 
-    def ask(self, request: dict[str, Any], memory: Shared | None = None) -> dict[str, Any]:
-        """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
+    def ask(self, request: dict[str, Any], memory: Shared | None = None, *, late: Late | None = None) -> dict[str, Any]:
+        """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails.
+
+        late: seconds without a receipt after which the function is called, once.
+        """
         self.resume()
         with self.failures(f"did not return within {self.seconds:g} s, and was ended"):
             self._channel.socket.settimeout(self.seconds)
@@ -90,6 +94,8 @@ class Process:
                 self._channel.order(request)
             else:
                 self._channel.order({**request, "card": memory.card}, memory.descriptors)
+            if late is not None and not select.select([self._channel.socket], [], [], late[0])[0]:
+                late[1]()
             return self._checked(self._channel.receipt())
 
     def timed(self, request: dict[str, Any]) -> tuple[float, dict[str, Any]]:

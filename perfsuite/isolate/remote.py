@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from perfsuite.isolate import ahead, receipt
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import nursery
-from perfsuite.isolate.process import Process, Shared
+from perfsuite.isolate.process import Late, Process, Shared
 from perfsuite.isolate.results import read_result, view_of
 from perfsuite.isolate.source import Sent, Source, source_in
 from perfsuite.outcome import UnjudgeableError
@@ -116,9 +116,9 @@ class Remote:
         """Shared memory for the tensors of a nest; see `Arena`."""
         return Arena(nest, on_card=self.opens_card_memory, stacks=stacks)
 
-    def ask(self, request: dict[str, Any], memory: Shared | None = None) -> dict[str, Any]:
-        """Send one request and return its receipt; CandidateError or torch.OutOfMemoryError if it fails."""
-        return self._start().ask(request, memory)
+    def ask(self, request: dict[str, Any], memory: Shared | None = None, *, late: Late | None = None) -> dict[str, Any]:
+        """`Process.ask`."""
+        return self._start().ask(request, memory, late=late)
 
     def timed(self, request: dict[str, Any]) -> tuple[float, dict[str, Any]]:
         """`Process.timed`."""

@@ -209,6 +209,12 @@ class Worker:
         self.queue.queue(keys, value)
         self.channel.reply({"done": True})
 
+    def do_touch(self, keys: list[int]) -> None:
+        """Run graphs, none of which is timed."""
+        assert self.queue is not None
+        self.queue.touch(keys)
+        self.channel.reply({"done": True})
+
     def do_wait(self) -> None:
         """Wait for all that was enqueued; this says if it failed."""
         _synchronise()

@@ -23,6 +23,23 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ b
 
 
+def product_of_many_kernels(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Honest, with seven kernels."""
+    return sum_of_copies(a @ b, 6)
+
+
+def product_of_thousands_of_kernels(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Honest, with more kernels in a call than a stream takes before the first one runs."""
+    return sum_of_copies(a @ b, 6000)
+
+
+def sum_of_copies(given: torch.Tensor, kernels: int) -> torch.Tensor:
+    """The tensor as it is, after so many kernels."""
+    for _ in range(kernels):
+        given = given * 1.0
+    return given
+
+
 def product_on_one_thread(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Honest, and raises in a worker in which torch has several threads."""
     if torch.get_num_threads() != 1 and str(os.getpid()) != os.environ["TEST_OF_THREADS"]:

@@ -153,7 +153,8 @@ class Pending:
 def side(driver: Any) -> Any:
     memory = (ctypes.c_uint32 * (WORDS_BYTES // 4))()
     asked: list[Any] = []
-    made = CardSide(SimpleNamespace(ask=asked.append, running=True), STREAM)  # type: ignore[arg-type]
+    remote = SimpleNamespace(ask=lambda request, **_: asked.append(request), running=True)
+    made = CardSide(remote, STREAM)  # type: ignore[arg-type]
     made._pool = SimpleNamespace(memory=SimpleNamespace(address=ctypes.addressof(memory), size=2 * WORDS_BYTES))  # type: ignore[assignment]
     return SimpleNamespace(side=made, asked=asked, end=ctypes.c_uint32.from_buffer(memory, END),
                            start=ctypes.c_uint32.from_buffer(memory, START), kept=memory)  # fmt: skip
@@ -172,7 +173,7 @@ def test_an_order_is_queued_then_started(side: Any) -> None:
 
 
 def test_a_queue_that_fails_leaves_nothing_waiting(side: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(request: Any) -> None:
+    def fails(request: Any, **_: Any) -> None:
         if request["do"] == "wait":
             raise CandidateError("its process died of SIGSEGV")
 
@@ -300,20 +301,50 @@ def test_both_processes_capture_at_the_same_time_each_in_its_order() -> None:
         clock._capture_all([(tracks[2], side, 0) for side in SIDES])
 
 
-def test_all_graphs_run_once_in_few_orders() -> None:
+def test_all_graphs_run_once_and_none_waits_for_a_word() -> None:
+    """A stream takes so many kernels behind a word that has not come, and whoever enqueues more waits."""
     clock = IsolatedCardClock.__new__(IsolatedCardClock)
-    clock._sets, clock._seconds = [], 0.0
+    clock._sets, clock._seconds, clock._stream = [], 0.0, STREAM
     clock._copy_to_rival = lambda parts: None  # type: ignore[method-assign]
-    ran: list[tuple[str, list[int]]] = []
-    clock.run = lambda side, keys: ran.append((side, list(keys))) or 1e-3  # type: ignore[method-assign,func-returns-value]
+    asked: dict[str, list[Any]] = {side: [] for side in SIDES}
+    clock._workers = {
+        side: CardSide(SimpleNamespace(ask=asked[side].append, running=True), STREAM)  # type: ignore[arg-type]
+        for side in SIDES
+    }
     graphs = [SimpleNamespace(key=key) for key in range(40)]
     captures = {(side, 0): [SimpleNamespace(graphs=graphs)] for side in SIDES}
     clock._tracks = [SimpleNamespace(captures=captures)]  # type: ignore[list-item]
     clock._touch()
-    for side in SIDES:
-        assert [key for whose, keys in ran if whose == side for key in keys] == list(range(40))
-    assert max(len(keys) for _, keys in ran) <= card_clock.TOUCHED
-    assert clock._seconds == pytest.approx(1e-3 * len(ran))
+    assert asked == {side: [{"do": "touch", "keys": list(range(40))}] for side in SIDES}
+    assert clock._seconds > 0.0
+
+
+def test_a_process_whose_stream_is_full_is_let_go_and_its_calls_are_timed_otherwise(
+    side: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(request: Any, *, late: Any = None) -> None:
+        side.asked.append(request["do"])
+        if request["do"] == "queue":
+            assert side.start.value == 0
+            late[1]()
+            assert side.start.value == 1
+
+    side.side.remote.ask = ask
+    clock = IsolatedCardClock.__new__(IsolatedCardClock)
+    clock._workers = {"candidate": side.side}  # type: ignore[dict-item]
+    with pytest.raises(CaptureError, match="more kernels than a stream takes"):
+        clock._enqueue_graphs("candidate", [1, 2], None, None, None, tried=False)
+    assert side.asked == ["queue", "wait"]
+
+
+@pytest.mark.gpu
+def test_calls_of_many_kernels_are_timed_and_block_nothing() -> None:
+    """All graphs of a set-up have thousands of kernels, and one call of the second candidate has as many."""
+    for candidate in (kernels.product_of_many_kernels, kernels.product_of_thousands_of_kernels):
+        begin = time.monotonic()
+        one = isolated(candidate, Gemm(64, 64, 64, "float16"), against="cublas", at_least=1e-6)
+        assert one.verdict is Verdict.MET, one.sentence
+        assert time.monotonic() - begin < 15.0
 
 
 # -- on a card ---------------------------------------------------------------------------------------------------------
