@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from perfsuite.outcome import UserError
 
 MOST_WAIT_SECONDS = 900.0
+POLL_SECONDS = 0.05
 
 
 class CardBusy(UserError):
@@ -24,11 +26,15 @@ def lock_path(uuid: str, scope: str) -> Path:
 
     It lies in a folder that only this user may write to: in a folder of all, somebody could put a link in its place.
     """
-    own = Path(tempfile.gettempdir()) / f"perfsuite-{os.getuid()}"
-    return own / f"{re.sub(r'[^0-9A-Za-z-]', '_', uuid)}.{scope}.lock"
+    return lock_folder() / f"{re.sub(r'[^0-9A-Za-z-]', '_', uuid)}.{scope}.lock"
 
 
-def _claim(path: Path) -> None:
+def lock_folder() -> Path:
+    """The folder of this user's locks."""
+    return Path(tempfile.gettempdir()) / f"perfsuite-{os.getuid()}"
+
+
+def claim(path: Path) -> None:
     """Make the folder of a lock. CardBusy if it or the lock is a link, no plain file, or somebody else's."""
     folder = path.parent
     with suppress(FileExistsError):
@@ -64,7 +70,7 @@ def _hold_one(uuid: str, scope: str, wait_seconds: float, tell: Callable[[str], 
 
     path = lock_path(uuid, scope)
     try:
-        _claim(path)
+        claim(path)
         lock = filelock.FileLock(path, mode=0o600)
         try:
             lock.acquire(blocking=False)
@@ -83,6 +89,34 @@ def _hold_one(uuid: str, scope: str, wait_seconds: float, tell: Callable[[str], 
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def hold_together(uuids: Iterable[str], scope: str, *, wait_seconds: float = MOST_WAIT_SECONDS) -> Iterator[None]:
+    """Hold the locks of all these cards beside others that call this too. `hold` excludes them, and they exclude it.
+
+    Raises CardBusy after `wait_seconds`, or if a lock cannot be opened.
+    """
+    import fcntl
+
+    until = time.monotonic() + wait_seconds
+    with ExitStack() as held:
+        for uuid in sorted(set(uuids)):
+            claim(path := lock_path(uuid, scope))
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            except OSError as error:
+                raise CardBusy(f"the lock of the card {uuid} cannot be opened: {error}") from None
+            held.callback(os.close, descriptor)
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    break
+                if time.monotonic() > until:
+                    kept = f"the card {uuid} is kept by another run (process {_holder(path)}, lock {path})"
+                    raise CardBusy(f"{kept}; waited {wait_seconds:g} s")
+                time.sleep(POLL_SECONDS)
+        yield
 
 
 def _name_holder(path: Path) -> None:

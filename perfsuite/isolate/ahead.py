@@ -9,12 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perfsuite.isolate import nursery
+from perfsuite.isolate import nursery, turns
 from perfsuite.isolate.errors import NotStartedError
-from perfsuite.isolate.process import Process
+from perfsuite.isolate.process import START_SECONDS, Process
 
+USED_AGAIN: tuple[str, ...] = ("cuda",)
+"""Devices on which a process of a rival is used again: on processors a new one costs a hundredth of a second."""
+MOST_USES = 100
+"""Rivals for which one process is used."""
+FORGET_SECONDS = 10.0
 Kind = tuple[bool, str]
 """(trusted, device)."""
 
@@ -50,8 +56,11 @@ def begin(*, trusted: bool, device: str, count: int = 1) -> None:
             spare.thread.start()
 
 
-def take(*, trusted: bool, device: str) -> Process:
-    """A process of that kind: one that was started, if there is any, else a new one. Raises NotStartedError."""
+def take(*, trusted: bool, device: str, modules: Mapping[str, str] | None = None) -> Process:
+    """A process of that kind: one that was started, if there is any, else a new one. Raises NotStartedError.
+
+    modules: name -> file. A process that has such a module from another file is not taken.
+    """
     kind, found = (trusted, device), None
     while found is None:
         with _lock:
@@ -64,13 +73,32 @@ def take(*, trusted: bool, device: str) -> Process:
             spare.thread.join()
         if spare.made is None:
             continue
-        if spare.place == _place() and spare.made.alive:
+        files = spare.made.modules
+        fits = all(files.get(name, file) == file for name, file in (modules or {}).items())
+        if spare.place == _place() and fits and spare.made.alive:
             found = _measured(spare.made)
         else:
             spare.made.close()
     made = Process(trusted=trusted, device=device) if found is None else found
     begin(trusted=trusted, device=device, count=_kept.get(kind, 0))
     return made
+
+
+def give_back(made: Process) -> bool:
+    """Keep a rival's process on a card for the next rival; False if it is not fit for that, or another one waits.
+
+    It has run trusted code alone, as this process has, and has opened no memory that a candidate shares.
+    """
+    if made.device not in USED_AGAIN or not made.trusted or not made.alive or made.uses >= MOST_USES:
+        return False
+    with _lock:
+        spares = _spares.setdefault((True, made.device), [])
+        if spares:
+            return False
+        spares.append(spare := _Spare(_place()))
+        spare.thread = threading.Thread(target=_forget, args=(spare, made), daemon=True)
+        spare.thread.start()
+    return True
 
 
 def settle() -> None:
@@ -117,6 +145,19 @@ def _measured(made: Process) -> Process | None:
 def _make(spare: _Spare, trusted: bool, device: str) -> None:
     with contextlib.suppress(NotStartedError):  # whoever needs one tries again, and says so
         spare.made = Process(trusted=trusted, device=device)
+
+
+def _forget(spare: _Spare, made: Process) -> None:
+    """Let a process free all that belongs to its last candidate, and offer it; end it if that fails."""
+    with turns.working() if made.device == "cuda" else contextlib.nullcontext():
+        try:
+            made.seconds = FORGET_SECONDS
+            made.ask({"do": "forget"})
+            made.seconds = START_SECONDS
+            made.uses += 1
+            spare.made = made
+        except (RuntimeError, OSError):
+            made.close()
 
 
 def _place() -> tuple[int, str, dict[str, str]]:

@@ -19,14 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from perfsuite.clock.base import CaptureError, SideFailedError, Sides
+from perfsuite.clock.base import CaptureError, SideFailedError, Sides, TimedCall
 from perfsuite.clock.captured import Captured, Track
 from perfsuite.clock.deck import ranges
 from perfsuite.clock.forwards import Pool
 from perfsuite.clock.graph import PLACES, TRIAL_CALLS, GraphClock
-from perfsuite.clock.rounds import SIDES, Side
+from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
-from perfsuite.isolate import ahead
+from perfsuite.isolate import ahead, turns
 from perfsuite.isolate.card_offset import OFFSETS, OFFSETS_SECONDS, beyond
 from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS, UNIT
 from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph
@@ -158,10 +158,17 @@ class IsolatedCardClock(GraphClock):
         if not self._pools:
             self._pools = [Pool(self._device) for _ in PLACES]  # their numbers stand for the places in the workers
         self._open(self.launches or TRIAL_CALLS)
+        self._load()
+        turns.alone(lambda: self._workers["candidate"].remote.stop())
         self._measure_costs()
         super()._prepare()
         self._copy_to_rival([(0, len(self._sets))])
         self._measure_offsets()
+
+    def _load(self) -> None:
+        """Let both sides load their kernels, while others still use the card."""
+        for side, pool in zip(SIDES, self._pools, strict=True):
+            self._capture(side, [0], pool)[0].reset()
 
     def _calls_that_fit(self, result_bytes: int) -> int:
         return max(1, super()._calls_that_fit(result_bytes) // FEWER_CALLS)
@@ -185,6 +192,7 @@ class IsolatedCardClock(GraphClock):
     def _choose_launches(self) -> None:
         super()._choose_launches()
         if self.launches > TRIAL_CALLS:
+            turns.beside()
             self._open(self.launches)
 
     def _open(self, calls: int) -> None:
@@ -213,9 +221,11 @@ class IsolatedCardClock(GraphClock):
     def _capture_all(self, planned: list[tuple[Track, Side, int]]) -> None:
         """Both processes capture at the same time, each in the order of its samples."""
         capture = super()._capture_all
+        turns.beside()
         with ThreadPoolExecutor(len(SIDES), "perfsuite capture") as both:
             for work in [both.submit(capture, [one for one in planned if one[1] == side]) for side in SIDES]:
                 work.result()
+        turns.alone(lambda: self._workers["candidate"].remote.stop())
 
     def _capture(self, side: Side, indices: list[int], pool: Pool, **_: Any) -> tuple[Any, list[Any]]:
         try:
@@ -256,6 +266,14 @@ class IsolatedCardClock(GraphClock):
 
     def _alone(self) -> None:
         """Nothing: before each sample the card changes from this process to a worker."""
+
+    def rounds(self, count: int) -> list[Round]:
+        turns.alone(lambda: self._workers["candidate"].remote.stop())
+        return super().rounds(count)
+
+    def timed_calls(self, count: int) -> list[TimedCall]:
+        turns.beside()  # what comes now is not timed
+        return super().timed_calls(count)
 
     # -- rounds ------------------------------------------------------------------------------------------------------
 
@@ -301,6 +319,7 @@ class IsolatedCardClock(GraphClock):
         found = super().telemetry()
         others = found.other_processes
         mine = sum(one.remote.running for one in self._workers.values()) + ahead.ready("cuda")
+        mine += turns.contexts_beside()
         return found if others is None else replace(found, other_processes=max(0, others - mine))
 
     def kernels(self) -> tuple[set[str], set[str]] | None:
@@ -325,3 +344,4 @@ class IsolatedCardClock(GraphClock):
         for side in SIDES:
             self._workers[side].close()
         self._gate.close()
+        turns.beside()

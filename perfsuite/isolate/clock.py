@@ -13,6 +13,7 @@ from perfsuite.clock.host import HELD_BYTES, SAMPLE_SECONDS, HostClock
 from perfsuite.clock.rotation import bytes_in, overlap
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.guards.poison import poison
+from perfsuite.isolate import turns
 from perfsuite.isolate.errors import CandidateError, NotStartedError
 from perfsuite.isolate.memory import Arena, copy_values
 from perfsuite.isolate.receipt import Described, addresses_in, base_in, tensors_of
@@ -60,12 +61,19 @@ class IsolatedClock(HostClock):
         import torch
 
         threads = torch.get_num_threads()
+        if self._device == "cuda":
+            turns.alone(self._rest)
         self._share_overhead()
         try:
             super().setup()
         finally:
             torch.set_num_threads(threads)
         self._copy_to_rival([(0, len(self._sets))])
+
+    def _rest(self) -> None:
+        for remote in self._remotes.values():
+            if remote is not None:
+                remote.stop()
 
     def _share_overhead(self) -> None:
         """Let an empty order cost both sides the same: the least that was seen."""
@@ -104,6 +112,8 @@ class IsolatedClock(HostClock):
         for remote in self._remotes.values():
             if remote is not None:
                 remote.resume()
+        if self._device == "cuda":
+            turns.beside()
 
     def _free(self) -> None:
         """Close the arenas. Memory that a tensor still uses stays until that tensor goes."""

@@ -15,7 +15,7 @@ from perfsuite.case.run import run_case
 from perfsuite.case.writing import effects_of
 from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
 from perfsuite.clock.processor import pinned_threads
-from perfsuite.isolate import ahead
+from perfsuite.isolate import ahead, turns
 from perfsuite.isolate.alone import Alone, agreed, alone, borne_out, rival_seconds
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import IsolationError, Remote
@@ -39,7 +39,7 @@ def compare_isolated(ask: Ask, seconds: float) -> Comparison:
 def _compared(ask: Ask, seconds: float) -> Comparison:
     settle_if_short(ask.settings.device)
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE")
-    room = int(SHARE_OF_MEMORY * free)
+    room = int(SHARE_OF_MEMORY * turns.memory_share() * free)
     limits: dict[str, Any] = {"device": ask.settings.device, "seconds": seconds, "room": room}
     remote = Remote(ask.candidate, **limits)
     rival = _rival_apart(ask, limits)
@@ -153,14 +153,14 @@ class NamedRival:
         return _found(self)(*args, **kwargs)
 
 
-_functions: dict[int, Callable[..., Any]] = {}
+_last: list[tuple[NamedRival, Callable[..., Any]]] = []
 
 
 def _found(rival: NamedRival) -> Callable[..., Any]:
-    """The function of that rival, looked up once in a process."""
-    if id(rival) not in _functions:
-        _functions[id(rival)] = rival.problem.rival(rival.name)
-    return _functions[id(rival)]
+    """The function of that rival, looked up once."""
+    if not _last or _last[0][0] is not rival:
+        _last[:] = [(rival, rival.problem.rival(rival.name))]
+    return _last[0][1]
 
 
 def _rival_apart(ask: Ask, limits: dict[str, Any]) -> Remote | None:

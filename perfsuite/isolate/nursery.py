@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from perfsuite.isolate import turns
 from perfsuite.isolate.card_probe import why_not
 from perfsuite.isolate.forks import END_SECONDS, MOST_MESSAGE_BYTES
 from perfsuite.isolate.sandbox import box_for
@@ -206,6 +207,11 @@ def free_nursery(*, sandboxed: bool = False, device: str = "cpu") -> Nursery:
         return one
 
 
+def contexts() -> int:
+    """The processes that this one has on its card, itself among them, if all that have left are gone."""
+    return 1 + sum(len(one.workers) for (_, device), there in _started.items() if device == "cuda" for one in there)
+
+
 def settle() -> None:
     """Wait until every worker that has left is gone: one that is dying still uses the machine."""
     with _starting:
@@ -248,7 +254,8 @@ def _on_card(sandboxed: bool) -> Nursery:
 def _tried(sees: str, made: Nursery) -> str | None:
     """card_probe.why_not, asked once for each kind of sandbox."""
     if sees not in _probed:
-        _probed[sees] = why_not(made)
+        with turns.working():
+            _probed[sees] = why_not(made)
     return _probed[sees]
 
 

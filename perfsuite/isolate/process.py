@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from perfsuite.case.failures import MOST_FRAMES
-from perfsuite.isolate import receipt
+from perfsuite.isolate import receipt, turns
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.errors import CandidateError, FormError, LateError, NotStartedError, signal_name
 from perfsuite.isolate.forks import END_SECONDS, MOST_PROCESSES
@@ -51,11 +51,19 @@ class Process:
         """The least seconds that an empty request takes, measured before the candidate is loaded."""
         self.seconds = START_SECONDS
         """The longest time of one request."""
+        self.modules: dict[str, str] = {}
+        """Name -> file of the modules that the candidates here came from."""
+        self.uses = 0
+        """Candidates that were here before, all of them trusted."""
         self.descriptors: list[int] = []
         """Of the process's memory, and of the process."""
         ours, theirs = socket.socketpair()
         self._channel, self._log, self._worker = Channel(ours), Log(), 0
         self.nursery: Nursery = free_nursery(sandboxed=not trusted, device=device)
+        with turns.working() if device == "cuda" else contextlib.nullcontext():
+            self._begin(ours, theirs)
+
+    def _begin(self, ours: socket.socket, theirs: socket.socket) -> None:
         try:
             self._worker = self.nursery.worker(theirs, self._log.descriptor)
             theirs.close()
@@ -63,7 +71,7 @@ class Process:
             self.nursery.reserved = False
             with self.failures("its process did not start"):
                 self.descriptors += self._channel.introduced()
-            self.ask({"do": "begin", "device": device})
+            self.ask({"do": "begin", "device": self.device})
             self.measure()
         except (RuntimeError, OSError) as error:  # nothing of a candidate is in it yet
             theirs.close()
@@ -173,6 +181,8 @@ class Process:
             os.close(self.descriptors.pop())
         if self._worker:
             self.nursery.leave(self._worker, ended=self._ended)
+            if self.device == "cuda":
+                turns.until_gone(self.nursery.settle)
         self._log.close()
 
     def _checked(self, said: dict[str, Any]) -> dict[str, Any]:

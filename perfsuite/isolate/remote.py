@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perfsuite.isolate import ahead, receipt
+from perfsuite.isolate import ahead, receipt, turns
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import nursery
 from perfsuite.isolate.process import Late, Process, Shared
 from perfsuite.isolate.results import read_result, view_of
 from perfsuite.isolate.source import Sent, Source, source_in
+from perfsuite.isolate.worker import SHARE_OF_MEMORY
 from perfsuite.outcome import UnjudgeableError
 from perfsuite.problems.nests import Flat, has_layouts, outline
 from perfsuite.problems.tensors import map_tensors, tensors_in
@@ -151,9 +152,10 @@ class Remote:
         )
 
     def close(self) -> None:
-        """End the process, whatever it is doing; `nursery.settle` waits until it is gone."""
+        """End the process, whatever it is doing; `nursery.settle` waits until it is gone. A rival's may go on."""
         if self._process is not None:
-            self._process.close()
+            if not (self._trusted and ahead.give_back(self._process)):
+                self._process.close()
             self._process = None
         if self._folder is not None:
             self._folder.cleanup()
@@ -163,16 +165,19 @@ class Remote:
         if self._process is not None and not self._process.closed:
             return self._process
         self.close()
-        self._process = made = ahead.take(trusted=self._trusted, device=self.device)
+        modules = _modules(self._candidate) if self._source is None else {}
+        self._process = made = ahead.take(trusted=self._trusted, device=self.device, modules=modules)
         if self._source is not None:
             self._folder, placed = self._source.placed()
             Sent(written := io.BytesIO(), placed).dump(self._whole)
             self._candidate = written.getvalue()
             made.seconds = self._seconds
-        modules = _modules(self._candidate)
+            modules = _modules(self._candidate)
+        made.modules |= modules
         made.nursery.put_back(_key(self._source, modules))
         where = "\0" if self._folder is None else f"{Path(self._folder.name).name}/"
         request = {"candidate": self._candidate, "path": list(sys.path), "modules": modules, "room": self._room}
+        request |= {"share": SHARE_OF_MEMORY * turns.memory_share(), "again": self._trusted}
         made.ask({"do": "load", **request, "threads": self._threads, "device": self.device, "folder": where})
         made.seconds = self._seconds
         return made

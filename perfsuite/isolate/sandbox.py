@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from perfsuite.device.locks import lock_folder
+
 PROGRAM = "bwrap"
 MOST_FILE_BYTES = 1 << 30
 """Bytes of all files that a candidate may keep in its own folder, which lies in memory."""
@@ -61,6 +63,8 @@ def command(folder: Path, *, alone: bool, on_card: bool = False) -> list[str]:
     devices = ["--dev-bind", "/dev", "/dev"] if on_card else ["--dev", "/dev"]
     files = ["--ro-bind", "/", "/", *devices, "--proc", "/proc"]
     own = ["--size", size, "--tmpfs", str(folder), "--size", size, "--tmpfs", "/dev/shm"]
+    # A candidate that held a card's lock would keep all others from the card.
+    own += ["--tmpfs", str(locks), "--remount-ro", str(locks)] if (locks := lock_folder()).is_dir() else []
     return [PROGRAM, *apart, *files, *own, "--cap-drop", "ALL", "--die-with-parent", "--"]
 
 

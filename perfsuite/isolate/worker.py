@@ -7,6 +7,7 @@ that a worker sends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import io
@@ -83,13 +84,16 @@ class Worker:
         path: list[str],
         modules: dict[str, str],
         room: int,
+        share: float,
+        again: bool,
         threads: int,
         device: str,
         folder: str,
     ) -> None:
         """Import the candidate as the parent has it. room: bytes of host memory that it may use from now on.
 
-        On a card torch's allocator limits it to SHARE_OF_MEMORY of the free memory.
+        share: of the card's free memory, to which torch's allocator limits it. again: the candidate is trusted, and
+        another one may follow it, under limits of its own.
         """
         import torch
 
@@ -102,13 +106,28 @@ class Worker:
         kind, column = (resource.RLIMIT_DATA, 5) if device == "cuda" else (resource.RLIMIT_AS, 0)
         if device == "cuda":
             free, total = torch.cuda.mem_get_info()
-            torch.cuda.set_per_process_memory_fraction(SHARE_OF_MEMORY * free / total)
+            torch.cuda.set_per_process_memory_fraction(share * free / total)
         with open("/proc/self/statm") as statm:
             taken = int(statm.read().split()[column]) * resource.getpagesize()
-        resource.setrlimit(kind, (taken + room, taken + room))
+        resource.setrlimit(kind, (taken + room, resource.getrlimit(kind)[1] if again else taken + room))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         self._folder = folder
         self.candidate = Received(io.BytesIO(candidate)).load()  # the first lines of source text run under the limits
+        self.channel.reply({"done": True})
+
+    def do_forget(self) -> None:
+        """Free all that belongs to a trusted candidate, before another one comes."""
+        import torch
+
+        if self.queue is not None:
+            self.queue.close()
+        self.queue = self.candidate = self.output = None
+        self.sets, self.buffers, self.held = [], [], []
+        self._arenas.clear()
+        gc.collect()
+        _synchronise()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
         self.channel.reply({"done": True})
 
     def do_call(self, args: Any, kwargs: Any) -> None:

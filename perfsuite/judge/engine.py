@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
-from perfsuite.isolate import compare_isolated
+from perfsuite.isolate import compare_isolated, turns
 from perfsuite.isolate.errors import LateError
 from perfsuite.isolate.nursery import nursery
 from perfsuite.judge.answer import Answer, Promise, Stage, WorkloadAnswer
@@ -82,12 +83,15 @@ def judge_one(candidate: Candidate, task: Task, terms: Terms, *, id: str | None 
     begin = time.perf_counter()
     settings = terms.settings(len(task.workloads))
     target = task.at_least if terms.at_least is None else terms.at_least
+    on_card = turns.working if terms.device == "cuda" else contextlib.nullcontext
+    with on_card():
+        card = _card(terms.device)
     made = Answer(
         id=id or job_id(candidate, task.name),
         candidate=candidate.name,
         problem=task.name,
         device=terms.device,
-        card=_card(terms.device),
+        card=card,
         verdict=Verdict.WRONG,
         reason=str(Reason.DOES_NOT_PARSE),
         sentence="",
@@ -123,8 +127,11 @@ def judge_one(candidate: Candidate, task: Task, terms: Terms, *, id: str | None 
                 source = source_of(candidate, task, workload, terms.device, Path(folder))
             else:
                 source = compiled.source(workload, Path(folder))
-            judged = _judged(source, workload, target, terms, settings)
-            found.append(_looked_into(judged, source, workload, terms, made))
+            with on_card():
+                judged = _judged(source, workload, target, terms, settings)
+                if terms.why:  # which measures too
+                    turns.alone()
+                found.append(_looked_into(judged, source, workload, terms, made))
             if found[-1].verdict is Verdict.WRONG:
                 break
     return _summary(made, found, terms, settings, {**seconds, "whole": time.perf_counter() - begin})

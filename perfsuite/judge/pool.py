@@ -19,6 +19,7 @@ from perfsuite.judge.jobs import MOST_DEATHS, Job, Source, Turn, decided_by_spee
 from perfsuite.judge.promise import Stream
 from perfsuite.outcome import Reason
 from perfsuite.workers.child import Child, DiedError
+from perfsuite.workers.many import BESIDE, beside_on_a_card
 
 WORKER = "perfsuite.judge.worker"
 
@@ -43,19 +44,21 @@ class Pool:
         *,
         jobs: int = 1,
         cards: Sequence[str] = (),
+        beside: int | None = None,
         most_seconds: float = 600.0,
         children: Sequence[Child] = (),
         stream: Stream | None = None,
     ) -> None:
         """terms: those of the jobs of `answers`. jobs: processes. cards: values of CUDA_VISIBLE_DEVICES, one each.
 
+        beside: processes on each card, which take turns to time (default: `beside_on_a_card`).
         most_seconds: the longest time of one job, all stages. children: the processes, on other machines too, instead
         of those that `jobs` and `cards` describe. stream: the promise that this pool shares with others.
         """
         if jobs < 1:
             raise ValueError(f"jobs is {jobs!r}; it must be at least 1")
         self.terms, self.stream, self._most = terms, stream or Stream(terms.one_in), most_seconds
-        self._slots = [_Slot(child) for child in children or _local(jobs, cards)]
+        self._slots = [_Slot(child) for child in children or _local(jobs, cards, beside)]
 
     def __enter__(self) -> Pool:
         return self
@@ -194,10 +197,12 @@ class _Slot:
         self.child.close()
 
 
-def _local(jobs: int, cards: Sequence[str]) -> Iterator[Child]:
-    """The processes of this machine."""
-    for place, cores in enumerate(map(tuple, _cores(len(cards) or jobs))):
-        environment = {"CUDA_VISIBLE_DEVICES": cards[place]} if cards else {}
+def _local(jobs: int, cards: Sequence[str], beside: int | None = None) -> Iterator[Child]:
+    """The processes of this machine; of cards first one on each, then the second ones."""
+    places = list(enumerate(map(tuple, _cores(len(cards) or jobs))))
+    each = beside or beside_on_a_card(len(places[0][1]) or len(os.sched_getaffinity(0))) if cards else 1
+    for place, cores in places * each:
+        environment = {"CUDA_VISIBLE_DEVICES": cards[place], BESIDE: str(each)} if cards else {}
         named = cards[place] if cards else ",".join(map(str, cores)) or "all processors"
         yield Child(("-m", WORKER, *map(str, cores)), environment=environment, place=named)
 

@@ -38,7 +38,7 @@ def ray_pools(
     made: dict[str | None, Pool] = {}
     with contextlib.ExitStack() as opened:
         for model in models or (None,):
-            workers = cluster.workers(("-m", WORKER), model, cards=cards, most=most)
+            workers = cluster.workers(("-m", WORKER), model, cards=cards, most=most, share_cards=True)
             cluster.check(cluster.usable(model, cards=cards), files, sandboxed=not trusted)
             made[model] = opened.enter_context(Pool(terms, children=workers, stream=stream))
         yield made

@@ -9,9 +9,10 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from perfsuite.device.cards import find_devices
-from perfsuite.device.locks import hold
+from perfsuite.device.locks import hold, hold_together
 from perfsuite.outcome import one_line
 from perfsuite.workers.child import Child, DiedError
+from perfsuite.workers.many import BESIDE
 
 WAIT_SECONDS = 600.0
 """The longest wait for a place: machines may come back, and Ray's autoscaler may start others."""
@@ -23,13 +24,21 @@ _POLL_SECONDS = 0.5
 class RayChild(Child):
     """A `Child` that runs where Ray finds a place for it, and elsewhere when that place is lost."""
 
-    def __init__(self, words: Sequence[str], model: str | None = None, *, cards: bool = False, beside: int = 1) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        model: str | None = None,
+        *,
+        cards: bool = False,
+        beside: int = 1,
+        on_a_card: int = 1,
+    ) -> None:
         """words: as of `Child`. model: Ray's name of the card's model; None for any. cards: it gets a card.
 
-        beside: workers that share the processors of one machine.
+        beside: workers that share the processors of one machine. on_a_card: those that share a card, in turns.
         """
         super().__init__(words, place="no place yet")
-        self._model, self._cards, self._beside = model, cards, beside
+        self._model, self._cards, self._beside, self._on_a_card = model, cards, beside, on_a_card
         self._actor: Any = None
         self._where: Any = None
         self._pid: int | None = None
@@ -49,9 +58,10 @@ class RayChild(Child):
                 return True
             if self._actor is None:
                 wanted: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
-                wanted |= {"num_gpus": 1} if self._cards else {}
+                wanted |= {"num_gpus": 1 / self._on_a_card} if self._cards else {}
                 wanted |= {"accelerator_type": self._model} if self._model else {}
-                self._actor = ray.remote(_Holder).options(**wanted).remote(self._words, self._cards, self._beside)
+                shares = self._beside, self._on_a_card
+                self._actor = ray.remote(_Holder).options(**wanted).remote(self._words, self._cards, *shares)
                 self._where = self._actor.where.remote()
             if not ray.wait([self._where], timeout=_POLL_SECONDS)[0]:
                 continue
@@ -101,17 +111,18 @@ class RayChild(Child):
 class _Holder:
     """Ray's actor: holds a card, and the process that uses it."""
 
-    def __init__(self, words: Sequence[str], cards: bool, beside: int) -> None:
+    def __init__(self, words: Sequence[str], cards: bool, beside: int, on_a_card: int) -> None:
         self._held = ExitStack()
         if cards:
-            found = find_devices(os.environ).cards
-            self._held.enter_context(hold((card.uuid for card in found), "run"))
+            lock = hold if on_a_card == 1 else hold_together
+            self._held.enter_context(lock((card.uuid for card in find_devices(os.environ).cards), "run"))
         with suppress(PermissionError):  # Ray lets its workers wait for every other process
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         # Ray allows one thread; a worker gets its share of the machine, as in a run without Ray.
         threads = max(len(os.sched_getaffinity(0)) // beside, 1)
         # Ray numbers the cards as NVML does.
-        self._child = Child(words, environment={"OMP_NUM_THREADS": str(threads), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        places = {"OMP_NUM_THREADS": str(threads), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", BESIDE: str(on_a_card)}
+        self._child = Child(words, environment=places)
 
     def where(self) -> tuple[str, int]:
         """The machine, with the card, and this process's number."""

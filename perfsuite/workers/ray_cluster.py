@@ -20,6 +20,7 @@ from typing import Any
 from perfsuite import __version__
 from perfsuite.isolate.sandbox import why_not
 from perfsuite.outcome import UserError, one_line
+from perfsuite.workers.many import beside_on_a_card
 from perfsuite.workers.ray_child import RayChild
 
 TOKEN_MODE = "RAY_AUTH_MODE"
@@ -46,6 +47,8 @@ class Machine:
     cards: int
     model: str | None
     """Ray's name of its cards' model, such as H100."""
+    processors: int = 1
+    """Those that Ray hands out."""
 
 
 class Cluster:
@@ -64,7 +67,8 @@ class Cluster:
             if node["Alive"]:
                 has = node["Resources"]
                 model = next((name.removeprefix(_TYPE) for name in has if name.startswith(_TYPE)), None)
-                found.append(Machine(node["NodeID"], node["NodeManagerAddress"], int(has.get("GPU", 0)), model))
+                counts = int(has.get("GPU", 0)), model, int(has.get("CPU", 0))
+                found.append(Machine(node["NodeID"], node["NodeManagerAddress"], *counts))
         return found
 
     def usable(self, model: str | None, *, cards: bool) -> list[Machine]:
@@ -74,10 +78,17 @@ class Cluster:
         return [one for one in self.machines if one.cards and model in (None, one.model)]
 
     def workers(
-        self, words: Sequence[str], model: str | None = None, *, cards: bool, most: int | None = None
+        self,
+        words: Sequence[str],
+        model: str | None = None,
+        *,
+        cards: bool,
+        most: int | None = None,
+        share_cards: bool = False,
     ) -> list[RayChild]:
         """Workers that run `python` with these words: one a card, or one a node without `cards`; `most` of them.
 
+        share_cards: as many on each card as `beside_on_a_card` says, where they take turns.
         UserError if there is no card of that model. With `most` Ray may add the machines later.
         """
         if most is not None and most < 1:
@@ -92,8 +103,11 @@ class Cluster:
             asked = "a card" if model is None else f"card model {model!r}"
             raise UserError(f"{asked} is asked for, and the Ray cluster at {self.address} has {models}")
         count = most or there
-        beside = -(-count // max(len({one.address for one in usable}), 1))
-        return [RayChild(words, model, cards=cards, beside=beside) for _ in range(count)]
+        shared = [beside_on_a_card(one.processors // one.cards) for one in usable if one.cards]
+        on_a_card = min(shared, default=1) if cards and share_cards else 1
+        beside = -(-count * on_a_card // max(len({one.address for one in usable}), 1))
+        made: dict[str, Any] = {"cards": cards, "beside": beside, "on_a_card": on_a_card}
+        return [RayChild(words, model, **made) for _ in range(count * on_a_card)]
 
     def check(self, machines: Sequence[Machine], files: Sequence[Path] = (), *, sandboxed: bool = False) -> None:
         """Compare versions and files of these nodes with this machine's. UserError names the first difference.

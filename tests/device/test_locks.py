@@ -62,3 +62,15 @@ def test_somebody_elses_folder_is_refused(temporary: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "getuid", lambda: owner + 1)
     with pytest.raises(locks.CardBusy, match="is no folder of this user's own"), locks.hold(["GPU-x"], "run"):
         pass
+
+
+def test_a_lock_is_held_together_or_by_one_alone(temporary: Path) -> None:
+    with locks.hold_together(["GPU-x"], "run"):
+        with locks.hold_together(["GPU-x"], "run", wait_seconds=0.0):
+            pass
+        with pytest.raises(locks.CardBusy, match="kept by another run"), locks.hold(["GPU-x"], "run", wait_seconds=0.0):
+            pass
+    with locks.hold(["GPU-x"], "run"):
+        told = pytest.raises(locks.CardBusy, match=f"process {os.getpid()}")
+        with told, locks.hold_together(["GPU-x"], "run", wait_seconds=0.1):
+            pass

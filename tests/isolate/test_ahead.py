@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import isolated_kernels as kernels
 
 from perfsuite.isolate import ahead, nursery, sandbox
+from perfsuite.isolate.errors import CandidateError
 from perfsuite.isolate.process import Process
 from perfsuite.isolate.remote import Remote
 
@@ -128,3 +130,84 @@ def test_a_verdict_does_not_wait_for_the_end_of_a_process_and_timing_does() -> N
     with pytest.raises(ProcessLookupError):
         signal.pidfd_send_signal(ended, 0)
     os.close(ended)
+
+
+RIVAL = {"device": "cpu", "seconds": 30.0, "room": 1 << 32, "trusted": True}
+
+
+def test_the_process_of_a_rival_serves_the_next_one_and_keeps_nothing_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ahead, "USED_AGAIN", ("cpu",))
+    values = torch.randn(8, 8), torch.randn(8, 8)
+    one = Remote(kernels.product, **RIVAL)
+    assert torch.allclose(one(*values), values[0] @ values[1], atol=1e-5)
+    process = one._process
+    one.close()
+    assert process is not None
+    assert not process.closed
+    # Limits are those of its own candidate: the first one's were narrower.
+    two = Remote(torch.add, **RIVAL | {"room": 1 << 33})
+    assert torch.equal(two(*values), values[0] + values[1])
+    assert two._process is process
+    two.close()
+    monkeypatch.setattr(ahead, "MOST_USES", 2)
+    three = Remote(torch.add, **RIVAL)
+    assert torch.equal(three(*values), values[0] + values[1])
+    three.close()
+    assert process.closed
+
+
+def test_a_rival_whose_process_cannot_forget_it_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "USED_AGAIN", ("cpu",))
+    one = Remote(kernels.product, **RIVAL)
+    one(torch.ones(2, 2), torch.ones(2, 2))
+    process = one._process
+    assert process is not None
+
+    def fails(request: Any, *_: Any) -> Any:
+        raise CandidateError("its context is broken")
+
+    monkeypatch.setattr(process, "ask", fails)
+    one.close()
+    ahead.settle()
+    assert process.closed
+    assert torch.equal(Remote(torch.add, **RIVAL)(torch.ones(2), torch.ones(2)), torch.full((2,), 2.0))
+
+
+@needs_bubblewrap
+def test_the_process_of_a_candidate_serves_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "USED_AGAIN", ("cpu",))
+    remote = Remote(kernels.product, **RIVAL | {"trusted": False})
+    remote(torch.ones(2, 2), torch.ones(2, 2))
+    process = remote._process
+    remote.close()
+    assert process is not None
+    assert process.closed
+    assert not ahead.give_back(process)
+
+
+def test_a_rival_whose_module_comes_from_another_file_gets_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "USED_AGAIN", ("cpu",))
+    one = Remote(kernels.product, **RIVAL)
+    one(torch.ones(2, 2), torch.ones(2, 2))
+    process = one._process
+    one.close()
+    assert process is not None
+    process.modules["isolated_kernels"] = "/somewhere/else/isolated_kernels.py"
+    two = Remote(kernels.product, **RIVAL)
+    two(torch.ones(2, 2), torch.ones(2, 2))
+    assert two._process is not process
+    assert process.closed
+    two.close()
+
+
+def test_a_rival_that_has_failed_in_its_process_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "USED_AGAIN", ("cpu",))
+    one = Remote(kernels.segfaults, **RIVAL)
+    with pytest.raises(RuntimeError):
+        one(torch.ones(2, 2), torch.ones(2, 2))
+    process = one._process
+    one.close()
+    assert process is None or process.closed
+    assert not ahead._spares.get((True, "cpu"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ import isolated_kernels as kernels
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
+from perfsuite.device.locks import hold, lock_folder
 from perfsuite.isolate import compare_isolated, sandbox
 from perfsuite.isolate.nursery import nursery, settle
 from perfsuite.isolate.remote import Remote
@@ -140,3 +142,15 @@ def test_the_sides_share_no_memory_and_no_time() -> None:
 def test_attributes_of_a_candidate_replace_none_of_the_harness() -> None:
     one = isolated(kernels.shadows, against="cublas", at_least=1e-3)
     assert one.verdict is Verdict.MET, one.sentence
+
+
+@needs_bubblewrap
+def test_no_candidate_reaches_the_locks_of_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that held a lock would keep everybody from the card."""
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with hold(["GPU-x"], "run"):
+        line = sandbox.command(tmp_path, alone=True)
+    there = subprocess.run([*line, "ls", "-A", str(lock_folder())], capture_output=True, text=True, check=True)
+    assert there.stdout == ""
+    tried = subprocess.run([*line, "touch", str(lock_folder() / "x")], capture_output=True, text=True)
+    assert tried.returncode != 0

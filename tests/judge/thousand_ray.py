@@ -54,7 +54,7 @@ def judge_all(
         store = Queue(Path(folder) / "queue.db", Limits(queued_per_client=len(jobs)))
         store.listen(lambda _, stored: ended.put(stored))
         cluster.check(cluster.machines)  # with a sandbox or without one: `isolation` says which
-        workers = cluster.workers(("-m", WORKER), cards=device == "cuda")
+        workers = cluster.workers(("-m", WORKER), cards=device == "cuda", share_cards=True)
         store.submit(
             "corpus",
             [
@@ -102,7 +102,9 @@ def two_nodes(cards: Sequence[str] = ()) -> Iterator[tuple[str, Callable[[], Non
     half = -(-len(cards) // 2)
     places: list[dict[str, Any]] = []
     for own in (cards[:half], cards[half:]):
-        place: dict[str, Any] = {"num_cpus": max(len(own), 1), "num_gpus": len(own)}
+        # Without cards one processor each: so each has one worker.
+        processors = len(os.sched_getaffinity(0)) * len(own) // len(cards) if own else 1
+        place: dict[str, Any] = {"num_cpus": processors, "num_gpus": len(own)}
         places.append({**place, "env_vars": {"CUDA_VISIBLE_DEVICES": ",".join(own)}} if cards else place)
     cluster = Cluster(initialize_head=True, head_node_args={**places[0], "include_dashboard": False})
     try:

@@ -153,7 +153,8 @@ def cold(device: DeviceKind, cards: Sequence[str], kind: str, seconds: float, mo
     terms = Terms(device=device)
     drawn = [of_text(one.name, one) for one in (*first, *texts)]
     made = [Job.of(one.candidate, problem_value(one.problem), id=one.id) for one in drawn]
-    with Pool(terms, cards=cards, most_seconds=JOB_SECONDS) as pool:
+    # One at a time on a card: what counts is how soon one candidate has its answer.
+    with Pool(terms, cards=cards, beside=1, most_seconds=JOB_SECONDS) as pool:
         pool.work(Fed(made[:1], terms, seconds=START_SECONDS, each=True))  # the processes start
         fed = judged(kind, pool, made[len(first) :], terms, seconds)
     return {**of_fed(fed), "processes": len(cards), "seed": seed}

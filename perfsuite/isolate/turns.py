@@ -1,0 +1,208 @@
+"""Turns on a card that several processes of one judge use: they work beside one another, or one of them times alone.
+
+All that touches the card counts as work: to start and to end a process there, the calls of the checks, captures. A
+process that times has the card for itself: whoever works has given it back before, with all of its processes idle or
+gone. Locks of files decide, so a process that dies gives its turn back. Without `share` there is nobody beside, and
+all of this does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+PATIENCE_SECONDS = 2.0
+"""Whoever waits to be alone lets others begin to work for this time, so that many work at once; then nobody begins."""
+POLL_SECONDS = 1e-3
+
+
+class Turns:
+    """The turns of this process; see the module. Several threads of it may work at once, and one of them be alone."""
+
+    def __init__(self, path: Path, processes: int, contexts: Callable[[], int]) -> None:
+        """path: the lock of the card, in a folder that candidates do not see. processes: those that use the card.
+
+        contexts: counts the processes that this one has on the card, itself among them.
+        """
+        self.processes = processes
+        self._contexts, self._path, self._own = contexts, path, path.with_name(f"{path.name}.{os.getpid()}")
+        self._lock, self._door = _opened(path), _opened(path.with_name(f"{path.name}.door"))
+        fcntl.flock(self._lock, fcntl.LOCK_SH)  # whoever is alone removes the counts of those that have died
+        self._count = _opened(self._own)
+        fcntl.flock(self._count, fcntl.LOCK_EX)  # as long as this process lives
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self._changed = threading.Condition()
+        self._inside: Counter[int] = Counter()
+        """Works that have begun, by thread; 0: those that wait for the end of a process."""
+        self._is_alone = self._stays_alone = False
+
+    def begin(self, thread: int | None = None) -> None:
+        """Begin to work; waits while somebody else is alone. thread: whose work it is, by default this thread's."""
+        with self._changed:
+            if not self._inside:
+                with self._passed_door():
+                    pass
+                fcntl.flock(self._lock, fcntl.LOCK_SH)
+            self._inside[threading.get_ident() if thread is None else thread] += 1
+
+    def end(self, thread: int | None = None) -> None:
+        """End what `begin` began."""
+        with self._changed:
+            whose = threading.get_ident() if thread is None else thread
+            self._inside[whose] -= 1
+            if not self._inside[whose]:
+                del self._inside[whose]
+            if not self._inside:
+                self._is_alone = self._stays_alone = False
+                self._give_back()
+            elif self._is_alone and set(self._inside) == {0}:
+                self._stays_alone = False
+                self.beside()  # what it waits for needs no card of its own
+            self._changed.notify_all()
+
+    def alone(self, rest: Callable[[], object] = lambda: None, *, stay: bool = False) -> None:
+        """Wait until nobody else uses the card, and keep it so until `beside`, or with `stay` until `end`.
+
+        rest: stops what else this process has on the card, while others may be alone. The caller works, and knows that
+        no thread of this process will begin to.
+        """
+        with self._changed:
+            own = self._inside[threading.get_ident()]
+            if not own:
+                return
+            if not self._is_alone:
+                rest()
+                self._changed.wait_for(lambda: self._inside.total() == own)
+                self._give_back()
+                self._take_alone()
+                self._is_alone = True
+            self._stays_alone = self._stays_alone or stay
+
+    def beside(self) -> None:
+        """Let others work again; the caller works on."""
+        with self._changed:
+            if self._is_alone and not self._stays_alone:
+                self._is_alone = False
+                self._tell()
+                fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    @property
+    def share(self) -> float:
+        """The share of the machine's and of the card's free memory that is this process's."""
+        with self._changed:
+            return 1.0 if self._stays_alone else 1.0 / self.processes
+
+    def contexts_beside(self) -> int:
+        """The processes that the others have on the card, as each said when it gave its turn back."""
+        found = 0
+        for path in self._path.parent.glob(f"{self._path.name}.[0-9]*"):
+            if path == self._own:
+                continue
+            with contextlib.suppress(OSError, ValueError), path.open("rb") as there:
+                try:
+                    fcntl.flock(there, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    path.unlink()  # it has died
+                except BlockingIOError:
+                    found += int(there.read() or b"0")
+        return found
+
+    def _give_back(self) -> None:
+        self._tell()
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _tell(self) -> None:
+        os.ftruncate(self._count, 0)
+        os.pwrite(self._count, str(self._contexts()).encode(), 0)
+
+    def _take_alone(self) -> None:
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < patience:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(POLL_SECONDS)
+        with self._passed_door():
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    @contextlib.contextmanager
+    def _passed_door(self) -> Iterator[None]:
+        fcntl.flock(self._door, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._door, fcntl.LOCK_UN)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+_mine: Turns | None = None
+
+
+def share(path: Path, processes: int, contexts: Callable[[], int]) -> None:
+    """From now on use the card in turns with other processes; see `Turns`."""
+    global _mine
+    _mine = Turns(path, processes, contexts)
+
+
+def shared() -> Turns | None:
+    """The turns of this process; None if it is the only one that uses the card."""
+    return _mine
+
+
+@contextlib.contextmanager
+def working() -> Iterator[None]:
+    """The block works on the card."""
+    mine = _mine
+    if mine is not None:
+        mine.begin()
+    try:
+        yield
+    finally:
+        if mine is not None:
+            mine.end()
+
+
+def alone(rest: Callable[[], object] = lambda: None) -> None:
+    """`Turns.alone`."""
+    if _mine is not None:
+        _mine.alone(rest)
+
+
+def beside() -> None:
+    """`Turns.beside`."""
+    if _mine is not None:
+        _mine.beside()
+
+
+def until_gone(wait: Callable[[], object]) -> None:
+    """Call `wait`, which waits for the end of processes, in a thread, and count as working until then."""
+    mine = _mine
+    if mine is None:
+        return
+    mine.begin(0)
+
+    def waited() -> None:
+        try:
+            wait()
+        finally:
+            mine.end(0)
+
+    threading.Thread(target=waited, name="perfsuite turns", daemon=True).start()
+
+
+def memory_share() -> float:
+    """`Turns.share`; 1 if this process is the only one that uses the card."""
+    return 1.0 if _mine is None else _mine.share
+
+
+def contexts_beside() -> int:
+    """`Turns.contexts_beside`."""
+    return 0 if _mine is None else _mine.contexts_beside()

@@ -1,0 +1,200 @@
+"""Turns on a card: many work, or one is alone; a process that dies gives its turn back; captures are no timing."""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perfsuite.clock.graph import GraphClock
+from perfsuite.isolate import card_clock, turns
+from perfsuite.isolate.card_clock import IsolatedCardClock
+from perfsuite.isolate.turns import Turns
+
+FORK = multiprocessing.get_context("fork")
+LONGEST = 30.0
+
+
+def works_and_times(path: Path, number: int, told: Any) -> None:
+    mine = Turns(path, 3, lambda: 10 + number)
+    for _ in range(6):
+        mine.begin()
+        told.put((time.monotonic(), number, "work"))
+        time.sleep(0.01)
+        told.put((time.monotonic(), number, "worked"))
+        mine.alone()
+        told.put((time.monotonic(), number, "alone"))
+        time.sleep(0.01)
+        told.put((time.monotonic(), number, f"there are {mine.contexts_beside()} others"))
+        mine.beside()
+        mine.end()
+
+
+def test_nobody_works_while_one_is_alone_and_each_knows_the_others_processes(tmp_path: Path) -> None:
+    told = FORK.Queue()
+    there = [FORK.Process(target=works_and_times, args=(tmp_path / "turns", number, told)) for number in range(3)]
+    for one in there:
+        one.start()
+    rows = sorted(told.get(timeout=LONGEST) for _ in range(3 * 6 * 4))
+    for one in there:
+        one.join()
+    alone, working = None, set()
+    for _, number, what in rows:
+        if what == "work":
+            assert alone is None
+            working.add(number)
+        elif what == "worked":
+            working.discard(number)
+        elif what == "alone":
+            assert alone is None
+            assert not working
+            alone = number
+        else:
+            assert alone == number
+            alone = None
+    # The first ones may be alone before others have begun, the last ones after others have ended.
+    counted = {(number, what) for _, number, what in rows if what.startswith("there")}
+    assert counted & {(0, "there are 23 others"), (1, "there are 22 others"), (2, "there are 21 others")}
+
+
+def holds(path: Path, ready: Any) -> None:
+    mine = Turns(path, 2, lambda: 5)
+    mine.begin()
+    mine.alone()
+    ready.set()
+    time.sleep(LONGEST)
+
+
+def test_a_process_that_dies_gives_its_turn_back_and_is_counted_no_more(tmp_path: Path) -> None:
+    ready = FORK.Event()
+    other = FORK.Process(target=holds, args=(tmp_path / "turns", ready))
+    other.start()
+    assert ready.wait(LONGEST)
+    begun, made = threading.Event(), []
+
+    def begin() -> None:
+        made.append(Turns(tmp_path / "turns", 2, lambda: 1))
+        made[0].begin()
+        begun.set()
+
+    threading.Thread(target=begin, daemon=True).start()
+    assert not begun.wait(0.1)
+    assert other.pid is not None
+    os.kill(other.pid, signal.SIGKILL)
+    other.join()
+    assert begun.wait(LONGEST)
+    assert made[0].contexts_beside() == 0
+
+
+def works_on_and_on(path: Path, end: Any) -> None:
+    mine = Turns(path, 3, lambda: 1)
+    while not end.is_set():
+        mine.begin()
+        time.sleep(0.02)
+        mine.end()
+
+
+def test_whoever_waits_to_be_alone_waits_no_longer_than_its_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.2)
+    end = FORK.Event()
+    others = [FORK.Process(target=works_on_and_on, args=(tmp_path / "turns", end)) for _ in range(3)]
+    for one in others:
+        one.start()
+    mine = Turns(tmp_path / "turns", 4, lambda: 1)
+    mine.begin()
+    begun = time.monotonic()
+    mine.alone()
+    waited = time.monotonic() - begun
+    mine.end()
+    end.set()
+    for one in others:
+        one.join()
+    assert waited < 5.0
+
+
+def test_to_be_alone_waits_for_the_processes_that_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_mine", mine := Turns(tmp_path / "turns", 2, lambda: 1))
+    gone = threading.Event()
+    with turns.working():
+        turns.until_gone(lambda: gone.wait(LONGEST))
+        threading.Timer(0.1, gone.set).start()
+        mine.alone()
+        assert gone.is_set()
+    assert not mine._inside
+
+
+def test_a_process_that_waits_rests_before_another_one_is_alone(tmp_path: Path) -> None:
+    mine = Turns(tmp_path / "turns", 2, lambda: 1)
+    mine.begin()
+
+    def rest() -> None:
+        with (tmp_path / "turns").open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    mine.alone(rest)
+    mine.alone(lambda: pytest.fail("it is alone"))
+    mine.end()
+
+
+def test_a_share_of_the_memory_and_all_of_it_for_one_that_stays_alone(tmp_path: Path) -> None:
+    mine = Turns(tmp_path / "turns", 8, lambda: 1)
+    assert mine.share == 0.125
+    mine.begin()
+    mine.alone(stay=True)
+    mine.beside()
+    assert mine.share == 1.0
+    mine.end()
+    assert mine.share == 0.125
+    with (tmp_path / "turns").open() as free:
+        fcntl.flock(free, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a clock did, in order."""
+    found: list[str] = []
+    for name in ("alone", "beside"):
+        monkeypatch.setattr(turns, name, lambda *_, name=name: found.append(name))
+    return found
+
+
+def test_costs_offsets_and_rounds_are_timed_alone_and_captures_are_made_beside_others(
+    heard: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = IsolatedCardClock.__new__(IsolatedCardClock)
+    clock._pools, clock._sets, clock.launches = [object()], [], 1  # type: ignore[list-item]
+    clock._workers = {"candidate": SimpleNamespace(remote=SimpleNamespace(stop=None))}  # type: ignore[dict-item]
+    for name in ("_open", "_load", "_measure_costs", "_copy_to_rival", "_measure_offsets"):
+        setattr(clock, name, lambda *_, name=name: heard.append(name))
+    monkeypatch.setattr(GraphClock, "_prepare", lambda self: self._capture_all([]))
+    monkeypatch.setattr(GraphClock, "_capture_all", lambda self, planned: heard.append("capture"))
+    monkeypatch.setattr(GraphClock, "rounds", lambda self, count: heard.append("rounds"))
+    monkeypatch.setattr(GraphClock, "timed_calls", lambda self, count: heard.append("timed calls"))
+    clock._prepare()
+    clock.rounds(1)
+    clock.timed_calls(1)
+    assert heard == [
+        "_open", "_load", "alone", "_measure_costs", "beside", "capture", "capture", "alone", "_copy_to_rival",
+        "_measure_offsets", "alone", "rounds", "beside", "timed calls",
+    ]  # fmt: skip
+
+
+def test_others_processes_are_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = IsolatedCardClock.__new__(IsolatedCardClock)
+    clock._workers = {"candidate": SimpleNamespace(remote=SimpleNamespace(running=True))}  # type: ignore[dict-item]
+    monkeypatch.setattr(card_clock.ahead, "ready", lambda device: 2)
+    monkeypatch.setattr(turns, "contexts_beside", lambda: 7)
+    from perfsuite.device.telemetry import Telemetry
+
+    monkeypatch.setattr(GraphClock, "telemetry", lambda self: Telemetry(other_processes=11))
+    assert clock.telemetry().other_processes == 1
