@@ -72,14 +72,17 @@ class Remote:
             if self.device == "cuda":
                 torch.cuda.synchronize()  # the worker does not wait for this process's stream
             said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena)
-            for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
-                if theirs is not mine and 0 not in mine.stride():
-                    mine.copy_(theirs)
             told = self.told(lambda said: receipt.tensors_of(said, self.device), said)
             results = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in told]
             with contextlib.closing(self.arena(results)) as buffers:
                 landed = map_tensors(results, buffers.place)
+                if self.device == "cuda":
+                    torch.cuda.synchronize()  # what `place` copies must not come behind what the worker copies
                 self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers)
+                # The worker has waited for all of its work by now.
+                for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
+                    if theirs is not mine and 0 not in mine.stride():
+                        mine.copy_(theirs)
                 given = list(tensors_in([args, kwargs]))
                 fetched = [
                     landing.clone() if one.view is None else view_of(given, one, one.view)

@@ -25,7 +25,7 @@ from perfsuite.case.comparison import Comparison
 from perfsuite.clock.base import Sides
 from perfsuite.clock.host import REUSES
 from perfsuite.clock.processor import THREADS_VARIABLES
-from perfsuite.isolate import IsolationError, compare_isolated, sandbox
+from perfsuite.isolate import IsolationError, compare_isolated, receipt, sandbox
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.log import MOST_LOG_BYTES, Log
 from perfsuite.isolate.memory import Arena, Opened
@@ -327,3 +327,60 @@ def test_an_empty_order_that_was_slow_once_shortens_no_sample() -> None:
     finally:
         remote.close()
         rival.close()
+
+
+def test_what_is_copied_to_and_from_a_card_is_there_before_the_other_side_uses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where other processes use the card too, a copy of the parent may come late."""
+    done: list[str] = []
+
+    class Memory:
+        card, descriptors = None, ()
+
+        def place(self, tensor: torch.Tensor) -> torch.Tensor:
+            done.append("place")
+            return tensor.clone()
+
+        def describe(self, nest: Any) -> Any:
+            return nest
+
+        def close(self) -> None:
+            done.append("close")
+
+    def ask(request: Any, memory: Any) -> Any:
+        done.append(request["do"])
+        if request["do"] == "fetch":
+            request["into"][0].fill_(5.0)
+            done.append(f"argument is {float(given[0])}")
+            placed[0].fill_(7.0)  # the candidate's kernel, which has ended now
+            return {}
+        placed.append(request["args"][0])
+        return {"single": True, "structure": "", "leaves": [None], "places": [0]}
+
+    given, placed = torch.zeros(1), []
+    remote = Remote.__new__(Remote)
+    remote.device = "cuda"
+    described = receipt.Described((1,), torch.float32, (1,), None)
+    plain = torch.empty
+    for name, value in {
+        "arena": lambda nest: Memory(),
+        "ask": ask,
+        "told": lambda read, said: [described],
+    }.items():
+        monkeypatch.setattr(remote, name, value, raising=False)
+    monkeypatch.setattr(torch, "empty", lambda *size, device, **options: plain(*size, **options))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("synchronize"))
+    assert float(remote(given)) == 5.0
+    assert float(given) == 7.0
+    assert done == [
+        "place",
+        "synchronize",
+        "call",
+        "place",
+        "synchronize",
+        "fetch",
+        "argument is 0.0",
+        "close",
+        "close",
+    ]
