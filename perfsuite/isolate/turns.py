@@ -12,14 +12,9 @@ import contextlib
 import fcntl
 import os
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-PATIENCE_SECONDS = 2.0
-"""Whoever waits to be alone lets others begin to work for this time, so that many work at once; then nobody begins."""
-POLL_SECONDS = 1e-3
 
 
 class Turns:
@@ -32,7 +27,7 @@ class Turns:
         """
         self.processes = processes
         self._contexts, self._path, self._own = contexts, path, path.with_name(f"{path.name}.{os.getpid()}")
-        self._lock, self._door = _opened(path), _opened(path.with_name(f"{path.name}.door"))
+        self._lock, self._waiting = _opened(path), _opened(path.with_name(f"{path.name}.waiting"))
         fcntl.flock(self._lock, fcntl.LOCK_SH)  # whoever is alone removes the counts of those that have died
         self._count = _opened(self._own)
         fcntl.flock(self._count, fcntl.LOCK_EX)  # as long as this process lives
@@ -46,7 +41,8 @@ class Turns:
         """Begin to work; waits while somebody else is alone. thread: whose work it is, by default this thread's."""
         with self._changed:
             if not self._inside:
-                with self._passed_door():
+                # Behind all who wait to be alone: then they follow one another, and all others work at the same time.
+                with _held(self._waiting, fcntl.LOCK_EX):
                     pass
                 fcntl.flock(self._lock, fcntl.LOCK_SH)
             self._inside[threading.get_ident() if thread is None else thread] += 1
@@ -80,7 +76,8 @@ class Turns:
                 rest()
                 self._changed.wait_for(lambda: self._inside.total() == own)
                 self._give_back()
-                self._take_alone()
+                with _held(self._waiting, fcntl.LOCK_SH):
+                    fcntl.flock(self._lock, fcntl.LOCK_EX)
                 self._is_alone = True
             self._stays_alone = self._stays_alone or stay
 
@@ -120,23 +117,14 @@ class Turns:
         os.ftruncate(self._count, 0)
         os.pwrite(self._count, str(self._contexts()).encode(), 0)
 
-    def _take_alone(self) -> None:
-        patience = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < patience:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            time.sleep(POLL_SECONDS)
-        with self._passed_door():
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
 
-    @contextlib.contextmanager
-    def _passed_door(self) -> Iterator[None]:
-        fcntl.flock(self._door, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._door, fcntl.LOCK_UN)
+@contextlib.contextmanager
+def _held(lock: int, kind: int) -> Iterator[None]:
+    fcntl.flock(lock, kind)
+    try:
+        yield
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _opened(path: Path) -> int:

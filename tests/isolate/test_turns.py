@@ -102,10 +102,7 @@ def works_on_and_on(path: Path, end: Any) -> None:
         mine.end()
 
 
-def test_whoever_waits_to_be_alone_waits_no_longer_than_its_patience(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.2)
+def test_whoever_waits_to_be_alone_comes_before_those_who_begin_to_work(tmp_path: Path) -> None:
     end = FORK.Event()
     others = [FORK.Process(target=works_on_and_on, args=(tmp_path / "turns", end)) for _ in range(3)]
     for one in others:
@@ -119,7 +116,7 @@ def test_whoever_waits_to_be_alone_waits_no_longer_than_its_patience(
     end.set()
     for one in others:
         one.join()
-    assert waited < 5.0
+    assert waited < 2.0
 
 
 def test_to_be_alone_waits_for_the_processes_that_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

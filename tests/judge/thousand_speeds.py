@@ -138,6 +138,7 @@ def isolated(device: DeviceKind, cards: Sequence[str], jobs: int, seconds: float
     with Pool(terms, jobs=jobs, cards=cards, most_seconds=JOB_SECONDS) as pool:
         warm = Fed(made, replace(terms, timed=False), seconds=START_SECONDS, each=True)
         pool.work(warm)
+        pool.work(Fed(made[:1], terms, seconds=START_SECONDS, each=True))  # what times has started too
         print(f"isolated: caches filled with {len(made)} texts in {warm.seconds:.1f} s", flush=True)
         again = [made[number % len(made)] for number in range(most)]
         fed = judged("isolated", pool, again, terms, seconds)
