@@ -37,7 +37,7 @@ def pools(arguments: argparse.Namespace, terms: Mapping[str, Any], files: Sequen
         given = _checked(terms, "cuda" if cards else "cpu")
         if given.sanitize:
             check_tool(given.device)
-        local = Pool(given, jobs=jobs, cards=[card.selector for card in cards])
+        local = Pool(given, jobs=jobs, cards=[card.selector for card in cards], beside=arguments.beside)
         with local, held(cards):
             yield {None: local}
         return
@@ -48,7 +48,12 @@ def pools(arguments: argparse.Namespace, terms: Mapping[str, Any], files: Sequen
         wanted = arguments.device == "cuda" or bool(models)
         on_cards = wanted or (arguments.device == "auto" and any(one.cards for one in cluster.machines))
         given = _checked(terms, "cuda" if on_cards else "cpu")
-        own = {"most": arguments.jobs, "trusted": arguments.trust_candidates, "files": files}
+        own = {
+            "most": arguments.jobs,
+            "beside": arguments.beside,
+            "trusted": arguments.trust_candidates,
+            "files": files,
+        }
         with ray_pools(cluster, given, models=models, **own) as made:
             count = sum(len(pool.state) for pool in made.values())
             tell(f"Ray at {cluster.address}: {count} workers on {len(cluster.machines)} nodes")

@@ -18,8 +18,7 @@ from perfsuite.judge.engine import Terms
 from perfsuite.judge.jobs import MOST_DEATHS, Job, Source, Turn, decided_by_speed, lost, undecided
 from perfsuite.judge.promise import Stream
 from perfsuite.outcome import Reason
-from perfsuite.workers.child import Child, DiedError
-from perfsuite.workers.many import BESIDE, beside_on_a_card
+from perfsuite.workers.child import BESIDE, Child, DiedError
 
 WORKER = "perfsuite.judge.worker"
 
@@ -44,19 +43,21 @@ class Pool:
         *,
         jobs: int = 1,
         cards: Sequence[str] = (),
-        beside: int | None = None,
+        beside: int = 1,
         most_seconds: float = 600.0,
         children: Sequence[Child] = (),
         stream: Stream | None = None,
     ) -> None:
         """terms: those of the jobs of `answers`. jobs: processes. cards: values of CUDA_VISIBLE_DEVICES, one each.
 
-        beside: processes on each card, which take turns to time (default: `beside_on_a_card`).
+        beside: processes on each card, which take turns to time.
         most_seconds: the longest time of one job, all stages. children: the processes, on other machines too, instead
         of those that `jobs` and `cards` describe. stream: the promise that this pool shares with others.
         """
         if jobs < 1:
             raise ValueError(f"jobs is {jobs!r}; it must be at least 1")
+        if beside < 1:
+            raise ValueError(f"beside is {beside!r}; it must be at least 1")
         self.terms, self.stream, self._most = terms, stream or Stream(terms.one_in), most_seconds
         self._slots = [_Slot(child) for child in children or _local(jobs, cards, beside)]
 
@@ -197,10 +198,10 @@ class _Slot:
         self.child.close()
 
 
-def _local(jobs: int, cards: Sequence[str], beside: int | None = None) -> Iterator[Child]:
+def _local(jobs: int, cards: Sequence[str], beside: int = 1) -> Iterator[Child]:
     """The processes of this machine; of cards first one on each, then the second ones."""
     places = list(enumerate(map(tuple, _cores(len(cards) or jobs))))
-    each = beside or beside_on_a_card(len(places[0][1]) or len(os.sched_getaffinity(0))) if cards else 1
+    each = beside if cards else 1
     for place, cores in places * each:
         environment = {"CUDA_VISIBLE_DEVICES": cards[place], BESIDE: str(each)} if cards else {}
         named = cards[place] if cards else ",".join(map(str, cores)) or "all processors"

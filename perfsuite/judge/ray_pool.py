@@ -24,12 +24,14 @@ def ray_pools(
     *,
     models: Sequence[str] = (),
     most: int | None = None,
+    beside: int = 1,
     trusted: bool = False,
     files: Sequence[Path] = (),
 ) -> Iterator[dict[str | None, Pool]]:
     """A pool for each card model, by Ray's name; the key is None if any card, or a processor, will do.
 
-    most: workers of each pool (default: one a card, on processors one a node). trusted: source text may run on
+    most: cards of each pool, or workers on processors (default: all cards, or one a node). beside: workers on each
+    card, which take turns to time. trusted: source text may run on
     machines without a sandbox. files: those that the problem reads; they must be equal on all machines.
     UserError if no machine has such a card, or if one lacks what this machine has.
     """
@@ -38,7 +40,7 @@ def ray_pools(
     made: dict[str | None, Pool] = {}
     with contextlib.ExitStack() as opened:
         for model in models or (None,):
-            workers = cluster.workers(("-m", WORKER), model, cards=cards, most=most, share_cards=True)
+            workers = cluster.workers(("-m", WORKER), model, cards=cards, most=most, on_a_card=beside)
             cluster.check(cluster.usable(model, cards=cards), files, sandboxed=not trusted)
             made[model] = opened.enter_context(Pool(terms, children=workers, stream=stream))
         yield made

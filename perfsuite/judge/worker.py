@@ -18,8 +18,7 @@ from perfsuite.judge.jobs import Job, undecided
 from perfsuite.judge.problem_forms import task_of
 from perfsuite.judge.tasks import Task
 from perfsuite.outcome import Reason, UserError, one_line
-from perfsuite.workers.child import serve
-from perfsuite.workers.many import BESIDE
+from perfsuite.workers.child import BESIDE, serve
 
 MOST_TASKS = 64
 """Problems that a process keeps; their tensors stay in its memory. The one that was made first goes first."""

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+BESIDE = "PERFSUITE_PROCESSES_ON_CARD"
+"""The variable that tells a process how many use its card in turns, itself among them."""
 _TAIL = 400
 
 

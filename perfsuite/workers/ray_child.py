@@ -11,8 +11,7 @@ from typing import Any
 from perfsuite.device.cards import find_devices
 from perfsuite.device.locks import hold, hold_together
 from perfsuite.outcome import one_line
-from perfsuite.workers.child import Child, DiedError
-from perfsuite.workers.many import BESIDE
+from perfsuite.workers.child import BESIDE, Child, DiedError
 
 WAIT_SECONDS = 600.0
 """The longest wait for a place: machines may come back, and Ray's autoscaler may start others."""

@@ -20,7 +20,6 @@ from typing import Any
 from perfsuite import __version__
 from perfsuite.isolate.sandbox import why_not
 from perfsuite.outcome import UserError, one_line
-from perfsuite.workers.many import beside_on_a_card
 from perfsuite.workers.ray_child import RayChild
 
 TOKEN_MODE = "RAY_AUTH_MODE"
@@ -47,8 +46,6 @@ class Machine:
     cards: int
     model: str | None
     """Ray's name of its cards' model, such as H100."""
-    processors: int = 1
-    """Those that Ray hands out."""
 
 
 class Cluster:
@@ -67,8 +64,7 @@ class Cluster:
             if node["Alive"]:
                 has = node["Resources"]
                 model = next((name.removeprefix(_TYPE) for name in has if name.startswith(_TYPE)), None)
-                counts = int(has.get("GPU", 0)), model, int(has.get("CPU", 0))
-                found.append(Machine(node["NodeID"], node["NodeManagerAddress"], *counts))
+                found.append(Machine(node["NodeID"], node["NodeManagerAddress"], int(has.get("GPU", 0)), model))
         return found
 
     def usable(self, model: str | None, *, cards: bool) -> list[Machine]:
@@ -84,11 +80,11 @@ class Cluster:
         *,
         cards: bool,
         most: int | None = None,
-        share_cards: bool = False,
+        on_a_card: int = 1,
     ) -> list[RayChild]:
         """Workers that run `python` with these words: one a card, or one a node without `cards`; `most` of them.
 
-        share_cards: as many on each card as `beside_on_a_card` says, where they take turns.
+        on_a_card: workers on each card, where they take turns.
         UserError if there is no card of that model. With `most` Ray may add the machines later.
         """
         if most is not None and most < 1:
@@ -103,8 +99,7 @@ class Cluster:
             asked = "a card" if model is None else f"card model {model!r}"
             raise UserError(f"{asked} is asked for, and the Ray cluster at {self.address} has {models}")
         count = most or there
-        shared = [beside_on_a_card(one.processors // one.cards) for one in usable if one.cards]
-        on_a_card = min(shared, default=1) if cards and share_cards else 1
+        on_a_card = on_a_card if cards else 1
         beside = -(-count * on_a_card // max(len({one.address for one in usable}), 1))
         made: dict[str, Any] = {"cards": cards, "beside": beside, "on_a_card": on_a_card}
         return [RayChild(words, model, **made) for _ in range(count * on_a_card)]

@@ -13,39 +13,26 @@ from perfsuite.isolate.turns import Turns
 from perfsuite.judge import worker
 from perfsuite.judge.pool import _local
 from perfsuite.outcome import Reason
-from perfsuite.workers import ray_cluster
-from perfsuite.workers.many import BESIDE, beside_on_a_card
+from perfsuite.workers.child import BESIDE
 from perfsuite.workers.ray_cluster import Cluster, Machine
-
-
-@pytest.mark.parametrize(("cores", "count"), [(1, 1), (3, 1), (4, 2), (16, 8), (64, 8)])
-def test_a_job_has_two_processors(cores: int, count: int) -> None:
-    assert beside_on_a_card(cores) == count
 
 
 def test_each_card_has_so_many_processes_and_they_begin_on_different_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
-    made = list(_local(1, ["3", "7"]))
+    made = list(_local(1, ["3", "7"], beside=2))
     assert [one.place for one in made] == ["3", "7", "3", "7"]
     assert {one._environment[BESIDE] for one in made} == {"2"}
     assert made[0]._words[2:] == made[2]._words[2:] == ("0", "1", "2", "3")
-    assert len(list(_local(1, ["3", "7"], beside=5))) == 10
-    assert [one._environment for one in _local(3, [])] == [{}, {}, {}]
+    assert [one._environment[BESIDE] for one in _local(1, ["3"])] == ["1"]
+    assert [one._environment for one in _local(3, [], beside=4)] == [{}, {}, {}]
 
 
-def test_workers_of_a_cluster_share_its_cards_if_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = [
-        Machine("a", "10.0.0.1", 2, "H200", 32),
-        Machine("b", "10.0.0.2", 1, "H200", 8),
-        Machine("c", "x", 0, None),
-    ]
+def test_workers_of_a_cluster_share_its_cards_if_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [Machine("a", "10.0.0.1", 2, "H200"), Machine("b", "10.0.0.2", 1, "H200"), Machine("c", "x", 0, None)]
     monkeypatch.setattr(Cluster, "machines", there)
-    made = Cluster("x").workers(("-m", "x"), cards=True, share_cards=True)
-    assert len(made) == 3 * 4  # of the machine with the fewest processors a card
-    assert {one._on_a_card for one in made} == {4}
-    assert len(Cluster("x").workers(("-m", "x"), cards=True)) == 3
-    assert {one._on_a_card for one in Cluster("x").workers(("-m", "x"), cards=False, share_cards=True)} == {1}
-    assert ray_cluster.beside_on_a_card is beside_on_a_card
+    assert [one._on_a_card for one in Cluster("x").workers(("-m", "x"), cards=True, on_a_card=4)] == 12 * [4]
+    assert [one._on_a_card for one in Cluster("x").workers(("-m", "x"), cards=True)] == 3 * [1]
+    assert [one._on_a_card for one in Cluster("x").workers(("-m", "x"), cards=False, on_a_card=4)] == 3 * [1]
 
 
 @pytest.mark.parametrize(

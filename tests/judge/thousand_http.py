@@ -62,6 +62,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000, metavar="N", help="(default: 1000)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cards, or 2)")
+    parser.add_argument("--beside", type=int, default=1, metavar="N", help="processes on each card (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="draws the jobs and those that are killed (default: 0)")
     parser.add_argument("--calm", action="store_true", help="kill nothing")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the record; what else it holds stays there")
@@ -71,7 +72,7 @@ def main(words: Sequence[str]) -> int:
     jobs = drawn(given.jobs, given.seed, device=device)
     restarts = {given.jobs * 35 // 100: signal.SIGKILL, given.jobs * 70 // 100: signal.SIGTERM}
     with tempfile.TemporaryDirectory() as folder:
-        limits = ("--queued-per-client", str(given.jobs))
+        limits = ("--queued-per-client", str(given.jobs), "--beside", str(given.beside))
         with Served(Path(folder, "serve"), *OPTIONS, *limits, jobs=workers, device=device) as served:
             found = judge_all(served, jobs, {} if given.calm else restarts, seed=given.seed, kill=not given.calm)
     told = measured(jobs, found, workers)

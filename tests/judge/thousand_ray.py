@@ -43,6 +43,7 @@ def judge_all(
     device: DeviceKind = "cpu",
     *,
     kill_every: int = 20,
+    beside: int = 1,
     midway: Callable[[], None] = lambda: None,
 ) -> tuple[Outcome, int]:
     """Judge the jobs on all workers of a local cluster; kill one after every `kill_every` verdicts.
@@ -54,7 +55,7 @@ def judge_all(
         store = Queue(Path(folder) / "queue.db", Limits(queued_per_client=len(jobs)))
         store.listen(lambda _, stored: ended.put(stored))
         cluster.check(cluster.machines)  # with a sandbox or without one: `isolation` says which
-        workers = cluster.workers(("-m", WORKER), cards=device == "cuda", share_cards=True)
+        workers = cluster.workers(("-m", WORKER), cards=device == "cuda", on_a_card=beside)
         store.submit(
             "corpus",
             [
@@ -119,13 +120,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--beside", type=int, default=1, metavar="N", help="workers on each card (default: 1)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the record; what else it holds stays there")
     given = parser.parse_args(words)
     cards = [card.selector for card in usable_devices(os.environ).cards]
     device: DeviceKind = "cuda" if cards else "cpu"
     jobs = drawn(given.jobs, given.seed, device=device)
     with two_nodes(cards) as (address, remove):
-        found, workers = judge_all(jobs, address, device, midway=remove)
+        found, workers = judge_all(jobs, address, device, beside=given.beside, midway=remove)
     told = {**measured(jobs, found, workers), "nodes_removed": 1}
     kept_in(given.output, "ray", told, device)
     print(json.dumps(told, indent=1))

@@ -126,7 +126,9 @@ def judged(name: str, pool: Pool, jobs: Sequence[Job], terms: Terms, seconds: fl
     return fed
 
 
-def isolated(device: DeviceKind, cards: Sequence[str], jobs: int, seconds: float, most: int) -> dict[str, Any]:
+def isolated(
+    device: DeviceKind, cards: Sequence[str], jobs: int, seconds: float, most: int, beside: int = 1
+) -> dict[str, Any]:
     """Judge source text again and again on a pool whose caches have all of it. jobs: processes without cards."""
     terms = Terms(device=device, at_least=AT_LEAST)
     places = sorted(HERE.glob("candidates/right/*.py"))[::3]
@@ -135,7 +137,7 @@ def isolated(device: DeviceKind, cards: Sequence[str], jobs: int, seconds: float
         texts = [*triton_texts(SHARED_TEXTS, SHARED_SEED), *cuda_texts(SHARED_TEXTS, SHARED_SEED)]
         drawn += [of_text(one.name, one) for one in texts]
     made = [Job.of(one.candidate, problem_value(one.problem), id=one.id) for one in drawn]
-    with Pool(terms, jobs=jobs, cards=cards, most_seconds=JOB_SECONDS) as pool:
+    with Pool(terms, jobs=jobs, cards=cards, beside=beside, most_seconds=JOB_SECONDS) as pool:
         warm = Fed(made, replace(terms, timed=False), seconds=START_SECONDS, each=True)
         pool.work(warm)
         pool.work(Fed(made[:1], terms, seconds=START_SECONDS, each=True))  # what times has started too
@@ -154,8 +156,7 @@ def cold(device: DeviceKind, cards: Sequence[str], kind: str, seconds: float, mo
     terms = Terms(device=device)
     drawn = [of_text(one.name, one) for one in (*first, *texts)]
     made = [Job.of(one.candidate, problem_value(one.problem), id=one.id) for one in drawn]
-    # One at a time on a card: what counts is how soon one candidate has its answer.
-    with Pool(terms, cards=cards, beside=1, most_seconds=JOB_SECONDS) as pool:
+    with Pool(terms, cards=cards, most_seconds=JOB_SECONDS) as pool:
         pool.work(Fed(made[:1], terms, seconds=START_SECONDS, each=True))  # the processes start
         fed = judged(kind, pool, made[len(first) :], terms, seconds)
     return {**of_fed(fed), "processes": len(cards), "seed": seed}
@@ -188,6 +189,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=2000, metavar="N", help="cases of each part (default: 2000)")
     parser.add_argument("--cold", type=int, default=100, metavar="N", help="texts of triton and of cuda (default: 100)")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"(default: {','.join(PARTS)})")
+    parser.add_argument("--beside", type=int, default=1, metavar="N", help="processes on each card (default: 1)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the record; what else it holds stays there")
     given = parser.parse_args(words)
     parts = given.parts.split(",")
@@ -198,8 +200,8 @@ def main(words: Sequence[str] | None = None) -> int:
     limits = given.seconds, given.most
     work: dict[str, Callable[[], dict[str, Any]]] = {
         "in-process": lambda: in_process(device, *limits),
-        "isolated": lambda: isolated(device, cards[:1], 1, *limits),
-        "cards": lambda: isolated(device, cards, 2, *limits),
+        "isolated": lambda: isolated(device, cards[:1], 1, *limits, given.beside),
+        "cards": lambda: isolated(device, cards, 2, *limits, given.beside),
         "triton": lambda: cold(device, cards, "triton", given.seconds, given.cold),
         "cuda": lambda: cold(device, cards, "cuda", given.seconds, given.cold),
     }

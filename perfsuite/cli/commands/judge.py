@@ -55,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile-seconds", type=float, default=120.0, help="limit of a compiler (default: 120)")
     parser.add_argument("--one-in", type=float, default=20.0, metavar="N", help="at most one false verdict in N (20)")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes, or cards (default: 1; over Ray: all)")
+    beside = "processes on each card, which take turns to time (default: 1)"
+    parser.add_argument("--beside", type=int, default=1, metavar="N", help=beside)
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: a GPU if there is")
     parser.add_argument("--ray", metavar="ADDRESS", help="judge on a Ray cluster: HOST:PORT of its head, auto or local")
     parser.add_argument("--card-model", metavar="A,B", help="over Ray: one verdict for each model, such as H100,H200")
