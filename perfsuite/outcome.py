@@ -124,9 +124,6 @@ class Reason(StrEnum):
     RIVAL_SLOWED = "rival-slowed"
     """UNDECIDED: the rival was slower beside the isolated candidate than before its process started, and the candidate
     is not shown to be the cause. Remedy: quieten the machine, and run again."""
-    SAMPLES_DISAGREE = "samples-disagree"
-    """UNDECIDED: on processors, all samples of an isolated case together miss the target that their median meets: work
-    of one sample may have been done in another's time. Remedy: quieten the machine, or raise `--perf-seconds`."""
     TOO_NOISY = "too-noisy"
     """UNDECIDED: the stored history is too short or too noisy to show a loss of the size that the marker names.
     Remedy: measure more commits with `perfsuite history`, or raise `slower`."""

@@ -44,6 +44,8 @@ class _Whole:
     """Tensors of whole numbers whose order changes in each deal -> the way; by their places among these tensors."""
     seeds: list[int] = field(default_factory=list)
     """Of the order of the rows, by set."""
+    places: list[int] = field(default_factory=list)
+    """The tensors, by their places among those of a set."""
 
     def draw(self, secret: random.Random, share: float) -> None:
         sets, reserves = len(self.live), len(self.reserve)
@@ -158,6 +160,12 @@ class Deck:
         """True if anything is dealt anew."""
         return bool(self._moving)
 
+    @property
+    def dealt(self) -> list[int]:
+        """The tensors that are dealt anew, by their places among those of a set."""
+        groups = [[one.place] if isinstance(one, Windows) else one.places for one in self._moving]
+        return sorted(place for group in groups for place in group)
+
     def deal(self, places: Sequence[tuple[int, int]] | None = None) -> None:
         """Deal other values to the sets in `places`, (first, number of sets) each; to all sets by default.
 
@@ -236,7 +244,7 @@ def _whole(
     while len(reserve) < wanted:
         made = list(tensors_in(make_inputs()))
         reserve.append([made[place].detach() for place in places])
-    group = _Whole(live, reserve)
+    group = _Whole(live, reserve, places=places)
     group.order = [number % wanted for number in range(len(live))]
     group.deal(0, len(live))
     return group

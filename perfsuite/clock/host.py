@@ -57,6 +57,8 @@ class HostClock(CallingClock):
         self._secret = random.SystemRandom()
         self._kept = KeptCalls()
         self._judged = 0
+        self._interrupted = 0
+        """The times at which the processor was taken away in the samples of the last round."""
         self._hard_due: list[str] = []
         self._reuses = False
         """True once a result of the candidate was overwritten by a later one of the same sample."""
@@ -71,9 +73,7 @@ class HostClock(CallingClock):
         self._kept.most = kept_calls(size)
         moves, written, integers = self.sides.moves, self._written_places, self.sides.integers
         self._deck = Deck(self.sides.make_inputs, first, wanted, moves, written=written, integers=integers)
-        self._sets = self._made(self._deck.sets)
-        if self._sets is not self._deck.sets:
-            self._deck.adopt(self._sets)
+        self._sets = self._placed(self._deck)
         self.rotation = wanted
         for side in SIDES:
             self._sample(side, 0, 1)
@@ -113,10 +113,9 @@ class HostClock(CallingClock):
         """A round without interruption; the least interrupted of several, if none was without."""
         tried: list[tuple[int, Round]] = []
         while len(tried) <= MOST_REPEATS:
-            before = interruptions()
             one = self._round(keeper=keeper)
-            tried.append((interruptions() - before, one))
-            if not tried[-1][0]:
+            tried.append((self._interrupted, one))
+            if not self._interrupted:
                 break
         return min(tried, key=lambda one: one[0])[1]
 
@@ -130,16 +129,20 @@ class HostClock(CallingClock):
         second: Side = "rival" if first == "candidate" else "candidate"
         calls = self._secret.randint(1, self.launches) if keeper and self._reuses else self.launches
         start, self._next = self._next, (self._next + calls) % len(self._sets)
+        places = ranges(start, calls, len(self._sets))
+        self._hand_out(places)
         seconds: dict[Side, float] = {}
+        before = interruptions()
         for side in (first, second):
             keep_here = keeper and side == "candidate"
             seconds[side] = self._sample(side, start, calls, keeper=keep_here, hard=hard) / calls
+        self._interrupted = interruptions() - before
         # The allocator may reuse the rival's memory for a candidate's result; it must not hold the answer. A result in
         # the memory of an input is that input.
         poison_results(self._held["rival"], self._is_an_input)
         self._held = {"candidate": [], "rival": []}
         # These sets get other values long before they are used again, when the values have left the cache.
-        self._deck.deal(ranges(start, calls, len(self._sets)))
+        self._deck.deal(places)
         return Round(seconds["candidate"], seconds["rival"], first, setup=self._setups - 1)
 
     def _hard_rounds(self) -> None:
@@ -183,7 +186,7 @@ class HostClock(CallingClock):
         kept: list[Watched] = []
         written = self.sides.written
         if written is not None:  # before the samples of both sides, so that it is in the cache for both or for neither
-            self._deck.restore(ranges(start, calls, len(self._sets)), written.places)
+            self._restore(side, ranges(start, calls, len(self._sets)))
         if keeper:
             if hard is not None:
                 put(watched[0], self.sides.hard[hard]())
@@ -234,9 +237,16 @@ class HostClock(CallingClock):
     def _cache_bytes(self) -> int:
         return cpu_cache_bytes()
 
-    def _made(self, sets: list[Inputs]) -> list[Inputs]:
-        """The sets that the clock uses; a subclass may move them to another device."""
-        return sets
+    def _placed(self, deck: Deck) -> list[Inputs]:
+        """The sets that the sides get; a subclass may copy those of the deck to other memory."""
+        return deck.sets
+
+    def _hand_out(self, places: list[tuple[int, int]]) -> None:
+        """Called before a round with the stretches of its sets: a subclass may give them their values only now."""
+
+    def _restore(self, side: Side, places: list[tuple[int, int]]) -> None:
+        """Restore what calls write in the sets of that side."""
+        self._deck.restore(places, self._written_places)
 
     def _run(self, side: Side, start: int, calls: int, chosen: int | None) -> tuple[float, Any, Any]:
         """(seconds of all calls together, result of the chosen call, result of the last); None for no chosen call."""

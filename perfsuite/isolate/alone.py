@@ -16,8 +16,6 @@ from perfsuite.outcome import Reason, Verdict
 from perfsuite.verdict.sentence import time_text
 
 SAMPLES, SHORTEST_SECONDS = 15, 2e-5
-SHIFTED = 0.5
-"""Part by which the median of the speeds may exceed the speed of all samples together."""
 MARGIN, SPREADS = 0.25, 3.0
 """The rival may be slower beside the candidate by this share, or by so many spreads of its time."""
 LEAST_EXCESS_SECONDS = 5e-4
@@ -77,25 +75,6 @@ def agreed(found: Comparison, before: Alone, pair: Callable[[], tuple[float, flo
         return found
     said = f"the rival took {times}, and it is not known why; so far {found.sentence}"
     return replace(found, verdict=Verdict.UNDECIDED, reason=Reason.RIVAL_SLOWED, sentence=said)
-
-
-def borne_out(found: Comparison) -> Comparison:
-    """The comparison; UNDECIDED in place of a MET that the sums of the times do not bear out.
-
-    A process runs on until its receipt is read, which is late on a busy machine. It can then do the work of its next
-    sample, so one sample is long and the next short. That changes the median, by which the gate decides, but no sum.
-    """
-    kept = [*found.rounds, *found.discarded]
-    if found.verdict is not Verdict.MET or found.target is None or found.speed is None or not kept:
-        return found
-    summed = sum(one.rival_seconds for one in kept) / sum(one.candidate_seconds for one in kept)
-    if summed >= found.target or (1.0 + SHIFTED) * summed >= found.speed:
-        return found
-    said = (
-        f"all samples together give a speed of {summed:.3g}, their median {found.speed:.3g}, at least "
-        f"{found.target:.3g} asked: quieten the machine, or raise --perf-seconds"
-    )
-    return replace(found, verdict=Verdict.UNDECIDED, reason=Reason.SAMPLES_DISAGREE, sentence=said)
 
 
 def _met_anyway(found: Comparison, before: Alone) -> bool:

@@ -8,13 +8,14 @@ from typing import Any
 
 from perfsuite.clock.base import SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes
-from perfsuite.clock.deck import ranges
+from perfsuite.clock.deck import Deck, ranges
 from perfsuite.clock.host import HELD_BYTES, SAMPLE_SECONDS, HostClock
 from perfsuite.clock.rotation import bytes_in, overlap
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.guards.poison import poison
 from perfsuite.isolate import turns
 from perfsuite.isolate.errors import CandidateError, NotStartedError
+from perfsuite.isolate.late import Late
 from perfsuite.isolate.memory import Arena, copy_values
 from perfsuite.isolate.receipt import Described, addresses_in, base_in, tensors_of
 from perfsuite.isolate.remote import Remote
@@ -25,6 +26,7 @@ from perfsuite.problems.written import RESULT
 from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by the host, between order and receipt; launches count"
+LATE = "inputs get their values right before the order, and may lie in a cache"
 APART = "the rival runs in a process of its own as well"
 HERE = "the rival runs in this process"
 
@@ -34,13 +36,15 @@ class IsolatedClock(HostClock):
 
     A side's time is less that of an empty order. A process runs while it is timed, and is stopped else: two pools of
     threads would spin against each other, and what comes before the order or behind the receipt would not be timed.
-    The candidate's results are read in its stopped process, on a processor. On a GPU it is asked to hand over two of
-    them behind the receipt; a launch time that exceeds the device time counts.
+    On a processor the inputs get their values while both processes are stopped, right before the orders of a round. So
+    no work on them can be done in the time of another sample. The candidate's results are read in its stopped process.
+    On a GPU it is asked to hand over two of them behind the receipt; a launch time that exceeds the device time counts.
     """
 
     def __init__(self, sides: Sides, remote: Remote | None, settings: Settings, rival: Remote | None = None) -> None:
         """remote: the candidate's process; that of a second rival, to time the rival against itself; or None."""
-        note = f"{NOTE}; {APART if rival is not None else HERE}"
+        note = f"{NOTE}; {LATE}; " if settings.device == "cpu" else f"{NOTE}; "
+        note += APART if rival is not None else HERE
         note += "" if remote is None else f"; {remote.sandbox}"
         # Nothing that the candidate does is done in this process.
         super().__init__(replace(sides, watch=None), cache=settings.cache, seed=settings.seed, note=note)
@@ -56,6 +60,8 @@ class IsolatedClock(HostClock):
         self._mirror: list[Inputs] = []
         """The rival's copies of the sets, in memory that the candidate does not share."""
         self._arenas: list[Arena] = []
+        self._late: Late | None = None
+        """Gives the sets their values right before the orders; None on a card, and where values never change."""
 
     def setup(self) -> None:
         import torch
@@ -68,7 +74,8 @@ class IsolatedClock(HostClock):
             super().setup()
         finally:
             torch.set_num_threads(threads)
-        self._copy_to_rival([(0, len(self._sets))])
+        if self._late is None:
+            self._copy_to_rival([(0, len(self._sets))])
 
     def _rest(self) -> None:
         for remote in self._remotes.values():
@@ -107,7 +114,7 @@ class IsolatedClock(HostClock):
 
     def close(self) -> None:
         super().close()
-        self._form, self._slots, self._mirror = None, [], []
+        self._form, self._slots, self._mirror, self._late = None, [], [], None
         self._free()
         for remote in self._remotes.values():
             if remote is not None:
@@ -127,13 +134,16 @@ class IsolatedClock(HostClock):
 
         return l2_bytes(torch.cuda.current_device())
 
-    def _made(self, sets: list[Inputs]) -> list[Inputs]:
+    def _placed(self, deck: Deck) -> list[Inputs]:
         """The sets, and room for some results, in memory that the candidate's process shares, and no other."""
         import torch
 
+        sets, self._late = deck.sets, None
         result, written = result_of_one_size(sets, self.sides.rival), self.sides.written
-        if written is not None and RESULT not in written.answer(result, sets[0]):
-            result = None  # nothing but the written arguments, which are judged where they lie
+        if written is not None:
+            if RESULT not in written.answer(result, sets[0]):
+                result = None  # nothing but the written arguments, which are judged where they lie
+            deck.restore(only=written.places)
         self._form = map_tensors(result, copy_in_place)
         slots = 2 if self._device == "cuda" and result is not None else 0
         self._slots = [map_tensors(result, copy_in_place) for _ in range(slots)]
@@ -142,6 +152,11 @@ class IsolatedClock(HostClock):
         if self._remotes["rival"] is not None:
             self._mirror = self._handed("rival", sets)
         torch.set_num_threads(1)
+        if self._device == "cpu" and self._remotes["candidate"] is not None and deck.moves:
+            given: dict[Side, list[Inputs]] = {"candidate": placed}
+            self._late = Late(deck, given | ({"rival": self._mirror} if self._mirror else {}))
+        else:
+            deck.adopt(placed)
         return placed
 
     def _handed(self, side: Side, sets: list[Inputs]) -> list[Inputs]:
@@ -166,11 +181,39 @@ class IsolatedClock(HostClock):
             raise SideFailedError(side, error) from error
         return placed
 
+    def _warm_up(self) -> None:
+        if self._late is not None:
+            self._hand_out([(0, len(self._sets))])
+        super()._warm_up()
+        if self._late is not None:
+            self._deck.deal()  # the processes have seen what there was
+
     def _round(self, *, keeper: bool, hard: str | None = None) -> Round:
         start = self._next
         one = super()._round(keeper=keeper, hard=hard)
-        self._copy_to_rival(ranges(start, self.launches, len(self._sets)))
+        if self._late is None:
+            self._copy_to_rival(ranges(start, self.launches, len(self._sets)))
         return one
+
+    def _hand_out(self, places: list[tuple[int, int]]) -> None:
+        if self._late is not None:
+            self._stop()
+            self._late.hand_out(places)
+
+    def _restore(self, side: Side, places: list[tuple[int, int]]) -> None:
+        if self._late is None:
+            super()._restore(side, places)
+            if side == "rival":
+                self._copy_to_rival(places)
+        else:
+            self._stop()
+            self._late.copy(side if self._mirror else "candidate", places, self._written_places)
+
+    def _stop(self) -> None:
+        """Stop both processes."""
+        for remote in self._remotes.values():
+            if remote is not None:
+                remote.stop()
 
     def _copy_to_rival(self, parts: list[tuple[int, int]]) -> None:
         for first, count in parts if self._mirror else ():
@@ -185,8 +228,6 @@ class IsolatedClock(HostClock):
             theirs.stop()
         if mine is None:
             return self._run_here(start, calls, chosen)
-        if side == "rival" and self.sides.written is not None:
-            self._copy_to_rival(ranges(start, calls, len(self._sets)))
         poison(self._slots)
         # The worker does not wait for this process's stream: inputs and poison must be there.
         self._wait()

@@ -16,7 +16,7 @@ from perfsuite.case.writing import effects_of
 from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
 from perfsuite.clock.processor import pinned_threads
 from perfsuite.isolate import ahead, turns
-from perfsuite.isolate.alone import Alone, agreed, alone, borne_out, rival_seconds
+from perfsuite.isolate.alone import Alone, agreed, alone, rival_seconds
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import IsolationError, Remote
 from perfsuite.isolate.room import settle_if_short
@@ -65,8 +65,6 @@ def _compared(ask: Ask, seconds: float) -> Comparison:
         before = _before(ask, rival, twin)
         # No `remeasure`: a fresh process would measure the candidate without isolation.
         found = run_case(replace(ask, candidate=remote, remeasure=None), open_clock=open_clock)
-        if ask.settings.device == "cpu":
-            found = borne_out(found)
         if before is not None and seen:
             with contextlib.suppress(SideFailedError):
                 found = agreed(found, before, pair)
