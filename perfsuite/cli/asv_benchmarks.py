@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.cli.asv_problems import collected, read_pairs
-from perfsuite.history import measure_build, series
+from perfsuite.history import measure_build, run_pytest, series
 from perfsuite.history.asv_files import DECLARED_FILE, asv_value, read_declared
 from perfsuite.history.projects import has_build
 from perfsuite.record.fingerprint import COMMIT_VARIABLE
@@ -98,8 +97,8 @@ class Gates:
         if not self.own:  # the checkout's own modules must not stand for the commit's
             built = has_build(root) or "ASV_BUILD_DIR" not in os.environ
             variables[measure_build.VARIABLE] = sysconfig.get_path("purelib") if built else os.environ["ASV_BUILD_DIR"]
-        line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
-        line += ["-p", "perfsuite.history.measure_build"]  # the same rounds and set-ups at every commit
+        # The same rounds and set-ups at every commit.
+        line = [*run_pytest.COMMAND, "-p", "perfsuite.history.measure_build"]
         return subprocess.run(
             [*line, "--gpu" if gpu else "--perf-portable", f"--perf-record={record}", *options, *files],
             cwd=root,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfsuite.history.commits import HistoryError
+from perfsuite.history.run_pytest import COMMAND
 from perfsuite.record.store import read_record
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def listed_cases(tests: Sequence[str], pairs: Sequence[Pair]) -> list[Case]:
     """The cases of a suite and of `pairs`, without any measurement."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-cases-") as folder:
         record = Path(folder) / "cases.jsonl"
-        line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
-        line += ["-p", "perfsuite.pytest_plugin.listing", "--gpu", f"--perf-record={record}"]
+        line = [*COMMAND, "-p", "perfsuite.pytest_plugin.listing", "--gpu", f"--perf-record={record}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
         files, variables = collected(tests, pairs)
         done = subprocess.run([*line, *files], capture_output=True, text=True, check=False, env=environment | variables)

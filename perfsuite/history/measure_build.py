@@ -2,7 +2,7 @@
 
 It finds modules in the build before all other places. PYTHONPATH would not do: pytest puts the folders of tests before
 it, and a project may keep its package there, so two builds would be one. The record has two commits: that of the
-kernels, and under "suite" that of the checkout whose suite measured them.
+kernels, and under "suite" that of the checkout whose suite measured them. PYTEST_DONT_REWRITE: nothing here asserts.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ class Front:
         return PathFinder.find_spec(name, [self.folder]) if path is None else None
 
 
-if VARIABLE in os.environ:
-    sys.meta_path.insert(0, Front(os.environ[VARIABLE]))
+def pytest_addoption() -> None:
+    """Look in the build first, from here on: pytest calls this when it takes the plugin, before it looks for others."""
+    if VARIABLE in os.environ:
+        sys.meta_path.insert(0, Front(os.environ[VARIABLE]))
 
 
 def pytest_perfsuite_fingerprint(fingerprint: dict[str, Any]) -> None:

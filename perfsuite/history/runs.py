@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.history import children, measure_build
+from perfsuite.history import children, measure_build, run_pytest
 from perfsuite.history.commits import HistoryError
 from perfsuite.outcome import EXIT_MET, EXIT_MISSED, EXIT_UNDECIDED
 from perfsuite.record.case import Case
@@ -34,8 +33,7 @@ class Runner:
             record = keep or Path(folder) / "record.jsonl"
             before = _identity(record)  # of an earlier run, which stays until this one has measured
             kind = "--perf-portable" if self.portable else "--gpu"
-            line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
-            line += ["-p", "perfsuite.history.measure_build", kind]
+            line = [*run_pytest.COMMAND, "-p", "perfsuite.history.measure_build", kind]
             line += [f"--perf-record={record}", f"--perf-seconds={self.seconds!r}", *self.options]
             line += tests or self.tests
             done = children.run(line, cwd=self.root, environment=self._environment(build, commit))

@@ -10,6 +10,7 @@ import pytest
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison, unmeasured
+from perfsuite.history.run_pytest import import_plugins
 from perfsuite.judge.tasks import Task, Workload
 from perfsuite.outcome import Reason, UserError, Verdict, one_line
 
@@ -35,6 +36,7 @@ def task_of_test(test: str, device: str) -> Task:
     capture, said = _Capture(), io.StringIO()
     words = [test, "-q", "-p", "no:cacheprovider", "-p", "perfsuite.plugin"]
     words += ["--gpu" if device == "cuda" else "--perf-portable"]
+    import_plugins(words)
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         pytest.main(words, plugins=[capture])
     if not capture.asks:

@@ -2,7 +2,7 @@
 
     pytest -p perfsuite.pytest_plugin.listing --gpu --perf-record FILE
 
-The record names the cases as the record of a measured run does.
+The record names the cases as the record of a measured run does. PYTEST_DONT_REWRITE: nothing here asserts.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from perfsuite.history.run_pytest import import_plugins
 from perfsuite.outcome import one_line
 from perfsuite.pytest_plugin.environ import found_variables
 from perfsuite.pytest_plugin.run import RUN
@@ -97,6 +98,7 @@ def main() -> None:
     served = Served(requests, first, answer, given["planned"])
     try:
         words = ["-p", "no:terminal", "-p", "perfsuite.plugin", *given["args"]]
+        import_plugins(words)
         config = pytest.Config.fromdictargs(given["options"], words)
         config.workerinput = {"workerid": f"ray{os.getpid()}"}  # type: ignore[attr-defined]
         config.workeroutput = {}  # type: ignore[attr-defined]
