@@ -32,7 +32,7 @@ _FEW_ROWS = re.compile(r"few rows (\d+) k(\d+) s(\d+)( block scales)? split (\d+
 _PERSISTENT = re.compile(r"persistent (\d+)x(\d+)( block scales| fast sums)? cluster (\d+)")
 _FEW_ROWS_TILE = re.compile(r"CUDA_LLM_OPS_FEW_ROWS\(Q, (\d+), (\d+), (\d+), (\d+)\)")
 _PERSISTENT_TILE = re.compile(
-    r'Tile<P, \d, \d+, (\d+), \w+, \w+>>\("persistent (\d+)x(\d+)( block scales| fast sums)?"'
+    r'Tile<P, \d, \d, \d+, (\d+), \w+, \w+>>\("persistent (\d+)x(\d+)( block scales| fast sums)?"'
 )
 OTHERS = ("torch", "chosen")  # among the names of a line, those that are no plan
 

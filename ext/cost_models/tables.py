@@ -73,6 +73,24 @@ def products_by_sums(of: str, form: str) -> Callable[[Line, list[Line]], Iterabl
     return rows
 
 
+def pairs(run: Line, products: list[Line]) -> Iterable[Sequence[str]]:
+    """The speed of FP8 products by the plan that is chosen, beside the best rival of the same kind of sums.
+
+    The rival is torch's call or the quickest of cuBLASLt's proposals. The kernels as they were before stand beside.
+    """
+    found: dict[str, dict[str, Line]] = {}
+    for line in products:
+        if "pairs" in line:
+            found.setdefault(line["pairs"], {})[line["sums"]] = line
+    for size, of in found.items():
+        cells = [size.replace("x", " x ")]
+        for sums in ("promoted", "fast"):
+            line = of[sums]
+            speeds = [line["speed"][one] for one in ("before", "chosen")] + [line["speed_of_torch"]["chosen"]]
+            cells += [f"{line['speed_teraflops']:.0f}", *(f"{speed:.2f}" for speed in speeds)]
+        yield cells
+
+
 def shares(run: Line, products: list[Line]) -> Iterable[Sequence[str]]:
     """The share of the read bandwidth that each weight's product with one row had, for the two plain kinds."""
     found: dict[tuple[int, int], dict[int, float]] = {}
@@ -88,9 +106,15 @@ def shares(run: Line, products: list[Line]) -> Iterable[Sequence[str]]:
 
 
 SUMS = ("torch, promoted", "torch, fast", "ours, promoted", "ours, fast sums", "every 512", "never promoted")
+PAIRS = (
+    "m x n x k",
+    *("promoted: rival, TFLOPS", "before", "now", "now, of torch"),
+    *("fast: rival, TFLOPS", "before", "now", "now, of torch"),
+)
 TABLES = {
     "fp8-errors": Table("records/h200/fp8-sums.txt", ("k", *SUMS), products_by_sums("constant_rows_k", ".2f")),
     "fp8-teraflops": Table("records/h200/fp8-sums.txt", ("m x n x k", *SUMS), products_by_sums("tflops", ".0f")),
+    "fp8-pairs": Table("records/h200/survey-fp8.txt", PAIRS, pairs),
     "weights-few-rows": Table(
         "records/h200/survey-weights-few-rows.txt", ("weights", "MB as int4", "int4, groups of 128", "int8"), shares
     ),

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ext"))  # the package is not installed: it belongs to the tree, not to the wheel
 
 from cost_models import tables  # noqa: E402
+from cost_models.errors import UsageError  # noqa: E402
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
@@ -57,10 +58,29 @@ def test_figures_follow_the_survey(tmp_path: Path) -> None:
     assert len(rows) == 5, "the line of another kind is none of this table"
 
 
+def test_pairs_are_those_of_the_chosen_plan(tmp_path: Path) -> None:
+    table = tables.TABLES["fp8-pairs"]
+    survey = tmp_path / table.survey
+    survey.parent.mkdir(parents=True)
+    line = {"pairs": "8x16x32", "speed_teraflops": 1234, "speed_of_torch": {"chosen": 0.75, "before": 7}}
+    kinds = [("promoted", {"before": 0.5, "chosen": 1.004, "best": 2}), ("fast", {"before": 0.25, "chosen": 0.125})]
+    products = [line | {"sums": sums, "speed": speed} for sums, speed in kinds]
+    run = {"device": "Some card", "products_checked": 1, "wrong": 0}
+    survey.write_text("\n".join(map(json.dumps, [run, products[0], {"time": "8x16x32 tensor"}, products[1]])))
+    rows = table.made(tmp_path).splitlines()
+    assert rows[2] == "| 8 x 16 x 32 | 1234 | 0.50 | 1.00 | 0.75 | 1234 | 0.25 | 0.12 | 0.75 |"
+    survey.write_text("\n".join(map(json.dumps, [run, products[0]])))
+    with pytest.raises(UsageError, match="KeyError, 'fast'"):
+        table.made(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (block("others"), "page.md: there is no table others; known are fp8-errors, fp8-teraflops, weights-few-rows"),
+        (
+            block("others"),
+            "page.md: there is no table others; known are fp8-errors, fp8-teraflops, fp8-pairs, weights-",
+        ),
         ("<!-- survey:fp8-errors -->\n", "page.md: a table needs <!-- survey:NAME --> and <!-- /survey:NAME -->"),
         (block("fp8-errors").replace("\n", " "), "each on its own line"),
         (None, "page.md cannot be read"),

@@ -17,6 +17,13 @@ __device__ __forceinline__ uint32_t cluster_nctarank() {
   return size;
 }
 
+// Clusters of a one-dimensional grid; without clusters, its blocks.
+__device__ __forceinline__ uint32_t clusters_in_grid() {
+  uint32_t count;
+  asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(count));
+  return count;
+}
+
 // arrive + wait is a barrier of all threads of the cluster, and makes earlier shared memory writes visible to it.
 __device__ __forceinline__ void barrier_cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");

@@ -185,6 +185,8 @@ const char* gemm(const Fp8GemmArguments& g, cudaStream_t stream) {
   KernelArguments arguments;
   arguments.g = g;
   arguments.k_blocks = k_blocks(g);
+  // Blocks behind the last one are zeros.
+  if (kernel.fast_sums) arguments.k_blocks = ceil_div(arguments.k_blocks, kFp8FastBlocks) * kFp8FastBlocks;
   arguments.cluster = plan.cluster;
   const int bytes = element_bytes(g.out_type);
   TensorMapArguments p, q;

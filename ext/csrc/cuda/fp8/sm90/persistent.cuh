@@ -1,20 +1,22 @@
-// FP8 products on Hopper with persistent blocks: each block walks over tiles of (128 or 256) x n, group after group.
+// FP8 products on Hopper with persistent blocks: each block walks over tiles of (128, 192 or 256) x n, group after group.
 //
 //   way             tile number -> Tiles -> for each 128 of k: TMA loads into a stage (producer), four wgmma of k32 from
 //                   the stage (consumers) -> sums in float32 -> store_tile(): panel in shared memory -> TMA -> out
-//   warps 0 .. 7    two consumer warpgroups, each with half the rows of the tile: `waves` times 64
+//   warps 0 ..      two or three consumer warpgroups, each with a part of the rows of the tile: `waves` times 64
 //   last warpgroup  One thread is the producer. It runs ahead over the tile borders, limited by the stages only. The
 //                   warpgroup gives registers to the consumers.
 //   promotion       A wave of 64 rows is summed over 128 of k in the tensor core, which keeps few bits, and then added
 //                   to float32 sums, times the scales where those vary along k. All waves use the same accumulators.
-//                   While a warpgroup adds, the other one multiplies. Fast sums: over kFp8FastBlocks times 128 of k,
+//                   While a warpgroup adds, the others multiply. With three of them the tensor cores never wait, but
+//                   registers are left for one wave each. Fast sums: over kFp8FastBlocks times 128 of k,
 //                   whose stages are held until the last wave has read them.
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1]  [warpgroup 0: 2 output panels] ... [full S][empty S]
+//                   [warpgroup 0: scales of its columns | of its rows] ...
 //   cluster         two blocks beside each other along n, which share P: each loads half of it and multicasts that
 //   barriers        full[s]: 1 arrival, and the bytes of this producer and of the one that it shares with
-//                   empty[s]: 8 consumer warps of each block of the cluster
-//   epilogue        Panels of 64 x 128 bytes: registers -> stmatrix (swizzled) -> TMA store. Two panels take turns. A
+//                   empty[s]: all consumer warps of each block of the cluster
+//   epilogue        Scales that do not vary along k are copied to shared memory while the tile is multiplied. Panels of 64 x 128 bytes: registers -> stmatrix (swizzled) -> TMA store. Two panels take turns. A
 //                   tile that ends inside a group, a float32 result, and one that TMA cannot describe are stored from
 //                   registers.
 //
@@ -22,8 +24,10 @@
 #pragma once
 
 #include "../../gemm/sm90/mainloop.cuh"
+#include "../../ptx/cp_async.cuh"
 #include "../../ptx/setmaxnreg.cuh"
 #include "../../ptx/shared_pair.cuh"
+#include "../../ptx/special_registers.cuh"
 #include "store.cuh"
 #include "tiles.cuh"
 
@@ -31,19 +35,26 @@ namespace cuda_llm_ops::cuda::fp8::sm90 {
 
 using cuda::sm90::Position;
 
-constexpr int kPanelBytes = 64 * 128, kPanels = 2, kWarpgroups = 2;
+constexpr int kPanelBytes = 64 * 128, kPanels = 2;
 
 // BlocksTogether: blocks of k between two promotions.
-template <typename P_, int Waves, int TileN, int Stages, bool BlockScales, int BlocksTogether>
+template <typename P_, int Warpgroups, int Waves, int TileN, int Stages, bool BlockScales, int BlocksTogether>
 struct Tile {
   using P = P_;
-  static constexpr int waves = Waves, m = kWarpgroups * Waves * 64, n = TileN, stages = Stages;
+  static constexpr int warpgroups = Warpgroups, waves = Waves, m = Warpgroups * Waves * 64, n = TileN, stages = Stages;
   static constexpr bool block_scales = BlockScales;
   static constexpr int blocks_together = BlocksTogether;
   static constexpr int registers = TileN / 2;  // accumulators a thread, of one wave
-  static constexpr int threads = (kWarpgroups + 1) * 128;
+  // While the tensor cores multiply, the next stage is waited for and its descriptors are made, and the last stage is
+  // released, so that there are only additions between two waves. With three warpgroups, or fast sums, the tensor cores
+  // are busy meanwhile, and stages that are held longer cost more.
+  static constexpr bool ahead = Warpgroups == 2 && BlocksTogether == 1 && !BlockScales;
+  static constexpr int threads = (Warpgroups + 1) * 128;
+  // A scheduler has 512 registers a lane for its warps, one of each warpgroup.
+  static constexpr int producer_registers = Warpgroups == 3 ? 32 : 40, consumer_registers = Warpgroups == 3 ? 160 : 232;
   static constexpr int p_bytes = m * kFp8Block, q_bytes = n * kFp8Block, stage_bytes = p_bytes + q_bytes;
-  static constexpr int shared_bytes = Stages * (stage_bytes + 16) + kWarpgroups * kPanels * kPanelBytes;
+  static constexpr int scale_bytes = BlockScales ? 0 : (TileN + Waves * 64) * 4;  // of a warpgroup
+  static constexpr int shared_bytes = Stages * (stage_bytes + 16) + Warpgroups * (kPanels * kPanelBytes + scale_bytes);
   static_assert(!BlockScales || kFp8Block % TileN == 0, "a tile has one scale of b for each block of k");
   static_assert(!BlockScales || BlocksTogether == 1, "each block of k has scales of its own");
   static_assert(BlocksTogether <= Stages, "the waves read the same stages, one wave after the other");
@@ -73,37 +84,65 @@ __device__ __forceinline__ void store_panel(const Fp8GemmArguments& g, uint32_t 
   }
 }
 
-// The scales of the tile's columns, and behind them the bias, into shared memory at `columns`. Those beyond the last
-// column are anything: nobody stores what comes of them.
+// Begins to copy the scales of a tile's columns, and behind them those of the warpgroup's rows, to shared memory. Those
+// beyond the last column or row are anything: nobody stores what comes of them.
 template <typename Tile>
-__device__ __forceinline__ void load_columns(const Fp8GemmArguments& g, const float* scales_b, uint32_t columns,
-                                             int column) {
-#pragma unroll 1
-  for (int i = threadIdx.x % 128; i < Tile::n; i += 128) {
-    const int at = min(column + i, g.n - 1);
-    ptx::st_shared(columns + i * 4, Tile::block_scales ? 1.0f : scale_of_column(g, scales_b, at));
-    ptx::st_shared(columns + (Tile::n + i) * 4, bias_of(g, at));
+__device__ __forceinline__ void copy_scales(const Fp8GemmArguments& g, const float* scales_b, uint32_t scales,
+                                            int column, int row, int end) {
+  const int thread = ptx::fresh_tid_x() % 128;
+#pragma unroll
+  for (int i = thread; i < Tile::n; i += 128) {
+    ptx::cp_async_ca_4(scales + i * 4, scales_b + min(column + i, g.n - 1) * g.scale_b_stride_n, 4);
   }
+#pragma unroll
+  for (int i = thread; i < Tile::waves * 64; i += 128) {
+    ptx::cp_async_ca_4(scales + (Tile::n + i) * 4, g.scale_a + min(row + i, end - 1) * g.scale_a_stride_m, 4);
+  }
+  ptx::cp_async_commit_group();
 }
 
-// The sums of 64 rows from `row` become values of out.
+// The sums of a tile times the scales of their rows and columns, which have arrived.
 template <typename Tile>
-__device__ __forceinline__ void finish_wave(float (&d)[Tile::registers], const Fp8GemmArguments& g, uint32_t columns,
-                                            int row, int end) {
-  const int lane = threadIdx.x % 32, upper = row + threadIdx.x % 128 / 32 * 16 + lane / 4;
-  float of_upper = 1.0f, of_lower = 1.0f;
-  if constexpr (!Tile::block_scales) {
-    of_upper = scale_of_row(g, min(upper, end - 1));
-    of_lower = scale_of_row(g, min(upper + 8, end - 1));
+__device__ __forceinline__ void apply_scales(float (&d)[Tile::waves][Tile::registers], uint32_t scales) {
+  const int lane = threadIdx.x % 32, line = threadIdx.x % 128 / 32 * 16 + lane / 4;
+  float upper[Tile::waves], lower[Tile::waves];
+#pragma unroll
+  for (int w = 0; w < Tile::waves; ++w) {
+    upper[w] = ptx::ld_shared(scales + (Tile::n + w * 64 + line) * 4);
+    lower[w] = ptx::ld_shared(scales + (Tile::n + w * 64 + line + 8) * 4);
   }
 #pragma unroll
   for (int j = 0; j < Tile::n / 8; ++j) {
-    const uint32_t at = columns + (j * 8 + lane % 4 * 2) * 4;
-    const float2 factor = ptx::load_shared_pair(at), bias = ptx::load_shared_pair(at + Tile::n * 4);
-    d[4 * j] = d[4 * j] * (of_upper * factor.x) + bias.x;
-    d[4 * j + 1] = d[4 * j + 1] * (of_upper * factor.y) + bias.y;
-    d[4 * j + 2] = d[4 * j + 2] * (of_lower * factor.x) + bias.x;
-    d[4 * j + 3] = d[4 * j + 3] * (of_lower * factor.y) + bias.y;
+    const float2 factor = ptx::load_shared_pair(scales + (j * 8 + lane % 4 * 2) * 4);
+#pragma unroll
+    for (int w = 0; w < Tile::waves; ++w) {
+      d[w][4 * j] *= upper[w] * factor.x;
+      d[w][4 * j + 1] *= upper[w] * factor.y;
+      d[w][4 * j + 2] *= lower[w] * factor.x;
+      d[w][4 * j + 3] *= lower[w] * factor.y;
+    }
+  }
+}
+
+// Adds the bias, by way of `shared`, which nobody reads.
+template <typename Tile>
+__device__ __forceinline__ void add_bias(float (&d)[Tile::waves][Tile::registers], const Fp8GemmArguments& g,
+                                         uint32_t shared, int barrier, int column) {
+#pragma unroll 1
+  for (int i = threadIdx.x % 128; i < Tile::n; i += 128) {
+    ptx::st_shared(shared + i * 4, bias_of(g, min(column + i, g.n - 1)));
+  }
+  ptx::bar_sync(barrier, 128);
+#pragma unroll
+  for (int j = 0; j < Tile::n / 8; ++j) {
+    const float2 bias = ptx::load_shared_pair(shared + (j * 8 + threadIdx.x % 4 * 2) * 4);
+#pragma unroll
+    for (int w = 0; w < Tile::waves; ++w) {
+      d[w][4 * j] += bias.x;
+      d[w][4 * j + 1] += bias.y;
+      d[w][4 * j + 2] += bias.x;
+      d[w][4 * j + 3] += bias.y;
+    }
   }
 }
 
@@ -189,18 +228,21 @@ __global__ void __launch_bounds__(Tile::threads, 1)
                    const __grid_constant__ CUtensorMap out_map, const __grid_constant__ KernelArguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t shared_memory[];
-  const uint32_t stages = ptx::shared_address(shared_memory);
+  // Opaque: the compiler would derive it anew in each round, from a register that takes long to read.
+  uint32_t stages = ptx::shared_address(shared_memory);
+  if constexpr (Tile::blocks_together == 1) stages = static_cast<uint32_t>(ptx::opaque(static_cast<int>(stages)));
   const uint32_t panels = stages + Tile::stages * Tile::stage_bytes;
-  const uint32_t full = panels + kWarpgroups * kPanels * kPanelBytes;
+  const uint32_t full = panels + Tile::warpgroups * kPanels * kPanelBytes;
   const uint32_t empty = full + Tile::stages * 8;
+  const uint32_t scales = empty + Tile::stages * 8;
   const Fp8GemmArguments& g = arguments.g;
 
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int cluster = arguments.cluster;
   const int rank = cluster == 1 ? 0 : ptx::cluster_ctarank();
-  const int first = blockIdx.x / cluster, step = gridDim.x / cluster;
+  const int first = blockIdx.x / cluster;
 
-  if (warp == kWarpgroups * 4) {
+  if (warp == Tile::warpgroups * 4) {
     if (ptx::elect_sync()) {
       ptx::prefetch_tensormap(&p_map);
       ptx::prefetch_tensormap(&q_map);
@@ -210,7 +252,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
   } else if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::stages; ++s) {
       ptx::mbarrier_init(full + s * 8, 1);
-      ptx::mbarrier_init(empty + s * 8, 4 * kWarpgroups * cluster);
+      ptx::mbarrier_init(empty + s * 8, 4 * Tile::warpgroups * cluster);
     }
     ptx::fence_mbarrier_init();
   }
@@ -224,13 +266,13 @@ __global__ void __launch_bounds__(Tile::threads, 1)
 
   Tiles tiles;
   const auto column_of = [&] { return (tiles.n * cluster + rank) * Tile::n; };
-  if (warp >= kWarpgroups * 4) {
-    ptx::setmaxnreg_dec<40>();
-    if (warp == kWarpgroups * 4 && ptx::elect_sync()) {
+  if (warp >= Tile::warpgroups * 4) {
+    ptx::setmaxnreg_dec<Tile::producer_registers>();
+    if (warp == Tile::warpgroups * 4 && ptx::elect_sync()) {
       const int part = Tile::m / cluster * rank;  // the rows of P that this block loads
       const auto everyone = static_cast<uint16_t>((1 << cluster) - 1);
       Position at;
-      for (int tile = first; tiles.find<Tile::m>(arguments, tile); tile += step) {
+      for (int tile = first; tiles.find<Tile::m>(arguments, tile); tile += ptx::clusters_in_grid()) {
         const int row = tiles.row + part, column = column_of(), group = tiles.group;
         for (int block = 0; block < arguments.k_blocks; ++block) {
           const uint32_t stage = stages + at.stage * Tile::stage_bytes, barrier = full + at.stage * 8;
@@ -249,7 +291,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     }
     __syncwarp();
   } else {
-    ptx::setmaxnreg_inc<232>();
+    ptx::setmaxnreg_inc<Tile::consumer_registers>();
     const int warpgroup = warp / 4, lane = threadIdx.x % 32;
     uint32_t loaders_empty = empty;
     if (cluster > 1) loaders_empty = ptx::mapa(empty, lane < cluster ? lane : rank);
@@ -262,13 +304,17 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     };
     const uint64_t p_base = ptx::k_major_descriptor(stages + warpgroup * Tile::waves * 64 * kFp8Block);
     const uint64_t q_base = ptx::k_major_descriptor(stages + Tile::p_bytes);
-    constexpr int kStageStep = Tile::stage_bytes / 16, kWaveStep = 64 * kFp8Block / 16;  // as descriptors count
+    const int q_from_p = (Tile::p_bytes - warpgroup * Tile::waves * 64 * kFp8Block) / 16;  // as descriptors count
+    constexpr int kStageStep = Tile::stage_bytes / 16, kWaveStep = 64 * kFp8Block / 16;    // as descriptors count
     const uint32_t my_panels = panels + warpgroup * kPanels * kPanelBytes;
     Position at;
+    uint64_t p_at = p_base;  // the descriptor of stage `at`
     int buffer = 0;
-    for (int tile = first; tiles.find<Tile::m>(arguments, tile); tile += step) {
+    for (int tile = first; tiles.find<Tile::m>(arguments, tile); tile += ptx::clusters_in_grid()) {
       const int row = tiles.row + warpgroup * Tile::waves * 64, column = column_of(), end = tiles.rows.end;
       const float* const scales_b = g.scale_b + tiles.group * g.scale_b_stride_group;
+      const uint32_t my_scales = scales + warpgroup * Tile::scale_bytes;
+      if constexpr (!Tile::block_scales) copy_scales<Tile>(g, scales_b, my_scales, column, row, end);
       float sums[Tile::waves][Tile::registers];
 #pragma unroll
       for (int w = 0; w < Tile::waves; ++w) {
@@ -280,18 +326,22 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       const int my_row = row + warp % 4 * 16 + lane / 4;
       const int scaled_column = min(column, g.n - 1);
       if constexpr (Tile::block_scales) now.load(g, scales_b, my_row, end, scaled_column, 0);
+      int held = 0;  // a stage that has been read; it is released when the next products are on their way
       for (int block = 0; block < arguments.k_blocks; block += Tile::blocks_together) {
-        const int together = Tile::blocks_together == 1 ? 1 : min(Tile::blocks_together, arguments.k_blocks - block);
         Position here;
 #pragma unroll
         for (int w = 0; w < Tile::waves; ++w) {
           here = at;
           int previous = at.stage;
           ptx::wgmma_fence_operand(d);
-          for (int i = 0; i < together; ++i) {
-            if (w == 0) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
-            multiply<Tile>(d, p_base + here.stage * kStageStep + w * kWaveStep, q_base + here.stage * kStageStep,
-                           i > 0);
+#pragma unroll
+          for (int i = 0; i < Tile::blocks_together; ++i) {
+            if (w == 0 && (!Tile::ahead || block == 0)) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
+            const uint64_t p = Tile::ahead ? p_at : p_base + here.stage * kStageStep;
+            // One way or the other: so no kernel spills registers.
+            const uint64_t q = Tile::blocks_together > 1 ? q_base + here.stage * kStageStep : p + q_from_p;
+            multiply<Tile>(d, p + w * kWaveStep, q, i > 0);
+            if (Tile::ahead && w == 0 && block > 0) release(held);
             if (w == Tile::waves - 1 && i > 0) {
               ptx::wgmma_wait_group<1>();
               release(previous);
@@ -302,9 +352,17 @@ __global__ void __launch_bounds__(Tile::threads, 1)
           if constexpr (Tile::block_scales) {
             if (w == 0) next.load(g, scales_b, my_row, end, scaled_column, min(block + 1, arguments.k_blocks - 1));
           }
+          if (Tile::ahead && w == Tile::waves - 1) {
+            p_at = p_base + here.stage * kStageStep;
+            if (arguments.k_blocks - block > Tile::blocks_together)
+              ptx::mbarrier_wait(full + here.stage * 8, here.phase);
+          }
           ptx::wgmma_wait_group<0>();
           ptx::wgmma_fence_operand(d);
-          if (w == Tile::waves - 1) release(previous);
+          if (w == Tile::waves - 1) {
+            held = previous;
+            if (!Tile::ahead) release(previous);
+          }
 #pragma unroll
           for (int r = 0; r < Tile::registers; ++r) {
             if constexpr (Tile::block_scales) {
@@ -317,15 +375,19 @@ __global__ void __launch_bounds__(Tile::threads, 1)
         if constexpr (Tile::block_scales) now = next;
         at = here;
       }
-      // The next panel holds the columns' scales first: no store may still read it then, nor the panel after it.
-      if (threadIdx.x % 128 == 0) ptx::bulk_wait_group_read<0>();
-      ptx::bar_sync(1 + warpgroup, 128);
-      const uint32_t columns = my_panels + buffer * kPanelBytes;
-      load_columns<Tile>(g, scales_b, columns, column);
-      ptx::bar_sync(1 + warpgroup, 128);
-      buffer = (buffer + 1) % kPanels;
-#pragma unroll
-      for (int w = 0; w < Tile::waves; ++w) finish_wave<Tile>(sums[w], g, columns, row + w * 64, end);
+      if constexpr (Tile::ahead) release(held);
+      if constexpr (!Tile::block_scales) {
+        ptx::cp_async_wait_group<0>();
+        ptx::bar_sync(1 + warpgroup, 128);
+        apply_scales<Tile>(sums, my_scales);
+      }
+      if (g.bias != nullptr) {
+        // No store may still read the next panel, nor the one after it.
+        if (threadIdx.x % 128 == 0) ptx::bulk_wait_group_read<0>();
+        ptx::bar_sync(1 + warpgroup, 128);
+        add_bias<Tile>(sums, g, my_panels + buffer * kPanelBytes, 1 + warpgroup, column);
+        buffer = (buffer + 1) % kPanels;
+      }
 #pragma unroll
       for (int w = 0; w < Tile::waves; ++w) {
         if (row + w * 64 >= end) break;
@@ -362,16 +424,19 @@ constexpr Kernel persistent_kernel(const char* name) {
 template <typename P>
 KernelList persistent_list() {
   static const Kernel kernels[] = {
-      persistent_kernel<Tile<P, 2, 128, 4, false, 1>>("persistent 256x128"),
-      persistent_kernel<Tile<P, 1, 128, 6, false, 1>>("persistent 128x128"),
-      persistent_kernel<Tile<P, 1, 64, 8, false, 1>>("persistent 128x64"),
-      persistent_kernel<Tile<P, 1, 192, 4, false, 1>>("persistent 128x192"),
-      persistent_kernel<Tile<P, 2, 128, 4, true, 1>>("persistent 256x128 block scales"),
-      persistent_kernel<Tile<P, 1, 128, 6, true, 1>>("persistent 128x128 block scales"),
-      persistent_kernel<Tile<P, 1, 64, 8, true, 1>>("persistent 128x64 block scales"),
-      persistent_kernel<Tile<P, 2, 128, 4, false, kFp8FastBlocks>>("persistent 256x128 fast sums"),
-      persistent_kernel<Tile<P, 1, 128, 6, false, kFp8FastBlocks>>("persistent 128x128 fast sums"),
-      persistent_kernel<Tile<P, 1, 192, 4, false, kFp8FastBlocks>>("persistent 128x192 fast sums"),
+      persistent_kernel<Tile<P, 2, 2, 128, 4, false, 1>>("persistent 256x128"),
+      persistent_kernel<Tile<P, 3, 1, 128, 4, false, 1>>("persistent 192x128"),
+      persistent_kernel<Tile<P, 2, 1, 128, 6, false, 1>>("persistent 128x128"),
+      persistent_kernel<Tile<P, 2, 1, 64, 8, false, 1>>("persistent 128x64"),
+      persistent_kernel<Tile<P, 2, 1, 192, 4, false, 1>>("persistent 128x192"),
+      persistent_kernel<Tile<P, 2, 2, 128, 4, true, 1>>("persistent 256x128 block scales"),
+      persistent_kernel<Tile<P, 3, 1, 128, 4, true, 1>>("persistent 192x128 block scales"),
+      persistent_kernel<Tile<P, 2, 1, 128, 6, true, 1>>("persistent 128x128 block scales"),
+      persistent_kernel<Tile<P, 2, 1, 64, 8, true, 1>>("persistent 128x64 block scales"),
+      persistent_kernel<Tile<P, 2, 2, 128, 4, false, kFp8FastBlocks>>("persistent 256x128 fast sums"),
+      persistent_kernel<Tile<P, 3, 1, 128, 4, false, kFp8FastBlocks>>("persistent 192x128 fast sums"),
+      persistent_kernel<Tile<P, 2, 1, 128, 6, false, kFp8FastBlocks>>("persistent 128x128 fast sums"),
+      persistent_kernel<Tile<P, 2, 1, 192, 4, false, kFp8FastBlocks>>("persistent 128x192 fast sums"),
   };
   return kernels;
 }
