@@ -90,6 +90,18 @@ def test_every_number_in_every_place(device: str, bits: int, dtype: torch.dtype)
     assert torch.equal(found.cpu().long(), numbers - (0 if zeros is None else zeros.long()))
 
 
+@pytest.mark.parametrize("group", [0, 64, 128])
+@pytest.mark.parametrize("m", [1, 16, 64])
+def test_powers_of_two_pass_through(device: str, m: int, group: int) -> None:
+    """Results of rows that are 2^-100 or 2^100 times as large are exactly so: no sum underflows or overflows before."""
+    one = cases.case(m, 64, 512, group, zeros=group > 0, dtype=torch.bfloat16)
+    arguments = cases.on(device, one)
+    plain = cuda_llm_ops.weight_only_gemm(**arguments)
+    for power in (2.0**-100, 2.0**100):
+        found = cuda_llm_ops.weight_only_gemm(**arguments | {"x": arguments["x"] * power})
+        assert torch.equal(found, plain * power)
+
+
 def test_the_packed_form_is_the_documented_one() -> None:
     """Place after place by the formula of ext/csrc/weight_only.h."""
     numbers = cases.numbers(128, 32, 4, torch.Generator().manual_seed(1))
