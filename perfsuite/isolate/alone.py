@@ -22,8 +22,7 @@ LEAST_EXCESS_SECONDS = 5e-4
 """Time by which a sample of the rival must be longer beside the candidate. Caches that a candidate's own calls have
 emptied cost a sample less; a processor that is busy costs more."""
 PAIRS, SAMPLES_OF_A_PAIR = 6, 5
-"""Every time beside the candidate must exceed every time without it. Chance alone does so once in 924 cases; on a busy
-machine each time varies by several times, and where a candidate has threads, its rival gets the processor later."""
+"""Every pair must show the candidate as the cause. A load that comes and goes by itself does so once in 2**PAIRS."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,7 @@ def agreed(found: Comparison, before: Alone, pair: Callable[[], tuple[float, flo
     beside, without = (statistics.median(side) for side in zip(*pairs, strict=True))
     times = f"{time_text(found.rival_seconds)} a call beside the candidate, {time_text(before.seconds)} before it began"
     excess = (beside - without) * found.launches
-    caused = len(pairs) == PAIRS and _slowed([(min(one for one, _ in pairs), max(other for _, other in pairs))])
-    if caused and without <= before.most and excess > LEAST_EXCESS_SECONDS:
+    if len(pairs) == PAIRS and _slowed(pairs) and without <= before.most and excess > LEAST_EXCESS_SECONDS:
         said = (
             f"what the candidate leaves behind slows the rival: {times}; timed again {PAIRS} times, "
             f"{time_text(beside)} beside its process and {time_text(without)} without it"
