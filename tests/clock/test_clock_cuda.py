@@ -14,6 +14,8 @@ from perfsuite.clock.base import CaptureError, Clock, Sides
 from perfsuite.clock.choose import open_clock
 from perfsuite.clock.graph import GraphClock
 from perfsuite.clock.memory import Span
+from perfsuite.clock.warmth import Probe
+from perfsuite.device.telemetry import Watch
 from perfsuite.problems.backward import with_gradients
 
 pytestmark = pytest.mark.gpu
@@ -126,6 +128,18 @@ def test_telemetry_comes_from_this_card(opened: Callable[..., Clock]) -> None:
     assert seen.unknown or seen.sm_clock_hz
     if seen.sm_clock_hz is not None:
         assert 1e8 < seen.sm_clock_hz < 5e9
+
+
+def test_no_reading_of_the_clock_is_faster_than_the_card() -> None:
+    """Also where the card has idled, and the launch comes late."""
+    probe, watch = Probe(), Watch(str(torch.cuda.get_device_properties(0).uuid))
+    full = watch.full_clock_hz()
+    assert full is not None
+    readings = []
+    for _ in range(50):
+        torch.cuda.synchronize()
+        readings.append(probe.read())
+    assert max(one for one in readings if one is not None) <= 1.02 * full
 
 
 def test_an_output_can_be_read_without_being_held() -> None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+import torch
 from made_up_card import Card, card
 
 from perfsuite.clock import warmth
@@ -65,4 +66,12 @@ def test_warming_up_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_clock_comes_from_a_known_number_of_cycles_whatever_a_launch_costs(card: Card) -> None:
+    assert Probe().read() == pytest.approx(2e9)
+
+
+def test_a_first_launch_that_is_late_does_not_make_the_clock_faster(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = itertools.chain([30e-6], itertools.repeat(0.0))
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: card.work(next(late) + cycles / 2e9))
     assert Probe().read() == pytest.approx(2e9)
