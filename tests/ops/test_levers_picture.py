@@ -25,13 +25,13 @@ RECORD = {"environment": {"card": "A card", "torch": "3", "commit": "0123456789a
 
 
 def test_the_committed_picture_is_that_of_the_committed_record() -> None:
-    assert pictures.main(["--check"]) == 0
+    assert pictures.main(["levers", "--check"]) == 0
 
 
 def test_bars_follow_the_record(tmp_path: Path) -> None:
     file, out = tmp_path / "levers.json", tmp_path / "levers.svg"
     file.write_text(json.dumps(RECORD))
-    words = ["--record", str(file), "--picture", str(out)]
+    words = ["levers", "--record", str(file), "--picture", str(out)]
     assert pictures.main([*words, "--check"]) == 1
     assert not out.exists()
     assert pictures.main(words) == 0
@@ -63,7 +63,7 @@ def test_what_is_no_record_is_named(
     change(found)
     file = tmp_path / "levers.json"
     file.write_text(json.dumps(found))
-    assert pictures.main(["--record", str(file), "--picture", str(tmp_path / "x.svg")]) == 2
+    assert pictures.main(["levers", "--record", str(file), "--picture", str(tmp_path / "x.svg")]) == 2
     assert said in capsys.readouterr().err
-    assert pictures.main(["--record", str(tmp_path / "none.json")]) == 2
+    assert pictures.main(["levers", "--record", str(tmp_path / "none.json")]) == 2
     assert "none.json cannot be read" in capsys.readouterr().err
