@@ -90,9 +90,14 @@ class ResourceRecord:
         }
 
     def write(self, known: Sequence[tuple[Path, str]]) -> None:
-        """Write the lines of these sources and architectures; others were removed from the project."""
-        keys = sorted((str(source), arch) for source, arch in known)
-        lines = [json.dumps(self._lines[key], separators=(",", ":")) + "\n" for key in keys if key in self._lines]
+        """Write the lines of these sources and architectures, and those of other architectures.
+
+        Other sources were removed from the project, and so were other pairs of these architectures.
+        """
+        asked = {(str(source), arch) for source, arch in known}
+        sources, archs = ({pair[place] for pair in asked} for place in (0, 1))
+        keys = sorted(key for key in self._lines if key in asked or (key[0] in sources and key[1] not in archs))
+        lines = [json.dumps(self._lines[key], separators=(",", ":")) + "\n" for key in keys]
         write_whole(self.path, "".join(lines))
 
 

@@ -1,103 +1,292 @@
-"""The survey of products that nobody tuned: what it draws, and what it makes of times."""
+"""The survey of shapes that nobody tuned: its draws, its record, its rules, its command."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import subprocess
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="cuda_llm_ops needs torch")
+pytest.importorskip("torch", reason="cuda_llm_ops needs torch")
 
-from cuda_llm_ops import survey  # noqa: E402
+from cuda_llm_ops.survey import __main__ as command
+from cuda_llm_ops.survey import draw, models, record, rules
 
-
-def timed(m: int, library: float, chosen: float, best: float) -> survey.Timed:
-    return survey.Timed(m, 4096, 4096, "torch.float16", library, chosen, best, "a plan" if best < chosen else "")
-
-
-def test_a_sample_is_the_same_for_the_same_seed_and_has_no_product_twice() -> None:
-    drawn = survey.sample(300, 1)
-    assert drawn == survey.sample(300, 1) != survey.sample(300, 2)
-    assert len(set(drawn)) == 300
-    assert all((n, k) in survey.LAYERS and 1 <= m <= survey.MOST_ROWS for m, n, k in drawn)
-    assert all(m * n * k <= survey.MOST_MULTIPLICATIONS for m, n, k in drawn)
-    assert sum(m <= 16 for m, _, _ in drawn) > 50 < sum(m > 512 for m, _, _ in drawn), "log-uniform"
+RUN = {"seed": "1", "official": False, "device": "NVIDIA H200", "torch": "2.11", "cuda": "13.0", "sources": "ab"}
+COUNTS = {"product": 6, "attention": 3, "decode": 1}
 
 
-def test_an_uneven_sample_has_lines_that_begin_anywhere_in_every_layout() -> None:
-    drawn = survey.uneven_sample(300, 1)
-    assert drawn == survey.uneven_sample(300, 1) != survey.uneven_sample(300, 2)
-    assert len(set(drawn)) == 300
-    for one in drawn:
-        lengths = one.m if one.a_mn_major and one.m > 1 else one.k, one.n if one.b_mn_major else one.k
-        assert any(length % 8 for length in lengths)
-    assert {survey.layout(one) for one in drawn} == {"nn", "nt", "tn", "tt"}
-    assert sum((one.n, one.k) in survey.HEADS for one in drawn) > 30 < sum(one.m <= 16 for one in drawn)
+def test_models_are_real_and_have_sources() -> None:
+    all_models = models.models()
+    assert len(all_models) >= 30
+    assert len({one.source for one in all_models}) == len(all_models)
+    assert all(one.source.count("/") == 1 and one.heads % one.kv_heads == 0 for one in all_models)
+    llama = next(one for one in all_models if one.name == "Llama 3.1 8B")
+    assert llama.layers()[:4] == [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
+    assert (128256, 4096) in llama.layers()
+    assert (28672 // 8, 4096) in llama.layers(), "the part of one of eight devices"
 
 
-def test_a_summary_of_uneven_products_tells_layouts_and_the_share_of_the_aligned_speed() -> None:
-    made_up = [
-        survey.Timed(9, 4097, 4096, "torch.float16", 2e-5, 1e-5, 1e-5, "", layout, aligned)
-        for layout, aligned in (("nn", 8e-6), ("nn", 5e-6), ("tt", 1e-5))
-    ]
-    text = survey.summary(made_up)
-    assert "layout nn: 2.000, lowest 2.000, 2 products" in text
-    assert "of the aligned product's speed: geometric mean 0.737, a tenth below 0.500, lowest 0.500" in text
-    assert text.splitlines()[-3] == "9 x 4097 x 4096: 2.000, 10.0 us; 8.0 aligned"
+def test_draws_depend_on_the_seed_alone_and_longer_ones_begin_alike() -> None:
+    for kind in command.COUNTS:
+        cases = draw.drawn(kind, "a", 200)
+        assert cases == draw.drawn(kind, "a", 300)[:200] != draw.drawn(kind, "b", 200)
+        assert len(set(cases)) == 200
 
 
-def test_a_summary_tells_the_mean_the_tenth_and_the_lowest() -> None:
-    text = survey.summary([timed(m, 2e-5, 1e-5, 1e-5) for m in range(1, 10)] + [timed(200, 1e-5, 2e-5, 1e-5)])
-    assert "10 products: geometric mean 1.741 of torch.mm's speed, a tenth below 2.000; 7.2% behind the best" in text
-    assert "129 to 384 rows: 0.500, lowest 0.500, 1 products" in text
-    assert "385 to 1024" not in text
-    assert text.splitlines()[-5] == "200 x 4096 x 4096: 0.500, 20.0 us; 10.0 by a plan"
+def test_products_have_every_layout_alignment_type_and_number_of_rows() -> None:
+    cases = [one for one in draw.drawn("product", "c", 1000) if isinstance(one, draw.Product)]
+    assert min(one.m for one in cases) == 1
+    assert max(one.m for one in cases) > 16_000
+    assert 0.4 < sum(one.m % 64 == 0 for one in cases) / 1000 < 0.6
+    assert {one.layout for one in cases} == {"nn", "nt", "tn", "tt"}
+    assert min(Counter((one.dtype, one.out) for one in cases).values()) > 40, "both types, float32 results of both"
+    assert 150 < sum(not one.aligned for one in cases) < 350
+    assert sum(one.aligned and max(line % 64 for line in one.lines) > 0 for one in cases) > 150, "lines of 16 bytes"
+    assert all(one.m * one.n * one.k <= draw.MOST_MULTIPLICATIONS for one in cases)
 
 
-@pytest.mark.parametrize("argument", ["--products=0", "--products=-3", "--plans=many"])
-def test_a_number_that_is_none_is_named(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        survey.main([argument])
-    assert "must be a whole number from 1 to 10000" in capsys.readouterr().err
+def test_a_product_is_aligned_if_its_lines_begin_at_multiples_of_16_bytes() -> None:
+    def aligned(m: int, n: int, k: int, layout: str) -> bool:
+        return draw.Product(m, n, k, layout, "float16", "float16").aligned
+
+    assert aligned(257, 4096, 4096, "nn")
+    assert aligned(257, 4097, 4096, "nt")
+    assert not aligned(257, 4097, 4096, "nn")
+    assert not aligned(257, 4096, 4097, "nt")
+    assert not aligned(257, 4096, 4096, "tn")
+    assert aligned(256, 4096, 4097, "tn")
+    assert aligned(1, 4096, 4096, "tt"), "a single row is a line of k elements"
 
 
-@pytest.fixture
-def reductions() -> Iterator[None]:
-    """Puts back what the command sets."""
-    matmul = torch.backends.cuda.matmul
-    names = [f"allow_{name}_reduced_precision_reduction" for name in ("fp16", "bf16")]
-    before = [getattr(matmul, name) for name in names]
-    yield
-    for name, value in zip(names, before, strict=True):
-        setattr(matmul, name, value)
+def test_attention_has_every_class_and_decode_large_caches_and_pages() -> None:
+    cases = [one for one in draw.drawn("attention", "c", 300) if isinstance(one, draw.Attention)]
+    groups = Counter(one.group for one in cases)
+    assert set(groups) == {"short", "head_dim", "grouped", "77 keys", "long"}
+    assert min(groups.values()) >= 10
+    assert all(one.seq_kv == 77 for one in cases if one.group == "77 keys")
+    assert max(one.seq_q for one in cases if one.group == "short") <= 729
+    dims = {one.head_dim for one in cases if one.group == "head_dim"}
+    assert len(dims) > 60
+    assert min(dims) < 30
+    assert max(dims) > 240
+    decodes = [one for one in draw.drawn("decode", "c", 100) if isinstance(one, draw.Decode)]
+    large = sum(4 * one.batch * one.kv_heads * one.length * one.head_dim >= 2 * draw.LARGE_CACHE for one in decodes)
+    assert 30 < large < 70
+    assert {one.page for one in decodes} == {0, *draw.PAGES}
+    assert all(one.length % one.page == 0 for one in decodes if one.page)
+    assert any(one.head_dim == 256 for one in decodes)
 
 
-@pytest.mark.usefixtures("reductions")
-def test_each_product_is_written_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a run that is ended loses none; the two types come in turn."""
-    types: list[torch.dtype] = []
-
-    def made_up(m: int, n: int, k: int, dtype: torch.dtype, plans: int) -> survey.Timed:
-        if len(types) == 2:
-            raise KeyboardInterrupt
-        types.append(dtype)
-        return survey.Timed(m, n, k, str(dtype), 2e-5, 1e-5, 1e-5, "")
-
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.empty_cache", lambda: None)
-    monkeypatch.setattr(survey, "timed", made_up)
-    output = tmp_path / "survey.jsonl"
-    with pytest.raises(KeyboardInterrupt):
-        survey.main(["--products", "3", "--output", str(output)])
-    rows = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [(row["m"], row["n"], row["k"]) for row in rows] == survey.sample(3, 0)[:2]
-    assert types == [torch.float16, torch.bfloat16]
+def test_a_case_is_its_line() -> None:
+    for kind in command.COUNTS:
+        for case in draw.drawn(kind, "d", 20):
+            assert draw.case_of(json.loads(json.dumps(draw.fields(case)))) == case
 
 
-def test_it_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cut_survey_has_some_of_each_kind() -> None:
+    kinds = Counter(kind for kind, _, _ in list(draw.interleaved("e", command.COUNTS))[:140])
+    assert kinds == {"product": 100, "attention": 30, "decode": 10}
+
+
+def made_up(case: draw.Case, *, plans: bool) -> dict[str, Any]:
+    return {"ours": 1e-5, "library": 2e-5, "ratio": 2.0, "low": 1.9, "high": 2.1, "apart": 1e-3}
+
+
+def test_a_run_that_was_cut_is_continued(tmp_path: Path) -> None:
+    path, told = tmp_path / "h200/survey.jsonl", []
+    of = record.begun(path, {**RUN, "counts": COUNTS})
+    assert not command.survey(of, made_up, 1e-9, told.append)
+    assert told[-1] == "stopped after 0 s: 1 of 10 cases; the same command continues"
+    path.write_text(path.read_text() + '{"number":1,"kind":"prod')  # the machine was taken away
+    of = record.begun(path, {**RUN, "counts": COUNTS})
+    assert len(of.lines) == 1
+    told.clear()
+    assert command.survey(of, made_up, 60, told.append)
+    assert len(told) == 9
+    assert "10 of 10 cases, about 0 s left" in told[-1]
+    whole = tmp_path / "whole.jsonl"
+    command.survey(record.begun(whole, {**RUN, "counts": COUNTS}), made_up, 60, lambda _: None)
+    assert path.read_text() == whole.read_text()
+
+
+def test_a_seed_is_surveyed_once(tmp_path: Path) -> None:
+    path = tmp_path / "survey.jsonl"
+
+    def run(seed: str) -> None:
+        command.survey(record.begun(path, {**RUN, "seed": seed, "counts": COUNTS}), made_up, 60, lambda _: None)
+
+    run("first")
+    with pytest.raises(record.RecordError, match="has the whole survey of seed first; a seed is surveyed once"):
+        run("first")
+    run("second")
+    assert record.read(path).run["earlier"] == ["first"]
+    with pytest.raises(record.RecordError, match="replaced the record of seed first"):
+        run("first")
+    run("third")
+    assert record.read(path).run["earlier"] == ["first", "second"]
+
+
+@pytest.mark.parametrize("change", [{"device": "NVIDIA H100"}, {"sources": "cd"}, {"counts": {"product": 7}}])
+def test_another_run_does_not_continue_a_record(change: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "survey.jsonl"
+    command.survey(record.begun(path, {**RUN, "counts": COUNTS}), made_up, 1e-9, lambda _: None)
+    before = path.read_text()
+    with pytest.raises(record.RecordError, match=f"begun by another run: {next(iter(change))} is"):
+        record.begun(path, {**RUN, "counts": COUNTS, **change})
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "none\n", '{"survey": 2, "seed": "1"}\n', '{"survey": 1, "seed": "1", "counts": {}}\n{"m": 1}\n']
+)
+def test_a_file_that_is_no_record_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "survey.jsonl"
+    path.write_text(text)
+    with pytest.raises(record.RecordError, match=r"survey.jsonl is no record of a survey"):
+        record.read(path)
+    with pytest.raises(record.RecordError, match="cannot be read: No such file"):
+        record.read(tmp_path / "none.jsonl")
+
+
+def test_a_case_that_fails_is_a_line_and_counts(tmp_path: Path) -> None:
+    def fails(case: draw.Case, *, plans: bool) -> dict[str, Any]:
+        if case.kind == "decode":
+            raise RuntimeError("no kernel takes it\nand more")
+        return made_up(case, plans=plans)
+
+    of = record.begun(tmp_path / "survey.jsonl", {**RUN, "counts": COUNTS})
+    assert command.survey(of, fails, 60, lambda _: None)
+    (decode,) = (line for line in of.lines if line["kind"] == "decode")
+    assert decode["failed"] == "no kernel takes it"
+    found = {one.rule.subject: one for one in rules.findings(of.lines)}
+    assert found["decode, 256 MB and more"].found == 0.0
+    assert found["every case"].found == 1.0
+    assert "MISSED decode, 256 MB and more: lowest share of the read ceiling 0.000, at least 0.970" in command.report(
+        of
+    )
+
+
+def test_plans_are_timed_for_a_number_of_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "REGRETS", 2)
+
+    def timed(case: draw.Case, *, plans: bool) -> dict[str, Any]:
+        return made_up(case, plans=plans) | ({"regret": 0.0} if plans and case.kind == "product" else {})
+
+    of = record.begun(tmp_path / "survey.jsonl", {**RUN, "counts": COUNTS})
+    command.survey(of, timed, 60, lambda _: None)
+    assert sum("regret" in line for line in of.lines) == 2
+
+
+def product(ratio: float, m: int = 100, layout: str = "nt", n: int = 4096, **more: float) -> record.Line:
+    case = draw.Product(m, n, 4096, layout, "float16", "float16")
+    return {"number": 0, **draw.fields(case), "ratio": ratio, "low": ratio, "high": ratio, "apart": 0.0, **more}
+
+
+def attention(low: float, high: float, **more: float) -> record.Line:
+    case = draw.Attention("short", 1, 8, 8, 128, 128, 63, False, "float16")
+    return {"number": 0, **draw.fields(case), "ratio": (low + high) / 2, "low": low, "high": high, "apart": 0.0, **more}
+
+
+def decode(share: float, bytes_: int) -> record.Line:
+    case = draw.Decode(1, 8, 8, 128, 64, 0, False, "float16")
+    return {
+        "number": 0,
+        **draw.fields(case),
+        "ratio": share,
+        "low": share,
+        "high": share,
+        "apart": 0.0,
+        "bytes": bytes_,
+    }
+
+
+def found(lines: list[record.Line], subject: str, figure: str) -> rules.Finding:
+    (one,) = (
+        one for one in rules.findings(lines) if one.rule.subject.startswith(subject) and figure in one.rule.figure
+    )
+    return one
+
+
+def test_rules_of_products() -> None:
+    lines = [product(1.0)] * 94 + [product(0.95)] * 6
+    assert found(lines, "products, aligned", "geometric").met is False
+    assert found(lines, "products, aligned", "5th").found == 0.95
+    assert found([product(1.0)] * 95 + [product(0.93)] * 5, "products, aligned", "5th").found == 0.93
+    assert found([product(1.0)] * 96 + [product(0.93)] * 4, "products, aligned", "5th").met
+    assert found([product(1.2)] * 99 + [product(0.91)], "products, aligned", "lowest").met is False
+    assert found(lines, "products, unaligned", "5th").met is None
+    assert found([product(0.99, n=4097, layout="nn")], "products, unaligned", "5th").met is False
+    layouts = [product(1.05), product(1.0, layout="nn"), product(0.5, m=63, layout="tt")]
+    assert found(layouts, "products, aligned, 64", "layout").found == pytest.approx(1.05)
+    regrets = [product(1.0, regret=0.0), product(1.0, regret=0.03), product(1.0)]
+    assert found(regrets, "products with", "wrong plan").found == 0.015
+
+
+def test_rules_of_attention_and_decode() -> None:
+    lines = [attention(0.99, 1.01), attention(0.9, 0.999), attention(1.1, 1.2, of_aligned=1.3)]
+    assert found(lines, "attention", "intervals").found == 1.0
+    assert found(lines, "attention, head_dim", "longest").met is False
+    assert found(lines[:1], "attention", "intervals").met is True
+    assert found([decode(0.5, 1 << 20), decode(0.98, 1 << 28)], "decode", "share").met is True
+    assert found([decode(0.96, 1 << 28)], "decode", "share").met is False
+    wrong = [attention(1.0, 1.0) | {"apart": apart} for apart in (0.5, float("nan"), 1e-3)]
+    assert found(wrong, "every case", "results").found == 2.0
+
+
+def test_the_seed_is_the_last_commit_of_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> str:
+        named = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        line = ["git", "-C", str(tmp_path), *named, *words]
+        return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+
+    project = tmp_path / "ext"
+    (project / "csrc").mkdir(parents=True)
+    git("init", "-q")
+    with pytest.raises(record.RecordError, match=r"git said: .*does not have any commits yet"):
+        command.official_seed(project)
+    for name in ("csrc/a.cu", "b.py"):
+        (project / name).write_text("1")
+        git("add", ".")
+        git("commit", "-q", "-m", name)
+    seed = git("rev-parse", "HEAD~1")
+    assert command.official_seed(project) == seed
+    monkeypatch.setenv(command.WITHOUT_GIT, "mine")
+    assert command.official_seed(project) == seed, "with git's folder nobody chooses it"
+    (project / "csrc/a.cu").write_text("2")
+    with pytest.raises(record.RecordError, match=r"kernels differ from their commit, 'M ext/csrc/a.cu'"):
+        command.official_seed(project)
+    assert command.official_seed(tmp_path / "ext/csrc") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "one of the arguments --official --seed --report is required"),
+        (["--seed", "1"], "--seed needs --output FILE"),
+        (["--official", "--output", "a"], "--official has its own record"),
+        (["--official", "--decode", "1"], "--official has its own record and its own numbers of cases"),
+        (["--seed", "1", "--output", "a", "--product", "many"], "'many' must be a whole number from 0 to 10000"),
+        (["--official", "--seconds", "0"], "--seconds is 0.0; it must be above 0"),
+        (["--report", "none.jsonl"], "none.jsonl cannot be read: No such file or directory"),
+    ],
+)
+def test_a_command_line_that_cannot_be_is_explained(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = command.main(arguments)
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_it_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(SystemExit):
-        survey.main([])
+    assert command.main(["--seed", "1", "--output", str(tmp_path / "a")]) == 2
     assert "there is none" in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()

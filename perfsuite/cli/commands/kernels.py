@@ -10,7 +10,7 @@ import random
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -124,16 +124,20 @@ def run(arguments: argparse.Namespace) -> int:
     compiler = Compiler(nvcc, flags, [Path(folder) for folder in arguments.include])
     known, rest, digests = _known(pairs, compiler, arguments.record)
     again = random.SystemRandom().sample(sorted(known), min(arguments.recheck, len(known)))
-    compiled, failures = _compile_all([*rest, *again], nvcc=nvcc, flags=flags, jobs=arguments.jobs)
+    record = ResourceRecord(arguments.record) if arguments.update else None
+
+    def keep(pair: Pair, one: Compilation) -> None:
+        if record is not None:  # at once, so that a run that is stopped is continued by the next one
+            record.put(*pair, digests[pair], one)
+            record.write(pairs)
+
+    compiled, failures = _compile_all([*rest, *again], keep, nvcc=nvcc, flags=flags, jobs=arguments.jobs)
     failures += [
         f"{source} sm_{arch}: {arguments.record} holds other kernels than its compilation; add --update"
         for source, arch in again
         if (source, arch) in compiled and not _alike(compiled[source, arch], known[source, arch])
     ]
-    if arguments.update:
-        record = ResourceRecord(arguments.record)
-        for pair, one in compiled.items():
-            record.put(*pair, digests[pair], one)
+    if record is not None:
         record.write(pairs)
     results = [*{**known, **compiled}.values()]
 
@@ -195,7 +199,7 @@ def _selected(pairs: Iterable[Pair], only: list[str]) -> list[Pair]:
 
 
 def _compile_all(
-    pairs: list[Pair], *, nvcc: str, flags: list[str], jobs: int
+    pairs: list[Pair], keep: Callable[[Pair, Compilation], None], *, nvcc: str, flags: list[str], jobs: int
 ) -> tuple[dict[Pair, Compilation], list[str]]:
     results: dict[Pair, Compilation] = {}
     failures, futures = [], {}
@@ -208,6 +212,7 @@ def _compile_all(
             source, arch = futures[future]
             try:
                 results[source, arch] = future.result()
+                keep((source, arch), results[source, arch])
                 outcome = f"{results[source, arch].seconds:.0f} s"
             except CompileError as error:
                 failures.append(str(error))
