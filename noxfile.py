@@ -36,6 +36,8 @@ TORCH_VENV = ["--system-site-packages"] if OWN_TORCH else []
 OLDEST_TORCH = "2.10"
 """The oldest torch that pyproject.toml allows."""
 DEVICE_CODE = "ext/csrc/cuda"
+EVERY_ARCH = ("80", "86", "89", "90a", "100", "103", "120")
+"""What the device code compiles for. The wheel has sm_80, sm_90a and PTX of compute_80; only Hopper is measured."""
 ASV = "benchmarks_asv/asv.conf.json"
 FEW_TESTS = "tests/perf/test_gemm.py tests/perf/test_attention.py::test_tiled_attention"
 PORTABLE_SERIES = r"^gates\.(attention|gemm)\.track_(candidate_seconds|rival_seconds|time_ratio|error_ratio)"
@@ -201,7 +203,7 @@ def nightly(session: nox.Session) -> None:
     session.run("pytest", "-q", "-n", "2", *whole, "tests/corpus", env={"PERFSUITE_WHOLE": "1"})
     session.run("python", "-m", "tests.corpus.faults")
     session.notify("neighbours")
-    session.notify("kernels", ["--recheck", "1000000"])
+    session.notify("kernels", ["--every-arch", "--recheck", "1000000"])
 
 
 @nox.session(default=False, venv_params=TORCH_VENV)
@@ -334,6 +336,7 @@ def kernels(session: nox.Session) -> None:
 
     Sources that are as they were when records/kernels.jsonl was written are read from there, and four of them, chosen
     at random, are compiled again. `-- --update` brings the record up to date; the nightly run compiles everything.
+    `-- --every-arch` compiles for every architecture that the code supports, not only for those of the wheel.
     """
     if shutil.which("nvcc") is None and not Path(CUDA_HOME, "bin", "nvcc").exists():
         missing = f"no nvcc on PATH or under {CUDA_HOME}: the device code is not checked; install the CUDA toolkit"
@@ -344,7 +347,9 @@ def kernels(session: nox.Session) -> None:
     # A source of Hopper code is empty for other architectures.
     hopper = "--only=*/sm90*=90a"
     record = ("--record", "records/kernels.jsonl", "--recheck", "4")
-    arguments = ["kernels", DEVICE_CODE, "-I", "ext/csrc", "--allow", allowed, hopper, *record, *session.posargs]
+    given = [word for word in session.posargs if word != "--every-arch"]
+    archs = [f"--arch={arch}" for arch in EVERY_ARCH] if len(given) < len(session.posargs) else []
+    arguments = ["kernels", DEVICE_CODE, "-I", "ext/csrc", "--allow", allowed, hopper, *archs, *record, *given]
     session.run(sys.executable, "-m", "perfsuite", *arguments, external=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,6 +108,18 @@ def test_an_allowance_covers_its_kernel_and_fails_when_stale(
     assert "no longer spills" in capsys.readouterr().out
 
 
+def test_an_allowance_of_an_architecture_that_was_not_asked_for_is_not_stale(
+    fake_nvcc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    allow = tmp_path / "allowed.toml"
+    allow.write_text('[[allowed]]\nkernel = "*"\narch = "sm_12[01]"\nreason = "a test"\n')
+    (tmp_path / "clean.cu").write_text(CLEAN)
+    assert command(fake_nvcc, tmp_path, "--allow", allow) == 0
+    allow.write_text(allow.read_text().replace("12[01]", "9*"))
+    assert command(fake_nvcc, tmp_path, "--allow", allow) == 1
+    assert "no longer spills" in capsys.readouterr().out
+
+
 def test_the_json_is_all_that_is_printed_and_what_the_file_holds(
     fake_nvcc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,3 +201,38 @@ def test_a_record_that_says_something_else_fails(
     record.write_text("{}\n")
     with pytest.raises(UserError, match=r"record\.jsonl:1 is no line"):
         command(fake_nvcc, *words)
+
+
+def test_an_update_keeps_other_architectures_and_what_a_stopped_run_had_compiled(
+    fake_nvcc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, record = tmp_path / "src", tmp_path / "record.jsonl"
+    sources.mkdir()
+    for name in ("one.cu", "two.cu"):
+        (sources / name).write_text(CLEAN)
+    words = (sources, "--record", record, "--update", "--jobs=1")
+
+    def kept() -> list[tuple[str, str]]:
+        lines = map(json.loads, record.read_text().splitlines())
+        return [(Path(line["source"]).name, line["arch"]) for line in lines]
+
+    assert command(fake_nvcc, *words, "--arch=120") == 0
+    assert command(fake_nvcc, *words) == 0
+    assert kept() == [("one.cu", "120"), ("one.cu", "90a"), ("two.cu", "120"), ("two.cu", "90a")]
+    (sources / "two.cu").unlink()
+    assert command(fake_nvcc, *words) == 0
+    assert kept() == [("one.cu", "120"), ("one.cu", "90a")], "a source that is gone leaves none"
+    (sources / "one.cu").write_text(f"// changed\n{CLEAN}")
+    (sources / "three.cu").write_text(CLEAN)
+    compile_one, count = kernels.compile_resources, iter(range(9))
+
+    def stopped(*arguments: Any, **options: Any) -> Any:
+        if next(count):
+            raise KeyboardInterrupt
+        return compile_one(*arguments, **options)
+
+    monkeypatch.setattr(kernels, "compile_resources", stopped)
+    before = record.read_text()
+    with pytest.raises(KeyboardInterrupt):
+        command(fake_nvcc, *words)
+    assert record.read_text() != before
