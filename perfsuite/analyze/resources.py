@@ -195,6 +195,16 @@ def attainable_flops_reading(problem: Problem, candidate: Callable[..., Any], *,
     return _attainable(problem, read_bytes_a_second)
 
 
+def attainable_flops_of_own_size(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> float:
+    """The same under the ceiling of the fastest of several reads of as many bytes as the problem has."""
+    from perfsuite.machine.reads import own_size_bytes_a_second
+
+    if problem.bytes is None:
+        raise ResourceError(f"{problem.family} {problem.name} has no known bytes, so no read is of its size")
+    bytes_ = int(problem.bytes)
+    return _attainable(problem, lambda device: own_size_bytes_a_second(device, bytes_))
+
+
 def _attainable(problem: Problem, bytes_a_second: Callable[[int], float]) -> float:
     import torch
 
@@ -221,6 +231,7 @@ RESOURCES: dict[str, Callable[..., float]] = {
     "seconds": seconds,
     "attainable_flops": attainable_flops,
     "attainable_flops_reading": attainable_flops_reading,
+    "attainable_flops_of_own_size": attainable_flops_of_own_size,
 }
 """Measurements that markers can limit, by their names in `pytest_perfsuite_resource`."""
 

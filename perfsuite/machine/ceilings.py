@@ -20,7 +20,7 @@ def copy_bytes_a_second(device: int) -> float:
     import torch
 
     with torch.cuda.device(device):
-        source = torch.ones(_size(COPY_BYTES, device), dtype=torch.uint8, device="cuda")
+        source = torch.ones(largest(COPY_BYTES, device), dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
         return 2.0 * source.numel() / best_seconds(lambda: target.copy_(source))
 
@@ -34,11 +34,12 @@ def read_bytes_a_second(device: int) -> float:
     import torch
 
     with torch.cuda.device(device):
-        values = torch.randn(_size(READ_BYTES, device) // 4, device="cuda")
+        values = torch.randn(largest(READ_BYTES, device) // 4, device="cuda")
         return values.numel() * 4.0 / best_seconds(values.sum)
 
 
-def _size(most: int, device: int) -> int:
+def largest(most: int, device: int) -> int:
+    """`most` bytes, or the part of the card's memory that a ceiling may take."""
     import torch
 
     return min(most, torch.cuda.get_device_properties(device).total_memory // MEMORY_PARTS)

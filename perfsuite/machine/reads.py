@@ -8,11 +8,13 @@ while the last one ends, as a good kernel does.
 from __future__ import annotations
 
 import ctypes
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.machine.ceilings import largest
 from perfsuite.machine.device_code import DeviceCodeError, Kernel, compiled
 from perfsuite.machine.read_source import SOURCE
 
@@ -23,6 +25,9 @@ VECTOR_BYTES = 16
 LARGEST = VECTOR_BYTES * (2**31 - 1)
 """Bytes of the largest read."""
 LIBRARY = "torch.sum"
+ROUNDS = 9
+COLD = 3
+"""Reads are from memory that is at least so many L2 caches large."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,45 @@ def reads_of(bytes_: int, cold_bytes: int) -> Reads:
     numbers = data.view(torch.float32).view(places, 4 * pitch)[:, : 4 * vectors]
     ours[LIBRARY] = lambda index: numbers[index].sum()
     return Reads(tuple(ours), tuple(ours.values()), places)
+
+
+@cache
+def own_size_bytes_a_second(device: int, bytes_: int) -> float:
+    """Bytes read per second by the fastest of the kernels on as many bytes, or on the largest part of the memory.
+
+    The median of ROUNDS replays of a graph, kernels in turn. DeviceCodeError if they cannot be compiled.
+    """
+    import torch
+
+    with torch.cuda.device(device):
+        read = min(max(bytes_, VECTOR_BYTES), largest(LARGEST, device))
+        reads = reads_of(read, COLD * torch.cuda.get_device_properties(device).L2_cache_size)
+        graphs = [_captured(call, reads.places) for call in reads.calls]
+        rounds = [[_seconds(graph) / reads.places for graph in graphs] for _ in range(ROUNDS + 1)][1:]
+        return read / min(statistics.median(of) for of in zip(*rounds, strict=True))
+
+
+def _captured(call: Callable[[int], object], places: int) -> torch.cuda.CUDAGraph:
+    import torch
+
+    call(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for index in range(places):
+            call(index)
+    return graph
+
+
+def _seconds(graph: torch.cuda.CUDAGraph) -> float:
+    import torch
+
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    before.record()
+    graph.replay()
+    after.record()
+    after.synchronize()
+    return before.elapsed_time(after) / 1e3
 
 
 @cache

@@ -44,7 +44,7 @@ def test_each_is_a_case(suite: Suite) -> None:
         ("kernels.trapped", "alignment"): ("MISSED", "too-slow"),
     }
     outcome.has(
-        "50.0% of the attainable 1000 TFLOPS at 512 FLOPs a byte, at least 60.0% asked",
+        "50.0% of the attainable 1000 TFLOPS at 512 FLOPs a byte (large copy), at least 60.0% asked",
         "a FLOP takes +150% time at head_dim 65 against 64",
         "at most +20% allowed",
     )
@@ -61,7 +61,16 @@ def test_the_slope_is_that_of_a_copy_or_of_a_read(suite: Suite) -> None:
     )
     outcome = suite.run("--gpu")
     assert outcome.junit == {"test_it[even]": "failed", "test_it[trapped]": "passed"}
-    outcome.has("50.0% of the attainable 1400 TFLOPS at 512 FLOPs a byte read, at least 60.0% asked")
+    outcome.has("50.0% of the attainable 1400 TFLOPS at 512 FLOPs a byte (large read), at least 60.0% asked")
+
+
+def test_the_slope_is_that_of_the_fastest_read_of_as_many_bytes(suite: Suite) -> None:
+    suite.write(
+        COSTS.replace("COST", "bytes=2e9").replace("at_least=0.5", 'at_least=0.5, bandwidth="own_size"')
+        + "met.attainable_flops_of_own_size = lambda problem: problem.bytes * 1250\n"
+    )
+    [case] = [case for case in suite.run("--gpu").cases if case["aspect"] == "roofline"]
+    assert case["sentence"].startswith("80.0% of the attainable 2.5 TB/s (fastest read of 2000 MB), at least 50.0%")
 
 
 def test_their_numbers_can_be_overridden(suite: Suite) -> None:
@@ -77,8 +86,11 @@ def test_their_numbers_can_be_overridden(suite: Suite) -> None:
     [
         ("roofline_target", "@pytest.mark.roofline_target needs at_least"),
         ("roofline_target(at_least=60)", "at_least is 60; it must be a share over 0 and at most 1"),
-        ("roofline_target(at_least=1, bandwidth='l2')", "bandwidth is 'l2'; allowed are 'copy' and 'read'"),
-        ("roofline_target(at_least=1, bandwidth={'copy'})", "bandwidth is {'copy'}; allowed are 'copy' and 'read'"),
+        ("roofline_target(at_least=1, bandwidth='l2')", "bandwidth is 'l2'; allowed are 'copy', 'read', 'own_size'"),
+        (
+            "roofline_target(at_least=1, bandwidth={'copy'})",
+            "bandwidth is {'copy'}; allowed are 'copy', 'read', 'own_size'",
+        ),
         ("alignment(max_drop=0.1)", "@pytest.mark.alignment needs dim"),
         ("alignment(dim=0)", "dim is 0; it must be a whole number of elements, at least 1"),
         ("alignment(dim=129, max_drop=-1)", "max_drop is -1; it must be a number over 0"),
@@ -106,10 +118,14 @@ def test_what_has_neither_flops_nor_bytes_has_no_roof(suite: Suite) -> None:
 @pytest.mark.parametrize(
     ("cost", "code", "sentence"),
     [
-        ("bytes=3e9", 0, "75.0% of the attainable 4 TB/s, at least 50.0% asked: 1000 us"),
-        ("bytes=1e9", 1, "25.0% of the attainable 4 TB/s, at least 50.0% asked: 1000 us"),
+        ("bytes=3e9", 0, "75.0% of the attainable 4 TB/s (large copy), at least 50.0% asked: 1000 us"),
+        ("bytes=1e9", 1, "25.0% of the attainable 4 TB/s (large copy), at least 50.0% asked: 1000 us"),
         ("flops=3e9", 0, "75.0% of the attainable 4 TFLOPS of a product, at least 50.0% asked: 1000 us"),
-        ("flops=3e9, bytes=1e9", 0, "75.0% of the attainable 4 TFLOPS at 3 FLOPs a byte, at least 50.0% asked"),
+        (
+            "flops=3e9, bytes=1e9",
+            0,
+            "75.0% of the attainable 4 TFLOPS at 3 FLOPs a byte (large copy), at least 50.0% asked",
+        ),
     ],
 )
 def test_flops_or_bytes_alone_have_a_roof(suite: Suite, cost: str, code: int, sentence: str) -> None:
