@@ -21,6 +21,7 @@ from typing import Any
 
 from cost_models import host_library, weights
 from cost_models.errors import UsageError
+from cost_models.shapes import ShapesTable, ceiling_rows, rule_rows
 from perfsuite.problems import WeightOnlyGemm
 
 Line = dict[str, Any]
@@ -111,13 +112,15 @@ PAIRS = (
     *("promoted: rival, TFLOPS", "before", "now", "now, of torch"),
     *("fast: rival, TFLOPS", "before", "now", "now, of torch"),
 )
-TABLES = {
+TABLES: dict[str, Table | ShapesTable] = {
     "fp8-errors": Table("records/h200/fp8-sums.txt", ("k", *SUMS), products_by_sums("constant_rows_k", ".2f")),
     "fp8-teraflops": Table("records/h200/fp8-sums.txt", ("m x n x k", *SUMS), products_by_sums("tflops", ".0f")),
     "fp8-pairs": Table("records/h200/survey-fp8.txt", PAIRS, pairs),
     "weights-few-rows": Table(
         "records/h200/survey-weights-few-rows.txt", ("weights", "MB as int4", "int4, groups of 128", "int8"), shares
     ),
+    "shapes": ShapesTable(rule_rows),
+    "read-ceilings": ShapesTable(ceiling_rows),
 }
 
 

@@ -118,3 +118,28 @@ def test_a_survey_that_lacks_the_figures_is_named(
     with pytest.raises(tables.UsageError) as caught:
         table.made(tmp_path)
     assert said in str(caught.value)
+
+
+def test_the_table_of_shapes_follows_the_records_of_every_card(tmp_path: Path) -> None:
+    table = tables.TABLES["shapes"]
+    assert table.made(tmp_path) == "No card's survey is on record."
+    product = {"kind": "product", "number": 0, "m": 8, "n": 64, "k": 64, "layout": "nt", "dtype": "float16"}
+    product |= {"out": "float16", "ratio": 0.93, "high": 1.0, "apart": 0.0}
+    decode = {"kind": "decode", "number": 0, "ratio": 0.98, "apart": 0.0, "bytes": 1 << 28, "ours": 1e-4}
+    for card, ratio in (("H100", 0.91), ("H200", 0.93)):
+        path = tmp_path / f"records/{card.lower()}/survey.jsonl"
+        path.parent.mkdir(parents=True)
+        run = {"survey": 1, "seed": "abcdef0123456789", "device": f"NVIDIA {card}", "torch": "2.11", "earlier": []}
+        run |= {"counts": {"product": 1, "attention": 1}, "large_read": 3e12}
+        path.write_text("".join(json.dumps(line) + "\n" for line in (run, product | {"ratio": ratio}, decode)))
+    rows = table.made(tmp_path).splitlines()
+    assert rows[0] == "| cases | figure | asked | H100 | cases |  | H200 | cases |  |"
+    assert "| products, aligned | lowest | at least 0.920 | 0.910 | 1 | **missed** | 0.930 | 1 | met |" in rows
+    assert rows[-1].startswith(
+        "Measured on one NVIDIA H200 with torch 2.11, seed abcdef012345: 2 of 2 cases (`records/h2"
+    )
+    ceilings = tables.TABLES["read-ceilings"].made(tmp_path).splitlines()
+    assert ceilings[2] == "| NVIDIA H100 | from 256 MiB | 1 | 0.895 | 0.895 | 0.980 | 0.980 |"
+    path.write_text("none")
+    with pytest.raises(tables.UsageError, match=r"survey.jsonl is no record of a survey"):
+        table.made(tmp_path)

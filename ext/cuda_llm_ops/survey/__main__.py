@@ -137,12 +137,15 @@ def facts() -> Line:
     info = build_info()
     if info["flavour"] != "cuda":
         raise RecordError(f"the extension was built without CUDA: {info['reason']}")
+    from perfsuite.machine.ceilings import read_bytes_a_second
+
     properties = torch.cuda.get_device_properties(0)
     return {
         "device": properties.name,
         "multiprocessors": properties.multi_processor_count,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
+        "large_read": round(read_bytes_a_second(0)),
         "sources": info["sources"],
         "stale": info["stale"],
     }
