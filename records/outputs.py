@@ -39,8 +39,6 @@ COMMANDS = {
     "trace-attention": "perfsuite trace attention:32x16x4096x128 --candidate sdpa:flash --candidate sdpa:math "
     "--candidate cuda_llm_ops:flash_attention --output attention.json",
     "trace-layer": "perfsuite trace docs.examples.layer:layer",
-    "survey-gemm": "python -m cuda_llm_ops.survey --products 400 --seconds 40 --plans 4",
-    "survey-uneven": "python -m cuda_llm_ops.survey --uneven --products 400 --seconds 30",
     "diagnose-script": "perfsuite diagnose docs/examples/train.py",
     "diagnose-attention": "perfsuite diagnose attention:16x16x2048x129 --candidate sdpa",
 }

@@ -88,10 +88,15 @@ def parse(log: str, *, source: str, arch: str) -> tuple[list[KernelResources], l
         elif (match := _REGISTERS.search(line)) and entry is not None:
             shared = int(found["shared"]) if (found := _SHARED.search(line)) else 0
             registers = int(match["registers"])
-            symbol = _UNNAMED.sub(r"\g<1>00000000\g<2>00000000", entry)
+            symbol = without_marks(entry)
             kernels.append(KernelResources(source, arch, symbol, symbol, registers, shared, stack, stores, loads))
             entry = None
     return kernels, advisories
+
+
+def without_marks(symbol: str) -> str:
+    """The mangled name as it is in every compilation: the marks of its unnamed namespace are zeros."""
+    return _UNNAMED.sub(r"\g<1>00000000\g<2>00000000", symbol)
 
 
 def demangle(symbols: list[str]) -> dict[str, str]:
