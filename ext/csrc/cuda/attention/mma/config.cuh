@@ -64,7 +64,7 @@ struct Config {
   static constexpr int shared_bytes = query_bytes + ring_bytes + (sums_in_shared ? threads * (RowTiles * 8 + 4) : 0);
 
   static_assert(HeadDim % 8 == 0 && BlockN % 32 == 0);
-  static_assert(!realigned || Warps == 4 || Warps == 8);
+  static_assert(!realigned || Warps == 2 || Warps == 4 || Warps == 8);
   static_assert(!varlen || !q_registers, "a warp that skips the first block would have no Q");
 };
 

@@ -41,7 +41,8 @@ bool fits(const Instance& instance, const DeviceFacts& device) {
 }
 
 // Of the narrowest instances that hold the rows (their widths within one 16-byte chunk), the first that fits. If a
-// launch of that would leave a good part of the device idle, the last one, with the fewest rows in a thread block.
+// launch of that would leave a good part of the device idle, the last one, with the fewest rows in a thread block. A
+// spare one counts only if the device cannot hold the one before it.
 // Causal blocks differ in length, so it takes more of them to keep the device busy to the end.
 const Instance* choose(const AttentionArguments& a, std::initializer_list<ArrayView<Instance>> lists,
                        const DeviceFacts& device) {
@@ -53,6 +54,7 @@ const Instance* choose(const AttentionArguments& a, std::initializer_list<ArrayV
       if (a.head_dim > one.head_dim || a.head_dim < one.least_head_dim) continue;
       if (width == 0) width = one.head_dim;
       if (one.head_dim > width + 7) break;
+      if (one.spare && last != nullptr && last->kernel.shared + kStaticShared <= device.shared_per_block) continue;
       last = &one;
       if (best == nullptr && fits(one, device)) best = &one;
     }

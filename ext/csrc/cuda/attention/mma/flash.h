@@ -19,6 +19,7 @@ struct Instance {
   int least_head_dim;  // .. and from this on
   int rows;            // query rows of a thread block
   bool realigned;      // takes rows that begin anywhere
+  bool spare;          // only for devices whose shared memory holds none of those before it
 };
 
 // In ascending order of head_dim, for T = __half and __nv_bfloat16 (instances.cuh).

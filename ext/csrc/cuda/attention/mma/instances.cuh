@@ -4,7 +4,8 @@
 // For each head_dim the first instance has many rows in a thread block (32 for each warp: every K and V fragment that
 // ldmatrix brings feeds two row tiles), for launches that fill the device. The last has few rows, for the others and
 // for devices with little shared memory. One between is for devices whose multiprocessors do not hold two blocks of the
-// first. The names are head_dim, then query rows x keys of a thread block.
+// first. A spare one comes last, for devices with 99 KB a block. The names are head_dim, then query rows x keys of a
+// thread block.
 #pragma once
 
 #include "flash.cuh"
@@ -16,7 +17,7 @@ namespace cuda_llm_ops::cuda::flash_mma {
 constexpr int kLeastWideHeadDim = 137;
 
 template <typename T, int HeadDim, int Warps, int RowTiles, int BlockN, unsigned Ways>
-Instance instance(attention::TypedName name, int least_head_dim = 0) {
+Instance instance(attention::TypedName name, int least_head_dim = 0, bool spare = false) {
   using C = Config<T, HeadDim, Warps, RowTiles, BlockN, Ways>;
   constexpr ScalarType type = std::is_same_v<T, __half> ? ScalarType::float16 : ScalarType::bfloat16;
   return {
@@ -26,6 +27,7 @@ Instance instance(attention::TypedName name, int least_head_dim = 0) {
       .least_head_dim = least_head_dim,
       .rows = C::rows,
       .realigned = C::realigned,
+      .spare = spare,
   };
 }
 
@@ -56,6 +58,7 @@ ArrayView<Instance> wide() {
       instance<T, 256, 8, 1, 64, q_in_registers>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_256_128x64"),
                                                  kLeastWideHeadDim),
       instance<T, 256, 4, 1, 32, no_ways>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_256_64x32"), kLeastWideHeadDim),
+      instance<T, 256, 2, 1, 32, no_ways>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_256_32x32"), kLeastWideHeadDim, true),
   };
   return all;
 }
@@ -70,13 +73,16 @@ ArrayView<Instance> realigned() {
       instance<T, 136, 8, 2, 32, realigns>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_realign_136_256x32")),
       instance<T, 136, 4, 1, 32, realigns>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_realign_136_64x32")),
       instance<T, 192, 8, 1, 32, realigns>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_realign_192_128x32")),
+      instance<T, 192, 4, 1, 32, realigns>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_realign_192_64x32"), 0, true),
       instance<T, 256, 8, 1, 32, realigns>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_realign_256_128x32")),
       instance<T, 256, 4, 1, 32, realigns>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_realign_256_64x32")),
+      instance<T, 256, 2, 1, 32, realigns>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_", "_realign_256_32x32"), 0, true),
   };
   return all;
 }
 
-// Fewer sizes, each for a wider range of head_dim. The last of either kind needs the least shared memory.
+// Fewer sizes, each for a wider range of head_dim: the first that fits is taken, so the last of either kind needs the
+// least shared memory.
 template <typename T>
 ArrayView<Instance> varlen() {
   static const Instance all[] = {
@@ -85,6 +91,7 @@ ArrayView<Instance> varlen() {
       instance<T, 192, 8, 1, 64, takes_options>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_general_", "_192_128x64")),
       instance<T, 256, 8, 1, 64, takes_options>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_general_", "_256_128x64")),
       instance<T, 256, 4, 1, 32, takes_options>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_general_", "_256_64x32")),
+      instance<T, 256, 2, 1, 32, takes_options>(CUDA_LLM_OPS_TYPED_NAME("flash_mma_general_", "_256_32x32")),
       instance<T, 64, 4, 1, 32, realigns | takes_options>(
           CUDA_LLM_OPS_TYPED_NAME("flash_mma_general_realign_", "_64_64x32")),
       instance<T, 136, 4, 2, 64, realigns | takes_options>(
@@ -93,6 +100,8 @@ ArrayView<Instance> varlen() {
           CUDA_LLM_OPS_TYPED_NAME("flash_mma_general_realign_", "_256_128x32")),
       instance<T, 256, 4, 1, 32, realigns | takes_options>(
           CUDA_LLM_OPS_TYPED_NAME("flash_mma_general_realign_", "_256_64x32")),
+      instance<T, 256, 2, 1, 32, realigns | takes_options>(
+          CUDA_LLM_OPS_TYPED_NAME("flash_mma_general_realign_", "_256_32x32")),
   };
   return all;
 }
