@@ -43,6 +43,8 @@ class Plan:
     """Above 0: no gates, but this number of set-ups of each case, whose rounds show the noise."""
     isolated: bool = False
     """True for gates that time both sides in processes of their own."""
+    seed: int = 0
+    """The first seed of the run. Another run of the same calibration has others, so it draws other values."""
 
     @classmethod
     def read(cls, file: Path) -> Plan:

@@ -27,16 +27,19 @@ PRIOR_FREEDOM = 8.0
 FOUND = 0.99
 
 
-def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
+def summarise(
+    rows: Sequence[Row], facts: Mapping[str, Any], noise_used: Sequence[Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
     """The content of calibration.json: `facts` (gpu, harness, commit, ...), then the rates in all, by case and by peer.
 
-    Its noise is that of the calibration's gates, so its rates hold for gates that read it. `setup_noise_seen` is the
-    noise that the gates of identical code showed.
+    Its noise is that of the calibration's gates, so its rates hold for gates that read it: noise_used, by case, or what
+    the rows of noise show. `setup_noise_seen` is the noise that the gates of identical code showed.
     """
     gates = [row for row in rows if row["kind"] == "gate" and row["seconds"] is not None]
     names = sorted(_cases_in(gates), key=lambda name: _seconds(gates, name))
     seen = {name: components([row for row in gates if row["case"] == name and not row["slowdown"]]) for name in names}
-    noise = _noise([row for row in rows if row["kind"] == "noise" and row["seconds"] is not None])
+    found = noise_cases(rows) if noise_used is None else noise_used
+    noise = {one["case"]: {key: one[key] for key in ("setup_noise", "process_noise")} for one in found}
     between, seen_noises = process_noise(seen.values()), setup_noises(seen)
     cases = []
     for name in names:
@@ -59,16 +62,30 @@ def summarise(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
         "gpu_seconds_per_gate_median": statistics.median(row["gpu_seconds"] for row in gates) if gates else None,
         "wall_seconds_per_gate_median": statistics.median(walls) if walls else None,
         "process_noise_seen": between,
+        **({"pairs": _pairs([row for row in gates if not row["slowdown"]])} if facts.get("isolated") else {}),
         "cases": cases,
         "peers": peers,
     }
 
 
-def noise_file(rows: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A calibration.json without rates: the noise for the gates of the calibration itself."""
-    rows = [row for row in rows if row["seconds"] is not None]
-    cases = [{"case": name, "seconds": _seconds(rows, name)} | noise for name, noise in _noise(rows).items()]
-    return {**facts, "cases": cases}
+def _pairs(same: Sequence[Row]) -> dict[str, Any]:
+    """Pairs of processes that gated identical code, and those with an alarm.
+
+    Gates of a pair may err together. The exact bound on the rate of pairs with an alarm holds for gates all the same: a
+    gate alarms at most as often as a pair of such gates has one.
+    """
+    alarms: dict[Any, bool] = {}
+    for row in same:
+        alarms[row["process"]] = alarms.get(row["process"], False) or row["alarm"]
+    found = sum(alarms.values())
+    upper = exact_interval(found, len(alarms))[1] if alarms else 1.0
+    return {"gating_identical_code": len(alarms), "with_an_alarm": found, "upper95": upper}
+
+
+def noise_cases(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The noise for the gates of a calibration itself, by case, from its rows of noise."""
+    rows = [row for row in rows if row["kind"] == "noise" and row["seconds"] is not None]
+    return [{"case": name, "seconds": _seconds(rows, name)} | noise for name, noise in _noise(rows).items()]
 
 
 def _noise(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

@@ -5,6 +5,7 @@ The process reads the path of a `Plan` in JSON from its standard input, and appe
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import statistics
@@ -17,6 +18,7 @@ from typing import Any, TextIO
 from perfsuite.calibrate.cases import CalibrationCase, cases
 from perfsuite.calibrate.peers import run_peers
 from perfsuite.calibrate.plan import Plan, open_clock, write_row
+from perfsuite.clock.processor import pinned_threads
 from perfsuite.clock.rounds import Round
 from perfsuite.outcome import Verdict
 from perfsuite.settings import Settings
@@ -24,6 +26,10 @@ from perfsuite.verdict.noise import Noise, noise_for
 from perfsuite.verdict.policy import regression_target
 from perfsuite.verdict.timing import FIRST_ROUNDS, FIRST_SECONDS, Timing
 
+GATES_A_PAIR = 20
+"""Isolated gates for which one pair of processes is used: to start them takes as long as to gate."""
+PAIRS_A_PROCESS = 10_000
+"""More pairs than one process of a calibration starts."""
 GATE_SECONDS = 0.5
 """Device time of a gate: half of the product's default, so that no undecided case takes most of the run."""
 FEWEST_SETUPS = 3
@@ -43,7 +49,9 @@ def wait() -> None:
 def carry_out(file: Path) -> None:
     """Carry out the plan in that file."""
     plan = Plan.read(file)
-    with Path(plan.output).open("a") as output:
+    # Before the first process starts, so that all have the same number of threads, as in an isolated case.
+    pinned = pinned_threads(plan.device) if plan.isolated else contextlib.nullcontext()
+    with pinned, Path(plan.output).open("a") as output:
         if plan.setups:
             _measure_noise(plan, output)
         else:
@@ -57,7 +65,7 @@ def _measure_noise(plan: Plan, output: TextIO) -> None:
     for case in cases(plan.device):
         if time.monotonic() - started > plan.seconds:
             break
-        clock = open_clock(plan, case, seed=plan.process)
+        clock = open_clock(plan, case, seed=plan.seed + plan.process)
         rounds = []
         for number in range(plan.setups):
             if number >= FEWEST_SETUPS and time.monotonic() - started > plan.seconds:
@@ -74,22 +82,55 @@ def _measure_noise(plan: Plan, output: TextIO) -> None:
 
 
 def _gates(plan: Plan, output: TextIO) -> None:
+    """Gates in random order. Isolated, some gates of a case and a size follow one another, in one pair of processes."""
     known = {case.name: case for case in cases(plan.device)}
-    planned = [(name, slowdown) for name, slowdown, count in plan.gates for _ in range(count)]
-    random.Random(plan.process).shuffle(planned)
+    most = GATES_A_PAIR if plan.isolated else 1
+    planned = [
+        (name, slowdown, min(most, count - done))
+        for name, slowdown, count in plan.gates
+        for done in range(0, count, most)
+    ]
+    random.Random(plan.seed + plan.process).shuffle(planned)
     started = time.monotonic()
-    for number, (name, slowdown) in enumerate(planned):
-        if time.monotonic() - started > plan.seconds:
-            break
-        write_row(output, gate(plan, known[name], slowdown, seed=plan.process * 100_000 + number))
+    for number, (name, slowdown, count) in enumerate(planned):
+        for row in gates(plan, known[name], slowdown, number, count, until=started + plan.seconds):
+            write_row(output, row)
 
 
-def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> dict[str, Any]:
-    """The product's decision, with its times, on the kernel slowed by `slowdown` against the kernel itself."""
+def gates(
+    plan: Plan, case: CalibrationCase, slowdown: float, number: int, count: int, *, until: float
+) -> Iterator[dict[str, Any]]:
+    """`count` gates by one clock: the kernel slowed by `slowdown` against the kernel itself.
+
+    Before each gate the clock is set up anew: other values, other memory, other captures. number: of this clock among
+    those of the plan. No gate begins after `until`.
+    """
+    seed = plan.seed + plan.process * 100_000 + number
+    process = plan.process * PAIRS_A_PROCESS + number if plan.isolated else plan.process
+    clock = None
+    try:
+        for _ in range(count):
+            if time.monotonic() > until:
+                break
+            begun, before = time.perf_counter(), 0.0
+            if clock is None:
+                clock = open_clock(plan, case, seed=seed, slowdown=slowdown)
+            else:
+                before = clock.seconds_spent
+                clock.setup()
+            row = gate(plan, case, slowdown, clock)
+            spent = {"gpu_seconds": clock.seconds_spent - before, "wall_seconds": time.perf_counter() - begun}
+            yield row | {"process": process} | spent
+    finally:
+        if clock is not None:
+            clock.close()
+
+
+def gate(plan: Plan, case: CalibrationCase, slowdown: float, clock: Any) -> dict[str, Any]:
+    """The product's decision, with its times, on a clock that has been set up once."""
     settings = Settings(
         device=plan.device,
         seconds=GATE_SECONDS,
-        seed=seed,
         cases=plan.case_count,
         calibration=Path(plan.calibration) if plan.calibration else None,
     )
@@ -97,23 +138,16 @@ def gate(plan: Plan, case: CalibrationCase, slowdown: float, *, seed: int) -> di
     def noise_of(seconds: float) -> Noise:
         return noise_for(plan.device, seconds, file=settings.calibration, gpu=None, alike=True)[0]
 
-    begun = time.perf_counter()
-    clock = open_clock(plan, case, seed=seed, slowdown=slowdown)
-    try:
-        timed = Timing(clock, regression_target(case.margin), settings, noise_of).run()
-        return _row(plan, case, slowdown, timed.kept) | {
-            "kind": "gate",
-            "margin": case.margin,
-            "alarm": timed.verdict is Verdict.MISSED,
-            "undecided": timed.verdict is None,
-            "speed": timed.estimate.speed if timed.estimate else None,
-            "gpu_seconds": clock.seconds_spent,
-            "wall_seconds": time.perf_counter() - begun,
-            "looks": timed.looks,
-            "retries": timed.retries,
-        }
-    finally:
-        clock.close()
+    timed = Timing(clock, regression_target(case.margin), settings, noise_of).run()
+    return _row(plan, case, slowdown, timed.kept) | {
+        "kind": "gate",
+        "margin": case.margin,
+        "alarm": timed.verdict is Verdict.MISSED,
+        "undecided": timed.verdict is None,
+        "speed": timed.estimate.speed if timed.estimate else None,
+        "looks": timed.looks,
+        "retries": timed.retries,
+    }
 
 
 def _row(plan: Plan, case: CalibrationCase, slowdown: float, rounds: list[Round]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +42,45 @@ def gates_table(path: Path, filters: Mapping[str, str]) -> str:
     aa = values["aa"]
     sentence = (
         f"{aa['gates']} gates of identical code, {aa['false_alarms']} false alarms: at most {aa['upper95']:.2%} at 95 %"
-        f" ({aa['undecided']} stayed undecided).{_margins(values)}{_planted(values)} "
-        f"Measured on {_cards(values)} in {values['processes']} process{'es' if values['processes'] != 1 else ''}, "
-        f"harness {values['harness']}, commit {str(values['commit'])[:12]}"
-        + (" with changes." if values.get("dirty") else ".")
+        f" ({aa['undecided']} stayed undecided).{_pairs(values)}{_margins(values)}{_planted(values)} "
+        f"Measured on {_where(values)}."
         + ("" if values.get("complete", True) else " The run was cut short: it holds fewer gates than were asked for.")
     )
     return f"{markdown.grid(rows)}\n\n{sentence}"
 
 
-def _cards(values: Mapping[str, Any]) -> str:
-    cards = values.get("cards", 1)
-    return f"one {values['gpu']}" if cards == 1 else f"{cards} {values['gpu']} of one machine at once"
+def _where(values: Mapping[str, Any]) -> str:
+    """The cards, the processes, the harness and the commits of a calibration."""
+    names = ("pair of processes", "pairs of processes") if values.get("isolated") else ("process", "processes")
+    processes = _plural(values["processes"], *names)
+    parts: Sequence[Mapping[str, Any]] = values.get("parts") or [values]
+    cards = {int(part.get("cards") or 1) for part in parts}
+    if len(parts) > 1:
+        drivers = ", ".join(dict.fromkeys(str(part["driver"]) for part in parts if part.get("driver")))
+        card = f"{values['gpu']}, in {len(parts)} runs" + (f" (driver {drivers})" if drivers else "")
+    else:
+        card = f"one {values['gpu']}" if cards == {1} else f"{max(cards)} {values['gpu']} of one machine at once"
+    commits = list(dict.fromkeys(str(part.get("commit"))[:12] for part in parts))
+    changed = " with changes" if any(part.get("dirty") for part in parts) else ""
+    commit = "commit" if len(commits) == 1 else "commits"
+    return f"{card} in {processes}, harness {values['harness']}, {commit} {', '.join(commits)}{changed}"
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    """Alarms by pair of processes, and the spread between pairs, of an isolated calibration; "" for another one."""
+    if not (pairs := values.get("pairs")):
+        return ""
+    setups = statistics.median(one["setup_noise_seen"] for one in values["cases"])
+    return (
+        f" They share {_plural(pairs['gating_identical_code'], 'pair', 'pairs')} of processes, "
+        f"{pairs['with_an_alarm']} with an alarm: if gates of a pair err together, at most {pairs['upper95']:.2%}. "
+        f"Beyond what its set-ups explain ({setups:.3%} each), a pair differs from others by "
+        f"{values['process_noise_seen']:.3%}."
+    )
+
+
+def _plural(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
 
 
 def peers_table(path: Path, filters: Mapping[str, str]) -> str:

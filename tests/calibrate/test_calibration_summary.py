@@ -15,7 +15,7 @@ from perfsuite.calibrate.summary import (
     Components,
     components,
     exact_interval,
-    noise_file,
+    noise_cases,
     process_noise,
     rates,
     setup_noises,
@@ -123,7 +123,8 @@ def test_noise_between_processes_is_pooled_over_cases_by_precision() -> None:
 
 def test_the_gate_reads_what_calibration_writes(tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
-    for summary in (summarise(rows(), FACTS), noise_file(rows()[:2000], FACTS)):
+    noise = [row | {"kind": "noise"} for row in rows()[:2000]]
+    for summary in (summarise(rows(), FACTS), {**FACTS, "cases": noise_cases(noise)}):
         file.write_text(json.dumps(summary))
         assert Calibration.load(file).gpu == "NVIDIA H200"
         noise, warnings = noise_for("cuda", 5e-6, file=file, gpu="NVIDIA H200")
@@ -134,7 +135,7 @@ def test_the_gate_reads_what_calibration_writes(tmp_path: Path) -> None:
 def test_the_file_keeps_the_noise_that_its_gates_reckoned_with() -> None:
     spread = [(float(shift), 1e-4, 20) for shift in np.random.default_rng(1).normal(0.0, 3e-3, 12)]
     noise = [gate("a", 0.0, False, process=n, setups=spread) | {"kind": "noise"} for n in range(3)]
-    used = noise_file(noise, FACTS)["cases"][0]
+    used = noise_cases(noise)[0]
     found = summarise(noise + [gate("a", 0.0, False, process=9) for _ in range(20)], FACTS)["cases"][0]
     assert {name: found[name] for name in used} == used
     assert found["setup_noise"] > 1e-3 > found["setup_noise_seen"]
@@ -175,6 +176,14 @@ def test_noise_between_two_calibrated_cases_is_the_larger() -> None:
     calibration = Calibration("card", HARNESS, cases)
     found = [calibrated_noise(calibration, seconds).setup for seconds in (1e-6, 1e-4, 1e-2)]
     assert found == [0.003, 0.003, 0.001]
+
+
+def test_gates_of_one_pair_count_together_too() -> None:
+    made = [gate("a", 0.0, number in (0, 1, 20), process=number // 20) for number in range(200)]
+    found = summarise(made, FACTS | {"isolated": True})
+    assert (found["aa"]["false_alarms"], found["processes"]) == (3, 10)
+    assert found["pairs"] == {"gating_identical_code": 10, "with_an_alarm": 2, "upper95": exact_interval(2, 10)[1]}
+    assert "pairs" not in summarise(made, FACTS)
 
 
 def test_the_table_fits_a_terminal() -> None:

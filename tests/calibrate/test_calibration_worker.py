@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import pickle
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from fake_clock import FakeClock
 from made_up_card import Card, card
 
 from perfsuite.calibrate import plan as calibration_plan
@@ -18,8 +20,10 @@ from perfsuite.calibrate import planted as calibration_planted
 from perfsuite.calibrate import worker as calibration_worker
 from perfsuite.calibrate.cases import CalibrationCase
 from perfsuite.calibrate.slowed import Slowed
-from perfsuite.calibrate.summary import noise_file, summarise
+from perfsuite.calibrate.summary import noise_cases, summarise
+from perfsuite.clock.rounds import Round
 from perfsuite.problems import Custom
+from perfsuite.settings import HARNESS
 
 __all__ = ["card"]
 
@@ -59,7 +63,7 @@ def test_noise_then_gates_then_a_summary(known: CalibrationCase, tmp_path: Path)
         rows = run(tmp_path, process=process, setups=4)
     assert [(row["kind"], len(row["setups"])) for row in rows] == [("noise", 4), ("noise", 4)]
     noise = tmp_path / "noise.json"
-    noise.write_text(json.dumps(noise_file(rows, {"gpu": "made up", "harness": "1"})))
+    noise.write_text(json.dumps({"gpu": "made up", "harness": "1", "cases": noise_cases(rows)}))
     gates = [("kernel", 0.0, 10), ("kernel", 0.01, 5), ("kernel", 0.05, 2)]
     rows = run(tmp_path, process=2, gates=gates, calibration=str(noise), case_count=8)
     found = summarise(rows, {"gpu": "made up"})
@@ -91,3 +95,91 @@ def test_planted_work_of_short_calls_adds_up_in_another_process_too(card: Card) 
     spins = 4000 * 0.01 * CALL_SECONDS / 8e-6
     # The launch of a spin kernel takes no time on this card.
     assert card.now == pytest.approx(4000 * CALL_SECONDS * 1.01 - spins * 1e-6, rel=1e-3)
+
+
+class PairClock(FakeClock):
+    """Times of a pair of processes, which differs from other pairs, and of its set-ups, which differ too."""
+
+    opened: ClassVar[list[PairClock]] = []
+
+    def __init__(self, chance: random.Random, between: float, slowdown: float) -> None:
+        self.number = len(PairClock.opened)
+        self.closed = 0
+        shift = chance.gauss(0.0, between)
+        setups: dict[int, float] = {}
+
+        def script(setup: int, count: int) -> list[Round]:
+            speed = math.exp(shift + setups.setdefault(setup, chance.gauss(0.0, 1e-3))) / (1.0 + slowdown)
+            return [Round(CALL_SECONDS / speed * chance.gauss(1.0, 1e-3), CALL_SECONDS, "rival") for _ in range(count)]
+
+        super().__init__(script)
+        self.setup()
+        PairClock.opened.append(self)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: float) -> dict[str, Any]:
+    """What is found by gates in pairs that differ by that much."""
+    chance = random.Random(3)
+    case = CalibrationCase("kernel", Custom(lambda generator: (torch.randn(256),), label="kernel"), torch.neg)
+    monkeypatch.setattr(calibration_worker, "cases", lambda device: [case])
+    monkeypatch.setattr(PairClock, "opened", [])
+    monkeypatch.setattr(
+        calibration_worker, "open_clock", lambda plan, case, seed, slowdown=0.0: PairClock(chance, between, slowdown)
+    )
+    (tmp_path / "rows.jsonl").unlink(missing_ok=True)
+    noise = tmp_path / "noise.json"
+    known = {"case": "kernel", "seconds": CALL_SECONDS, "setup_noise": 1e-3, "process_noise": 1e-4}
+    noise.write_text(json.dumps({"gpu": "made up", "harness": HARNESS, "cases": [known]}))
+    gates = [("kernel", 0.0, 230), ("kernel", 0.02, 10)]
+    rows = run(tmp_path, process=3, gates=gates, isolated=True, calibration=str(noise))
+    found = [row for row in rows if row["kind"] == "gate"]
+    for one in PairClock.opened:
+        assert one.closed == 1
+    # One clock a pair, set up anew before each gate but the first: its own values, memory and captures.
+    assert len({row["process"] for row in found}) == len(PairClock.opened) == 12 + 1
+    assert len(found) == 240
+    setups = [setup for one in PairClock.opened for setup in range(one.setups)]
+    assert len(setups) >= len(found)
+    return summarise(rows, {"gpu": "made up", "isolated": True})
+
+
+def test_isolated_gates_share_pairs_and_what_pairs_differ_by_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike, unlike = (pairs(tmp_path, monkeypatch, between) for between in (0.0, 3e-3))
+    assert alike["pairs"]["gating_identical_code"] == 12
+    assert alike["process_noise_seen"] < 5e-4
+    assert unlike["process_noise_seen"] == pytest.approx(3e-3, rel=0.35)
+    for found in (alike, unlike):
+        assert found["cases"][0]["setup_noise_seen"] == pytest.approx(1e-3, rel=0.15)
+
+
+def test_no_gate_of_a_pair_begins_after_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PairClock, "opened", [])
+    monkeypatch.setattr(
+        calibration_worker, "open_clock", lambda plan, case, seed, slowdown=0.0: PairClock(random.Random(1), 0.0, 0.0)
+    )
+    case = CalibrationCase("kernel", Custom(lambda generator: (torch.randn(256),), label="kernel"), torch.neg)
+    times = itertools.chain([0.0, 1.0, 2.0], itertools.repeat(100.0))
+    monkeypatch.setattr(calibration_worker.time, "monotonic", lambda: next(times))
+    plan = calibration_plan.Plan(0, "cuda", "", 60.0, [], isolated=True)
+    assert len(list(calibration_worker.gates(plan, case, 0.0, 0, 20, until=60.0))) == 3
+    assert [one.closed for one in PairClock.opened] == [1]
+
+
+def test_another_run_draws_other_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def opened(plan: Any, case: Any, seed: int, slowdown: float = 0.0) -> PairClock:
+        seeds.append(seed)
+        return PairClock(random.Random(seed), 0.0, slowdown)
+
+    case = CalibrationCase("kernel", Custom(lambda generator: (torch.randn(256),), label="kernel"), torch.neg)
+    monkeypatch.setattr(calibration_worker, "cases", lambda device: [case])
+    monkeypatch.setattr(calibration_worker, "open_clock", opened)
+    for number in (17, 10**9):
+        run(tmp_path, process=3, gates=[("kernel", 0.05, 5)], seed=number)
+    assert len(set(seeds)) == 10

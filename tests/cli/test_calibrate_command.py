@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from perfsuite.calibrate import running
+from perfsuite.calibrate.parts import read_part, read_rows
 from perfsuite.cli.commands import calibrate
 from perfsuite.device.cards import Device, Devices
 from perfsuite.outcome import UserError
@@ -27,7 +29,7 @@ with open(plan["output"], "a") as rows:
         print(json.dumps(row | {"kind": "noise"}), file=rows)
     for name, slowdown, count in plan["gates"]:
         for _ in range(count):
-            print(json.dumps(row | gate | {"slowdown": slowdown, "alarm": slowdown > 0.0}), file=rows)
+            print(json.dumps(row | gate | {"case": name, "slowdown": slowdown, "alarm": slowdown > 0.0}), file=rows)
 assert not plan["peers_seconds"], "there are no replays on a processor"
 sys.exit(3 if plan["gates"] and plan["process"] == 4 else 0)
 """
@@ -38,7 +40,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepared(self: Any, selector: str | None) -> subprocess.Popen[str]:
         return subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, text=True)
 
-    monkeypatch.setattr(calibrate._Calibration, "_prepared", prepared)
+    monkeypatch.setattr(running.Calibration, "_prepared", prepared)
 
 
 def arguments(output: Path, *more: str) -> argparse.Namespace:
@@ -67,13 +69,13 @@ def test_the_file_holds_what_there_is_at_any_time(
 ) -> None:
     output = tmp_path / "new" / "calibration.json"
     seen: list[dict[str, Any]] = []
-    tell = calibrate._Calibration._tell
+    tell = running.Calibration._tell
 
     def watched(self: Any, plan: Any) -> None:
         tell(self, plan)
         seen.append(json.loads(output.read_text()) if output.exists() else {})
 
-    monkeypatch.setattr(calibrate._Calibration, "_tell", watched)
+    monkeypatch.setattr(running.Calibration, "_tell", watched)
     assert calibrate.run(arguments(output)) == 0
     found = json.loads(output.read_text())
     assert [one.get("complete") for one in seen] == [None] * 3 + [False] * 2
@@ -96,13 +98,13 @@ def test_cards_are_calibrated_at_once(made_up: None, tmp_path: Path, monkeypatch
     cards = [Device(place, "a card", f"GPU-{place}", (9, 0), 2**30, str(place)) for place in range(3)]
     monkeypatch.setattr(calibrate, "usable_devices", lambda environ: Devices(tuple(cards)))
     used: list[str | None] = []
-    process = calibrate._Calibration._process
+    process = running.Calibration._process
 
     def watched(self: Any, plan: Any, given: Any) -> None:
         used.append(given.selector)
         process(self, plan, given)
 
-    monkeypatch.setattr(calibrate._Calibration, "_process", watched)
+    monkeypatch.setattr(running.Calibration, "_process", watched)
     output = tmp_path / "calibration.json"
     assert calibrate.run(arguments_for_cards(output, 2)) == 0
     found = json.loads(output.read_text())
@@ -120,7 +122,62 @@ def arguments_for_cards(output: Path, count: int) -> argparse.Namespace:
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"kind": "gate"}\n{"kind": "ga')
-    assert calibrate.read(tmp_path / "rows.jsonl") == [{"kind": "gate"}]
+    assert read_rows(tmp_path / "rows.jsonl") == [{"kind": "gate"}]
+
+
+def in_parts(tmp_path: Path, name: str, *more: str) -> argparse.Namespace:
+    given = arguments(tmp_path / "unused.json", "--part", str(tmp_path / name), *more)
+    given.output = None
+    return given
+
+
+def test_a_calibration_in_parts_is_joined_to_one_file(
+    made_up: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate.run(in_parts(tmp_path, "1.jsonl", "--aa", "30")) == 0
+    first = tmp_path / "1.jsonl"
+    assert not (tmp_path / "unused.json").exists()
+    assert calibrate.run(in_parts(tmp_path, "2.jsonl", "--aa", "54", "--after", str(first))) == 0
+    one, other = (read_part(tmp_path / name) for name in ("1.jsonl", "2.jsonl"))
+    assert sum(row["kind"] == "noise" for row in one.rows) == 3
+    # The second takes the first one's noise, and measures only what the first lacks.
+    assert not any(row["kind"] == "noise" for row in other.rows)
+    assert other.noise == one.noise
+    assert [sum(not row["slowdown"] for row in part.gates) for part in (one, other)] == [30, 24]
+    assert not any(row["slowdown"] for row in other.gates)
+    output = tmp_path / "joined" / "calibration.json"
+    given = arguments(output, "--join", str(first), str(tmp_path / "2.jsonl"))
+    assert calibrate.run(given) == 0
+    found = json.loads(output.read_text())
+    assert (found["aa"]["gates"], found["processes"], len(found["parts"]), found["complete"]) == (54, 4, 2, True)
+    assert Calibration.load(output).cases
+    assert f"written to {output}" in capsys.readouterr().out
+
+
+def test_parts_with_all_gates_leave_nothing_to_measure(made_up: None, tmp_path: Path) -> None:
+    assert calibrate.run(in_parts(tmp_path, "1.jsonl")) == 0
+    with pytest.raises(UserError, match="have all gates that are asked for"):
+        calibrate.run(in_parts(tmp_path, "2.jsonl", "--after", str(tmp_path / "1.jsonl")))
+    assert not (tmp_path / "2.jsonl").exists()
+
+
+def test_a_part_of_another_kind_is_not_carried_on(made_up: None, tmp_path: Path) -> None:
+    assert calibrate.run(in_parts(tmp_path, "1.jsonl")) == 0
+    with pytest.raises(UserError, match="this run is of isolated gates"):
+        calibrate.run(in_parts(tmp_path, "2.jsonl", "--isolated", "--after", str(tmp_path / "1.jsonl")))
+
+
+def test_options_of_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    there = tmp_path / "1.jsonl"
+    there.write_text("")
+    for given, said in [
+        (arguments(tmp_path / "c.json", "--part", str(tmp_path / "2.jsonl")), "--part writes a part and --output"),
+        (arguments(tmp_path / "c.json", "--after", str(there)), "--after continues a calibration in parts"),
+        (in_parts(tmp_path, "1.jsonl"), "which exists; each part is a new file"),
+        (in_parts(tmp_path, "2.jsonl", "--join", str(there)), "--join measures nothing"),
+    ]:
+        with pytest.raises(UserError, match=said):
+            calibrate.run(given)
 
 
 @pytest.mark.parametrize(

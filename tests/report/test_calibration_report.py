@@ -39,6 +39,31 @@ def test_documents_show_what_the_calibration_found(tmp_path: Path) -> None:
     assert refresh(document) == text
 
 
+def test_documents_name_the_parts_and_pairs_of_a_calibration(tmp_path: Path) -> None:
+    gate = {"kind": "gate", "case": "gemm-512", "seconds": 4e-6, "gpu_seconds": 0.04}
+    rows = [
+        gate
+        | {
+            "process": number // 20,
+            "slowdown": 0.0,
+            "alarm": False,
+            "speed": 1.0,
+            "setups": [(1e-3 * (number % 3), 1e-4, 20)],
+        }
+        for number in range(200)
+    ]
+    values = summarise(rows, {"gpu": "NVIDIA H200", "harness": "4", "commit": None, "isolated": True})
+    values["parts"] = [{"commit": name * 40, "dirty": False, "driver": "580", "cards": 1} for name in "ab"]
+    (tmp_path / "calibration.json").write_text(json.dumps(values))
+    document = tmp_path / "page.md"
+    document.write_text("<!-- perfsuite:calibration calibration.json -->\n<!-- /perfsuite:calibration -->\n")
+    text = refresh(document)
+    assert "They share 10 pairs of processes, 0 with an alarm: if gates of a pair err together, at most 30.85%." in text
+    assert "a pair differs from others by 0.0" in text
+    where = f"NVIDIA H200, in 2 runs (driver 580) in 10 pairs of processes, harness 4, commits {'a' * 12}, {'b' * 12}."
+    assert f"Measured on {where}" in text
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])
 def test_what_is_no_calibration_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "calibration.json").write_text(text)
