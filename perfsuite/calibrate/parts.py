@@ -18,7 +18,7 @@ from perfsuite.calibrate.summary import Row, noise_cases, summarise
 from perfsuite.outcome import UserError
 
 FORM = "perfsuite calibration part 1"
-OF_A_PART = ("commit", "dirty", "driver", "cards", "torch", "cuda", "cublas", "cudnn", "python", "cpu")
+OF_A_PART = ("commit", "dirty", "driver", "cards", "beside", "torch", "cuda", "cublas", "cudnn", "python", "cpu")
 """Facts that may differ between parts. The joined file has them for each part."""
 Asked = Mapping[float, int]
 """Planted slow-down (0 for none) -> gates."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from perfsuite.calibrate.cases import CalibrationCase
 from perfsuite.calibrate.slowed import Slowed
 from perfsuite.clock.base import Sides
+from perfsuite.isolate import turns
 from perfsuite.settings import DeviceKind
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class Plan:
     """Above 0: no gates, but this number of set-ups of each case, whose rounds show the noise."""
     isolated: bool = False
     """True for gates that time both sides in processes of their own."""
+    beside: int = 1
+    """Processes that use the card in turns: they set up beside one another, and one at a time times."""
+    lock: str | None = None
+    """The lock of those turns."""
     seed: int = 0
     """The first seed of the run. Another run of the same calibration has others, so it draws other values."""
 
@@ -112,10 +117,13 @@ def known_costs(plan: Plan, case: CalibrationCase) -> tuple[float, SpinCost]:
 
         from perfsuite.calibrate import planted
 
-        clock = open_clock(replace(plan, isolated=False), case, seed=plan.process)
-        seconds = statistics.median(one.rival_seconds for one in clock.rounds(10))
-        clock.close()
-        inputs = case.problem.inputs(torch.Generator(device=plan.device).manual_seed(plan.process))
-        count = max(1, min(MOST_FILLER_CALLS, round(FILLER_SECONDS / seconds)))
-        _COSTS[case.name] = seconds, planted.spin_cost(lambda: [inputs.call(case.function) for _ in range(count)])
+        with turns.working():
+            turns.alone()
+            clock = open_clock(replace(plan, isolated=False), case, seed=plan.process)
+            seconds = statistics.median(one.rival_seconds for one in clock.rounds(10))
+            clock.close()
+            inputs = case.problem.inputs(torch.Generator(device=plan.device).manual_seed(plan.process))
+            count = max(1, min(MOST_FILLER_CALLS, round(FILLER_SECONDS / seconds)))
+            _COSTS[case.name] = seconds, planted.spin_cost(lambda: [inputs.call(case.function) for _ in range(count)])
+            turns.beside()
     return _COSTS[case.name]

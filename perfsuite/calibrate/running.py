@@ -54,6 +54,8 @@ class Order:
     processes: int
     peers_seconds: float
     isolated: bool
+    beside: int = 1
+    """Isolated: processes on each card, which time in turns."""
     output: Path | None
     """The calibration.json that is kept up to date; None for a part."""
     part: Path | None
@@ -88,7 +90,7 @@ class Calibration:
         self.peers_seconds = order.peers_seconds if order.device == "cuda" and not order.isolated else 0.0
         self.started = time.monotonic()
         self.facts = fingerprint(Path.cwd(), device=order.device)
-        self.facts |= {"isolated": order.isolated, "cards": len(selectors)}
+        self.facts |= {"isolated": order.isolated, "cards": len(selectors), "beside": order.beside}
         if order.after:
             require_alike(order.after, self.facts)
         self.wanted = self._wanted()
@@ -101,12 +103,12 @@ class Calibration:
         with self.rows.open("x") as rows:
             rows.write(first)
         self._lock = threading.Lock()
-        self._jobs = len(selectors)
+        self._jobs = order.beside * len(selectors)
         self.waiting: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
         """For each card that has no plan, a process that imports its modules and waits for one."""
-        for selector in selectors:
+        for selector in order.beside * list(selectors):
             self.waiting.put(_Waiting(selector, self._prepared(selector)))
-        self._hands = ThreadPoolExecutor(len(selectors))
+        self._hands = ThreadPoolExecutor(self._jobs)
 
     def _wanted(self) -> dict[tuple[str, float], int]:
         """(case, planted slow-down) -> gates of this run."""
@@ -175,7 +177,9 @@ class Calibration:
         """Run one worker and report its progress. Its rows count even if it fails or takes too long."""
         following: subprocess.Popen[str] | None = None
         try:
-            plan = replace(plan, isolated=self.order.isolated, seed=self.run_number)
+            plan = replace(plan, isolated=self.order.isolated, seed=self.run_number, beside=self.order.beside)
+            if plan.beside > 1:
+                plan = replace(plan, lock=str(self.folder / f"card-{given.selector}"))
             file = self.folder / f"plan-{plan.process}.json"
             file.write_text(json.dumps(asdict(plan)))
             worker = given.process

@@ -20,6 +20,7 @@ from perfsuite.calibrate.peers import run_peers
 from perfsuite.calibrate.plan import Plan, open_clock, write_row
 from perfsuite.clock.processor import pinned_threads
 from perfsuite.clock.rounds import Round
+from perfsuite.isolate import nursery, turns
 from perfsuite.outcome import Verdict
 from perfsuite.settings import Settings
 from perfsuite.verdict.noise import Noise, noise_for
@@ -49,6 +50,8 @@ def wait() -> None:
 def carry_out(file: Path) -> None:
     """Carry out the plan in that file."""
     plan = Plan.read(file)
+    if plan.lock is not None:
+        turns.share(Path(plan.lock), plan.beside, nursery.contexts)
     # Before the first process starts, so that all have the same number of threads, as in an isolated case.
     pinned = pinned_threads(plan.device) if plan.isolated else contextlib.nullcontext()
     with pinned, Path(plan.output).open("a") as output:
@@ -65,20 +68,27 @@ def _measure_noise(plan: Plan, output: TextIO) -> None:
     for case in cases(plan.device):
         if time.monotonic() - started > plan.seconds:
             break
-        clock = open_clock(plan, case, seed=plan.seed + plan.process)
+        with turns.working():
+            clock = open_clock(plan, case, seed=plan.seed + plan.process)
         rounds = []
         for number in range(plan.setups):
             if number >= FEWEST_SETUPS and time.monotonic() - started > plan.seconds:
                 break
-            if number:
-                clock.setup()
-            before = clock.seconds_spent
-            rounds += clock.rounds(FEWEST_ROUNDS)
-            each = (clock.seconds_spent - before) / FEWEST_ROUNDS
-            more = min(FIRST_ROUNDS, int(FIRST_SECONDS / each)) - FEWEST_ROUNDS
-            rounds += clock.rounds(more) if more > 0 else []
-        clock.close()
+            with turns.working():
+                if number:
+                    clock.setup()
+                rounds += _rounds_of_a_look(clock)
+        with turns.working():
+            clock.close()
         write_row(output, _row(plan, case, 0.0, rounds) | {"kind": "noise"})
+
+
+def _rounds_of_a_look(clock: Any) -> list[Round]:
+    before = clock.seconds_spent
+    rounds: list[Round] = clock.rounds(FEWEST_ROUNDS)
+    each = (clock.seconds_spent - before) / FEWEST_ROUNDS
+    more = min(FIRST_ROUNDS, int(FIRST_SECONDS / each)) - FEWEST_ROUNDS
+    return rounds + (clock.rounds(more) if more > 0 else [])
 
 
 def _gates(plan: Plan, output: TextIO) -> None:
@@ -113,17 +123,19 @@ def gates(
             if time.monotonic() > until:
                 break
             begun, before = time.perf_counter(), 0.0
-            if clock is None:
-                clock = open_clock(plan, case, seed=seed, slowdown=slowdown)
-            else:
-                before = clock.seconds_spent
-                clock.setup()
-            row = gate(plan, case, slowdown, clock)
+            with turns.working():
+                if clock is None:
+                    clock = open_clock(plan, case, seed=seed, slowdown=slowdown)
+                else:
+                    before = clock.seconds_spent
+                    clock.setup()
+                row = gate(plan, case, slowdown, clock)
             spent = {"gpu_seconds": clock.seconds_spent - before, "wall_seconds": time.perf_counter() - begun}
             yield row | {"process": process} | spent
     finally:
         if clock is not None:
-            clock.close()
+            with turns.working():
+                clock.close()
 
 
 def gate(plan: Plan, case: CalibrationCase, slowdown: float, clock: Any) -> dict[str, Any]:

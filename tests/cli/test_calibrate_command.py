@@ -114,6 +114,34 @@ def test_cards_are_calibrated_at_once(made_up: None, tmp_path: Path, monkeypatch
         calibrate.run(arguments_for_cards(output, 4))
 
 
+def test_isolated_processes_take_turns_on_a_card(
+    made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = [Device(place, "a card", f"GPU-{place}", (9, 0), 2**30, str(place)) for place in range(2)]
+    monkeypatch.setattr(calibrate, "usable_devices", lambda environ: Devices(tuple(cards)))
+    plans: list[tuple[str, int, str]] = []
+    process = running.Calibration._process
+
+    def watched(self: Any, plan: Any, given: Any) -> None:
+        process(self, plan, given)
+        values = json.loads((self.folder / f"plan-{plan.process}.json").read_text())
+        plans.append((given.selector, values["beside"], values["lock"]))
+
+    monkeypatch.setattr(running.Calibration, "_process", watched)
+    given = arguments_for_cards(tmp_path / "calibration.json", 2)
+    given.isolated, given.beside, given.processes = True, 2, 8
+    assert calibrate.run(given) == 0
+    locks = {selector: lock for selector, _, lock in plans}
+    assert set(locks) == {"0", "1"}
+    assert locks["0"] != locks["1"]
+    assert all((beside, lock) == (2, locks[selector]) for selector, beside, lock in plans)
+    found = json.loads((tmp_path / "calibration.json").read_text())
+    assert (found["cards"], found["beside"], found["processes"]) == (2, 2, 8)
+    given.isolated = False
+    with pytest.raises(UserError, match="--beside is 2; only isolated gates on a card have turns"):
+        calibrate.run(given)
+
+
 def arguments_for_cards(output: Path, count: int) -> argparse.Namespace:
     given = arguments(output, "--jobs", str(count), "--peers-seconds", "0")
     given.portable = False
