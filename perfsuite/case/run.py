@@ -216,7 +216,11 @@ class _Case:
         )
         if floor is not None and seconds < floor.seconds:
             least = f"less than the card can take: {floor.why} are {words.time_text(floor.seconds)}"
-            raise Stop(Verdict.WRONG, Reason.FASTER_THAN_THE_CARD, f"{words.time_text(seconds)} a call is {least}")
+            said = f"{words.time_text(seconds)} a call is {least}"
+            if others := self.found.telemetry.other_processes:
+                # The clock's own costs, which it takes off, are too long if the card served others meanwhile.
+                raise Stop(Verdict.UNDECIDED, Reason.SHARED_DEVICE, f"{_others_text(others)}; {said}")
+            raise Stop(Verdict.WRONG, Reason.FASTER_THAN_THE_CARD, said)
 
     def _verdict(self, timed: Timed) -> Comparison:
         others, allowed = self.found.telemetry.other_processes, self.settings.allow_shared
@@ -254,7 +258,7 @@ class _Case:
         spent = words.time_text(max(self.found.gpu_seconds, 1e-9))
         causes = ", ".join(sorted({str(one.discarded) for one in lost}))
         start = {
-            Reason.SHARED_DEVICE: f"{others} other process{'es' if others != 1 else ''} on the card",
+            Reason.SHARED_DEVICE: _others_text(others),
             Reason.THROTTLED: f"{len(lost)} of {len(lost) + len(timed.kept)} rounds were discarded ({causes})",
             Reason.NO_ROUNDS: "no round was timed",
             Reason.PROCESSES_DISAGREE: "missed here, and not in a fresh process",
@@ -283,3 +287,7 @@ class _Case:
             rival_differs=tuple(self.checks.rival_differs),
             warnings=tuple(dict.fromkeys([*self.warnings, *self.checks.warnings, *self.checks.watch.told])),
         )
+
+
+def _others_text(others: int | None) -> str:
+    return f"{others} other process{'es' if others != 1 else ''} on the card"
