@@ -25,6 +25,13 @@ class Captured:
     whole: list[int]
     """The calls whose results no later call overwrites."""
 
+    @classmethod
+    def of(cls, graphs: list[Any], form: Any, memory: list[list[Span]]) -> Captured:
+        """The capture of these graphs, whose calls leave their results in that memory."""
+        last_use = {span.address: call for call, spans in enumerate(memory) for span in spans}
+        whole = [call for call, spans in enumerate(memory) if all(last_use[one.address] == call for one in spans)]
+        return cls(graphs, form, memory, whole)
+
     def result(self, call: int) -> Any:
         """The result of that call, as tensors that do not own their memory."""
         spans = iter(self.memory[call])

@@ -201,10 +201,7 @@ class GraphClock(CudaClock):
             # They are held until the last piece is captured, so that each result has memory of its own.
             outputs += found
         form = map_tensors(outputs[0], lambda _: torch.empty(0))
-        memory = [spans_of(output) for output in outputs]
-        last_use = {span.address: call for call, spans in enumerate(memory) for span in spans}
-        whole = [call for call, spans in enumerate(memory) if all(last_use[one.address] == call for one in spans)]
-        return Captured(graphs, form, memory, whole)
+        return Captured.of(graphs, form, [spans_of(output) for output in outputs])
 
     def _capture(
         self, side: Side, indices: list[int], pool: Pool, *, last: bool, nodes: bool = False

@@ -228,16 +228,14 @@ class IsolatedCardClock(GraphClock):
         turns.alone(lambda: self._workers["candidate"].remote.stop())
 
     def _capture(self, side: Side, indices: list[int], pool: Pool, **_: Any) -> tuple[Any, list[Any]]:
-        try:
-            key, results = self._workers[side].capture(self._pools.index(pool), indices, self._form)
-        except RuntimeError as error:
-            raise CaptureError(side, error) from error
-        return RemoteGraph(self, side, key), results
+        return self._captured(side, [indices], self._pools.index(pool), nodes=False).graphs[0], []
 
     def _captured(self, side: Side, pieces: list[list[int]], place: int, *, nodes: bool) -> Captured:
-        found = super()._captured(side, pieces, place, nodes=False)
-        self._workers[side].drop()
-        return found
+        try:
+            keys, form, memory = self._workers[side].capture(place, pieces, self._form)
+        except RuntimeError as error:
+            raise CaptureError(side, error) from error
+        return Captured.of([RemoteGraph(self, side, key) for key in keys], form, memory)
 
     def _replayed(self, graph: Any, times: int) -> float:
         return self.run(graph.side, [graph.key] * times)

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import weakref
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.clock.memory import Span
@@ -122,7 +123,7 @@ def _release(name: str, *arguments: Any) -> None:
 def call_driver(name: str, *arguments: Any) -> None:
     """Call a function of the driver. Raises CardMemoryError or torch.OutOfMemoryError unless it succeeds."""
     try:
-        code = getattr(ctypes.CDLL(LIBRARY), name)(*arguments)
+        code = _function(LIBRARY, name)(*arguments)
     except (OSError, AttributeError) as error:
         raise CardMemoryError(f"{name}: {error}") from None
     if code == OUT_OF_MEMORY:
@@ -131,3 +132,9 @@ def call_driver(name: str, *arguments: Any) -> None:
         raise OutOfMemoryError(f"{name}: the card has too little free memory")
     if code != 0:
         raise CardMemoryError(f"{name} failed with error {code} of the driver")
+
+
+@cache
+def _function(library: str, name: str) -> Any:
+    """A function of a library. To look one up takes longer than the call, and a sample makes five."""
+    return getattr(ctypes.CDLL(library), name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, cast
 
+from perfsuite.clock.memory import Span
 from perfsuite.clock.rounds import Side
 from perfsuite.isolate.card_memory import CardMemory
 from perfsuite.isolate.card_words import END, START, WORDS_BYTES, wait, write
@@ -44,17 +47,6 @@ class Pool:
         self.memory = CardMemory(WORDS_BYTES + size, device)
         self.memory.tensor(0, torch.uint8, (WORDS_BYTES,), (1,)).zero_()
         self._host = sealed(mmap.PAGESIZE)
-        self._whole: dict[Any, Any] = {}
-        """All of it as a vector of each dtype of results."""
-
-    def tensor(self, place: int, one: Described) -> Any:
-        """A tensor in it: a view, which takes a tenth of the time of a tensor by itself."""
-        item = one.dtype.itemsize
-        if place % item or not one.span:
-            return self.memory.tensor(place, one.dtype, one.shape, one.stride)
-        if one.dtype not in self._whole:
-            self._whole[one.dtype] = self.memory.tensor(0, one.dtype, (self.memory.size // item,), (1,))
-        return self._whole[one.dtype].as_strided(one.shape, one.stride, place // item)
 
     @property
     def descriptors(self) -> list[int]:
@@ -70,7 +62,6 @@ class Pool:
     def close(self) -> None:
         """Free it, once the last tensor in it has gone."""
         os.close(self._host)
-        self._whole.clear()
 
 
 class CardSide:
@@ -130,23 +121,54 @@ class CardSide:
         self.remote.ask({"do": "pool", "pools": pools}, self._pool)
         self._value = 0
 
-    def capture(self, pool: int, sets: Sequence[int], form: Any) -> tuple[int, list[Any]]:
-        """(key of a graph of calls on these sets, their results where the graph leaves them)."""
-        self._keys += 1
-        said = self.remote.ask({"do": "capture", "key": self._keys, "pool": pool, "sets": list(sets)})
-        return self._keys, self.remote.told(lambda said: self._results(said, len(sets), form), said)
+    def capture(self, pool: int, pieces: Sequence[Sequence[int]], form: Any) -> tuple[list[int], Any, list[list[Span]]]:
+        """(keys of the graphs of calls on the sets of each piece, a result's form, where the graphs leave all results).
 
-    def _results(self, said: dict[str, Any], calls: int, form: Any) -> list[Any]:
-        told = tensors_of(said, "cuda")
-        at = addresses_in(said, calls, len(told))
-        return [landed(form, told, places, self._tensor) for places in at]
+        No result of a piece lies where one of an earlier piece does. The receipt of one is read while the next are
+        captured.
+        """
+        first = self._keys + 1
+        self._keys += len(pieces)
+        keys = list(range(first, self._keys + 1))
+        orders: list[dict[str, Any]] = [
+            {"do": "capture", "key": key, "pool": pool, "sets": list(sets)}
+            for key, sets in zip(keys, pieces, strict=True)
+        ]
+        receipts = self.remote.ask_each([*orders, {"do": "drop", "forget": []}])
+        hollow, memory = None, []
+        with contextlib.closing(receipts):
+            for sets, said in zip(pieces, receipts, strict=False):
+                hollow, there = self.remote.told(partial(self._results, calls=len(sets), form=form), said)
+                memory += there
+            for _ in receipts:
+                continue
+        return keys, hollow, memory
 
-    def _tensor(self, one: Described, place: int) -> Any:
+    def _results(self, said: dict[str, Any], calls: int, form: Any) -> tuple[Any, list[list[Span]]]:
+        """(a result's form without memory, the memory of each call's tensors). Nothing else of the receipt is used."""
+        import torch
+
         assert self._pool is not None
-        memory = self._pool.memory
-        if one.span and not WORDS_BYTES <= place <= memory.size - one.span:
-            raise FormError(Reason.TAMPERED, "a result does not lie in the memory for results")
-        return self._pool.tensor(place, one)
+        told, used, memory = tensors_of(said, "cuda"), list[Described](), self._pool.memory
+        at = addresses_in(said, calls, len(told))
+
+        def hollow(one: Described, _: int) -> torch.Tensor:
+            used.append(one)
+            return torch.empty(0)
+
+        found = landed(form, told, [0] * len(told), hollow)
+        device, spans = torch.device("cuda", memory.device), [one.span for one in used]
+        for places in at:
+            for span, place in zip(spans, places, strict=False):
+                if span and not WORDS_BYTES <= place <= memory.size - span:
+                    raise FormError(Reason.TAMPERED, "a result does not lie in the memory for results")
+        return found, [
+            [
+                Span(memory.address + place, one.shape, one.stride, one.dtype, device, keeps=memory)
+                for one, place in zip(used, places, strict=False)
+            ]
+            for places in at
+        ]
 
     def queue(self, keys: Sequence[int], *, tried: bool = True) -> None:
         """Let the process enqueue these graphs; they wait for `start`.

@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from perfsuite.case.failures import MOST_FRAMES
@@ -25,6 +25,8 @@ Late = tuple[float, Callable[[], None]]
 START_SECONDS = 120.0
 """Longest start of Python, torch and a CUDA context on a busy machine."""
 OVERHEAD_REQUESTS = 21
+MOST_AHEAD = 8
+"""Requests that a process has been sent and not answered. All fit into the socket, so neither side waits to send."""
 NOTHING = {"do": "run", "start": 0, "calls": 0}
 """An order to make no call."""
 
@@ -105,6 +107,29 @@ class Process:
             if late is not None and not select.select([self._channel.socket], [], [], late[0])[0]:
                 late[1]()
             return self._checked(self._channel.receipt())
+
+    def ask_each(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The receipts of several requests, in order. The next requests are there before the process is done with one.
+
+        A failure is raised as in `ask`, when the process has answered all that it was sent. So do all who stop earlier.
+        """
+        self.resume()
+        sent = read = 0
+        try:
+            while read < len(requests):
+                with self.failures(f"did not return within {self.seconds:g} s, and was ended"):
+                    self._channel.socket.settimeout(self.seconds)
+                    while sent < min(len(requests), read + MOST_AHEAD):
+                        self._channel.order(requests[sent])
+                        sent += 1
+                    said, read = self._channel.receipt(), read + 1
+                    found = self._checked(said)
+                yield found
+        finally:
+            while not self.closed and read < sent:
+                with contextlib.suppress(CandidateError), self.failures():
+                    self._channel.receipt()
+                read += 1
 
     def timed(self, request: dict[str, Any]) -> tuple[float, dict[str, Any]]:
         """(seconds in which the process ran for this order, less those of an empty one; its receipt).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from perfsuite.case.failures import MOST_TEXT
@@ -97,10 +98,8 @@ def fault_in(receipt: dict[str, Any]) -> tuple[str, str] | None:
 
 def tensors_of(receipt: dict[str, Any], device: str) -> list[Described]:
     """The tensors that a receipt describes; ReceiptError if they would take more than MOST_RESULT_BYTES."""
-    import torch
-
-    dtypes = {str(one)[6:]: one for one in vars(torch).values() if isinstance(one, torch.dtype)}
-    found, total = [], 0
+    dtypes, total = _dtypes(), 0
+    found: list[Described] = []
     for place, one in enumerate(_list(receipt, "tensors")):
         if not isinstance(one, dict):
             raise ReceiptError(f"tensors[{place}] is {_shown(one)}; it must be an object")
@@ -116,6 +115,13 @@ def tensors_of(receipt: dict[str, Any], device: str) -> list[Described]:
     if total > (most := MOST_RESULT_BYTES[device]):
         raise ReceiptError(f"a result of {_shown(total)} bytes; at most {most} leave a process")
     return found
+
+
+@cache
+def _dtypes() -> dict[str, torch.dtype]:
+    import torch
+
+    return {str(one)[6:]: one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 
 
 def addresses_in(receipt: dict[str, Any], calls: int, tensors: int) -> list[tuple[int, ...]]:

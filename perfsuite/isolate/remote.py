@@ -9,7 +9,7 @@ import io
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -123,6 +123,10 @@ class Remote:
     def ask(self, request: dict[str, Any], memory: Shared | None = None, *, late: Late | None = None) -> dict[str, Any]:
         """`Process.ask`."""
         return self._start().ask(request, memory, late=late)
+
+    def ask_each(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """`Process.ask_each`."""
+        return self._start().ask_each(requests)
 
     def timed(self, request: dict[str, Any]) -> tuple[float, dict[str, Any]]:
         """`Process.timed`."""
