@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,8 @@ class Windows:
                 self.places = [place - FIRST for place in places]
                 return
         self.rows = [in_memory_order(row) for row in rows]
+        if self.stack is None and self.plain:
+            self.stack = stacked(self.rows)
 
     def draw(self, secret: random.Random, share: float) -> None:
         """Draw the next window, and the stretch of the operand that gets it: about that share."""
@@ -105,6 +108,23 @@ class Windows:
             return
         for row, value in zip(rows, values, strict=True):  # the call of all together takes no conjugates
             row.copy_(value)
+
+
+def stacked(rows: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Vectors of one length at equal distances in one allocation, as a matrix; None if they do not lie so."""
+    first = rows[0]
+    if len(rows) < 2 or not first.is_contiguous():
+        return None
+    storage, begin, size = first.untyped_storage().data_ptr(), first.storage_offset(), first.numel()
+    pitch = rows[1].storage_offset() - begin
+    if pitch < size or first.requires_grad:
+        return None
+    for number, row in enumerate(rows):
+        if row.storage_offset() != begin + number * pitch or row.untyped_storage().data_ptr() != storage:
+            return None
+        if row.dtype != first.dtype or row.shape != first.shape or row.stride() != first.stride():
+            return None
+    return first.as_strided((len(rows), size), (pitch, 1), begin)
 
 
 def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:

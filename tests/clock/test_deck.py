@@ -161,6 +161,39 @@ def test_a_deck_can_move_to_other_memory() -> None:
     assert not any(same_bits(one, other) for one, other in zip(placed, old, strict=True))
 
 
+@pytest.mark.parametrize("rows", ["at equal distances", "backwards", "in two allocations"])
+def test_values_are_dealt_to_copies_wherever_they_lie(rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows at equal distances get their values in one copy: hundreds of them by themselves take 1 ms."""
+    monkeypatch.setattr(windows_module, "in_view", lambda *_: False)  # as on a card, torch moves the values
+    deck = deck_of(lambda: Gemm(16, 8, 12, trans_a=True).inputs(GENERATOR), 6)
+    memory = [torch.full((6, 1024), torch.nan) for _ in range(4)]
+
+    def placed(operand: int, number: int, like: torch.Tensor) -> torch.Tensor:
+        there = memory[2 * operand + (rows == "in two allocations" and number % 2)]
+        row = 5 - number if rows == "backwards" else number
+        return there.as_strided(like.shape, like.stride(), 1024 * row + 8).copy_(like)
+
+    deck.adopt([Inputs(tuple(placed(operand, number, one) for operand, one in enumerate(tensors_in(inputs))), {})
+                for number, inputs in enumerate(deck.sets)])  # fmt: skip
+    copies = []
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda into, values: copies.append(
+        [one.copy_(value) for one, value in zip(into, values, strict=True)]))  # fmt: skip
+    before = keep(deck.sets)
+    deck.deal([(1, 2), (4, 1)])
+    assert len(copies) == (0 if rows == "at equal distances" else 4)
+    changed = [not same_bits(one, other) for one, other in zip(before, deck.sets, strict=True)]
+    assert changed == [False, True, True, False, True, False]
+    dealt = keep(deck.sets)
+    for one in tensors_in(deck.sets):
+        one.zero_()
+    deck.restore([(1, 2), (4, 1)])
+    assert [same_bits(one, other) for one, other in zip(dealt, deck.sets, strict=True)] == changed
+    values = {float(value) for group in deck._moving for value in group.line}  # type: ignore[union-attr]
+    got = {float(value) for one in tensors_in([deck.sets[n] for n in (1, 2, 4)]) for value in one.reshape(-1)}
+    assert got <= values
+    assert all(bool(there.isnan()[:, 512:].all()) for there in memory)  # nothing else is written
+
+
 def test_hard_inputs_take_the_place_of_others_and_leave_again() -> None:
     deck = deck_of(lambda: Inputs((torch.randn(64), torch.randn(4, 1).expand(4, 8))), 3)
     put(deck.sets[1], Inputs((torch.full((64,), 7.0), torch.full((4, 1), 7.0).expand(4, 8))))
