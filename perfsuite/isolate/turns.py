@@ -17,6 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
+def _nothing() -> None:
+    """What has nothing on the card needs no rest."""
+
+
 class Turns:
     """The turns of this process; see the module. Several threads of it may work at once, and one of them be alone."""
 
@@ -36,15 +40,13 @@ class Turns:
         self._inside: Counter[int] = Counter()
         """Works that have begun, by thread; 0: those that wait for the end of a process."""
         self._is_alone = self._stays_alone = False
+        self._rest: Callable[[], object] = _nothing
 
     def begin(self, thread: int | None = None) -> None:
         """Begin to work; waits while somebody else is alone. thread: whose work it is, by default this thread's."""
         with self._changed:
             if not self._inside:
-                # Behind all who wait to be alone: then they follow one another, and all others work at the same time.
-                with _held(self._waiting, fcntl.LOCK_EX):
-                    pass
-                fcntl.flock(self._lock, fcntl.LOCK_SH)
+                self._join()
             self._inside[threading.get_ident() if thread is None else thread] += 1
 
     def end(self, thread: int | None = None) -> None:
@@ -58,14 +60,15 @@ class Turns:
                 self._is_alone = self._stays_alone = False
                 self._give_back()
             elif self._is_alone and set(self._inside) == {0}:
-                self._stays_alone = False
-                self.beside()  # what it waits for needs no card of its own
+                self._is_alone = self._stays_alone = False  # what it waits for needs no card of its own
+                self._tell()
+                fcntl.flock(self._lock, fcntl.LOCK_SH)
             self._changed.notify_all()
 
-    def alone(self, rest: Callable[[], object] = lambda: None, *, stay: bool = False) -> None:
+    def alone(self, rest: Callable[[], object] = _nothing, *, stay: bool = False) -> None:
         """Wait until nobody else uses the card, and keep it so until `beside`, or with `stay` until `end`.
 
-        rest: stops what else this process has on the card, while others may be alone. The caller works, and knows that
+        rest: stops what else this process has on the card, while others may be alone, before this one and after. The caller works, and knows that
         no thread of this process will begin to.
         """
         with self._changed:
@@ -78,14 +81,23 @@ class Turns:
                 self._give_back()
                 with _held(self._waiting, fcntl.LOCK_SH):
                     fcntl.flock(self._lock, fcntl.LOCK_EX)
-                self._is_alone = True
+                self._is_alone, self._rest = True, rest
             self._stays_alone = self._stays_alone or stay
 
     def beside(self) -> None:
-        """Let others work again; the caller works on."""
+        """Let others work again; the caller works on, once all who wait to be alone have been so.
+
+        Else each of them would wait for the captures of the one before, and captures are made at the same time.
+        """
         with self._changed:
-            if self._is_alone and not self._stays_alone:
-                self._is_alone = False
+            if not self._is_alone or self._stays_alone:
+                return
+            self._is_alone = False
+            if self._inside.total() == self._inside[threading.get_ident()]:
+                self._rest()
+                self._give_back()
+                self._join()
+            else:  # a process of this one is ending, and uses the card
                 self._tell()
                 fcntl.flock(self._lock, fcntl.LOCK_SH)
 
@@ -108,6 +120,12 @@ class Turns:
                 except BlockingIOError:
                     found += int(there.read() or b"0")
         return found
+
+    def _join(self) -> None:
+        """Begin behind all who wait to be alone: they follow one another, and all others work at the same time."""
+        with _held(self._waiting, fcntl.LOCK_EX):
+            pass
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def _give_back(self) -> None:
         self._tell()
@@ -158,7 +176,7 @@ def working() -> Iterator[None]:
             mine.end()
 
 
-def alone(rest: Callable[[], object] = lambda: None) -> None:
+def alone(rest: Callable[[], object] = _nothing) -> None:
     """`Turns.alone`."""
     if _mine is not None:
         _mine.alone(rest)

@@ -119,6 +119,50 @@ def test_whoever_waits_to_be_alone_comes_before_those_who_begin_to_work(tmp_path
     assert waited < 2.0
 
 
+def times_and_captures(path: Path, number: int, told: Any, both: Any) -> None:
+    mine = Turns(path, 2, lambda: 1)
+    mine.begin()
+    both.wait()
+    resting: list[bool] = []
+
+    def rest() -> None:
+        with path.open() as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                resting.append(True)
+
+    mine.alone(rest)
+    told.put((time.monotonic(), number, "alone"))
+    time.sleep(0.3)
+    resting.clear()
+    told.put((time.monotonic(), number, "ends"))
+    mine.beside()
+    told.put((time.monotonic(), number, f"beside, rested {resting}"))
+    time.sleep(0.3)
+    told.put((time.monotonic(), number, "captured"))
+    mine.end()
+
+
+def test_who_has_been_alone_captures_when_all_who_waited_have_been_so_too(tmp_path: Path) -> None:
+    told, both = FORK.Queue(), FORK.Barrier(2, timeout=LONGEST)
+    there = [
+        FORK.Process(target=times_and_captures, args=(tmp_path / "turns", number, told, both)) for number in (0, 1)
+    ]
+    for one in there:
+        one.start()
+    rows = sorted(told.get(timeout=LONGEST) for _ in range(2 * 4))
+    for one in there:
+        one.join()
+    first, second = rows[0][1], 1 - rows[0][1]
+    assert [(number, what) for _, number, what in rows[:4]] == [
+        (first, "alone"), (first, "ends"), (second, "alone"), (second, "ends"),
+    ]  # fmt: skip
+    # Nobody captures while the other is alone, and both capture at the same time.
+    assert {what for _, _, what in rows[4:6]} == {"beside, rested [True]"}
+    assert {what for _, _, what in rows[6:]} == {"captured"}
+
+
 def test_to_be_alone_waits_for_the_processes_that_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "_mine", mine := Turns(tmp_path / "turns", 2, lambda: 1))
     gone = threading.Event()
