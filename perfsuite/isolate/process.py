@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from perfsuite.case.failures import MOST_FRAMES
@@ -108,7 +108,7 @@ class Process:
                 late[1]()
             return self._checked(self._channel.receipt())
 
-    def ask_each(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def ask_each(self, requests: Sequence[dict[str, Any]]) -> Generator[dict[str, Any]]:
         """The receipts of several requests, in order. The next requests are there before the process is done with one.
 
         A failure is raised as in `ask`, when the process has answered all that it was sent. So do all who stop earlier.

@@ -9,7 +9,7 @@ import io
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -124,7 +124,7 @@ class Remote:
         """`Process.ask`."""
         return self._start().ask(request, memory, late=late)
 
-    def ask_each(self, requests: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def ask_each(self, requests: Sequence[dict[str, Any]]) -> Generator[dict[str, Any]]:
         """`Process.ask_each`."""
         return self._start().ask_each(requests)
 

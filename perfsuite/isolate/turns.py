@@ -68,8 +68,8 @@ class Turns:
     def alone(self, rest: Callable[[], object] = _nothing, *, stay: bool = False) -> None:
         """Wait until nobody else uses the card, and keep it so until `beside`, or with `stay` until `end`.
 
-        rest: stops what else this process has on the card, while others may be alone, before this one and after. The caller works, and knows that
-        no thread of this process will begin to.
+        rest: stops what else this process has on the card, while others may be alone, before this one and after it.
+        The caller works, and knows that no thread of this process will begin to.
         """
         with self._changed:
             own = self._inside[threading.get_ident()]

@@ -155,9 +155,8 @@ def side(driver: Any) -> Any:
     asked: list[Any] = []
     remote = SimpleNamespace(ask=lambda request, **_: asked.append(request), running=True)
     made = CardSide(remote, STREAM)  # type: ignore[arg-type]
-    made._pool = SimpleNamespace(
-        memory=SimpleNamespace(address=ctypes.addressof(memory), size=2 * WORDS_BYTES, device=0)
-    )  # type: ignore[assignment]
+    there = SimpleNamespace(address=ctypes.addressof(memory), size=2 * WORDS_BYTES, device=0)
+    made._pool = SimpleNamespace(memory=there)  # type: ignore[assignment]
     return SimpleNamespace(side=made, asked=asked, end=ctypes.c_uint32.from_buffer(memory, END),
                            start=ctypes.c_uint32.from_buffer(memory, START), kept=memory)  # fmt: skip
 
