@@ -78,13 +78,10 @@ class Arena:
 
         stacks: times that `begin_stack` will be called.
         """
-        tensors = list(tensors_in(nest))
-        far = [one for one in tensors if one.is_cuda]
-        size = _room(far) + stacks * STACK_ALIGNMENT
-        self._card = CardMemory(size, far[0].device.index) if far and on_card else None
+        near, far, device = _needed(nest)
+        self._card = CardMemory(far + stacks * STACK_ALIGNMENT, device) if device is not None and on_card else None
         # Whole pages: after each place there is a whole number of elements of any dtype.
-        size = _room(one for one in tensors if one.device.type == "cpu")
-        self._host = sealed((size // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
+        self._host = sealed((near // mmap.PAGESIZE + 1) * mmap.PAGESIZE)
         self._map = mmap.mmap(self._host, 0)
         self._used = {"cpu": 0, "cuda": 0}
 
@@ -99,23 +96,45 @@ class Arena:
         return len(self._map)
 
     @property
+    def bytes(self) -> int:
+        """Bytes of all its memory."""
+        return len(self._map) + (0 if self._card is None else self._card.size)
+
+    @property
     def card(self) -> tuple[int, int] | None:
         """Bytes and number of the card's memory; None if there is none."""
         return None if self._card is None else (self._card.size, self._card.device)
+
+    def empty(self, nest: Any, *, on_card: bool) -> bool:
+        """Give up all places, if there is room for the tensors of this nest instead; False if there is not."""
+        near, far, device = _needed(nest)
+        if device is not None and on_card:
+            if self._card is None or self._card.device != device or self._card.size < far:
+                return False
+            import torch
+
+            torch.cuda.synchronize(device)  # what still reads it
+        self._used = {"cpu": 0, "cuda": 0}
+        return len(self._map) > near
 
     def begin_stack(self) -> None:
         """Place the next tensor of a card where an allocation could begin, as the first of a rotation's operand."""
         self._used["cuda"] = -(-self._used["cuda"] // STACK_ALIGNMENT) * STACK_ALIGNMENT
 
-    def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of `tensor`, of the same shape and strides, in the arena; or itself if it stays on its card."""
+    def place(self, tensor: torch.Tensor, *, blank: bool = False) -> torch.Tensor:
+        """A copy of `tensor`, of the same shape and strides, in the arena; or itself if it stays on its card.
+
+        blank: with zeros. What torch leaves in new memory of this process may be a right answer.
+        """
         kind = tensor.device.type
         if kind != "cpu" and self._card is None:
             return tensor
         where = _place(tensor, self._used[kind])
         self._used[kind] += -(-_span(tensor) * tensor.element_size() // ALIGNMENT) * ALIGNMENT
         placed = _at(where, self._map, self._card)
-        if tensor.numel():
+        if blank:
+            placed.zero_()
+        elif tensor.numel():
             copy_values(tensor, placed)
         return placed
 
@@ -210,6 +229,14 @@ class Opened:
             return there[id(nest)][number]
         found = nest_of(nest)
         return nest if found is None else found.rebuild([self._nth(part, number, there) for _, part in found.parts])
+
+
+def _needed(nest: Any) -> tuple[int, int, int | None]:
+    """(bytes of the host, bytes of a card, the card's number or None) that the tensors of a nest need."""
+    tensors = list(tensors_in(nest))
+    far = [one for one in tensors if one.is_cuda]
+    near = _room(one for one in tensors if one.device.type == "cpu")
+    return near, _room(far), far[0].device.index if far else None
 
 
 def _room(tensors: Iterable[torch.Tensor]) -> int:

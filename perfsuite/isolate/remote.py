@@ -9,7 +9,8 @@ import io
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,10 @@ from perfsuite.problems.nests import Flat, has_layouts, outline
 from perfsuite.problems.tensors import map_tensors, tensors_in
 
 Found = TypeVar("Found")
+
+
+MOST_LENT_BYTES = 1 << 26
+"""Shared memory of a request that is kept for the next one."""
 
 
 class IsolationError(TypeError):
@@ -59,6 +64,9 @@ class Remote:
                 "source: perfsuite.Source(text, 'name')"
             ) from None
         self._process: Process | None = None
+        self._lends: dict[str, Arena] = {}
+        """The shared memory of the last request of a kind, which one process has open."""
+        self._lends_to: Process | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the candidate once. If it changes its arguments, the caller's change too."""
@@ -66,19 +74,19 @@ class Remote:
 
         if has_layouts([args, kwargs]):
             raise UnjudgeableError("sparse and nested arguments cannot leave a process; run without --perf-isolate")
-        with contextlib.closing(self.arena([args, kwargs])) as arena:
+        with self._lent("call", [args, kwargs]) as (arena, new):
             placed = map_tensors([args, kwargs], arena.place)
             where = arena.describe(placed)
             if self.device == "cuda":
                 torch.cuda.synchronize()  # the worker does not wait for this process's stream
-            said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, arena)
+            said = self.ask({"do": "call", "args": where[0], "kwargs": where[1]}, new)
             told = self.told(lambda said: receipt.tensors_of(said, self.device), said)
             results = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in told]
-            with contextlib.closing(self.arena(results)) as buffers:
-                landed = map_tensors(results, buffers.place)
+            with self._lent("fetch", results) as (buffers, new):
+                landed = map_tensors(results, partial(buffers.place, blank=True))
                 if self.device == "cuda":
-                    torch.cuda.synchronize()  # what `place` copies must not come behind what the worker copies
-                self.ask({"do": "fetch", "into": buffers.describe(landed)}, buffers)
+                    torch.cuda.synchronize()  # what `place` writes must not come behind what the worker copies
+                self.ask({"do": "fetch", "into": buffers.describe(landed)}, new)
                 # The worker has waited for all of its work by now.
                 for mine, theirs in zip(tensors_in([args, kwargs]), tensors_in(placed), strict=True):
                     if theirs is not mine and 0 not in mine.stride():
@@ -92,6 +100,29 @@ class Remote:
             return fetched[0]
         structure, leaves = self.told(lambda said: receipt.leaves_of(said, fetched), said)
         return None if structure == outline(None) else Flat(structure, leaves)
+
+    @contextlib.contextmanager
+    def _lent(self, what: str, nest: Any) -> Iterator[tuple[Arena, Arena | None]]:
+        """(shared memory for the tensors of a nest; the same if the process has yet to open it).
+
+        The memory of a request is used again for the next one: to make it, and to open it on a card, takes longer than
+        a call. Nothing lies there that the process has not had.
+        """
+        process, on_card = self._start(), self.opens_card_memory
+        arena = self._lends.pop(what, None)
+        there = arena is not None and self._lends_to is process and arena.empty(nest, on_card=on_card)
+        if not there:
+            if arena is not None:
+                arena.close()
+            arena = Arena(nest, on_card=on_card)
+        assert arena is not None
+        try:
+            yield arena, None if there else arena
+        finally:
+            if self._process is process and not process.closed and arena.bytes <= MOST_LENT_BYTES:
+                self._lends_to, self._lends[what] = process, arena
+            else:
+                arena.close()
 
     @property
     def running(self) -> bool:
@@ -160,6 +191,8 @@ class Remote:
 
     def close(self) -> None:
         """End the process, whatever it is doing; `nursery.settle` waits until it is gone. A rival's may go on."""
+        while self._lends:
+            self._lends.popitem()[1].close()
         if self._process is not None:
             if not (self._trusted and ahead.give_back(self._process)):
                 self._process.close()

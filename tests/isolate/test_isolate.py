@@ -329,6 +329,58 @@ def test_an_empty_order_that_was_slow_once_shortens_no_sample() -> None:
         rival.close()
 
 
+def test_memory_of_a_request_serves_the_next_ones_and_has_no_answer_of_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Arena] = []
+    genuine = Arena.__init__
+
+    def init(self: Arena, *arguments: Any, **options: Any) -> None:
+        genuine(self, *arguments, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Arena, "__init__", init)
+    there = shared_memories()
+    remote = Remote(kernels.leaves_the_buffers_as_they_are, device="cpu", seconds=20.0, room=1 << 30)
+    try:
+        for size in (64, 64, 32, 300, 64):
+            a = torch.randn(size, size)
+            right = a @ a
+            del right  # the allocator may hand its memory out again
+            assert not remote(a, a).any()
+        assert len(made) == 4  # for arguments and for results, and larger ones once
+        made.clear()
+        large = torch.zeros(1 << 12, 1 << 12)
+        assert not remote(large, large).any()
+        assert not remote(large, large).any()
+        assert len(made) == 4  # what is large is not kept
+    finally:
+        remote.close()
+    made.clear()
+    gc.collect()
+    assert shared_memories() == there
+
+
+def shared_memories() -> int:
+    """The pieces of shared memory that this process has open."""
+    found = 0
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found += "memfd:perfsuite" in os.readlink(one)
+    return found
+
+
+def test_a_process_that_takes_the_place_of_another_gets_memory_of_its_own() -> None:
+    remote = Remote(kernels.product, device="cpu", seconds=20.0, room=1 << 30)
+    try:
+        for _ in range(2):
+            a, b = torch.randn(8, 8), torch.randn(8, 8)
+            assert torch.equal(remote(a, b), a @ b)
+            remote._start().close()
+    finally:
+        remote.close()
+
+
 def test_what_is_copied_to_and_from_a_card_is_there_before_the_other_side_uses_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -336,17 +388,17 @@ def test_what_is_copied_to_and_from_a_card_is_there_before_the_other_side_uses_i
     done: list[str] = []
 
     class Memory:
-        card, descriptors = None, ()
-
-        def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        def place(self, tensor: torch.Tensor, *, blank: bool = False) -> torch.Tensor:
             done.append("place")
             return tensor.clone()
 
         def describe(self, nest: Any) -> Any:
             return nest
 
-        def close(self) -> None:
-            done.append("close")
+    @contextlib.contextmanager
+    def lent(what: str, nest: Any) -> Iterator[tuple[Any, Any]]:
+        yield Memory(), None
+        done.append("close")
 
     def ask(request: Any, memory: Any) -> Any:
         done.append(request["do"])
@@ -364,7 +416,7 @@ def test_what_is_copied_to_and_from_a_card_is_there_before_the_other_side_uses_i
     described = receipt.Described((1,), torch.float32, (1,), None)
     plain = torch.empty
     for name, value in {
-        "arena": lambda nest: Memory(),
+        "_lent": lent,
         "ask": ask,
         "told": lambda read, said: [described],
     }.items():
