@@ -76,7 +76,8 @@ def take(*, trusted: bool, device: str, modules: Mapping[str, str] | None = None
         files = spare.made.modules
         fits = all(files.get(name, file) == file for name, file in (modules or {}).items())
         if spare.place == _place() and fits and spare.made.alive:
-            found = _measured(spare.made)
+            # A rival's is measured where the host times it.
+            found = spare.made if trusted and device in USED_AGAIN else _measured(spare.made)
         else:
             spare.made.close()
     made = Process(trusted=trusted, device=device) if found is None else found

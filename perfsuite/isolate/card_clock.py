@@ -12,23 +12,23 @@ results when the parent copies them, or has delayed the parent's second event.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from perfsuite.clock.base import CaptureError, SideFailedError, Sides, TimedCall
 from perfsuite.clock.captured import Captured, Track
 from perfsuite.clock.deck import ranges
 from perfsuite.clock.forwards import Pool
-from perfsuite.clock.graph import PLACES, TRIAL_CALLS, GraphClock
+from perfsuite.clock.graph import MOST_CALLS, PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.isolate import ahead, turns
-from perfsuite.isolate.card_offset import OFFSETS, OFFSETS_SECONDS, beyond
-from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS, UNIT
+from perfsuite.isolate.card_offset import beyond, order_costs, until_exact
+from perfsuite.isolate.card_queue import UNIT
 from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph
 from perfsuite.isolate.card_words import Gate, SettledProbe
 from perfsuite.isolate.remote import Remote
@@ -38,11 +38,12 @@ from perfsuite.problems.tensors import copy_in_place, map_tensors, memory_of, te
 from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by events of the parent on the card; the rival runs in a separate process as well"
-COST_ORDERS = 15
 LEAST_DELAY_SECONDS = 1e-4
 """To hand the card to another process and back takes longer; to write back what was dealt takes less."""
 FEWER_CALLS = 3
 """Both sides have memory for both places of results, so samples have at most a third of the calls."""
+FIRST_BYTES = 128 << 20
+"""Bytes of results of a place before it is known how many calls a sample has."""
 SPARE_BYTES, SPARE_SHARE = 192 << 20, 0.25
 """Memory of a place for results beyond the results themselves: workspaces and intermediate results of the calls."""
 
@@ -72,6 +73,8 @@ class IsolatedCardClock(GraphClock):
         self._own = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
         self._least_read: float | None = None
         self._offsets: dict[Side, list[float]] = {"candidate": [], "rival": []}
+        self._opened = 0
+        """Calls for whose results there is memory."""
         self._beyond: dict[Side, float] = dict.fromkeys(SIDES, 0.0)
         """Seconds that a sample costs beyond the order of a tiny kernel, and its calls."""
         self._delays: dict[int, float] = {}
@@ -157,7 +160,7 @@ class IsolatedCardClock(GraphClock):
     def _prepare(self) -> None:
         if not self._pools:
             self._pools = [Pool(self._device) for _ in PLACES]  # their numbers stand for the places in the workers
-        self._open(self.launches or TRIAL_CALLS)
+        self._open(self.launches or self._first_calls())
         self._load()
         turns.alone(lambda: self._workers["candidate"].remote.stop())
         self._measure_costs()
@@ -178,27 +181,36 @@ class IsolatedCardClock(GraphClock):
 
         It is more than a tiny kernel's order costs: a card that changes processes fetches the code of the kernels anew.
         """
+
+        def measured(side: Side, number: int) -> float:
+            place = number % len(PLACES)
+            first, second = (self._keys(side, number + turn, place ^ turn) for turn in range(2))
+            both = self.run(side, [*first, *second])
+            return self.run(side, first) + self.run(side, second) - both + self._gap
+
         for side in SIDES:
-            begin = time.perf_counter()
-            for number in range(OFFSETS):
-                place = number % len(PLACES)
-                first, second = (self._keys(side, number + turn, place ^ turn) for turn in range(2))
-                both = self.run(side, [*first, *second])
-                self._offsets[side].append(self.run(side, first) + self.run(side, second) - both + self._gap)
-                if time.perf_counter() - begin > OFFSETS_SECONDS:
-                    break
+            self._offsets[side] += until_exact(partial(measured, side))
         self._beyond = beyond(self._offsets, self._event_cost)
 
     def _choose_launches(self) -> None:
         super()._choose_launches()
-        if self.launches > TRIAL_CALLS:
+        if self.launches > self._opened:
             turns.beside()
             self._open(self.launches)
 
+    def _first_calls(self) -> int:
+        """Calls for whose results there is memory before the calls of a sample are known: often it is enough."""
+        most = FIRST_BYTES // max(1, self._result_bytes)
+        return max(TRIAL_CALLS, min(MOST_CALLS, self._most_calls, most))
+
+    @property
+    def _result_bytes(self) -> int:
+        return sum(-(-one.numel() * one.element_size() // 512) * 512 for one in tensors_in(self._form))
+
     def _open(self, calls: int) -> None:
         """Give both sides memory for the results of so many calls, in each of the two places."""
-        each = sum(-(-one.numel() * one.element_size() // 512) * 512 for one in tensors_in(self._form))
-        size = len(PLACES) * (int((1.0 + SPARE_SHARE) * calls * each) + SPARE_BYTES) + UNIT
+        self._opened = calls
+        size = len(PLACES) * (int((1.0 + SPARE_SHARE) * calls * self._result_bytes) + SPARE_BYTES) + UNIT
         for side in SIDES:
             try:
                 self._workers[side].open(size, self._device, len(PLACES))
@@ -207,16 +219,7 @@ class IsolatedCardClock(GraphClock):
 
     def _measure_costs(self) -> None:
         """Measure the time of an order of one tiny kernel, less the kernel's own, and the gap between two graphs."""
-        costs, gaps = [], []
-        for number in range(COST_ORDERS):
-            side = SIDES[number % 2]
-            many = self.run(side, [TINIES])
-            one, two = self.run(side, [TINY]), self.run(side, [TINY, TINY])
-            kernel = (many - one) / (TINY_KERNELS - 1)
-            costs.append(one - kernel)
-            gaps.append(two - one - kernel)
-        self._event_cost = max(0.0, statistics.median(costs))
-        self._gap = max(0.0, statistics.median(gaps))
+        self._event_cost, self._gap = order_costs(lambda number, keys: self.run(SIDES[number % 2], keys))
 
     def _capture_all(self, planned: list[tuple[Track, Side, int]]) -> None:
         """Both processes capture at the same time, each in the order of its samples."""
@@ -337,6 +340,8 @@ class IsolatedCardClock(GraphClock):
         self._tracks, self._named, self._mine, self._next = [], None, None, None
 
     def close(self) -> None:
+        if self._setups:  # no other clock will use the processes: they free their graphs when they end or forget
+            self._tracks = []
         super().close()
         self._form, self._mirror = None, []
         for side in SIDES:

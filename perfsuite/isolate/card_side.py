@@ -231,7 +231,7 @@ class CardSide:
 
     def drop(self, forget: Sequence[int] = ()) -> None:
         """Let the process use the memory of the results so far for others, and free these graphs."""
-        if self.remote.running:
+        if self.remote.running and self._keys:
             self.remote.ask({"do": "drop", "forget": list(forget)})
 
     def close_pool(self) -> None:
