@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def _nothing() -> None:
-    """What has nothing on the card needs no rest."""
+    """Rest of a process that has nothing else on the card."""
 
 
 class Turns:
