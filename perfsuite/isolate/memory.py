@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,25 @@ class Repeated:
 
     nest: Any
     count: int
+
+    def each(self, tensors: Callable[[Rows], list[torch.Tensor]]) -> list[Any]:
+        """The nests. tensors: those of a `Rows`, which is asked for once.
+
+        It walks over the nest once, not once for each of hundreds.
+        """
+        there: dict[int, list[torch.Tensor]] = {}
+
+        def columns(nest: Any) -> list[Any]:
+            if isinstance(nest, Rows):
+                if id(nest) not in there:
+                    there[id(nest)] = tensors(nest)
+                return there[id(nest)]
+            if (found := nest_of(nest)) is None:
+                return [nest] * self.count
+            parts = [columns(part) for _, part in found.parts]
+            return [found.rebuild(list(row)) for row in (zip(*parts, strict=True) if parts else [()] * self.count)]
+
+        return columns(self.nest)
 
 
 @dataclass(frozen=True)
@@ -213,22 +232,9 @@ class Opened:
 
             return rebuild_cuda_tensor(*nest.arguments)
         if isinstance(nest, Repeated):
-            return self._repeated(nest)
+            return nest.each(lambda rows: _rows_at(rows, self._map, self._card))
         found = nest_of(nest)
         return nest if found is None else found.rebuild([self.rebuild(part) for _, part in found.parts])
-
-    def _repeated(self, repeated: Repeated) -> list[Any]:
-        there: dict[int, list[torch.Tensor]] = {}
-        return [self._nth(repeated.nest, number, there) for number in range(repeated.count)]
-
-    def _nth(self, nest: Any, number: int, there: dict[int, list[torch.Tensor]]) -> Any:
-        """The nest with that number's tensor in place of each `Rows`. there: the tensors of each, once made."""
-        if isinstance(nest, Rows):
-            if id(nest) not in there:
-                there[id(nest)] = _rows_at(nest, self._map, self._card)
-            return there[id(nest)][number]
-        found = nest_of(nest)
-        return nest if found is None else found.rebuild([self._nth(part, number, there) for _, part in found.parts])
 
 
 def _needed(nest: Any) -> tuple[int, int, int | None]:

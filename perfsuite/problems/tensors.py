@@ -80,6 +80,10 @@ def _mapped(
 
     # As `nest_of` would say, without its objects, for what most nests consist of.
     kind = type(value)
+    if kind is torch.Tensor and value.layout is torch.strided and not value.is_nested:
+        if id(value) not in made:
+            made[id(value)] = value, change(value)
+        return made[id(value)][1]
     if kind is tuple or kind is list:
         return kind([_mapped(part, change, of_layouts, made) for part in value])
     if kind is Inputs:

@@ -36,6 +36,7 @@ from perfsuite.isolate.card_words import END, START, WORDS_BYTES, Gate, wait, wr
 from perfsuite.isolate.errors import CandidateError, FormError
 from perfsuite.outcome import Verdict
 from perfsuite.problems import Attention, Gemm
+from perfsuite.problems.tensors import tensors_in
 from perfsuite.settings import Settings
 
 DRIVER = r"""
@@ -211,6 +212,38 @@ def test_a_result_outside_of_its_memory_is_refused(side: Any) -> None:
     lying = told | {"stride": [1 << 40, 1]}
     with pytest.raises(FormError, match="not lie in the memory for results"):
         side.side._results({"at": [WORDS_BYTES], "tensors": [lying]}, 1, form)
+
+
+def test_the_graphs_of_a_sample_are_ordered_together_and_their_results_lie_where_it_is_said(side: Any) -> None:
+    asked: list[Any] = []
+    tensors = [
+        {"shape": [2, 3], "dtype": "float16", "stride": [3, 1]}, {"shape": [], "dtype": "int64", "stride": []},
+    ]  # fmt: skip
+
+    def ask_each(requests: Any) -> Any:
+        asked.append([(one["do"], one.get("sets")) for one in requests])
+        for one in requests:
+            at = [WORDS_BYTES + 64 * place + apart for place in one.get("sets", ()) for apart in (0, 32)]
+            yield {"at": at, "tensors": tensors}
+
+    side.side.remote.ask_each, side.side.remote.told = ask_each, lambda read, said: read(said)
+    form = {"loss": torch.zeros((), dtype=torch.int64), "a": torch.zeros(2, 3, dtype=torch.float16), "scale": 2}
+    keys, hollow, memory = side.side.capture(1, [[0, 1], [4]], form)
+    assert asked == [[("capture", [0, 1]), ("capture", [4]), ("drop", None)]]
+    assert len(set(keys)) == 2
+    begin = ctypes.addressof(side.kept) + WORDS_BYTES
+    assert [[one.address - begin for one in call] for call in memory] == [[0, 32], [64, 96], [256, 288]]
+    assert [(one.shape, one.stride, one.kind) for one in memory[2]] == [
+        ((2, 3), (3, 1), torch.float16), ((), (), torch.int64),
+    ]  # fmt: skip
+    assert [one.shape for one in tensors_in(hollow)] == [(0,), (0,)]
+    assert side.side.capture(0, [[7]], form)[0][0] not in keys
+    for asked_for, error, words in (
+        (torch.zeros(2, 2), FormError, r"torch.float16\(2, 3\); before it was torch.float32\(2, 2\)"),
+        ((torch.zeros(2, 3, dtype=torch.float16), torch.tensor(0), torch.tensor(0)), FormError, "fewer tensors"),
+    ):
+        with pytest.raises(error, match=words):
+            side.side.capture(0, [[0]], asked_for)
 
 
 def test_a_card_that_is_taken_before_a_sample_costs_the_sample_that_time() -> None:

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from perfsuite.clock.deck import Deck
-from perfsuite.isolate.card_side import CardSide, Pool
+from perfsuite.isolate.card_side import CardSide
 from perfsuite.isolate.memory import ALIGNMENT, Arena, Opened, Repeated
-from perfsuite.isolate.receipt import Described
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.tensors import same_bits, tensors_in
 
@@ -90,25 +89,3 @@ def test_sets_that_lie_apart_are_handed_over_one_by_one() -> None:
     assert not isinstance(there.sent, Repeated)
     assert all(same_bits(mine, other) for mine, other in zip(sets, there.sets, strict=True))
     side.close()
-
-
-def test_a_result_is_a_view_of_its_memory_where_its_place_allows_it() -> None:
-    class Memory:
-        size, made = 4096, 0
-
-        def __init__(self) -> None:
-            self.bytes = torch.arange(4096, dtype=torch.int32).to(torch.uint8)
-
-        def tensor(self, offset: int, dtype: torch.dtype, shape: Any, stride: Any) -> torch.Tensor:
-            Memory.made += 1
-            return torch.frombuffer(self.bytes.numpy(), dtype=dtype, offset=offset).as_strided(shape, stride)
-
-    pool = Pool.__new__(Pool)
-    pool.memory, pool._whole = Memory(), {}  # type: ignore[assignment]
-    one = Described((3, 2), torch.float16, (4, 1), None)
-    found = [pool.tensor(place, one) for place in range(0, 200, 2)]
-    assert Memory.made == 1
-    odd = pool.tensor(513, Described((5,), torch.uint8, (1,), None))
-    assert odd.tolist() == [1, 2, 3, 4, 5]
-    for place, tensor in zip(range(0, 200, 2), found, strict=True):
-        assert same_bits(tensor, Memory().tensor(place, torch.float16, (3, 2), (4, 1)))
