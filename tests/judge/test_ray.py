@@ -24,7 +24,7 @@ from perfsuite.workers.ray_cluster import connected
 pytest.importorskip("ray", reason="Ray is not installed: pip install perfsuite[ray]")
 
 from drawn import drawn
-from thousand_ray import judge_all, two_nodes
+from thousand_ray import judge_all, places_of, two_nodes
 
 GEMM = {"family": "gemm", "m": 32, "n": 24, "k": 16, "dtype": "float32"}
 RIGHT = "def run(a, b):\n    return a @ b\n"
@@ -50,6 +50,25 @@ def nodes() -> Iterator[Nodes]:
 def judged(*words: str, files: list[Path], address: str) -> int:
     line = ["judge", *map(str, files), "--problem", json.dumps(GEMM), "--no-timing", "--ray", address, *words]
     return main(line)
+
+
+@pytest.mark.parametrize(
+    ("cards", "seen", "processors"),
+    [
+        ([], [None, None], [1, 1]),
+        (["3"], ["3", "3"], [6, 6]),
+        (["3", "7"], ["3", "7"], [6, 6]),
+        (["1", "2", "3"], ["1,2", "3"], [8, 4]),
+    ],
+)
+def test_nodes_share_the_cards_and_the_processors(
+    cards: list[str], seen: list[str | None], processors: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(12)))
+    made = places_of(cards)
+    assert [one.get("env_vars", {}).get("CUDA_VISIBLE_DEVICES") for one in made] == seen
+    assert [one["num_gpus"] for one in made] == [len((one or "").split(",")) if one else 0 for one in seen]
+    assert [one["num_cpus"] for one in made] == processors
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
     python -m tests.judge.thousand --ray --jobs 1000 --output records/h200/judge.json
 
-The cluster is this machine's: two nodes, each with half of the cards, or with a processor. The output has throughput,
+The cluster is this machine's: two nodes, each with half of the cards, or with a processor. One card is both nodes'; then
+their workers take turns on it. The output has throughput,
 seconds per stage and the faults. The exit code is 1 if a job has no verdict, two, or another one than it should have.
 """
 
@@ -97,22 +98,27 @@ def _kill(pool: Pool, store: Queue, ids: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def two_nodes(cards: Sequence[str] = ()) -> Iterator[tuple[str, Callable[[], None]]]:
-    """(address, a function that removes the second node) of a cluster of this machine; each node has half the cards."""
+    """(address, a function that removes the second node) of a cluster of this machine."""
     from ray.cluster_utils import Cluster
 
-    half = -(-len(cards) // 2)
-    places: list[dict[str, Any]] = []
-    for own in (cards[:half], cards[half:]):
-        # Without cards one processor each: so each has one worker.
-        processors = len(os.sched_getaffinity(0)) * len(own) // len(cards) if own else 1
-        place: dict[str, Any] = {"num_cpus": processors, "num_gpus": len(own)}
-        places.append({**place, "env_vars": {"CUDA_VISIBLE_DEVICES": ",".join(own)}} if cards else place)
+    places = places_of(cards)
     cluster = Cluster(initialize_head=True, head_node_args={**places[0], "include_dashboard": False})
     try:
         second = cluster.add_node(**places[1])
         yield cluster.address, lambda: cluster.remove_node(second, allow_graceful=False)
     finally:
         cluster.shutdown()
+
+
+def places_of(cards: Sequence[str]) -> list[dict[str, Any]]:
+    """What each of two nodes has: half of the cards, the only card, or one processor, so that it has one worker."""
+    half = -(-len(cards) // 2)
+    places: list[dict[str, Any]] = []
+    for own in (cards[:half], cards[half:] or cards):
+        processors = len(os.sched_getaffinity(0)) * len(own) // max(len(cards), 2) if cards else 1
+        place: dict[str, Any] = {"num_cpus": processors, "num_gpus": len(own)}
+        places.append({**place, "env_vars": {"CUDA_VISIBLE_DEVICES": ",".join(own)}} if cards else place)
+    return places
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -125,10 +131,12 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     cards = [card.selector for card in usable_devices(os.environ).cards]
     device: DeviceKind = "cuda" if cards else "cpu"
+    if len(cards) == 1 and given.beside < 2:
+        parser.error("--beside is 1; both nodes use the only card, so it must be at least 2")
     jobs = drawn(given.jobs, given.seed, device=device)
     with two_nodes(cards) as (address, remove):
         found, workers = judge_all(jobs, address, device, beside=given.beside, midway=remove)
-    told = {**measured(jobs, found, workers), "nodes_removed": 1}
+    told = {**measured(jobs, found, workers), "nodes_removed": 1, "nodes_share_a_card": len(cards) == 1}
     kept_in(given.output, "ray", told, device)
     print(json.dumps(told, indent=1))
     return int(bool(told["faults"]))
