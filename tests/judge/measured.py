@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,10 +19,36 @@ from perfsuite.record.atomic_write import write_whole
 from perfsuite.settings import DeviceKind
 
 
+class Flow:
+    """Jobs that are sent in order, not all at once where a time may end them."""
+
+    AHEAD, MOST_AT_ONCE = 64, 1000
+    """Jobs that are sent and have not ended, with a time and without one."""
+
+    def __init__(self, jobs: Sequence[Drawn], seconds: float = math.inf) -> None:
+        """seconds: no job is sent later than this."""
+        self._jobs, self._ahead = list(jobs), self.AHEAD if seconds < math.inf else self.MOST_AT_ONCE
+        self._begin, self._seconds = time.monotonic(), seconds
+        self.sent: list[Drawn] = []
+
+    def share(self, ended: int) -> float:
+        """The part of the jobs, or of the time, that is over when so many jobs have ended."""
+        return max(ended / max(1, len(self._jobs)), (time.monotonic() - self._begin) / self._seconds)
+
+    def next(self, ended: int) -> list[Drawn]:
+        """The jobs to send now that so many have ended; from now on they count as sent."""
+        over = time.monotonic() - self._begin > self._seconds
+        new = [] if over else self._jobs[len(self.sent) : max(ended + self._ahead, len(self.sent))]
+        self.sent += new
+        return new
+
+
 @dataclass
 class Outcome:
     """What became of the jobs."""
 
+    sent: list[Drawn] = field(default_factory=list)
+    """All jobs that were sent."""
     ended: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Identifier -> the job's fields, as they were first seen at its end."""
     later: list[str] = field(default_factory=list)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import collections
-import signal
 from pathlib import Path
 
 import pytest
 from drawn import BAD, drawn
 from measured import measured
 from served import Served
-from thousand_http import EACH, OPTIONS, judge_all
+from thousand_http import EACH, OPTIONS, RESTARTS, judge_all
 
 for name in ("fastapi", "uvicorn", "prometheus_client"):
     pytest.importorskip(name, reason="needs pip install perfsuite[serve]")
 JOBS = 100
-RESTARTS = {35: signal.SIGKILL, 70: signal.SIGTERM}
-"""Verdicts -> the signal that the service gets then."""
 
 
 def test_each_of_a_hundred_jobs_has_one_verdict(tmp_path: Path) -> None:

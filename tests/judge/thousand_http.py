@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -18,38 +19,51 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from drawn import HERE, Drawn, drawn
-from measured import Outcome, kept_in, measured
+from measured import Flow, Outcome, kept_in, measured
 from served import Served
 
+RESTARTS = {0.35: signal.SIGKILL, 0.7: signal.SIGTERM}
 EACH = 20
 """Verdicts after which a process that judges is killed."""
 OPTIONS = ("--problems", str(HERE / "problems"), "--trust-candidates", "--drain", "1", "--rate", "1000")
 
 
 def judge_all(
-    served: Served, jobs: Sequence[Drawn], restarts: Mapping[int, signal.Signals], *, seed: int = 0, kill: bool = True
+    served: Served,
+    jobs: Sequence[Drawn],
+    restarts: Mapping[float, signal.Signals],
+    *,
+    seed: int = 0,
+    kill: bool = True,
+    seconds: float = math.inf,
 ) -> Outcome:
     """Send the jobs, and wait for all of them.
 
-    restarts: verdicts -> the signal that ends the service then. kill: end a process after every EACH verdicts.
+    restarts: share of the verdicts, or of the time -> the signal that ends the service then. kill: end a process after
+    every EACH verdicts.
+    seconds: no more jobs are sent later than this.
     """
-    found, draw, left = Outcome(), random.Random(seed), dict(restarts)
-    sent = [{"id": job.id, "candidate": job.candidate, "problem": job.problem, "terms": job.terms} for job in jobs]
-    for begin in range(0, len(sent), 1000):
-        got = served.insist("POST", "/v1/batches", {"jobs": sent[begin : begin + 1000]})
-        assert got.status == 202, got
-    while missing := [job.id for job in jobs if job.id not in found.ended][:1000]:
+    found, draw, left, flow = Outcome(), random.Random(seed), dict(restarts), Flow(jobs, seconds)
+    while True:
+        if new := flow.next(len(found.ended)):
+            names = ("id", "candidate", "problem", "terms")
+            got = served.insist("POST", "/v1/batches", {"jobs": [{n: getattr(one, n) for n in names} for one in new]})
+            assert got.status == 202, got
+        missing = [job.id for job in flow.sent if job.id not in found.ended][:1000]
+        if not missing:
+            break
         got = served.insist("POST", "/v1/jobs/wait", {"ids": missing, "seconds": 20})
         found.ended |= {one["id"]: one for one in got.value["jobs"]}
-        found.tell(jobs)
+        found.tell(flow.sent)
         if kill and len(found.ended) // EACH > found.killed and served.kill_worker(draw.randrange(1000)):
             found.killed += 1
-        if left and len(found.ended) >= min(left):
+        if left and flow.share(len(found.ended)) >= min(left):
             number = left.pop(min(left))
             assert served.end(number) == (0 if number is signal.SIGTERM else -number), served.log.read_text()
             served.start()
             found.restarts += 1
-    for job in jobs:
+    found.sent = flow.sent
+    for job in found.sent:
         if served.insist("GET", f"/v1/jobs/{job.id}").value != found.ended[job.id]:
             found.later.append(job.id)
     return found
@@ -64,18 +78,21 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cards, or 2)")
     parser.add_argument("--beside", type=int, default=1, metavar="N", help="processes on each card (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="draws the jobs and those that are killed (default: 0)")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, metavar="S", help="send no more jobs after S seconds"
+    )
     parser.add_argument("--calm", action="store_true", help="kill nothing")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the record; what else it holds stays there")
     given = parser.parse_args(words)
     cards = usable_devices(os.environ).cards
     device, workers = "cuda" if cards else "cpu", given.workers or len(cards) or 2
     jobs = drawn(given.jobs, given.seed, device=device)
-    restarts = {given.jobs * 35 // 100: signal.SIGKILL, given.jobs * 70 // 100: signal.SIGTERM}
     with tempfile.TemporaryDirectory() as folder:
         limits = ("--queued-per-client", str(given.jobs), "--beside", str(given.beside))
         with Served(Path(folder, "serve"), *OPTIONS, *limits, jobs=workers, device=device) as served:
-            found = judge_all(served, jobs, {} if given.calm else restarts, seed=given.seed, kill=not given.calm)
-    told = measured(jobs, found, workers)
+            options = {"seed": given.seed, "kill": not given.calm, "seconds": given.seconds}
+            found = judge_all(served, jobs, {} if given.calm else RESTARTS, **options)
+    told = measured(found.sent, found, workers)
     print(json.dumps(told, indent=1))
     kept_in(given.output, "http", told, device)
     return int(bool(told["faults"]))

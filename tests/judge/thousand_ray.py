@@ -2,9 +2,9 @@
 
     python -m tests.judge.thousand --ray --jobs 1000 --output records/h200/judge.json
 
-The cluster is this machine's: two nodes, each with half of the cards, or with a processor. One card is both nodes'; then
-their workers take turns on it. The output has throughput,
-seconds per stage and the faults. The exit code is 1 if a job has no verdict, two, or another one than it should have.
+The cluster is this machine's: two nodes, each with half of the cards, or with a processor. One card is both nodes';
+then their workers take turns on it. The output has throughput, seconds per stage and the faults. The exit code is 1 if
+a job has no verdict, two, or another one than it should have.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import queue
 import tempfile
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from drawn import Drawn, drawn, problem_value
-from measured import Outcome, kept_in, measured
+from measured import Flow, Outcome, kept_in, measured
 
 from perfsuite.device.cards import usable_devices
 from perfsuite.judge.engine import Terms
@@ -45,44 +46,52 @@ def judge_all(
     *,
     kill_every: int = 20,
     beside: int = 1,
+    seconds: float = math.inf,
     midway: Callable[[], None] = lambda: None,
 ) -> tuple[Outcome, int]:
     """Judge the jobs on all workers of a local cluster; kill one after every `kill_every` verdicts.
 
+    seconds: no more jobs are sent later than this, from the first worker's start.
     Return what became of them, and the number of workers.
     """
-    found, ended = Outcome(), queue.SimpleQueue[Stored]()
+    found, ended, half = Outcome(), queue.SimpleQueue[Stored](), False
     with tempfile.TemporaryDirectory() as folder, connected(address) as cluster:
         store = Queue(Path(folder) / "queue.db", Limits(queued_per_client=len(jobs)))
         store.listen(lambda _, stored: ended.put(stored))
         cluster.check(cluster.machines)  # with a sandbox or without one: `isolation` says which
         workers = cluster.workers(("-m", WORKER), cards=device == "cuda", on_a_card=beside)
-        store.submit(
-            "corpus",
-            [
-                (Job.of(one.candidate, problem_value(one.problem), id=one.id), Terms(device=device, **one.terms))
-                for one in jobs
-            ],
-        )
         with Pool(Terms(device=device), children=workers) as pool:
             at_work = threading.Thread(target=pool.work, args=(store,), daemon=True)
             at_work.start()
-            for number in range(1, len(jobs) + 1):
+            flow = Flow(jobs, seconds)
+            while True:
+                number = len(found.ended) + 1
+                if new := flow.next(number - 1):
+                    store.submit("corpus", [_asked(one, device) for one in new])
+                if number > len(flow.sent):
+                    break
                 stored = ended.get(timeout=ANSWER_SECONDS)
                 if stored.id in found.ended:
                     found.later.append(stored.id)
+                    continue
                 found.ended[stored.id] = asdict(stored)
                 if number % 10 == 0:
-                    found.tell(jobs)
-                if number % kill_every == 0 and number < len(jobs):
-                    found.killed += _kill(pool, store, [one.id for one in jobs])
-                if number == len(jobs) // 2:
+                    found.tell(flow.sent)
+                if number % kill_every == 0 and number < len(flow.sent):
+                    found.killed += _kill(pool, store, [one.id for one in flow.sent])
+                if not half and flow.share(number) >= 0.5:
+                    half = True
                     midway()
             store.close_for_takers()
         while not ended.empty():
             found.later.append(ended.get().id)
         store.close()
+    found.sent = flow.sent
     return found, len(workers)
+
+
+def _asked(one: Drawn, device: DeviceKind) -> tuple[Job, Terms]:
+    return Job.of(one.candidate, problem_value(one.problem), id=one.id), Terms(device=device, **one.terms)
 
 
 def _kill(pool: Pool, store: Queue, ids: Sequence[str]) -> bool:
@@ -126,6 +135,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, metavar="S", help="send no more jobs after S seconds"
+    )
     parser.add_argument("--beside", type=int, default=1, metavar="N", help="workers on each card (default: 1)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the record; what else it holds stays there")
     given = parser.parse_args(words)
@@ -135,8 +147,8 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("--beside is 1; both nodes use the only card, so it must be at least 2")
     jobs = drawn(given.jobs, given.seed, device=device)
     with two_nodes(cards) as (address, remove):
-        found, workers = judge_all(jobs, address, device, beside=given.beside, midway=remove)
-    told = {**measured(jobs, found, workers), "nodes_removed": 1, "nodes_share_a_card": len(cards) == 1}
+        found, workers = judge_all(jobs, address, device, beside=given.beside, seconds=given.seconds, midway=remove)
+    told = {**measured(found.sent, found, workers), "nodes_removed": 1, "nodes_share_a_card": len(cards) == 1}
     kept_in(given.output, "ray", told, device)
     print(json.dumps(told, indent=1))
     return int(bool(told["faults"]))
