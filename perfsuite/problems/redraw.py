@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.distributions import draw
@@ -61,7 +62,11 @@ def redrawn(
     """
     given = (args, dict(kwargs))
     hardened = _largest(given) if distribution in HARD else None
-    apart = APART * _moments(hardened.detach())[0] if hardened is not None and distribution in _SHIFTED else 0.0
+    apart = (
+        APART * _remembered(hardened, hardened.detach())[0]
+        if hardened is not None and distribution in _SHIFTED
+        else 0.0
+    )
     alone = not any(_values(tensor) for tensor in tensors_in(given, layouts=False))
 
     def fresh(tensor: torch.Tensor) -> torch.Tensor:
@@ -176,32 +181,44 @@ def _values(tensor: torch.Tensor) -> bool:
     return sure and tensor.numel() > 1
 
 
-def _redraw(given: torch.Tensor, generator: torch.Generator, distribution: str, *, shuffle: bool) -> torch.Tensor:
+def _redraw(
+    given: torch.Tensor,
+    generator: torch.Generator,
+    distribution: str,
+    *,
+    shuffle: bool,
+    source: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """source: the tensor of which `given` is the memory."""
     import torch
 
+    source = given if source is None else source
     given = given.detach()
     if given.dim() == 0 and given.device.type == "cpu":
         return given.clone()
     if overlapping(given):  # an expanded tensor, or windows: its memory holds fewer values than its shape
-        fresh = _redraw(memory_of(given), generator, distribution, shuffle=shuffle)
+        fresh = _redraw(memory_of(given), generator, distribution, shuffle=shuffle, source=source)
         return fresh.as_strided(given.shape, given.stride())
     values = given.to(generator.device)
     if shuffle and given.numel() == 1 and given.is_floating_point():
         factor = 0.5 + torch.rand((), generator=generator, device=generator.device, dtype=torch.float64)
         values = (values.double() * factor).to(given.dtype)
     elif given.is_floating_point() or given.is_complex():
-        values = _drawn(values, generator, distribution)
+        values = _drawn(values, generator, distribution, source)
     elif _values(given) or (shuffle and given.numel() > 1 and not _sorted(values)):
         values = _drawn_again(values, generator)
     laid = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=generator.device)
     return laid.copy_(values)
 
 
-def _drawn(values: torch.Tensor, generator: torch.Generator, distribution: str) -> torch.Tensor:
-    """Values of that distribution with the mean and deviation of the given ones; these, if they are constant."""
+def _drawn(values: torch.Tensor, generator: torch.Generator, distribution: str, source: torch.Tensor) -> torch.Tensor:
+    """Values of that distribution with the mean and deviation of the given ones; these, if they are constant.
+
+    source: the tensor of which these are the values.
+    """
     if values.numel() < 2:
         return values
-    deviation, mean, least, most = _moments(values)
+    deviation, mean, least, most = _remembered(source, values)
     if not 0 < deviation < math.inf:
         return values
     fresh = draw(distribution, tuple(values.shape), values.dtype, generator)
@@ -219,7 +236,30 @@ def _drawn(values: torch.Tensor, generator: torch.Generator, distribution: str) 
     return fresh
 
 
-def _moments(values: torch.Tensor) -> tuple[float, complex, float, float]:
+Moments = tuple[float, complex, float, float]
+
+
+@cache
+def _known() -> MutableMapping[torch.Tensor, tuple[Any, Moments]]:
+    """Tensor -> its state, and the moments that its values had in it; as long as somebody else has the tensor."""
+    from torch.utils.weak import WeakTensorKeyDictionary
+
+    made: MutableMapping[torch.Tensor, tuple[Any, Moments]] = WeakTensorKeyDictionary()
+    return made
+
+
+def _remembered(source: torch.Tensor, values: torch.Tensor) -> Moments:
+    """The moments of a tensor's values. They are found once: on a card that waits four times, and sets are many."""
+    if source.is_inference():
+        return _moments(values)
+    state = source._version, source.data_ptr(), source.shape, source.stride(), source.dtype, source.device
+    known = _known()
+    if source not in known or known[source][0] != state:
+        known[source] = state, _moments(values)
+    return known[source][1]
+
+
+def _moments(values: torch.Tensor) -> Moments:
     """Standard deviation, mean, least and greatest value; minus and plus infinity for those of complex values."""
     count, total, least, most = values.numel(), 0.0, math.inf, -math.inf
     parts = [part.to(_wide(part)) for part in _parts(values)] if count <= PART else None
