@@ -63,19 +63,20 @@ class Repeated:
 
         It walks over the nest once, not once for each of hundreds.
         """
-        there: dict[int, list[torch.Tensor]] = {}
+        return self._column(self.nest, tensors, {})
 
-        def columns(nest: Any) -> list[Any]:
-            if isinstance(nest, Rows):
-                if id(nest) not in there:
-                    there[id(nest)] = tensors(nest)
-                return there[id(nest)]
-            if (found := nest_of(nest)) is None:
-                return [nest] * self.count
-            parts = [columns(part) for _, part in found.parts]
-            return [found.rebuild(list(row)) for row in (zip(*parts, strict=True) if parts else [()] * self.count)]
-
-        return columns(self.nest)
+    def _column(
+        self, nest: Any, tensors: Callable[[Rows], list[torch.Tensor]], there: dict[int, list[torch.Tensor]]
+    ) -> list[Any]:
+        """This part of each nest. there: the tensors of each `Rows` so far."""
+        if isinstance(nest, Rows):
+            if id(nest) not in there:
+                there[id(nest)] = tensors(nest)
+            return there[id(nest)]
+        if (found := nest_of(nest)) is None:
+            return [nest] * self.count
+        parts = [self._column(part, tensors, there) for _, part in found.parts]
+        return [found.rebuild(list(row)) for row in (zip(*parts, strict=True) if parts else [()] * self.count)]
 
 
 @dataclass(frozen=True)
