@@ -46,6 +46,13 @@ class _Whole:
     """Of the order of the rows, by set."""
     places: list[int] = field(default_factory=list)
     """The tensors, by their places among those of a set."""
+    _into: list[list[torch.Tensor]] = field(default_factory=list)
+    _values: list[list[torch.Tensor]] = field(default_factory=list)
+    """The memory of the tensors by set, and of the reserve: to find it each time takes longer than to copy there."""
+
+    def use(self, live: list[list[torch.Tensor]]) -> None:
+        """Take these for the tensors of each set."""
+        self.live, self._into = live, []
 
     def draw(self, secret: random.Random, share: float) -> None:
         sets, reserves = len(self.live), len(self.reserve)
@@ -56,9 +63,12 @@ class _Whole:
     def deal(self, start: int, count: int) -> None:
         import torch
 
+        if not self._into:
+            self._into = [[memory_of(tensor.detach()) for tensor in one] for one in self.live]
+            self._values = [[memory_of(tensor) for tensor in one] for one in self.reserve]
         places = range(start, start + count)
-        into = [memory_of(tensor.detach()) for place in places for tensor in self.live[place]]
-        values = [memory_of(tensor) for place in places for tensor in self.reserve[self.order[place]]]
+        into = [tensor for place in places for tensor in self._into[place]]
+        values = [tensor for place in places for tensor in self._values[self.order[place]]]
         if into:
             torch._foreach_copy_(into, values)
         for place in places if self.orders and self.seeds else ():
@@ -147,7 +157,7 @@ class Deck:
                 group.stack = None
                 group.use([in_memory_order(leaves[number][place]) for number, place in found])
             else:
-                group.live = [[leaves[n][at[one.data_ptr()][1]] for one in live] for n, live in enumerate(group.live)]
+                group.use([[leaves[n][at[one.data_ptr()][1]] for one in live] for n, live in enumerate(group.live)])
         self.sets = sets
 
     def bytes_dealt(self, sets: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -47,6 +48,8 @@ def serve(descriptor: int, alone: bool, on_card: bool, folder: str | None) -> No
 
     from perfsuite.isolate import worker
 
+    gc.collect()
+    gc.freeze()  # what is loaded stays: a worker's collector would walk over all of it
     _prctl(PR_SET_DUMPABLE, 0)  # a candidate must not change the process that forks the next ones
     _prctl(PR_SET_CHILD_SUBREAPER, int(folder is not None))  # what a worker leaves becomes a child of this process
     files = None if folder is None else OwnFiles(folder)
