@@ -9,27 +9,32 @@ namespace cuda_llm_ops {
 enum class GradientType : int32_t { float16, bfloat16, float32, float64 };
 
 // The gradients of out = softmax(scale * q k^T [masked]) v with regard to q, k and v, given d_out, the one with regard to
-// out. causal: query i sees keys j <= i. Every size is at least 1.
+// out, and d_lse, the one with regard to the logarithms of the rows' sums, if any. Every size is at least 1.
 //
-//   p = exp(scale * q k^T - lse)   ds = p * (d_out v^T - rowsum(d_out * out))
-//   dv = p^T d_out                 dk = scale * ds^T q                          dq = scale * ds k
+//   p = exp(scale * q k^T - lse)   ds = p * (d_out v^T - rowsum(d_out * out) + d_lse)
+//   dv = p^T d_out                 dk = scale * ds^T q                                  dq = scale * ds k
 //
-// dk and dv are sums over the query heads that share a key head. dq, dk and dv are dense, (batch, heads, sequence,
-// head_dim). head_dim's stride is 1 in all inputs.
+// dk and dv are sums over the query heads that share a key head. head_dim's stride is 1 in all tensors. The mask and
+// packed sequences are AttentionOptions', whose lse is not used; where those are packed, seq_q and seq_kv are upper bounds
+// of the lengths, stride.batch is not used, and rows of dq, dk and dv in no sequence are left as they are.
 struct BackwardArguments {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
   const void* out = nullptr;
   const void* d_out = nullptr;
-  const float* lse = nullptr;  // natural, (batch, heads, seq_q), dense; the portable kernels ignore it
+  // Natural logarithms and their gradient (or nullptr): (batch, heads, seq_q), or (heads, rows of q) of packed sequences,
+  // dense. The portable kernels ignore lse.
+  const float* lse = nullptr;
+  const float* d_lse = nullptr;
   void* dq = nullptr;
   void* dk = nullptr;
   void* dv = nullptr;
-  int32_t batch = 0, heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0, head_dim = 0;
-  HeadStrides q_stride, k_stride, v_stride, out_stride, d_out_stride;
+  int32_t batch = 0, heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0;
+  int32_t head_dim = 0, value_dim = 0;  // of q and k; of v and out
+  HeadStrides q_stride, k_stride, v_stride, out_stride, d_out_stride, dq_stride, dk_stride, dv_stride;
   double scale = 1.0;
-  bool causal = false;
+  AttentionOptions options;
   bool deterministic = false;  // the same bits at every launch; the portable kernels always are
   GradientType type = GradientType::float32;
   void* workspace = nullptr;  // on CUDA: backward_workspace_bytes(), 256-byte aligned

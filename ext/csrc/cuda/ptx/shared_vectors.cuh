@@ -23,4 +23,10 @@ __device__ __forceinline__ void store_shared_vector(uint32_t address, float4 val
                : "memory");
 }
 
+__device__ __forceinline__ void store_shared_vector(uint32_t address, uint4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
 }  // namespace cuda_llm_ops::ptx

@@ -1,0 +1,45 @@
+// The tiles of keys.cuh and queries.cuh by head_dim.
+//
+// A thread block has 128 threads, two of them on a multiprocessor where shared memory allows it: while one waits at its
+// barrier the other computes. From head_dim 192 on a block of keys has 256, which share more keys.
+#pragma once
+
+#include "keys.cuh"
+#include "queries.cuh"
+
+namespace cuda_llm_ops::cuda::backward {
+
+// Keys: warps, m16 tiles of keys a warp, warps that share keys, queries of a tile. Queries: warps, m16 tiles of queries a
+// warp, keys of a tile.
+template <typename T>
+struct Size64 {
+  using Keys = KeysConfig<T, 64, 64, 4, 2, 1, 32>;
+  using Queries = QueriesConfig<T, 64, 64, 4, 2, 64>;
+};
+template <typename T>
+struct Size96 {
+  using Keys = KeysConfig<T, 96, 96, 4, 1, 1, 64>;
+  using Queries = QueriesConfig<T, 96, 96, 4, 2, 32>;
+};
+template <typename T>
+struct Size128 {
+  using Keys = KeysConfig<T, 128, 128, 4, 1, 1, 64>;
+  using Queries = QueriesConfig<T, 128, 128, 4, 2, 32>;
+};
+template <typename T>
+struct Size192of128 {  // of q and k; of v
+  using Keys = KeysConfig<T, 192, 128, 8, 1, 2, 32>;
+  using Queries = QueriesConfig<T, 192, 128, 4, 1, 32>;
+};
+template <typename T>
+struct Size192 {
+  using Keys = KeysConfig<T, 192, 192, 8, 1, 2, 32>;
+  using Queries = QueriesConfig<T, 192, 192, 4, 1, 32>;
+};
+template <typename T>
+struct Size256 {
+  using Keys = KeysConfig<T, 256, 256, 8, 1, 2, 32>;
+  using Queries = QueriesConfig<T, 256, 256, 4, 1, 32>;
+};
+
+}  // namespace cuda_llm_ops::cuda::backward

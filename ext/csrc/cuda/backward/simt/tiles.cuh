@@ -1,0 +1,172 @@
+// Attention's backward in float32 without tensor cores: plain, and the same bits at every launch.
+//
+// A thread block of `keys_body` owns `Tile` keys and walks over the queries that see them; one of `queries_body` owns
+// `Tile` queries and walks over the keys that they see. Both compute a tile's weights and their gradients in shared memory.
+// A thread sums elements Threads apart of its block's gradients, in registers.
+#pragma once
+
+#include <cmath>
+
+#include "../place.cuh"
+
+namespace cuda_llm_ops::cuda::backward::simt {
+
+constexpr int threads = 256;
+
+template <int Dim_, int Tile_>
+struct Config {
+  static constexpr int dim = Dim_, tile = Tile_, pitch = dim + 1, sums = tile * dim / threads;
+  static constexpr int shared_bytes = (4 * tile * pitch + 2 * tile * (tile + 1) + 2 * tile) * 4;
+};
+
+// A thread block's shared memory. Rows of what is owned and of what passes by.
+template <typename C>
+struct Shared {
+  float *q, *d_out, *k, *v, *weights, *ds, *lse, *d_sum;
+
+  __device__ __forceinline__ explicit Shared(float* memory) {
+    q = memory;
+    d_out = q + C::tile * C::pitch;
+    k = d_out + C::tile * C::pitch;
+    v = k + C::tile * C::pitch;
+    weights = v + C::tile * C::pitch;
+    ds = weights + C::tile * (C::tile + 1);
+    lse = ds + C::tile * (C::tile + 1);
+    d_sum = lse + C::tile;
+  }
+};
+
+// `rows` rows, at most a tile; the others become zeros.
+template <typename C>
+__device__ __forceinline__ void load(float* to, const float* from, int64_t stride, int rows, int columns, int thread) {
+  for (int i = thread; i < C::tile * C::dim; i += threads) {
+    const int row = i / C::dim, column = i % C::dim;
+    to[row * C::pitch + column] = row < rows && column < columns ? from[row * stride + column] : 0.0f;
+  }
+}
+
+// One sequence's heads, seen from a thread block.
+template <typename C>
+struct Block {
+  const GeneralParameters& p;
+  const attention::Span& span;
+  int batch, thread;
+
+  __device__ __forceinline__ const float* rows(const void* tensor, const HeadStrides& stride, int head, int row) const {
+    return static_cast<const float*>(tensor) + batch * stride.batch + head * stride.head + row * stride.seq;
+  }
+  __device__ __forceinline__ float* rows(void* tensor, const HeadStrides& stride, int head, int row) const {
+    return static_cast<float*>(tensor) + batch * stride.batch + head * stride.head + row * stride.seq;
+  }
+  __device__ __forceinline__ void load_queries(const Shared<C>& shared, int head, int first) const {
+    const int count = span.seq_q - first, row = span.first_q + first;
+    load<C>(shared.q, rows(p.q, p.q_stride, head, row), p.q_stride.seq, count, p.head_dim, thread);
+    load<C>(shared.d_out, rows(p.d_out, p.d_out_stride, head, row), p.d_out_stride.seq, count, p.value_dim, thread);
+    const int64_t at = batch * p.row_stride.batch + head * p.row_stride.head + row;
+    for (int i = thread; i < C::tile; i += threads) {
+      shared.lse[i] = i < count ? p.lse_2[at + i] : 0.0f;
+      shared.d_sum[i] = i < count ? p.d_sum[at + i] : 0.0f;
+    }
+  }
+  __device__ __forceinline__ void load_keys(const Shared<C>& shared, int kv_head, int first) const {
+    const int count = span.seq_kv - first, row = span.first_kv + first;
+    load<C>(shared.k, rows(p.k, p.k_stride, kv_head, row), p.k_stride.seq, count, p.head_dim, thread);
+    load<C>(shared.v, rows(p.v, p.v_stride, kv_head, row), p.v_stride.seq, count, p.value_dim, thread);
+  }
+  // weights[query][key] and ds of a tile.
+  __device__ __forceinline__ void weigh(const Shared<C>& shared, int first_q, int first_key) const {
+    for (int i = thread; i < C::tile * C::tile; i += threads) {
+      const int query = i / C::tile, key = i % C::tile;
+      float weight = 0.0f, ds = 0.0f;
+      if (visible(span, first_q + query, first_key + key)) {
+        float score = 0.0f, dp = 0.0f;
+        for (int c = 0; c < p.head_dim; ++c) score += shared.q[query * C::pitch + c] * shared.k[key * C::pitch + c];
+        for (int c = 0; c < p.value_dim; ++c) dp += shared.d_out[query * C::pitch + c] * shared.v[key * C::pitch + c];
+        weight = exp2f(score * p.scale_log2 - shared.lse[query]);
+        ds = weight * (dp - shared.d_sum[query]);
+      }
+      shared.weights[query * (C::tile + 1) + key] = weight;
+      shared.ds[query * (C::tile + 1) + key] = ds;
+    }
+  }
+};
+
+// sums of element e = thread + j * threads of an owned tile: row e / dim, column e % dim. ByRow: the owned rows are the
+// rows of `factors`, else its columns.
+template <typename C, bool ByRow>
+__device__ __forceinline__ void accumulate(float (&sums)[C::sums], const float* factors, const float* other, int thread) {
+#pragma unroll
+  for (int j = 0; j < C::sums; ++j) {
+    const int row = (thread + j * threads) / C::dim, column = (thread + j * threads) % C::dim;
+    for (int i = 0; i < C::tile; ++i) {
+      const float factor = ByRow ? factors[row * (C::tile + 1) + i] : factors[i * (C::tile + 1) + row];
+      sums[j] += factor * other[i * C::pitch + column];
+    }
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ void store(float* to, int64_t stride, const float (&sums)[C::sums], float factor, int rows,
+                                      int columns, int thread) {
+#pragma unroll
+  for (int j = 0; j < C::sums; ++j) {
+    const int row = (thread + j * threads) / C::dim, column = (thread + j * threads) % C::dim;
+    if (row < rows && column < columns) to[row * stride + column] = sums[j] * factor;
+  }
+}
+
+template <typename C>
+__device__ __forceinline__ void keys_body(const GeneralParameters& p, int tiles, float* memory, int block) {
+  const Place place = Place::of(block, tiles, p.batch * p.kv_heads, p.section);
+  const int batch = place.head / p.kv_heads, kv_head = place.head % p.kv_heads, first_key = place.tile * C::tile;
+  const attention::Span span = attention::span_of(p.options, batch, p.seq_q, p.seq_kv);
+  if (first_key >= span.seq_kv) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const Tiles walk = queries_that_see(span, first_key, C::tile, C::tile);
+  const Shared<C> shared(memory);
+  const Block<C> at{p, span, batch, thread};
+  float dk[C::sums] = {}, dv[C::sums] = {};
+  at.load_keys(shared, kv_head, first_key);
+  for (int head = kv_head * p.group; head < (kv_head + 1) * p.group; ++head) {
+    for (int i = 0; i < walk.count; ++i) {
+      const int first_q = walk.begin + i * C::tile;
+      __syncthreads();
+      at.load_queries(shared, head, first_q);
+      __syncthreads();
+      at.weigh(shared, first_q, first_key);
+      __syncthreads();
+      accumulate<C, false>(dv, shared.weights, shared.d_out, thread);
+      accumulate<C, false>(dk, shared.ds, shared.q, thread);
+    }
+  }
+  const int rows = span.seq_kv - first_key, row = span.first_kv + first_key;
+  store<C>(at.rows(p.dv, p.dv_stride, kv_head, row), p.dv_stride.seq, dv, 1.0f, rows, p.value_dim, thread);
+  store<C>(at.rows(p.dk, p.dk_stride, kv_head, row), p.dk_stride.seq, dk, p.scale, rows, p.head_dim, thread);
+}
+
+template <typename C>
+__device__ __forceinline__ void queries_body(const GeneralParameters& p, int tiles, float* memory, int block) {
+  const Place place = Place::of(block, tiles, p.batch * p.heads, p.section * p.group);
+  const int batch = place.head / p.heads, head = place.head % p.heads, first_q = (tiles - 1 - place.tile) * C::tile;
+  const attention::Span span = attention::span_of(p.options, batch, p.seq_q, p.seq_kv);
+  if (first_q >= span.seq_q) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const Tiles walk = keys_seen_by(span, first_q, C::tile, C::tile);
+  const Shared<C> shared(memory);
+  const Block<C> at{p, span, batch, thread};
+  float dq[C::sums] = {};
+  at.load_queries(shared, head, first_q);
+  for (int i = 0; i < walk.count; ++i) {
+    const int first_key = walk.begin + i * C::tile;
+    __syncthreads();
+    at.load_keys(shared, head / p.group, first_key);
+    __syncthreads();
+    at.weigh(shared, first_q, first_key);
+    __syncthreads();
+    accumulate<C, true>(dq, shared.ds, shared.k, thread);
+  }
+  store<C>(at.rows(p.dq, p.dq_stride, head, span.first_q + first_q), p.dq_stride.seq, dq, p.scale,
+           span.seq_q - first_q, p.head_dim, thread);
+}
+
+}  // namespace cuda_llm_ops::cuda::backward::simt
