@@ -35,7 +35,7 @@ struct BackwardArguments {
   HeadStrides q_stride, k_stride, v_stride, out_stride, d_out_stride, dq_stride, dk_stride, dv_stride;
   double scale = 1.0;
   AttentionOptions options;
-  bool deterministic = false;  // the same bits at every launch; the portable kernels always are
+  bool deterministic = false;  // the same bits at every launch; only the Hopper kernels differ otherwise
   GradientType type = GradientType::float32;
   void* workspace = nullptr;  // on CUDA: backward_workspace_bytes(), 256-byte aligned
 };
@@ -48,8 +48,8 @@ void flash_attention_backward(const BackwardArguments& arguments, const Parallel
 namespace cuda {
 // A static string that says why there is no kernel for these arguments on the current device, or nullptr.
 const char* backward_refusal(const BackwardArguments& arguments);
-// Whether TMA can read a tensor of these strides at this address.
-bool backward_reads(const void* pointer, const HeadStrides& strides);
+// Whether the kernel that computes it can read a tensor of these strides at this address; output: it is `out`.
+bool backward_reads(const BackwardArguments& arguments, bool output, const void* pointer, const HeadStrides& strides);
 size_t backward_workspace_bytes(const BackwardArguments& arguments);
 const char* flash_attention_backward(const BackwardArguments& arguments, void* stream);
 void backward_attributes(std::vector<KernelAttributes>& into);

@@ -227,14 +227,25 @@ void run_simt(const GeneralParameters& p) {
          [&](int block) { simt::queries_body<C>(p, query_tiles, memory(), block); });
 }
 
+int device_shared = 163 * 1024;
+
+// The first size that fits the head_dims and the device, as mma.cu has it.
+template <typename Size>
+bool run_if_fits(const GeneralParameters& p) {
+  using Keys = typename Size::Keys;
+  if (Keys::head_dim < p.head_dim || Keys::value_dim < p.value_dim ||
+      std::max(Keys::shared_bytes, Size::Queries::shared_bytes) > device_shared)
+    return false;
+  run_mma<Size>(p);
+  return true;
+}
+
 template <typename T>
-bool run_of(const GeneralParameters& p) {
-  if (p.head_dim <= 64) return run_mma<Size64<T>>(p), true;
-  if (p.head_dim <= 96) return run_mma<Size96<T>>(p), true;
-  if (p.head_dim <= 128) return run_mma<Size128<T>>(p), true;
-  if (p.head_dim <= 192 && p.value_dim <= 128) return run_mma<Size192of128<T>>(p), true;
-  if (p.head_dim <= 192) return run_mma<Size192<T>>(p), true;
-  return run_mma<Size256<T>>(p), true;
+void run_of(const GeneralParameters& p) {
+  const bool fits = run_if_fits<Size64<T>>(p) || run_if_fits<Size96<T>>(p) || run_if_fits<Size128<T>>(p) ||
+                    run_if_fits<Size192of128<T>>(p) || run_if_fits<Size192<T>>(p) || run_if_fits<Size256<T>>(p) ||
+                    run_if_fits<Small128<T>>(p) || run_if_fits<Small192<T>>(p) || run_if_fits<Small256<T>>(p);
+  if (!fits) fault = "no size fits";
 }
 
 template <typename T>
@@ -289,5 +300,6 @@ extern "C" const char* run(const BackwardArguments* arguments) {
   }
   return fault;
 }
+extern "C" void shared_per_block(int bytes) { device_shared = bytes; }
 extern "C" int bytes_of_arguments() { return sizeof(BackwardArguments); }
 #endif

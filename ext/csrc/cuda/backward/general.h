@@ -18,7 +18,8 @@ struct GeneralParameters {
   const void* k;
   const void* v;
   const void* d_out;
-  const float* lse_2;  // (batch, heads, queries), or (heads, rows of q): log2 of the rows' sums; +inf where a row has none
+  const float*
+      lse_2;  // (batch, heads, queries), or (heads, rows of q): log2 of the rows' sums; +inf where a row has none
   const float* d_sum;  // the same shape: rowsum(d_out * out), less the gradient of the logarithm
   void* dq;
   void* dk;
@@ -71,7 +72,9 @@ inline GeneralParameters general_parameters(const BackwardArguments& a, const fl
   // what they read in the L2 cache.
   const bool unequal = packed || a.options.right < kEveryKey || a.options.left < kEveryKey;
   const int64_t read = std::max<int64_t>(1, int64_t{p.group} * a.seq_q * (a.head_dim + a.value_dim) * 2);
-  p.section = unequal ? static_cast<int32_t>(std::clamp<int64_t>((int64_t{24} << 20) / read, 1, int64_t{a.batch} * a.kv_heads)) : 1;
+  p.section =
+      unequal ? static_cast<int32_t>(std::clamp<int64_t>((int64_t{24} << 20) / read, 1, int64_t{a.batch} * a.kv_heads))
+              : 1;
   return p;
 }
 

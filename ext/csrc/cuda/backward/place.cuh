@@ -41,10 +41,10 @@ __device__ __forceinline__ Tiles keys_seen_by(const attention::Span& span, int f
 
 // What a thread block is about, kept in shared memory: the sums leave no registers for it. Each step reads what it needs.
 struct Plan {
-  int batch, head;    // the key head, or the query's
+  int batch, head;                                  // the key head, or the query's
   int seq_q, seq_kv, first_q, first_kv, low, high;  // span.cuh
-  int first;          // of the block's own rows
-  int begin, count;   // the tiles that it walks over
+  int first;                                        // of the block's own rows
+  int begin, count;                                 // the tiles that it walks over
 
   __device__ __forceinline__ static void write(volatile Plan& to, int batch, int head, const attention::Span& span,
                                                int first, const Tiles& walk) {

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "../../backward.h"
 
@@ -21,7 +23,7 @@ constexpr int row_padding = 128;     // rows of a head in lse and d_sum are padd
 struct Parameters {
   CUtensorMap q, d_out, k, v;  // 4-D: head_dim, sequence, head, batch
   const float* lse;            // (batch * heads, padded_q): log2 of the rows' sums; +inf past the sequence
-  const float* d_sum;          // the same shape: rowsum(d_out * out); 0 past the sequence
+  const float* d_sum;          // the same shape: rowsum(d_out * out) - d_lse; 0 past the sequence
   float* dq_sums;              // (batch * heads, padded_q / 64, head_dim / 64, sum_floats)
   uint32_t* turns;             // (batch * heads, padded_q / 64, head_dim / 64): how many key tiles were added
   void* dk;
@@ -50,5 +52,11 @@ struct Family {
 };
 Family family_64();
 Family family_128();
+
+// Whether these kernels compute it on the current device: head_dim 64 and 128 without a window.
+bool sm90_takes(const BackwardArguments& a);
+size_t sm90_workspace_bytes(const BackwardArguments& a);
+const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream);
+void sm90_attributes(std::vector<KernelAttributes>& into);
 
 }  // namespace cuda_llm_ops::cuda::backward

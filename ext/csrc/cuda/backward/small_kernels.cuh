@@ -1,6 +1,6 @@
 // The two small kernels around the backward's main one.
 //
-//   prepare   d_sum = rowsum(d_out * out), lse in base 2, both padded; zeros for dQ's sums, or for the turns
+//   prepare   d_sum = rowsum(d_out * out) - d_lse, lse in base 2, both padded; zeros for dQ's sums, or for the turns
 //   finish    dQ's float32 sums, scaled and rounded, in their places
 #pragma once
 
@@ -15,7 +15,8 @@ namespace cuda_llm_ops::cuda::backward {
 struct PrepareParameters {
   const void* out;
   const void* d_out;
-  const float* lse;  // natural, (batch * heads, seq_q)
+  const float* lse;    // natural, (batch * heads, seq_q)
+  const float* d_lse;  // the same shape, or nullptr
   float* lse_2;
   float* d_sum;
   float* dq_sums;   // set to 0, unless there are turns
@@ -64,7 +65,8 @@ __global__ void __launch_bounds__(small_threads) prepare(const PrepareParameters
       // A row without a finite score has no weights: +inf makes them 0.
       const float lse = row < p.seq_q ? p.lse[static_cast<int64_t>(blockIdx.y) * p.seq_q + row] : -INFINITY;
       p.lse_2[padded + row] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
-      p.d_sum[padded + row] = sum;
+      const bool less = p.d_lse != nullptr && row < p.seq_q;
+      p.d_sum[padded + row] = less ? sum - p.d_lse[static_cast<int64_t>(blockIdx.y) * p.seq_q + row] : sum;
     }
   }
   const int64_t block = padded / sum_rows + blockIdx.x;

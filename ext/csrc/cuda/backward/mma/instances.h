@@ -22,5 +22,7 @@ template <typename T>
 ArrayView<MmaInstance> mma_narrow();  // head_dim up to 128
 template <typename T>
 ArrayView<MmaInstance> mma_wide();  // up to 256
+template <typename T>
+ArrayView<MmaInstance> mma_small();  // for devices with little shared memory
 
 }  // namespace cuda_llm_ops::cuda::backward

@@ -10,6 +10,8 @@
 // memory as they lie in registers, and sums half of the columns.
 //
 //   step:  wait for the copies of this tile; __syncthreads(); begin those of the next tile; compute
+//
+// With one stage, for devices with little shared memory, the copies begin after __syncthreads() behind the computation.
 #pragma once
 
 #include "../../ptx/barrier.cuh"
@@ -23,18 +25,18 @@
 
 namespace cuda_llm_ops::cuda::backward {
 
-template <typename T_, int HeadDim, int ValueDim, int Warps, int KeyTiles, int Halves, int BlockM>
+template <typename T_, int HeadDim, int ValueDim, int Warps, int KeyTiles, int Halves, int BlockM, int Stages = 2>
 struct KeysConfig {
   using T = T_;
   static constexpr int head_dim = HeadDim, value_dim = ValueDim, warps = Warps, key_tiles = KeyTiles;
-  static constexpr int halves = Halves, block_m = BlockM, stages = 2;
+  static constexpr int halves = Halves, block_m = BlockM, stages = Stages;
   static constexpr int threads = warps * 32, warp_keys = key_tiles * 16, block_n = warps / halves * warp_keys;
   static constexpr int pitch = pitch_of(head_dim), value_pitch = pitch_of(value_dim);
   static constexpr int k_bytes = block_n * pitch, v_bytes = block_n * value_pitch;
   static constexpr int q_bytes = block_m * pitch, d_out_bytes = block_m * value_pitch, row_bytes = block_m * 4;
   static constexpr int stage_bytes = q_bytes + d_out_bytes + 2 * row_bytes;
-  static constexpr int queries = block_m / halves;               // of a warp's scores
-  static constexpr int steps = queries / 16;                     // of its sums' products
+  static constexpr int queries = block_m / halves;                // of a warp's scores
+  static constexpr int steps = queries / 16;                      // of its sums' products
   static constexpr int parcel = 2 * steps * key_tiles * 32 * 16;  // P and dS of a warp, as they lie in registers
   static constexpr int plan = k_bytes + v_bytes + stages * stage_bytes + (halves > 1 ? warps * parcel : 0);
   static constexpr int shared_bytes = plan + sizeof(Plan);
@@ -210,22 +212,21 @@ __device__ __forceinline__ void keys_body(const GeneralParameters& p, int tiles,
     }
   }
 
-  int member = plan.count > 0 ? 0 : p.group, first_q = plan.begin, stage = 0;
-  while (member < p.group) {
+  const auto copy_next = [&](int i) {
+    const int next = i + 1, count = plan.count;
+    if (next < count * p.group) copy_queries(next % C::stages, next / count, plan.begin + next % count * C::block_m);
+    ptx::cp_async_commit_group();
+  };
+  // The one number that is kept in a register: the tile is computed of it in every step.
+  for (int i = 0; i < plan.count * p.group; ++i) {
     ptx::cp_async_wait_group<0>();
     __syncthreads();
-    int next_q = first_q + C::block_m;
-    int next_member = member;
-    if (next_q >= plan.begin + plan.count * C::block_m) {
-      next_q = plan.begin;
-      ++next_member;
+    if constexpr (C::stages == 2) copy_next(i);
+    keys_step<C>(p, plan, k_at, i % C::stages, plan.begin + i % plan.count * C::block_m, dk, dv);
+    if constexpr (C::stages == 1) {
+      __syncthreads();
+      copy_next(i);
     }
-    if (next_member < p.group) copy_queries(stage ^ 1, next_member, next_q);
-    ptx::cp_async_commit_group();
-    keys_step<C>(p, plan, k_at, stage, first_q, dk, dv);
-    stage ^= 1;
-    first_q = next_q;
-    member = next_member;
   }
   const int thread = ptx::fresh_tid_x(), warp = thread / 32;
   const int half = C::halves == 1 ? 0 : warp % 2, row = plan.first + warp / C::halves * C::warp_keys;
@@ -234,8 +235,8 @@ __device__ __forceinline__ void keys_body(const GeneralParameters& p, int tiles,
   };
   store(gradient(p.dv, p.dv_stride), p.dv_stride.seq, dv, 1.0f, row, plan.seq_kv, half * value_columns * 8, p.value_dim,
         thread % 32);
-  store(gradient(p.dk, p.dk_stride), p.dk_stride.seq, dk, p.scale, row, plan.seq_kv, half * head_columns * 8, p.head_dim,
-        thread % 32);
+  store(gradient(p.dk, p.dk_stride), p.dk_stride.seq, dk, p.scale, row, plan.seq_kv, half * head_columns * 8,
+        p.head_dim, thread % 32);
 }
 
 }  // namespace cuda_llm_ops::cuda::backward

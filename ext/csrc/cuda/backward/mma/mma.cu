@@ -11,18 +11,22 @@
 namespace cuda_llm_ops::cuda::backward {
 namespace {
 
+int most_shared(const MmaInstance& one) { return std::max(one.keys.shared_bytes, one.queries.shared_bytes); }
+
+// The first that fits the head_dims and the device.
 template <typename T>
-const MmaInstance* find_of(const BackwardArguments& a) {
-  for (const ArrayView<MmaInstance>& all : {mma_narrow<T>(), mma_wide<T>()}) {
+const MmaInstance* find_of(const BackwardArguments& a, int shared) {
+  for (const ArrayView<MmaInstance>& all : {mma_narrow<T>(), mma_wide<T>(), mma_small<T>()}) {
     for (const MmaInstance& one : all) {
-      if (one.head_dim >= a.head_dim && one.value_dim >= a.value_dim) return &one;
+      if (one.head_dim >= a.head_dim && one.value_dim >= a.value_dim && most_shared(one) <= shared) return &one;
     }
   }
   return nullptr;
 }
 
 const MmaInstance* find(const BackwardArguments& a) {
-  return a.type == GradientType::float16 ? find_of<__half>(a) : find_of<__nv_bfloat16>(a);
+  const int shared = current_device_or_none().shared_per_block;
+  return a.type == GradientType::float16 ? find_of<__half>(a, shared) : find_of<__nv_bfloat16>(a, shared);
 }
 
 const char* launch(const MmaKernel& kernel, const GeneralParameters& p, int heads, int rows, cudaStream_t stream) {
@@ -39,25 +43,21 @@ const char* launch(const MmaKernel& kernel, const GeneralParameters& p, int head
 }  // namespace
 
 const char* mma_refusal(const BackwardArguments& a) {
-  const DeviceFacts device = current_device_or_none();
-  if (device.capability < 80) return "the device's compute capability must be at least 8.0";
-  const MmaInstance* const instance = find(a);
-  if (instance == nullptr) return "its head_dim must be at most 256";
-  if (std::max(instance->keys.shared_bytes, instance->queries.shared_bytes) > device.shared_per_block)
-    return "the device has too little shared memory for this head_dim";
-  return nullptr;
+  if (current_device_or_none().capability < 80) return "the device's compute capability must be at least 8.0";
+  return find(a) == nullptr ? "the device has too little shared memory for this head_dim" : nullptr;
 }
 
 const char* launch_mma(const BackwardArguments& a, const GeneralParameters& p, cudaStream_t stream) {
   const MmaInstance* const instance = find(a);
-  if (instance == nullptr) return "no backward for this head_dim";
+  if (instance == nullptr) return "the device has too little shared memory for this head_dim";
   const char* refusal = launch(instance->keys, p, p.batch * p.kv_heads, p.seq_kv, stream);
   return refusal != nullptr ? refusal : launch(instance->queries, p, p.batch * p.heads, p.seq_q, stream);
 }
 
 void mma_attributes(std::vector<KernelAttributes>& into) {
   for (const ArrayView<MmaInstance>& all :
-       {mma_narrow<__half>(), mma_wide<__half>(), mma_narrow<__nv_bfloat16>(), mma_wide<__nv_bfloat16>()}) {
+       {mma_narrow<__half>(), mma_wide<__half>(), mma_small<__half>(), mma_narrow<__nv_bfloat16>(),
+        mma_wide<__nv_bfloat16>(), mma_small<__nv_bfloat16>()}) {
     for (const MmaInstance& one : all) {
       for (const MmaKernel* kernel : {&one.keys, &one.queries}) {
         add_kernel_attributes("flash_attention_backward", kernel->name, kernel->address, kernel->shared_bytes, into);

@@ -16,11 +16,11 @@
 
 namespace cuda_llm_ops::cuda::backward {
 
-template <typename T_, int HeadDim, int ValueDim, int Warps, int RowTiles, int BlockN>
+template <typename T_, int HeadDim, int ValueDim, int Warps, int RowTiles, int BlockN, int Stages = 2>
 struct QueriesConfig {
   using T = T_;
   static constexpr int head_dim = HeadDim, value_dim = ValueDim, warps = Warps, row_tiles = RowTiles;
-  static constexpr int block_n = BlockN, stages = 2;
+  static constexpr int block_n = BlockN, stages = Stages;
   static constexpr int threads = warps * 32, warp_rows = row_tiles * 16, block_m = warps * warp_rows;
   static constexpr int pitch = pitch_of(head_dim), value_pitch = pitch_of(value_dim);
   static constexpr int q_bytes = block_m * pitch, d_out_bytes = block_m * value_pitch;
@@ -34,8 +34,7 @@ struct QueriesConfig {
 // One tile of keys, from first_key on, in `stage`.
 template <typename C>
 __device__ __forceinline__ void queries_step(const GeneralParameters& p, const volatile Plan& plan, uint32_t q_at,
-                                             int stage, int first_key,
-                                             float (&dq)[C::row_tiles][C::head_dim / 8][4]) {
+                                             int stage, int first_key, float (&dq)[C::row_tiles][C::head_dim / 8][4]) {
   using T = typename C::T;
   constexpr int columns = C::block_n / 8;
   const int thread = ptx::fresh_tid_x(), lane = thread % 32, warp_row = thread / 32 * C::warp_rows;
@@ -156,9 +155,16 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
   for (int i = 0; i < plan.count; ++i) {
     ptx::cp_async_wait_group<0>();
     __syncthreads();
-    if (i + 1 < plan.count) copy_keys((i + 1) % C::stages, plan.begin + (i + 1) * C::block_n);
-    ptx::cp_async_commit_group();
+    const auto copy_next = [&] {
+      if (i + 1 < plan.count) copy_keys((i + 1) % C::stages, plan.begin + (i + 1) * C::block_n);
+      ptx::cp_async_commit_group();
+    };
+    if constexpr (C::stages == 2) copy_next();
     queries_step<C>(p, plan, q_at, i % C::stages, plan.begin + i * C::block_n, dq);
+    if constexpr (C::stages == 1) {
+      __syncthreads();
+      copy_next();
+    }
   }
   const int thread = ptx::fresh_tid_x();
   T* const to = static_cast<T*>(p.dq) + plan.batch * p.dq_stride.batch + plan.head * p.dq_stride.head +

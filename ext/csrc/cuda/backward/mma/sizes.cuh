@@ -42,4 +42,24 @@ struct Size256 {
   using Queries = QueriesConfig<T, 256, 256, 4, 1, 32>;
 };
 
+// For devices that give a thread block 99 KB of shared memory.
+template <typename T>
+struct Small128 {
+  using Keys = KeysConfig<T, 128, 128, 4, 1, 1, 64, 1>;
+  using Queries = QueriesConfig<T, 128, 128, 4, 2, 32, 1>;
+};
+template <typename T>
+struct Small192 {
+  using Keys = KeysConfig<T, 192, 192, 8, 1, 2, 32, 1>;
+  using Queries = QueriesConfig<T, 192, 192, 4, 1, 32, 1>;
+};
+template <typename T>
+struct Small256 {
+  using Keys = KeysConfig<T, 256, 256, 4, 1, 2, 32, 1>;
+  using Queries = QueriesConfig<T, 256, 256, 4, 1, 16, 1>;
+};
+static_assert(Small128<char>::Keys::shared_bytes <= 99 * 1024 && Small128<char>::Queries::shared_bytes <= 99 * 1024);
+static_assert(Small192<char>::Keys::shared_bytes <= 99 * 1024 && Small192<char>::Queries::shared_bytes <= 99 * 1024);
+static_assert(Small256<char>::Keys::shared_bytes <= 99 * 1024 && Small256<char>::Queries::shared_bytes <= 99 * 1024);
+
 }  // namespace cuda_llm_ops::cuda::backward

@@ -26,8 +26,8 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const char* from, int64_t
     if (all % Threads != 0 && index >= all) break;
     const int row = index / chunks, chunk = index % chunks;
     const int bytes = row < rows ? max(0, min(16, row_bytes - chunk * 16)) : 0;
-    ptx::cp_async_cg_16(to + row * pitch + chunk * 16,
-                        bytes > 0 ? from + row * stride_bytes + chunk * 16 : from, bytes);
+    ptx::cp_async_cg_16(to + row * pitch + chunk * 16, bytes > 0 ? from + row * stride_bytes + chunk * 16 : from,
+                        bytes);
   }
 }
 

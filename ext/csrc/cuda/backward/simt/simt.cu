@@ -29,8 +29,13 @@ struct Instance {
 
 template <typename C>
 Instance instance(const char* keys_name, const char* queries_name) {
-  return {C::dim, C::tile, C::shared_bytes, reinterpret_cast<const void*>(&keys_kernel<C>),
-          reinterpret_cast<const void*>(&queries_kernel<C>), keys_name, queries_name};
+  return {C::dim,
+          C::tile,
+          C::shared_bytes,
+          reinterpret_cast<const void*>(&keys_kernel<C>),
+          reinterpret_cast<const void*>(&queries_kernel<C>),
+          keys_name,
+          queries_name};
 }
 
 const Instance instances[] = {

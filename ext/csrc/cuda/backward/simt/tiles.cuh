@@ -94,7 +94,8 @@ struct Block {
 // sums of element e = thread + j * threads of an owned tile: row e / dim, column e % dim. ByRow: the owned rows are the
 // rows of `factors`, else its columns.
 template <typename C, bool ByRow>
-__device__ __forceinline__ void accumulate(float (&sums)[C::sums], const float* factors, const float* other, int thread) {
+__device__ __forceinline__ void accumulate(float (&sums)[C::sums], const float* factors, const float* other,
+                                           int thread) {
 #pragma unroll
   for (int j = 0; j < C::sums; ++j) {
     const int row = (thread + j * threads) / C::dim, column = (thread + j * threads) % C::dim;
@@ -165,8 +166,8 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
     __syncthreads();
     accumulate<C, true>(dq, shared.ds, shared.k, thread);
   }
-  store<C>(at.rows(p.dq, p.dq_stride, head, span.first_q + first_q), p.dq_stride.seq, dq, p.scale,
-           span.seq_q - first_q, p.head_dim, thread);
+  store<C>(at.rows(p.dq, p.dq_stride, head, span.first_q + first_q), p.dq_stride.seq, dq, p.scale, span.seq_q - first_q,
+           p.head_dim, thread);
 }
 
 }  // namespace cuda_llm_ops::cuda::backward::simt

@@ -1,0 +1,193 @@
+// The Hopper kernels of attention's backward on the host: what they work in, their launches.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "../device.h"
+#include "../error_text.h"
+#include "../kernel_attributes.h"
+#include "../launch_config.h"
+#include "../tensor_map.h"
+#include "sm90_backward.h"
+#include "small_kernels.cuh"
+
+namespace cuda_llm_ops::cuda::backward {
+namespace {
+
+bool is_causal(const BackwardArguments& a) { return a.options.right != kEveryKey; }
+
+using FamilyFunction = Family (*)();
+constexpr FamilyFunction families[] = {family_64, family_128};
+
+const Instance* find(const BackwardArguments& a) {
+  for (const FamilyFunction function : families) {
+    const Family family = function();
+    for (int i = 0; i < family.count; ++i) {
+      const Instance& instance = family.instances[i];
+      if (instance.type == a.type && instance.head_dim == a.head_dim && instance.deterministic == a.deterministic) {
+        return &instance;
+      }
+    }
+  }
+  return nullptr;
+}
+
+int32_t padded(int32_t rows) { return (rows + row_padding - 1) / row_padding * row_padding; }
+
+// The parts of the workspace, each a multiple of 256 bytes.
+struct Workspace {
+  size_t lse, d_sum, turns, dq_sums, bytes;
+
+  explicit Workspace(const BackwardArguments& a) {
+    const size_t rows = static_cast<size_t>(a.batch) * a.heads * padded(a.seq_q);
+    const auto take = [this](size_t wanted) {
+      const size_t at = bytes;
+      bytes += (wanted + 255) / 256 * 256;
+      return at;
+    };
+    bytes = 0;
+    lse = take(rows * 4);
+    d_sum = take(rows * 4);
+    turns = take(a.deterministic ? rows / sum_rows * (a.head_dim / 64) * 4 : 0);
+    dq_sums = take(rows * a.head_dim * 4);
+  }
+};
+
+struct SmallKernels {
+  const void* prepare;
+  const void* finish;
+};
+
+template <typename T>
+SmallKernels small_of(int head_dim) {
+  if (head_dim == 64)
+    return {reinterpret_cast<const void*>(&prepare<T, 64>), reinterpret_cast<const void*>(&finish<T, 64>)};
+  return {reinterpret_cast<const void*>(&prepare<T, 128>), reinterpret_cast<const void*>(&finish<T, 128>)};
+}
+
+SmallKernels small_kernels(const BackwardArguments& a) {
+  return a.type == GradientType::float16 ? small_of<__half>(a.head_dim) : small_of<__nv_bfloat16>(a.head_dim);
+}
+
+const char* encode(CUtensorMap* map, const BackwardArguments& a, const void* pointer, const HeadStrides& strides,
+                   int32_t rows, int32_t heads, int box_rows) {
+  TensorMapArguments arguments;
+  arguments.pointer = pointer;
+  arguments.type = a.type == GradientType::float16 ? TensorMapType::float16 : TensorMapType::bfloat16;
+  arguments.rank = 4;
+  const uint64_t sizes[] = {static_cast<uint64_t>(a.head_dim), static_cast<uint64_t>(rows),
+                            static_cast<uint64_t>(heads), static_cast<uint64_t>(a.batch)};
+  // A dimension of size 1 has stride 0 here; TMA wants one that it could step by.
+  const auto bytes = [&](int64_t stride) { return static_cast<uint64_t>(stride == 0 ? a.head_dim : stride) * 2; };
+  const uint64_t stride_bytes[] = {0, bytes(strides.seq), bytes(strides.head), bytes(strides.batch)};
+  for (int i = 0; i < 4; ++i) {
+    arguments.size[i] = sizes[i];
+    arguments.stride_bytes[i] = stride_bytes[i];
+    arguments.box[i] = 1;
+  }
+  arguments.box[0] = 64;
+  arguments.box[1] = static_cast<uint32_t>(box_rows);
+  return encode_tensor_map(map, arguments);
+}
+
+// Key heads whose queries, dO and sums of dQ share the L2 cache while blocks of unlike length work on them.
+int32_t section_of(const BackwardArguments& a) {
+  if (!is_causal(a)) return 1;
+  constexpr int64_t cache = 32 << 20;
+  const int64_t head = int64_t{a.heads / a.kv_heads} * padded(a.seq_q) * a.head_dim * 8;
+  const int64_t all = int64_t{a.batch} * a.kv_heads;
+  return static_cast<int32_t>(std::clamp<int64_t>(cache / head, 1, all));
+}
+
+}  // namespace
+
+bool sm90_takes(const BackwardArguments& a) {
+  const AttentionOptions& mask = a.options;
+  const int64_t diagonal = mask.bottom_right ? int64_t{a.seq_kv} - a.seq_q : 0;
+  const bool plain =
+      mask.cu_seqlens_q == nullptr && mask.left == kEveryKey && (mask.right == kEveryKey || mask.right + diagonal == 0);
+  return plain && a.value_dim == a.head_dim && current_device_or_none().capability == 90 && find(a) != nullptr &&
+         int64_t{a.batch} * a.heads <= 65535;
+}
+
+size_t sm90_workspace_bytes(const BackwardArguments& arguments) { return Workspace(arguments).bytes; }
+
+const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
+  const Instance* const instance = find(a);
+  if (instance == nullptr) return "no Hopper backward for this dtype and head_dim";
+  unsigned char* const memory = static_cast<unsigned char*>(a.workspace);
+  const Workspace workspace(a);
+
+  Parameters p{};
+  const char* refusal = encode(&p.q, a, a.q, a.q_stride, a.seq_q, a.heads, instance->block_m);
+  if (refusal == nullptr) refusal = encode(&p.d_out, a, a.d_out, a.d_out_stride, a.seq_q, a.heads, instance->block_m);
+  if (refusal == nullptr) refusal = encode(&p.k, a, a.k, a.k_stride, a.seq_kv, a.kv_heads, block_n);
+  if (refusal == nullptr) refusal = encode(&p.v, a, a.v, a.v_stride, a.seq_kv, a.kv_heads, block_n);
+  if (refusal != nullptr) return refusal;
+  p.lse = reinterpret_cast<float*>(memory + workspace.lse);
+  p.d_sum = reinterpret_cast<float*>(memory + workspace.d_sum);
+  p.dq_sums = reinterpret_cast<float*>(memory + workspace.dq_sums);
+  p.turns = reinterpret_cast<uint32_t*>(memory + workspace.turns);
+  p.dk = a.dk;
+  p.dv = a.dv;
+  p.seq_q = a.seq_q;
+  p.seq_kv = a.seq_kv;
+  p.padded_q = padded(a.seq_q);
+  p.kv_heads = a.kv_heads;
+  p.group = a.heads / a.kv_heads;
+  p.m_tiles = (a.seq_q + instance->block_m - 1) / instance->block_m;
+  p.n_tiles = (a.seq_kv + block_n - 1) / block_n;
+  p.batch_heads = a.batch * a.kv_heads;
+  p.section = section_of(a);
+  p.scale = static_cast<float>(a.scale);
+  p.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
+  p.causal = is_causal(a);
+
+  PrepareParameters before{a.out,
+                           a.d_out,
+                           a.lse,
+                           a.d_lse,
+                           const_cast<float*>(p.lse),
+                           const_cast<float*>(p.d_sum),
+                           a.deterministic ? nullptr : p.dq_sums,
+                           a.deterministic ? p.turns : nullptr,
+                           a.out_stride,
+                           a.d_out_stride,
+                           a.heads,
+                           a.seq_q,
+                           p.padded_q};
+  FinishParameters after{p.dq_sums, a.dq, a.seq_q, p.padded_q, p.scale};
+  const SmallKernels small = small_kernels(a);
+  const dim3 rows(static_cast<unsigned>(p.padded_q / sum_rows), static_cast<unsigned>(a.batch * a.heads));
+  void* before_arguments[] = {&before};
+  void* arguments[] = {&p};
+  void* after_arguments[] = {&after};
+  cudaError_t error = allow_dynamic_shared(instance->kernel, instance->shared_bytes);
+  if (error == cudaSuccess) {
+    error = LaunchConfig(rows, small_threads, 0, stream).launch(small.prepare, before_arguments);
+  }
+  if (error == cudaSuccess) {
+    const dim3 blocks(static_cast<unsigned>(p.n_tiles * p.batch_heads));
+    error = LaunchConfig(blocks, instance->threads, instance->shared_bytes, stream)
+                .early()
+                .launch(instance->kernel, arguments);
+  }
+  if (error == cudaSuccess) {
+    const dim3 blocks(static_cast<unsigned>((a.seq_q + sum_rows - 1) / sum_rows), rows.y);
+    error = LaunchConfig(blocks, a.head_dim * 2, 0, stream).early().launch(small.finish, after_arguments);
+  }
+  return error_text(error);
+}
+
+void sm90_attributes(std::vector<KernelAttributes>& into) {
+  for (const FamilyFunction function : families) {
+    const Family family = function();
+    for (int i = 0; i < family.count; ++i) {
+      const Instance& instance = family.instances[i];
+      add_kernel_attributes("flash_attention_backward", instance.name, instance.kernel, instance.shared_bytes, into);
+    }
+  }
+}
+
+}  // namespace cuda_llm_ops::cuda::backward
