@@ -1,12 +1,11 @@
 """Gradients of attention: the operators that calls with gradients take, their backward, and the fake kernels.
 
-A call without gradients never comes here, so that it costs the host nothing: `flash_attention_training` is an operator
-of its own, which returns the logarithms that the backward needs beside the output.
+A call without gradients never comes here, so that it costs the host nothing: the operators here are of their own, and
+return the logarithms that the backward needs beside the output.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -14,53 +13,91 @@ from torch import Tensor
 
 from .autocast import DEVICES, _rule
 from .fakes import _attention
+from .fakes_options import _varlen
 
-_NAME = "flash_attention_training"
-_HEAD_DIMS = (64, 128)
+_MASK = "bool is_causal=False, float? scale=None, bool bottom_right=False, int window_left=-1, int window_right=-1"
+_TENSORS = "Tensor q, Tensor k, Tensor v"
+_OFFSETS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, int max_seqlen_q, int max_seqlen_k"
+_SCHEMAS = {
+    "flash_attention": f"({_TENSORS}, {_MASK}) -> (Tensor, Tensor)",
+    "flash_attention_varlen": f"({_TENSORS}, {_OFFSETS}, {_MASK}) -> (Tensor, Tensor)",
+    "naive_attention": f"({_TENSORS}, bool is_causal=False, float? scale=None) -> Tensor",
+    "tiled_attention": f"({_TENSORS}, bool is_causal=False, float? scale=None) -> Tensor",
+}
 
 _library = torch.library.Library("cuda_llm_ops", "FRAGMENT")  # kept: its registrations end with it
-_library.define(f"{_NAME}(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> (Tensor, Tensor)")
 _general = torch.ops.cuda_llm_ops.flash_attention_general.default
+_varlen_forward = torch.ops.cuda_llm_ops.flash_attention_varlen.default
 _backward = torch.ops.cuda_llm_ops.flash_attention_backward.default
-_PORTABLE = ("naive_attention", "tiled_attention")  # with a backward on processors alone
+_varlen_backward = torch.ops.cuda_llm_ops.flash_attention_varlen_backward.default
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
 
 
-@cache
-def _capability(index: int) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(index)
+def _flash(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool = False,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+) -> Any:
+    return _general(q, k, v, is_causal, scale, bottom_right, window_left, window_right, True)
 
 
-def _refuse_without_kernel(q: Tensor) -> None:
-    # Here and not in the backward: what cannot be differentiated is to fail where it is called.
-    if q.device.type != "cuda" or q.numel() == 0:
-        return
-    major, minor = _capability(q.device.index)
-    if (major, minor) != (9, 0):
-        problem = f"q requires grad on a device of compute capability {major}.{minor}; the backward needs 9.0"
-    elif q.dtype not in (torch.float16, torch.bfloat16):
-        problem = f"q is {q.dtype} and requires grad; on a GPU the backward takes torch.float16 and torch.bfloat16"
-    elif q.shape[3] not in _HEAD_DIMS:
-        problem = f"q requires grad and has head_dim {q.shape[3]}; on a GPU the backward takes head_dim 64 and 128"
-    else:
-        return
-    raise NotImplementedError(f"NotImplementedError: flash_attention: {problem}; call it under torch.no_grad()")
+def _flash_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    is_causal: bool = False,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+) -> Any:
+    offsets = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
+    return _varlen_forward(q, k, v, *offsets, is_causal, scale, bottom_right, window_left, window_right, True)
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Any:
-    _refuse_without_kernel(q)
-    return _general(q, k, v, is_causal, scale, False, -1, -1, True)
-
-
-for _key in ("CPU", "CUDA"):
-    _library.impl(_NAME, _forward, _key)
-flash_attention_training = getattr(torch.ops.cuda_llm_ops, _NAME).default
-for _device, _autocast in DEVICES.items():
-    _library.impl(_NAME, _rule(_NAME, _device), _autocast.name)
-
-
-@torch.library.register_fake(f"cuda_llm_ops::{_NAME}", lib=_library)
-def _(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> tuple[Tensor, Tensor]:
+def _fake(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool = False,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+) -> tuple[Tensor, Tensor]:
     return _attention("flash_attention", q, k, v), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _fake_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    is_causal: bool = False,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+) -> tuple[Tensor, Tensor]:
+    return _varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, True)
+
+
+def _fake_gradients(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 @torch.library.register_fake("cuda_llm_ops::flash_attention_backward", lib=_library)
@@ -74,25 +111,91 @@ def _(
     is_causal: bool = False,
     scale: float | None = None,
     deterministic: bool = False,
+    bottom_right: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    d_lse: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+    return _fake_gradients(d_out, q, k, v)
+
+
+@torch.library.register_fake("cuda_llm_ops::flash_attention_varlen_backward", lib=_library)
+def _(
+    d_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    is_causal: bool = False,
+    scale: float | None = None,
+    deterministic: bool = False,
+    bottom_right: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    d_lse: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _fake_gradients(d_out, q, k, v)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, ctx.is_causal, ctx.scale = inputs
+    q, k, v, ctx.is_causal, ctx.scale, *ctx.mask = inputs
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, d_out: Tensor | None, d_lse: Tensor | None) -> tuple[Any, ...]:
-    if d_lse is not None:
-        raise NotImplementedError("flash_attention: the logarithms have no gradient; use their detach()")
+    if d_out is None and d_lse is None:
+        return (None,) * 8
+    q, k, v, out, lse = ctx.saved_tensors
+    if d_out is None:
+        d_out = torch.zeros_like(out)
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    gradients = _backward(d_out, q, k, v, out, lse, ctx.is_causal, ctx.scale, deterministic, *ctx.mask, d_lse)
+    return *gradients, None, None, None, None, None
+
+
+def _save_varlen(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, cu_seqlens_q, cu_seqlens_k, *ctx.longest, ctx.is_causal, ctx.scale, bottom_right, left, right = inputs
+    ctx.mask = bottom_right, left, right
+    ctx.save_for_backward(q, k, v, *output, cu_seqlens_q, cu_seqlens_k)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate_varlen(ctx: Any, d_out: Tensor | None, d_lse: Tensor | None) -> tuple[Any, ...]:
+    if d_out is None and d_lse is None:
+        return (None,) * 12
+    q, k, v, out, lse, *offsets = ctx.saved_tensors
+    if d_out is None:
+        d_out = torch.zeros_like(out)
+    options = ctx.is_causal, ctx.scale, torch.are_deterministic_algorithms_enabled(), *ctx.mask
+    gradients = _varlen_backward(d_out, q, k, v, out, lse, *offsets, *ctx.longest, *options, d_lse)
+    return *gradients, *(None,) * 9
+
+
+def _save_plain(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    q, k, v, ctx.is_causal, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, output)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate_plain(ctx: Any, d_out: Tensor | None) -> tuple[Any, ...]:
+    """Of operators that return no logarithms: the portable backward needs none, for a GPU they are computed here."""
     if d_out is None:
         return None, None, None, None, None
+    q, k, v, out = ctx.saved_tensors
+    if q.device.type == "cpu":
+        lse = out.new_empty(out.shape[:3], dtype=torch.float32)
+    else:
+        # A backward inside a torch.autocast block has the forward's dtypes, not the block's.
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            lse = _flash(q, k, v, ctx.is_causal, ctx.scale)[1]
     deterministic = torch.are_deterministic_algorithms_enabled()
-    q, k, v, out, lse = ctx.saved_tensors
-    gradients = _backward(d_out, q, k, v, out, lse, ctx.is_causal, ctx.scale, deterministic)
-    return *gradients, None, None
+    return *_backward(d_out, q, k, v, out, lse, ctx.is_causal, ctx.scale, deterministic), None, None
 
 
 def _refuse_double_backward(ctx: Any, *_: Any) -> tuple[Any, ...]:
@@ -101,44 +204,29 @@ def _refuse_double_backward(ctx: Any, *_: Any) -> tuple[Any, ...]:
     )
 
 
-def _differentiate_portable(ctx: Any, d_out: Tensor | None) -> tuple[Any, ...]:
-    return _differentiate(ctx, d_out, None)
-
-
-def _save_portable(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    # The portable backward computes the logarithms itself.
-    _save(ctx, inputs, (output, output.new_empty(output.shape[:3], dtype=torch.float32)))
-
-
-def _define_portable(name: str) -> Any:
-    operator, training = getattr(torch.ops.cuda_llm_ops, name).default, f"{name}_training"
-
-    def forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
-        if q.device.type == "cuda" and q.numel() != 0:
-            raise NotImplementedError(
-                f"NotImplementedError: {name}: q is on {q.device}, and an input requires grad; the backward is for "
-                "the CPU; call flash_attention, or call it under torch.no_grad()"
-            )
-        out: Tensor = operator(q, k, v, is_causal, scale)
-        return out
-
-    _library.define(f"{training}(Tensor q, Tensor k, Tensor v, bool is_causal=False, float? scale=None) -> Tensor")
+def _define(name: str, forward: Any, fake: Any, save: Any, differentiate: Any) -> Any:
+    training = f"{name}_training"
+    _library.define(f"{training}{_SCHEMAS[name]}")
     for key in ("CPU", "CUDA"):
         _library.impl(training, forward, key)
     for device, autocast in DEVICES.items():
         _library.impl(training, _rule(training, device), autocast.name)
-
-    @torch.library.register_fake(f"cuda_llm_ops::{training}", lib=_library)
-    def _(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
-        return _attention(name, q, k, v)
-
-    torch.library.register_autograd(
-        f"cuda_llm_ops::{training}", _differentiate_portable, setup_context=_save_portable, lib=_library
-    )
+    torch.library.register_fake(f"cuda_llm_ops::{training}", fake, lib=_library)
+    torch.library.register_autograd(f"cuda_llm_ops::{training}", differentiate, setup_context=save, lib=_library)
     return getattr(torch.ops.cuda_llm_ops, training).default
 
 
-torch.library.register_autograd(f"cuda_llm_ops::{_NAME}", _differentiate, setup_context=_save, lib=_library)
-torch.library.register_autograd("cuda_llm_ops::flash_attention_backward", _refuse_double_backward, lib=_library)
+def _define_plain(name: str) -> Any:
+    def fake(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, scale: float | None = None) -> Tensor:
+        return _attention(name, q, k, v)
 
-naive_attention_training, tiled_attention_training = (_define_portable(_name) for _name in _PORTABLE)
+    return _define(name, getattr(torch.ops.cuda_llm_ops, name).default, fake, _save_plain, _differentiate_plain)
+
+
+for _of in ("flash_attention_backward", "flash_attention_varlen_backward"):
+    torch.library.register_autograd(f"cuda_llm_ops::{_of}", _refuse_double_backward, lib=_library)
+flash_attention_training = _define("flash_attention", _flash, _fake, _save, _differentiate)
+flash_attention_varlen_training = _define(
+    "flash_attention_varlen", _flash_varlen, _fake_varlen, _save_varlen, _differentiate_varlen
+)
+naive_attention_training, tiled_attention_training = map(_define_plain, ("naive_attention", "tiled_attention"))

@@ -24,21 +24,8 @@ def _(
     return out, q.new_empty(q.shape[:3] if return_lse else (0,), dtype=torch.float32)
 
 
-@torch.library.register_fake("cuda_llm_ops::flash_attention_varlen")
-def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    is_causal: bool = False,
-    scale: float | None = None,
-    bottom_right: bool = False,
-    window_left: int = -1,
-    window_right: int = -1,
-    return_lse: bool = False,
+def _varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, return_lse: bool
 ) -> tuple[Tensor, Tensor]:
     op = "flash_attention_varlen"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -61,3 +48,22 @@ def _(
     )
     lse = (q.shape[1], q.shape[0]) if return_lse else (0,)
     return q.new_empty(q.shape), q.new_empty(lse, dtype=torch.float32)
+
+
+@torch.library.register_fake("cuda_llm_ops::flash_attention_varlen")
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    is_causal: bool = False,
+    scale: float | None = None,
+    bottom_right: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    return_lse: bool = False,
+) -> tuple[Tensor, Tensor]:
+    return _varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, return_lse)

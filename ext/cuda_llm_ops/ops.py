@@ -33,7 +33,7 @@ def naive_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *,
 
     Arguments, result and errors are those of `flash_attention`; but the causal mask is added to the scores, so that a
     NaN in a hidden key may show, as in the math backend of scaled_dot_product_attention.
-    The backward is for the CPU alone; on a GPU an input that requires grad is a NotImplementedError.
+    The backward is that of `flash_attention`: on a GPU it computes the rows' logarithms anew, in linear memory.
     """
     try:
         if forward_ad._current_level >= 0:
@@ -48,8 +48,7 @@ def naive_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *,
 def tiled_attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
     """softmax(scale q kᵀ) v in blocks held on the chip: the score matrix is never in global memory in full.
 
-    Arguments, result and errors are those of `flash_attention`. The backward is for the CPU alone; on a GPU an input
-    that requires grad is a NotImplementedError.
+    Arguments, result, errors and backward are those of `flash_attention`.
     """
     try:
         if forward_ad._current_level >= 0:
@@ -131,10 +130,10 @@ def flash_attention(
     Any strides are taken as they are, except that a tensor whose last dimension is not dense is copied. Under
     torch.autocast the three are cast to its dtype first.
 
-    Where an input requires grad, the result has a backward: on the CPU for every input above, on a GPU of compute
-    capability 9.0 for float16 and bfloat16 with head_dim 64 or 128. It takes no bottom_right and no window, the
-    logarithms have no gradient, and there are no second derivatives. Under torch.use_deterministic_algorithms(True) the
-    GPU gives the same bits at every launch, at some cost in time.
+    Where an input requires grad, the result has a backward, for every input above and on every device that computes
+    it, in memory linear in the sequences; so have the logarithms. There are no second derivatives. The same inputs
+    give the same bits at every launch, but for the gradient of q on a GPU of compute capability 9.0 with head_dim 64
+    or 128, 16-bit inputs and no window: there too under torch.use_deterministic_algorithms(True), at some cost in time.
 
     Returns:
         (batch, heads, seq_q, head_dim), contiguous, of q's dtype; with return_lse a pair of that and
@@ -144,20 +143,16 @@ def flash_attention(
     Raises:
         TypeError: an argument is no tensor, or of a dtype that is not supported, or dtypes differ.
         ValueError: rank, sizes, devices, scale or window do not fit, or an offset passes 2**31 elements.
-        NotImplementedError: an input requires grad where there is no backward, head_dim is over 256, a tensor is not
-            strided, or its device has no kernel in this build; or a sequence is over 2**28 with one of the last three
-            arguments.
+        NotImplementedError: head_dim is over 256, a tensor is not strided, its device has no kernel in this build, an
+            input carries a tangent, or torch.func differentiates the call; or a sequence is over 2**28 with one of the
+            last three arguments or a gradient.
         torch.OutOfMemoryError: the output or the workspace cannot be allocated.
     """
     try:
         if torch.is_grad_enabled() and _any_requires_grad(q, k, v):
-            if window is not None or bottom_right is not False:
-                raise NotImplementedError(
-                    "flash_attention: an input requires grad, which bottom_right and window do not support; call it "
-                    "under torch.no_grad() or pass detached tensors"
-                )
             _refuse_tangents("flash_attention", q=q, k=k, v=v)
-            pair = _flash_attention_training(q, k, v, is_causal, scale)
+            left, right = sides("flash_attention", window)
+            pair = _flash_attention_training(q, k, v, is_causal, scale, bottom_right, left, right)
             return pair if return_lse else pair[0]
         _refuse_tangents("flash_attention", q=q, k=k, v=v)
         if window is None and bottom_right is False and return_lse is False:

@@ -7,8 +7,9 @@ from typing import Literal, Unpack, overload
 import torch
 from torch import Tensor
 
+from .backward import flash_attention_varlen_training as _training
 from .errors import translated
-from .ops import _refuse_gradients
+from .ops import _any_requires_grad, _refuse_tangents
 from .window import Options, Window, sides
 
 _flash_attention_varlen = torch.ops.cuda_llm_ops.flash_attention_varlen.default
@@ -103,6 +104,10 @@ def flash_attention_varlen(
     CUDA graph serves new lengths: offsets outside the tensor are taken as its end, and of a sequence longer than
     max_seqlen_q the rows from there on are not computed.
 
+    The backward is that of `flash_attention`, and always has the same bits. Rows that belong to no sequence get zeros
+    as their gradient. On a GPU max_seqlen_k must be at least the longest: of a longer sequence the keys from there on
+    get zeros too.
+
     Returns:
         (tokens, heads, head_dim), contiguous, of q's dtype; with return_lse a pair of that and the logarithms of the
         rows' sums, (heads, tokens), contiguous, float32.
@@ -114,23 +119,14 @@ def flash_attention_varlen(
     """
     op = "flash_attention_varlen"
     try:
-        _refuse_gradients(op, q=q, k=k, v=v)
+        _refuse_tangents(op, q=q, k=k, v=v)
         left, right = sides(op, window)
-        out, lse = _flash_attention_varlen(
-            q,
-            k,
-            v,
-            cu_seqlens_q,
-            cu_seqlens_k,
-            max_seqlen_q,
-            max_seqlen_k,
-            is_causal,
-            scale,
-            bottom_right,
-            left,
-            right,
-            return_lse,
-        )
+        offsets = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
+        mask = is_causal, scale, bottom_right, left, right
+        if torch.is_grad_enabled() and _any_requires_grad(q, k, v):
+            out, lse = _training(q, k, v, *offsets, *mask)
+        else:
+            out, lse = _flash_attention_varlen(q, k, v, *offsets, *mask, return_lse)
         return (out, lse) if return_lse else out
     except (RuntimeError, AttributeError) as error:
         tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}

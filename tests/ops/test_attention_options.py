@@ -330,7 +330,6 @@ BAD_PACKS: dict[str, tuple[Change, type[Exception], str]] = {
     "offsets a list": (lambda c: c | {"cu_seqlens_k": [0, 9]}, TypeError, "cu_seqlens_k is of type list"),
     "maximum negative": (lambda c: c | {"max_seqlen_q": -1}, ValueError, "max_seqlen_q is -1; it must not be negative"),
     "maximum huge": (lambda c: c | {"max_seqlen_k": 2**40}, NotImplementedError, "it must be at most 268435456"),
-    "gradient": (lambda c: c | {"k": c["k"].requires_grad_()}, NotImplementedError, "k requires grad"),
 }  # fmt: skip
 BAD_VALUES: dict[str, tuple[Change, str]] = {
     "not from 0": (lambda c: c | {"cu_seqlens_q": c["cu_seqlens_q"] + 1}, "cu_seqlens_q begins with 1; it must begin"),
