@@ -48,8 +48,10 @@ void flash_attention_backward(const BackwardArguments& arguments, const Parallel
 namespace cuda {
 // A static string that says why there is no kernel for these arguments on the current device, or nullptr.
 const char* backward_refusal(const BackwardArguments& arguments);
-// Whether the kernel that computes it can read a tensor of these strides at this address; output: it is `out`.
-bool backward_reads(const BackwardArguments& arguments, bool output, const void* pointer, const HeadStrides& strides);
+// Whether the kernel that computes it can read a tensor of these strides at this address; output: it is `out`. If not, it
+// can read a dense copy whose rows have zeros behind their `columns`, as many as make a multiple of 8.
+bool backward_reads(const BackwardArguments& arguments, bool output, int32_t columns, const void* pointer,
+                    const HeadStrides& strides);
 size_t backward_workspace_bytes(const BackwardArguments& arguments);
 const char* flash_attention_backward(const BackwardArguments& arguments, void* stream);
 void backward_attributes(std::vector<KernelAttributes>& into);

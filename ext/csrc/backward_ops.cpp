@@ -95,7 +95,7 @@ HeadStrides strides_of(const Tensor& tensor) {
   return tensor.dim() == 4 ? head_strides(tensor) : varlen_strides(tensor);
 }
 
-// A dense copy whose rows begin 16 bytes apart, or a multiple.
+// A dense copy whose rows begin on multiples of 16 bytes, with zeros between them.
 Tensor aligned_copy(const char* op, const char* name, const Tensor& tensor) {
   const int64_t rank = tensor.dim(), columns = tensor.size(rank - 1);
   if (columns % 8 == 0) return dense_copy(op, name, tensor);
@@ -107,7 +107,7 @@ Tensor aligned_copy(const char* op, const char* name, const Tensor& tensor) {
     step *= tensor.size(i);
   }
   const std::string what = std::string("aligned copy of ") + name;
-  Tensor memory = allocate(op, what.c_str(), tensor, tensor.scalar_type(), {step});
+  const Tensor memory = zero(op, allocate(op, what.c_str(), tensor, tensor.scalar_type(), {step}));
   AtenTensorHandle view = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(memory.get(), rank, tensor.sizes().data(), strides, 0, &view));
   const Tensor copy(view);
@@ -129,7 +129,8 @@ const void* readable(const char* op, const char* name, const Tensor& given,
   if constexpr (cuda) {
     // A stride of 0 over more than one row, as an expanded gradient has, is nothing that TMA can step by.
     for (int i = 0; i < last; ++i) fits = fits && (given.size(i) == 1 || given.stride(i) > 0);
-    fits = fits && cuda::backward_reads(arguments, name[0] == 'o', given.const_data_ptr(), strides_of(given));
+    fits = fits && cuda::backward_reads(arguments, name[0] == 'o', static_cast<int32_t>(given.size(last)),
+                                        given.const_data_ptr(), strides_of(given));
   }
 #endif
   kept = fits ? given : cuda ? aligned_copy(op, name, given) : dense_copy(op, name, given);

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import cuda_llm_ops
 import ops_reference as reference
 import torch
 from torch import Tensor
@@ -101,6 +102,52 @@ def make(case: Case) -> Made:
         loss = loss + (torch.where(lse == float("-inf"), 0.0, lse) * d_lse.double()).sum()
     exact = list(torch.autograd.grad(loss, leaves))
     return Made(q, k, v, d_out, d_lse, out.detach().to(case.dtype), lse.detach().float(), exact)
+
+
+def options_of(case: Case) -> dict[str, Any]:
+    return {"scale": case.scale, "bottom_right": case.bottom_right, "window": (case.left, case.right)}
+
+
+def offsets_of(case: Case, device: str) -> tuple[Tensor, Tensor, int, int]:
+    q, k = (torch.tensor([0, *lengths]).cumsum(0).int().to(device) for lengths in (case.seq_q, case.seq_kv))
+    return q, k, max(case.seq_q), max(case.seq_kv)
+
+
+def packed(tensor: Tensor) -> Tensor:
+    """(1, heads, rows, ...) as (rows, heads, ...)."""
+    return tensor[0].transpose(0, 1)
+
+
+def gradients(case: Case, made: Made, device: str) -> list[Tensor]:
+    """Through the functions that users call; a narrower v, which the forward does not take, through the operator."""
+    on = [tensor.to(device) for tensor in (made.q, made.k, made.v, made.d_out)]
+    d_lse = None if made.d_lse is None else made.d_lse.to(device)
+    if case.value_dim != case.head_dim:
+        out, lse = made.out.to(device), made.lse.to(device)
+        mask = False, case.scale, False, case.bottom_right, case.left, case.right
+        if case.packed:
+            wide = [packed(tensor) for tensor in (on[3], *on[:3], out)]
+            d_lse = None if d_lse is None else d_lse[0]
+            found = [
+                gradient.transpose(0, 1)[None]
+                for gradient in torch.ops.cuda_llm_ops.flash_attention_varlen_backward(
+                    *wide, lse[0], *offsets_of(case, device), *mask, d_lse
+                )
+            ]
+        else:
+            found = list(torch.ops.cuda_llm_ops.flash_attention_backward(on[3], *on[:3], out, lse, *mask, d_lse))
+    else:
+        leaves = [tensor.requires_grad_() for tensor in on[:3]]
+        if case.packed:
+            out, lse = cuda_llm_ops.flash_attention_varlen(
+                *map(packed, leaves), *offsets_of(case, device), return_lse=True, **options_of(case)
+            )
+            out, lse = out.transpose(0, 1)[None], lse[None]
+        else:
+            out, lse = cuda_llm_ops.flash_attention(*leaves, return_lse=True, **options_of(case))
+        results, given = ([out], [on[3]]) if d_lse is None else ([out, lse], [on[3], d_lse])
+        found = list(torch.autograd.grad(results, leaves, given))
+    return found
 
 
 def random_case(seed: int) -> Case:

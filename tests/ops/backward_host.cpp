@@ -65,9 +65,9 @@ inline void copy(uint32_t to, const void* from, int bytes, int whole) {
   std::memset(shared_memory + to, 0, whole);
   std::memcpy(shared_memory + to, from, bytes);
 }
-inline void cp_async_cg_16(uint32_t to, const void* from, int bytes) {
-  if (to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) throw "a copy that is not aligned";
-  copy(to, from, bytes, 16);
+inline void cp_async_cg_16_unless(bool ignore, uint32_t to, const void* from) {
+  if (to % 16 != 0 || (!ignore && reinterpret_cast<uintptr_t>(from) % 16 != 0)) throw "a copy that is not aligned";
+  copy(to, from, ignore ? 0 : 16, 16);
 }
 inline void cp_async_ca_4(uint32_t to, const void* from, int bytes) { copy(to, from, bytes, 4); }
 inline void cp_async_commit_group() {}
@@ -243,8 +243,9 @@ bool run_if_fits(const GeneralParameters& p) {
 template <typename T>
 void run_of(const GeneralParameters& p) {
   const bool fits = run_if_fits<Size64<T>>(p) || run_if_fits<Size96<T>>(p) || run_if_fits<Size128<T>>(p) ||
-                    run_if_fits<Size192of128<T>>(p) || run_if_fits<Size192<T>>(p) || run_if_fits<Size256<T>>(p) ||
-                    run_if_fits<Small128<T>>(p) || run_if_fits<Small192<T>>(p) || run_if_fits<Small256<T>>(p);
+                    run_if_fits<Size192of128<T>>(p) || run_if_fits<Large192<T>>(p) || run_if_fits<Size192<T>>(p) ||
+                    run_if_fits<Large256<T>>(p) || run_if_fits<Size256<T>>(p) || run_if_fits<Small128<T>>(p) ||
+                    run_if_fits<Small192<T>>(p) || run_if_fits<Small256<T>>(p);
   if (!fits) fault = "no size fits";
 }
 

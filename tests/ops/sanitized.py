@@ -1,4 +1,6 @@
-"""Small calls of every kernel for 4- and 8-bit operands, each judged: what a sanitizer watches in a minute.
+"""Small calls of every kernel for 4- and 8-bit operands and of attention's backward, each judged.
+
+They are what a sanitizer watches in a minute.
 
     compute-sanitizer --tool racecheck --error-exitcode 9 python -m tests.ops.sanitized
     python -m tests.ops.sanitized --coverage    # which instances these calls launched, without a sanitizer
@@ -23,6 +25,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))  # the cases are imported by their own names, as under pytest
 
+import backward_cases
 import cuda_llm_ops
 import decode_quantised_cases as decodes
 import fp8_cases
@@ -35,8 +38,12 @@ E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ON_A_GPU = {"cuda": fp8_cases.PROMISED_BITS, "cpu": None}
 FAST_BITS = 8.0
 """Of sums that a tensor core adds over more than 128 of k."""
-KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8")
+KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8", "keys_kernel", "queries_kernel")
 """How the names of these kernels begin."""
+
+
+SHOWN = ("weight_only", "flash_decode 8-bit", "fp8", "quantize", "rms_norm", "swiglu", "flash_attention_backward")
+"""How their families begin in kernel_attributes()."""
 
 
 def short(dtype: torch.dtype) -> str:
@@ -161,7 +168,36 @@ def _quantiser(kind: str, columns: int, dtype: torch.dtype) -> Call:
     return call
 
 
-FAMILIES = {"weight-only": weight_only, "decode": decode, "fp8": fp8, "quantisers": quantisers}
+def backward() -> Iterator[tuple[str, Call]]:
+    """Every head_dim that has an instance, with partial tiles; what Hopper's kernels take; an odd head_dim."""
+    sizes = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256), (33, 33)]
+    for dtype in backward_cases.DTYPES:
+        for head_dim, value_dim in sizes:
+            window = backward_cases.Case(dtype, 1, 2, 1, [70], [133], head_dim, value_dim, left=90, right=3)
+            yield f"backward {head_dim}/{value_dim} {short(dtype)}", _backward(window)
+        packed = [3, 70, 0, 130], [140, 40, 9, 131]
+        for head_dim in (64, 128):
+            causal = backward_cases.Case(dtype, 1, 2, 1, [150], [150], head_dim, head_dim, right=0, with_lse=True)
+            yield f"backward {head_dim} causal {short(dtype)}", _backward(causal)
+            case = backward_cases.Case(dtype, 1, 2, 1, *packed, head_dim, head_dim, right=0, packed=True)
+            yield f"backward {head_dim} packed {short(dtype)}", _backward(case)
+
+
+def _backward(case: backward_cases.Case) -> Call:
+    def call() -> None:
+        made = backward_cases.make(case)
+        made.check(case, backward_cases.gradients(case, made, DEVICE))
+
+    return call
+
+
+FAMILIES = {
+    "weight-only": weight_only,
+    "decode": decode,
+    "fp8": fp8,
+    "quantisers": quantisers,
+    "backward": backward,
+}
 
 
 def calls(families: Sequence[str] = tuple(FAMILIES)) -> list[tuple[str, Call]]:
@@ -192,7 +228,7 @@ def told(counts: Counter[str]) -> Iterator[str]:
         yield f"{stem}: {len(names)} instances, {sum(counts[name] for name in names)} launches"
     built = Counter(one["family"] for one in map(dict, cuda_llm_ops.kernel_attributes()))
     for family, number in sorted(built.items()):
-        if family.startswith(("weight_only", "flash_decode 8-bit", "fp8", "quantize", "rms_norm", "swiglu")):
+        if family.startswith(SHOWN):
             yield f"built: {family}: {number}"
 
 

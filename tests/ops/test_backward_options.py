@@ -18,49 +18,9 @@ _backward = torch.ops.cuda_llm_ops.flash_attention_backward.default
 _varlen_backward = torch.ops.cuda_llm_ops.flash_attention_varlen_backward.default
 
 
-def options_of(case: cases.Case) -> dict[str, Any]:
-    return {"scale": case.scale, "bottom_right": case.bottom_right, "window": (case.left, case.right)}
-
-
-def offsets_of(case: cases.Case, device: str) -> tuple[Tensor, Tensor, int, int]:
-    q, k = (torch.tensor([0, *lengths]).cumsum(0).int().to(device) for lengths in (case.seq_q, case.seq_kv))
-    return q, k, max(case.seq_q), max(case.seq_kv)
-
-
-def packed(tensor: Tensor) -> Tensor:
-    """(1, heads, rows, ...) as (rows, heads, ...)."""
-    return tensor[0].transpose(0, 1)
-
-
 def check(case: cases.Case, device: str) -> None:
-    """Through the functions that users call; a narrower v, which the forward does not take, through the operator."""
     made = cases.make(case)
-    on = [tensor.to(device) for tensor in (made.q, made.k, made.v, made.d_out)]
-    d_lse = None if made.d_lse is None else made.d_lse.to(device)
-    if case.value_dim != case.head_dim:
-        out, lse = made.out.to(device), made.lse.to(device)
-        mask = False, case.scale, False, case.bottom_right, case.left, case.right
-        if case.packed:
-            wide = [packed(tensor) for tensor in (on[3], *on[:3], out)]
-            d_lse = None if d_lse is None else d_lse[0]
-            found = [
-                gradient.transpose(0, 1)[None]
-                for gradient in _varlen_backward(*wide, lse[0], *offsets_of(case, device), *mask, d_lse)
-            ]
-        else:
-            found = list(_backward(on[3], *on[:3], out, lse, *mask, d_lse))
-    else:
-        leaves = [tensor.requires_grad_() for tensor in on[:3]]
-        if case.packed:
-            out, lse = cuda_llm_ops.flash_attention_varlen(
-                *map(packed, leaves), *offsets_of(case, device), return_lse=True, **options_of(case)
-            )
-            out, lse = out.transpose(0, 1)[None], lse[None]
-        else:
-            out, lse = cuda_llm_ops.flash_attention(*leaves, return_lse=True, **options_of(case))
-        results, given = ([out], [on[3]]) if d_lse is None else ([out, lse], [on[3], d_lse])
-        found = list(torch.autograd.grad(results, leaves, given))
-    made.check(case, found)
+    made.check(case, cases.gradients(case, made, device))
 
 
 @pytest.mark.parametrize("seed", range(60))

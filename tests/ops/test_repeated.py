@@ -47,6 +47,22 @@ def test_attention(head_dim: int, length: int, is_causal: bool) -> None:
     assert_repeats(lambda *qkv: cuda_llm_ops.flash_attention(*qkv, is_causal=is_causal), q, k, v)
 
 
+@pytest.mark.parametrize("right", [-1, 0], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [64, 96, 128, 192, 256])
+@pytest.mark.parametrize("window", [False, True], ids=["", "window"])
+def test_gradients_of_attention(window: bool, head_dim: int, right: int) -> None:
+    """All three, in one tensor; where a sum may be added up in free order, as asked."""
+    q, k, v, d_out = (normal(2, heads, 500, head_dim) for heads in (8, 2, 2, 8))
+    out, lse = cuda_llm_ops.flash_attention(q, k, v, right == 0, return_lse=True)
+    left = 200 if window else -1
+
+    def gradients(*operands: Tensor) -> Tensor:
+        made = torch.ops.cuda_llm_ops.flash_attention_backward(*operands, lse, False, None, True, False, left, right)
+        return torch.cat([one.flatten() for one in made])
+
+    assert_repeats(gradients, d_out, q, k, v, out)
+
+
 @pytest.mark.parametrize(
     ("m", "n", "k"),
     [(3762, 1024, 112), (4096, 4096, 64), (1024, 1024, 1024), (64, 4096, 4096), (128, 6144, 512), (1023, 1023, 1023)],

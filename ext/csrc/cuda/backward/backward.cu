@@ -13,8 +13,10 @@ const char* backward_refusal(const BackwardArguments& a) {
   return a.type == GradientType::float32 || sm90_takes(a) ? nullptr : mma_refusal(a);
 }
 
-bool backward_reads(const BackwardArguments& a, bool output, const void* pointer, const HeadStrides& strides) {
+bool backward_reads(const BackwardArguments& a, bool output, int32_t columns, const void* pointer,
+                    const HeadStrides& strides) {
   if (a.type == GradientType::float32 || (output && !backward::sm90_takes(a))) return true;
+  if (columns % 8 != 0) return false;
   const auto fits = [](int64_t stride) { return stride >= 0 && stride % 8 == 0 && stride < int64_t{1} << 38; };
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && fits(strides.batch) && fits(strides.head) &&
          fits(strides.seq);

@@ -54,8 +54,8 @@ ArrayView<MmaInstance> mma_narrow() {
 template <typename T>
 ArrayView<MmaInstance> mma_wide() {
   static const MmaInstance all[] = {
-      CUDA_LLM_OPS_BACKWARD(Size192of128, "192_128"),
-      CUDA_LLM_OPS_BACKWARD(Size192, "192"),
+      CUDA_LLM_OPS_BACKWARD(Size192of128, "192_128"), CUDA_LLM_OPS_BACKWARD(Large192, "192_large"),
+      CUDA_LLM_OPS_BACKWARD(Size192, "192"),          CUDA_LLM_OPS_BACKWARD(Large256, "256_large"),
       CUDA_LLM_OPS_BACKWARD(Size256, "256"),
   };
   return all;

@@ -74,8 +74,7 @@ __device__ __forceinline__ void keys_step(const GeneralParameters& p, const vola
     float s[C::key_tiles][C::queries / 8][4], dp[C::key_tiles][C::queries / 8][4];
     multiply<T, C::head_dim, C::pitch>(s, k_at + warp_key * C::pitch + left_lane<C::pitch>(lane),
                                        q_at + its_q * C::pitch + right_lane<C::pitch>(lane));
-#pragma unroll
-    for (int n = 0; n < C::queries / 8; ++n) {
+    const auto weigh = [&](int n) {
       const float2 lse = ptx::load_shared_pair(lse_at + n * 32);
 #pragma unroll
       for (int j = 0; j < C::key_tiles; ++j) {
@@ -83,9 +82,10 @@ __device__ __forceinline__ void keys_step(const GeneralParameters& p, const vola
         for (int e = 0; e < 4; ++e)
           s[j][n][e] = cuda_llm_ops::ptx::ex2(__fmaf_rn(s[j][n][e], p.scale_log2, e % 2 == 0 ? -lse.x : -lse.y));
       }
-    }
+    };
     multiply<T, C::value_dim, C::value_pitch>(dp, v_at + warp_key * C::value_pitch + left_lane<C::value_pitch>(lane),
-                                              d_out_at + its_q * C::value_pitch + right_lane<C::value_pitch>(lane));
+                                              d_out_at + its_q * C::value_pitch + right_lane<C::value_pitch>(lane),
+                                              weigh);
 #pragma unroll
     for (int n = 0; n < C::queries / 8; ++n) {
       const float2 mean = ptx::load_shared_pair(sum_at + n * 32);
@@ -173,9 +173,9 @@ __device__ __forceinline__ void keys_body(const GeneralParameters& p, int tiles,
     const uint32_t to = ring + stage * C::stage_bytes;
     const int head = plan.head * p.group + member, rows = plan.seq_q - begin, first = plan.first_q + begin;
     copy_tile<C::block_m, C::head_dim, C::threads>(to, rows_of(p.q, p.q_stride, head, first), p.q_stride.seq * 2, rows,
-                                                   p.head_dim * 2, thread);
+                                                   padded(p.head_dim), thread);
     copy_tile<C::block_m, C::value_dim, C::threads>(to + C::q_bytes, rows_of(p.d_out, p.d_out_stride, head, first),
-                                                    p.d_out_stride.seq * 2, rows, p.value_dim * 2, thread);
+                                                    p.d_out_stride.seq * 2, rows, padded(p.value_dim), thread);
     const int64_t row = plan.batch * p.row_stride.batch + head * p.row_stride.head + first;
     copy_floats<C::block_m>(to + C::q_bytes + C::d_out_bytes, p.lse_2 + row, rows, thread);
     copy_floats<C::block_m>(to + C::q_bytes + C::d_out_bytes + C::row_bytes, p.d_sum + row, rows, thread);
@@ -192,9 +192,9 @@ __device__ __forceinline__ void keys_body(const GeneralParameters& p, int tiles,
     if (walk.count > 0) {
       const int thread = ptx::fresh_tid_x(), head = plan.head, row = plan.first_kv + first_key;
       copy_tile<C::block_n, C::head_dim, C::threads>(k_at, rows_of(p.k, p.k_stride, head, row), p.k_stride.seq * 2,
-                                                     span.seq_kv - first_key, p.head_dim * 2, thread);
+                                                     span.seq_kv - first_key, padded(p.head_dim), thread);
       copy_tile<C::block_n, C::value_dim, C::threads>(v_at, rows_of(p.v, p.v_stride, head, row), p.v_stride.seq * 2,
-                                                      span.seq_kv - first_key, p.value_dim * 2, thread);
+                                                      span.seq_kv - first_key, padded(p.value_dim), thread);
       copy_queries(0, 0, walk.begin);
     }
     ptx::cp_async_commit_group();

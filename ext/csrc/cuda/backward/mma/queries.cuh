@@ -48,21 +48,23 @@ __device__ __forceinline__ void queries_step(const GeneralParameters& p, const v
   float s[C::row_tiles][columns][4], dp[C::row_tiles][columns][4];
   multiply<T, C::head_dim, C::pitch>(s, q_at + warp_row * C::pitch + left_lane<C::pitch>(lane),
                                      k_at + right_lane<C::pitch>(lane));
+  float lse[C::row_tiles][2];
 #pragma unroll
   for (int j = 0; j < C::row_tiles; ++j) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float lse = __int_as_float(ptx::load_shared(lse_at + (j * 16 + half * 8) * 4));
-#pragma unroll
-      for (int n = 0; n < columns; ++n) {
-#pragma unroll
-        for (int e = half * 2; e < half * 2 + 2; ++e)
-          s[j][n][e] = cuda_llm_ops::ptx::ex2(__fmaf_rn(s[j][n][e], p.scale_log2, -lse));
-      }
-    }
+    for (int half = 0; half < 2; ++half)
+      lse[j][half] = __int_as_float(ptx::load_shared(lse_at + (j * 16 + half * 8) * 4));
   }
+  const auto weigh = [&](int n) {
+#pragma unroll
+    for (int j = 0; j < C::row_tiles; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s[j][n][e] = cuda_llm_ops::ptx::ex2(__fmaf_rn(s[j][n][e], p.scale_log2, -lse[j][e / 2]));
+    }
+  };
   multiply<T, C::value_dim, C::value_pitch>(dp, d_out_at + warp_row * C::value_pitch + left_lane<C::value_pitch>(lane),
-                                            v_at + right_lane<C::value_pitch>(lane));
+                                            v_at + right_lane<C::value_pitch>(lane), weigh);
 #pragma unroll
   for (int j = 0; j < C::row_tiles; ++j) {
 #pragma unroll
@@ -114,9 +116,9 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
     const uint32_t to = ring + stage * C::stage_bytes;
     const int head = plan.head / p.group, rows = plan.seq_kv - begin, first = plan.first_kv + begin;
     copy_tile<C::block_n, C::head_dim, C::threads>(to, rows_of(p.k, p.k_stride, head, first), p.k_stride.seq * 2, rows,
-                                                   p.head_dim * 2, thread);
+                                                   padded(p.head_dim), thread);
     copy_tile<C::block_n, C::value_dim, C::threads>(to + C::k_bytes, rows_of(p.v, p.v_stride, head, first),
-                                                    p.v_stride.seq * 2, rows, p.value_dim * 2, thread);
+                                                    p.v_stride.seq * 2, rows, padded(p.value_dim), thread);
   };
   {
     const Place place = Place::of(block, tiles, p.batch * p.heads, p.section * p.group);
@@ -131,9 +133,9 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
       const int thread = ptx::fresh_tid_x(), head = plan.head, rows = span.seq_q - first_q;
       const int row = span.first_q + first_q;
       copy_tile<C::block_m, C::head_dim, C::threads>(q_at, rows_of(p.q, p.q_stride, head, row), p.q_stride.seq * 2,
-                                                     rows, p.head_dim * 2, thread);
+                                                     rows, padded(p.head_dim), thread);
       copy_tile<C::block_m, C::value_dim, C::threads>(d_out_at, rows_of(p.d_out, p.d_out_stride, head, row),
-                                                      p.d_out_stride.seq * 2, rows, p.value_dim * 2, thread);
+                                                      p.d_out_stride.seq * 2, rows, padded(p.value_dim), thread);
       const int64_t at = batch * p.row_stride.batch + head * p.row_stride.head + row;
       const uint32_t rows_at = ring + C::stages * C::stage_bytes;
       copy_floats<C::block_m>(rows_at, p.lse_2 + at, rows, thread);

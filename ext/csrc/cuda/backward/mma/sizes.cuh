@@ -1,7 +1,7 @@
 // The tiles of keys.cuh and queries.cuh by head_dim.
 //
 // A thread block has 128 threads, two of them on a multiprocessor where shared memory allows it: while one waits at its
-// barrier the other computes. From head_dim 192 on a block of keys has 256, which share more keys.
+// barrier the other computes. From head_dim 192 on it has 256.
 #pragma once
 
 #include "keys.cuh"
@@ -28,18 +28,30 @@ struct Size128 {
 };
 template <typename T>
 struct Size192of128 {  // of q and k; of v
-  using Keys = KeysConfig<T, 192, 128, 8, 1, 2, 32>;
-  using Queries = QueriesConfig<T, 192, 128, 4, 1, 32>;
+  using Keys = KeysConfig<T, 192, 128, 8, 1, 2, 64>;
+  using Queries = QueriesConfig<T, 192, 128, 8, 1, 32>;
 };
 template <typename T>
 struct Size192 {
-  using Keys = KeysConfig<T, 192, 192, 8, 1, 2, 32>;
-  using Queries = QueriesConfig<T, 192, 192, 4, 1, 32>;
+  using Keys = KeysConfig<T, 192, 192, 8, 1, 2, 64, 1>;
+  using Queries = QueriesConfig<T, 192, 192, 8, 1, 32>;
 };
 template <typename T>
 struct Size256 {
-  using Keys = KeysConfig<T, 256, 256, 8, 1, 2, 32>;
+  using Keys = KeysConfig<T, 256, 256, 8, 1, 2, 64, 1>;
   using Queries = QueriesConfig<T, 256, 256, 4, 1, 32>;
+};
+
+// For devices that give a thread block 227 KB of shared memory, as Hopper's do.
+template <typename T>
+struct Large192 {
+  using Keys = KeysConfig<T, 192, 192, 8, 1, 2, 64>;
+  using Queries = QueriesConfig<T, 192, 192, 8, 1, 32>;
+};
+template <typename T>
+struct Large256 {
+  using Keys = KeysConfig<T, 256, 256, 8, 1, 2, 64>;
+  using Queries = QueriesConfig<T, 256, 256, 8, 1, 32>;
 };
 
 // For devices that give a thread block 99 KB of shared memory.

@@ -6,6 +6,7 @@
 
 #include "../../numeric.cuh"
 #include "../../ptx/cp_async.cuh"
+#include "../../ptx/cp_async_ignore.cuh"
 #include "../../ptx/ldmatrix.cuh"
 #include "../../ptx/mma_sync.cuh"
 
@@ -14,20 +15,25 @@ namespace cuda_llm_ops::cuda::backward {
 // Bytes of a row of `columns` 16-bit elements.
 __host__ __device__ constexpr int pitch_of(int columns) { return (columns / 8 | 1) * 16; }
 
-// Copies `Rows` rows to `to`; those from `rows` on, and what lies right of `row_bytes`, become zeros. Every row begins on
-// a multiple of 16 bytes. The copies belong to the thread's current group of cp.async.
+// Columns that are read: what lies right of a row is zeros, as many as make whole chunks.
+__device__ __forceinline__ int padded(int columns) { return (columns + 7) & ~7; }
+
+// Copies `Rows` rows to `to`; those from `rows` on, and chunks from `columns` on, become zeros. Every row begins on a
+// multiple of 16 bytes, and `columns` is a multiple of 8. The copies belong to the thread's current group of cp.async.
 template <int Rows, int Columns, int Threads>
-__device__ __forceinline__ void copy_tile(uint32_t to, const char* from, int64_t stride_bytes, int rows, int row_bytes,
+__device__ __forceinline__ void copy_tile(uint32_t to, const char* from, int64_t stride_bytes, int rows, int columns,
                                           int thread) {
-  constexpr int chunks = Columns / 8, all = Rows * chunks, pitch = pitch_of(Columns);
+  constexpr int chunks = Columns / 8, rows_at_once = Threads / chunks, pitch = pitch_of(Columns);
+  const int row = thread / chunks, chunk = thread % chunks;  // of the thread, the same chunk in every round
+  if (Threads % chunks != 0 && row >= rows_at_once) return;
+  if (chunk * 8 >= columns) rows = 0;
+  to += row * pitch + chunk * 16;
+  from += row * stride_bytes + chunk * 16;
 #pragma unroll
-  for (int first = 0; first < all; first += Threads) {
-    const int index = first + thread;
-    if (all % Threads != 0 && index >= all) break;
-    const int row = index / chunks, chunk = index % chunks;
-    const int bytes = row < rows ? max(0, min(16, row_bytes - chunk * 16)) : 0;
-    ptx::cp_async_cg_16(to + row * pitch + chunk * 16, bytes > 0 ? from + row * stride_bytes + chunk * 16 : from,
-                        bytes);
+  for (int round = 0; round < Rows; round += rows_at_once) {
+    if (Rows % rows_at_once != 0 && row + round >= Rows) break;
+    ptx::cp_async_cg_16_unless(row + round >= rows, to + round * pitch, from);
+    from += rows_at_once * stride_bytes;
   }
 }
 
@@ -48,10 +54,15 @@ __device__ __forceinline__ uint32_t right_lane(int lane) {
   return (lane / 16 * 8 + lane % 8) * Pitch + (lane / 8 % 2) * 16;
 }
 
+struct Nothing {
+  __device__ __forceinline__ void operator()(int) const {}
+};
+
 // products[i][n] = left (16 * Tiles rows) times right^T (8 * Columns rows), over Depth columns of both. `left` and
-// `right` are the lane's addresses.
-template <typename T, int Depth, int Pitch, int Tiles, int Columns>
-__device__ __forceinline__ void multiply(float (&products)[Tiles][Columns][4], uint32_t left, uint32_t right) {
+// `right` are the lane's addresses. meanwhile(n), for n from 0 to Columns - 1, is arithmetic that may run under it.
+template <typename T, int Depth, int Pitch, int Tiles, int Columns, typename Meanwhile = Nothing>
+__device__ __forceinline__ void multiply(float (&products)[Tiles][Columns][4], uint32_t left, uint32_t right,
+                                         const Meanwhile& meanwhile = {}) {
 #pragma unroll
   for (int i = 0; i < Tiles; ++i) {
 #pragma unroll
@@ -75,6 +86,9 @@ __device__ __forceinline__ void multiply(float (&products)[Tiles][Columns][4], u
         ptx::mma_sync_m16n8k16<T>(products[i][n + 1], a[i], b[2], b[3]);
       }
     }
+    constexpr int steps = Depth / 16;
+#pragma unroll
+    for (int n = Columns * step / steps; n < Columns * (step + 1) / steps; ++n) meanwhile(n);
   }
 }
 
