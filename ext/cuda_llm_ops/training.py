@@ -28,7 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .levers import origin, whole
 from .ops import flash_attention
-from .small_gpt import Attention, Repeated, Sizes, SmallGPT
+from .small_gpt import Attention, Block, Repeated, Sizes, SmallGPT
 
 ALLOWED = 1.5
 """How many times as far as two backends of SDPA from each other `flash_attention` may be from the first."""
@@ -52,7 +52,7 @@ class _Scaled(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient * WRONG_SCALE
 
 
@@ -85,6 +85,7 @@ class Run:
     def __init__(self, start: SmallGPT, attention: Attention, device: str) -> None:
         self.model, self.device = copy.deepcopy(start), device
         for block in self.model.blocks:
+            assert isinstance(block, Block)
             block.attention = attention
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=RATE)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
