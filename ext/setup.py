@@ -34,8 +34,6 @@ SWITCH = "CUDA_LLM_OPS_BUILD"
 CHOICES = ("auto", "cuda", "portable")
 MIN_TORCH = (2, 10)
 MIN_NVCC = (12, 0)  # the first to compile for compute_90a
-# The module is a sixth of the size. Older compilers have no such mode, or it needs a newer driver than their code does.
-SMALL_NVCC = (13, 0)
 # (virtual architecture, code): machine code for Ampere and Hopper, and PTX for what comes between and after.
 ARCHITECTURES = (("compute_80", "sm_80"), ("compute_80", "compute_80"), ("compute_90a", "sm_90a"))
 # Families whose dispatch takes its Hopper path: the build defines CUDA_LLM_OPS_SM90_<family> for each.
@@ -193,11 +191,6 @@ def pybind11_includes() -> list[str]:
         return []  # torch's include folder has one
 
 
-def compression(nvcc: Path | None) -> list[str]:
-    """The flag for a small module, where that compiler's code runs on every driver that can unpack it."""
-    return ["--compress-mode=size"] if nvcc is not None and numbers(nvcc_version(nvcc)) >= SMALL_NVCC else []
-
-
 def extension(plan: Plan, generated: Path) -> Any:
     from torch.utils.cpp_extension import CppExtension, CUDAExtension
 
@@ -212,7 +205,6 @@ def extension(plan: Plan, generated: Path) -> Any:
         nvcc += [f"-U{name}" for name in TORCH_DISABLES]
         nvcc += [f"-DCUDA_LLM_OPS_SM90_{family}" for family in HOPPER_FAMILIES]
         nvcc += [f"-gencode=arch={arch},code={code}" for arch, code in ARCHITECTURES]
-        nvcc += compression(nvcc_path())
     make = CUDAExtension if plan.flavour == "cuda" else CppExtension
     return make(
         name="cuda_llm_ops._C",

@@ -112,17 +112,6 @@ def plugin_alone(tmp_path: Path) -> Path:
     return package
 
 
-@pytest.mark.parametrize(("version", "small"), [("12.9.41", False), ("13.0.88", True), ("", False)])
-def test_a_module_is_small_where_every_driver_of_its_cuda_can_unpack_it(
-    build: ModuleType, tmp_path: Path, version: str, small: bool
-) -> None:
-    nvcc = tmp_path / "nvcc"
-    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release 1.2, V{version}'\n")
-    nvcc.chmod(0o755)
-    assert build.compression(nvcc) == (["--compress-mode=size"] if small else [])
-    assert build.compression(None) == []
-
-
 def test_import_without_torch_names_the_command(tmp_path: Path) -> None:
     plugin_alone(tmp_path)
     said = import_from(tmp_path, "torch")
