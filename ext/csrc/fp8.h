@@ -82,7 +82,7 @@ namespace cuda {
 // than once, and what they hold is not defined.
 size_t fp8_gemm_workspace_bytes(const Fp8GemmArguments& arguments);
 const char* fp8_gemm(const Fp8GemmArguments& arguments, void* stream);
-// For tuning, as gemm_plans() and force_gemm_plan() of kernels.h.
+// For tuning, as gemm_plans() and force_gemm_plan() of kernels.h; "portable" is the kernel of every card.
 std::vector<std::string> fp8_gemm_plans(const Fp8GemmArguments& arguments);
 void force_fp8_gemm_plan(const std::string& name);
 const char* fp8_quantise(const Fp8QuantiseArguments& arguments, void* stream);

@@ -199,7 +199,7 @@ def rows(of_seeds: Sequence[dict[str, Run]]) -> list[dict[str, Any]]:
                 "last loss": round(runs[0].losses[-1], 4),
                 "greatest difference": distance,
                 "allowed": f"{found.allowed:.2e}" if name in verdicts else "-",
-                "": verdicts.get(name, ""),
+                "verdict": verdicts.get(name, "-"),
             }
         )
     return made
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     found, good = record(sizes, device, given.seeds, given.steps, lambda line: print(line, file=sys.stderr, flush=True))
     for row in found["rows"]:
-        print("  ".join(f"{name} {value}".strip() for name, value in row.items()))
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
     if given.output is not None:
         given.output.parent.mkdir(parents=True, exist_ok=True)
         given.output.write_text(json.dumps(found, indent=1) + "\n")

@@ -38,7 +38,7 @@ E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ON_A_GPU = {"cuda": fp8_cases.PROMISED_BITS, "cpu": None}
 FAST_BITS = 8.0
 """Of sums that a tensor core adds over more than 128 of k."""
-KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8", "keys_kernel", "queries_kernel")
+KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8", "keys_kernel", "queries_kernel", "kernel<")
 """How the names of these kernels begin."""
 
 
@@ -111,6 +111,8 @@ def fp8() -> Iterator[tuple[str, Call]]:
                     out = fp8_cases.OUT[place % len(fp8_cases.OUT)]
                     name = f"fp8 {m}x{n}x{k} {kind} {short(dtype)} {short(out)} {plan}"
                     yield name, _fp8(m, n, k, kind, dtype, out, plan, fast)
+    for out in fp8_cases.OUT:
+        yield f"fp8 portable {short(out)}", _fp8(33, 72, 272, "block", E4M3, out, "portable", False)
     yield "fp8 unaligned", _fp8(33, 40, 1030, "tensor", E4M3, torch.bfloat16, "", False)
     yield "fp8 no k to speak of", _fp8(3, 5, 1, "row", E4M3, torch.float32, "", False)
     for kind in ("row", "block"):
@@ -222,7 +224,7 @@ def told(counts: Counter[str]) -> Iterator[str]:
     function = re.compile(r"(\w+)<")
     found: dict[str, set[str]] = {}
     for name in counts:
-        stem = next((one for one in function.findall(name) if one.startswith(KERNELS)), name)
+        stem = next((one for one in function.findall(name) if f"{one}<".startswith(KERNELS)), name)
         found.setdefault(stem, set()).add(name)
     for stem, names in sorted(found.items()):
         yield f"{stem}: {len(names)} instances, {sum(counts[name] for name in names)} launches"

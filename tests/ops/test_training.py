@@ -28,7 +28,7 @@ def test_the_record_of_a_tiny_model(tmp_path: Path, capsys: pytest.CaptureFixtur
     words = ["--tiny", "--steps", "12", "--seeds", "2", "--tokens", "40", "--batch", "2", "--layers", "1"]
     code = training.main([*words, "--output", str(file)])
     found = json.loads(file.read_text())
-    assert code == int({row[""] for row in found["rows"]} != {"", "met", "found"})
+    assert code == int({row["verdict"] for row in found["rows"]} != {"-", "met", "found"})
     assert found["environment"]["card"] == "cpu"
     assert (found["environment"]["layers"], found["environment"]["steps"]) == (1, 12)
     assert [row["attention"] for row in found["rows"]] == list(training.ways("cpu"))

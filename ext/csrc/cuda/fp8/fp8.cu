@@ -1,4 +1,6 @@
 // The FP8 products of ../../fp8.h: the Hopper kernels where the device has them, else the portable one.
+#include <atomic>
+
 #include "../device.h"
 #include "kernels.h"
 #include "sm90/gemm.h"
@@ -6,9 +8,12 @@
 namespace cuda_llm_ops::cuda {
 namespace {
 
+constexpr char kPortablePlan[] = "portable";
+std::atomic<bool> portable_forced{false};
+
 bool on_hopper(const Fp8GemmArguments& arguments) {
 #ifdef CUDA_LLM_OPS_SM90_FP8
-  return arguments.k > 0 && current_device_or_none().capability == 90;
+  return arguments.k > 0 && current_device_or_none().capability == 90 && !portable_forced.load();
 #else
   return false;
 #endif
@@ -36,7 +41,11 @@ std::vector<std::string> fp8_gemm_plans(const Fp8GemmArguments& arguments) {
   return on_hopper(arguments) ? fp8::sm90::plans(arguments) : std::vector<std::string>{};
 }
 
-void force_fp8_gemm_plan(const std::string& name) { fp8::sm90::force_plan(name); }
+void force_fp8_gemm_plan(const std::string& name) {
+  const bool portable = name == kPortablePlan;
+  portable_forced.store(portable);
+  fp8::sm90::force_plan(portable ? "" : name);
+}
 
 void fp8_attributes(std::vector<KernelAttributes>& into) {
   fp8::sm90::attributes(into);

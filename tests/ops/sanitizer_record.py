@@ -1,0 +1,145 @@
+"""Runs the small calls of `sanitized` under every tool of compute-sanitizer, and writes what the tools found.
+
+    python -m tests.ops.sanitizer_record --output records/h200/sanitizers.json
+
+Each tool watches the calls in several processes at once, and one more process counts the instances that the calls
+launch, against those that the build has. The exit code is 1 if a tool found anything, a call was wrong, the time was
+too short, or an instance was not launched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cuda_llm_ops.levers import origin, whole
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ("memcheck", "racecheck", "synccheck")
+FOUND = 9
+"""The exit code of compute-sanitizer if a tool found anything."""
+GRACE = 60.0
+"""Seconds beyond those of the calls after which a process is ended."""
+CALLS = re.compile(r"(\d+)(?: of \d+)? calls in \d+ s, (\d+) failed(: out of time)?")
+SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
+INSTANCES = {
+    "`weight_only_gemm`": ("weight_only", ("weight_only_",)),
+    "`flash_decode`, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
+    "`fp8_gemm`": ("fp8_gemm", ("fp8_few_rows", "fp8_persistent", "simt_fp8")),
+    "FP8 quantisers": (("quantize_fp8", "rms_norm_fp8", "swiglu_fp8"), ("fp8_rows", "fp8_squares")),
+    "attention's backward": ("flash_attention_backward", ("keys_kernel", "queries_kernel", "kernel")),
+}
+"""What the table calls kernels: how their family begins in kernel_attributes(), and their names in `sanitized`."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What one process under a tool told."""
+
+    calls: int
+    wrong: int
+    findings: int
+    complete: bool
+
+
+def read(code: int, told: str) -> Watched:
+    """From the exit code and the output of a process. ValueError if it tells of no calls."""
+    calls = CALLS.search(told)
+    if calls is None:
+        raise ValueError(f"exit code {code}, and no line says how many calls were made: {told[-400:]!r}")
+    findings = sum(int(number) for number in SUMMARY.findall(told))
+    return Watched(int(calls[1]), int(calls[2]), max(findings, int(code == FOUND)), calls[3] is None)
+
+
+def instances(told: str) -> list[dict[str, Any]]:
+    """A row for each kind of kernel: instances that the build has, and that were launched."""
+    built = [(name, int(number)) for name, number in re.findall(r"^built: (.+): (\d+)$", told, re.MULTILINE)]
+    launched = re.findall(r"^(\S+): (\d+) instances, (\d+) launches$", told, re.MULTILINE)
+    rows = []
+    for kind, (family, names) in INSTANCES.items():
+        own = [(int(number), int(times)) for name, number, times in launched if name.startswith(names)]
+        rows.append(
+            {
+                "table": "instances",
+                "kernels": kind,
+                "built": sum(number for name, number in built if name.startswith(family)),
+                "launched": sum(number for number, _ in own),
+                "launches": sum(times for _, times in own),
+            }
+        )
+    return rows
+
+
+def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, errors="replace", timeout=seconds
+        )
+    except subprocess.TimeoutExpired as late:
+        return 124, f"ended after {seconds:.0f} s: {(late.stdout or b'')[-400:]!r}"
+    return done.returncode, done.stdout + done.stderr
+
+
+def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
+    """The record: all tools and the count of instances, at once."""
+    calls = [sys.executable, "-m", "tests.ops.sanitized", "--seconds", f"{seconds:g}"]
+    jobs = {("coverage", 0): [*calls, "--coverage"]}
+    for tool in TOOLS:
+        for part in range(parts):
+            command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), *calls]
+            jobs[tool, part] = [*command, "--part", str(part), str(parts)]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        told = dict(zip(jobs, pool.map(lambda job: _run(job, seconds + GRACE), jobs.values()), strict=True))
+    rows: list[dict[str, Any]] = []
+    for tool in TOOLS:
+        found = [read(*told[tool, part]) for part in range(parts)]
+        row: dict[str, Any] = {"table": "tools", "tool": tool}
+        for name in ("calls", "wrong", "findings"):
+            row[name] = sum(getattr(one, name) for one in found)
+        rows.append(row | {"complete": "yes" if all(one.complete for one in found) else "NO"})
+    return {"environment": origin("cuda"), "rows": rows + instances(told["coverage", 0][1])}
+
+
+def good(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether nothing was found, and nothing left out."""
+    tools = [row for row in rows if row["table"] == "tools"]
+    clean = all(row["wrong"] == row["findings"] == 0 and row["complete"] == "yes" for row in tools)
+    return clean and all(row["built"] == row["launched"] for row in rows if row["table"] == "instances")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", type=whole(1), default=2, help="processes of each tool (default: 2)")
+    parser.add_argument("--seconds", type=float, default=300.0, help="begin no further call after these (default: 300)")
+    parser.add_argument("--sanitizer", default="compute-sanitizer", metavar="FILE", help="the program")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="write the record, as JSON")
+    given = parser.parse_args(arguments)
+    sanitizer = shutil.which(given.sanitizer) or shutil.which(given.sanitizer, path="/usr/local/cuda/bin")
+    if sanitizer is None:
+        parser.error(f"--sanitizer is {given.sanitizer}, which is no program on PATH or in /usr/local/cuda/bin")
+    try:
+        found = watched(sanitizer, given.parts, given.seconds)
+    except ValueError as error:
+        print(f"sanitizer_record: {error}", file=sys.stderr)
+        return 1
+    for row in found["rows"]:
+        print("  ".join(f"{name} {value}" for name, value in row.items() if name != "table"))
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if good(found["rows"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

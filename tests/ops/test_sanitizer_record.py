@@ -1,0 +1,84 @@
+"""The record of the sanitizers: what processes tell is read and added up, and nothing that is missing passes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the operators need torch")
+
+from cuda_llm_ops import levers
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.ops import sanitizer_record
+from tests.ops.sanitizer_record import INSTANCES, Watched, good, instances, read
+
+COVERAGE = """fp8_few_rows: 2 instances, 9 launches
+fp8_rows: 3 instances, 4 launches
+void something<int>: 1 instances, 1 launches
+built: fp8_gemm: 1
+built: fp8_gemm sm90 e4m3: 2
+built: quantize_fp8: 3
+"""
+FAKE = """#!{python}
+import sys
+words = sys.argv[1:]
+tool, part = words[words.index("--tool") + 1], int(words[-2])
+print({calls!r}[part])
+print("========= " + ("RACECHECK SUMMARY: 0 hazards" if tool == "racecheck" else "ERROR SUMMARY: 0 errors"))
+"""
+
+
+def test_what_a_process_tells_is_read() -> None:
+    assert read(0, "256 calls in 16 s, 0 failed\n========= ERROR SUMMARY: 0 errors") == Watched(256, 0, 0, True)
+    assert read(9, "3 calls in 1 s, 1 failed\n========= ERROR SUMMARY: 12 errors") == Watched(3, 1, 12, True)
+    assert read(9, "3 calls in 1 s, 0 failed\n===== RACECHECK SUMMARY: 2 hazards displayed") == Watched(3, 0, 2, True)
+    assert read(9, "3 calls in 1 s, 0 failed") == Watched(3, 0, 1, True)
+    assert read(3, "7 of 30 calls in 9 s, 0 failed: out of time") == Watched(7, 0, 0, False)
+    with pytest.raises(ValueError, match="exit code 1, and no line says how many calls"):
+        read(1, "Traceback")
+
+
+def test_instances_that_no_call_launched_are_seen() -> None:
+    rows = {row["kernels"]: row for row in instances(COVERAGE)}
+    assert set(rows) == set(INSTANCES)
+    assert (rows["`fp8_gemm`"]["built"], rows["`fp8_gemm`"]["launched"], rows["`fp8_gemm`"]["launches"]) == (3, 2, 9)
+    assert (rows["FP8 quantisers"]["built"], rows["FP8 quantisers"]["launched"]) == (3, 3)
+    assert not good(list(rows.values()))
+
+
+@pytest.mark.parametrize("change", [{"wrong": 1}, {"findings": 1}, {"complete": "NO"}])
+def test_a_tool_that_is_not_clean_is_no_good(change: dict[str, Any]) -> None:
+    row = {"table": "tools", "tool": "memcheck", "calls": 1, "wrong": 0, "findings": 0, "complete": "yes"}
+    assert good([row])
+    assert not good([row | change])
+
+
+def test_the_parts_of_every_tool_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = ["10 calls in 1 s, 0 failed", "5 of 9 calls in 1 s, 0 failed: out of time"]
+    program = tmp_path / "sanitizer"
+    program.write_text(FAKE.format(python=sys.executable, calls=calls))
+    program.chmod(0o755)
+    genuine = sanitizer_record._run
+
+    def run(command: Any, seconds: float) -> tuple[int, str]:
+        return (0, COVERAGE) if "--coverage" in command else genuine(command, seconds)
+
+    monkeypatch.setattr(sanitizer_record, "_run", run)
+    monkeypatch.setattr(sanitizer_record, "origin", lambda device: levers.origin("cpu"))
+    file = tmp_path / "folder" / "sanitizers.json"
+    assert sanitizer_record.main(["--sanitizer", str(program), "--output", str(file)]) == 1
+    rows = [row for row in json.loads(file.read_text())["rows"] if row["table"] == "tools"]
+    assert [row["tool"] for row in rows] == list(sanitizer_record.TOOLS)
+    assert all((row["calls"], row["findings"], row["complete"]) == (15, 0, "NO") for row in rows)
+
+
+def test_a_program_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        sanitizer_record.main(["--sanitizer", "no-such-program", "--output", "x.json"])
+    assert "--sanitizer is no-such-program" in capsys.readouterr().err
