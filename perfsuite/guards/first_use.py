@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 
+@cache
 def settle(device: str) -> None:
-    """Let torch decide what it decides at its first use of a card, before the settings are read and held to.
+    """Let torch decide what it decides at its first use of a card, before the settings are read and held to; once.
 
     Starting CUDA binds names of torch.cuda anew. The first choice of an attention backend puts cuDNN first in the order
     where the card and cuDNN's version ask for it. To undo that would slow the rival.

@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from perfsuite.clock.base import CaptureError, SideFailedError, Sides, TimedCall
@@ -27,7 +26,7 @@ from perfsuite.clock.graph import MOST_CALLS, PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.isolate import ahead, turns
-from perfsuite.isolate.card_offset import beyond, order_costs, until_exact
+from perfsuite.isolate.card_offset import OFFSETS, OFFSETS_SECONDS, beyond, order_costs
 from perfsuite.isolate.card_queue import UNIT
 from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph
 from perfsuite.isolate.card_words import Gate, SettledProbe
@@ -181,15 +180,15 @@ class IsolatedCardClock(GraphClock):
 
         It is more than a tiny kernel's order costs: a card that changes processes fetches the code of the kernels anew.
         """
-
-        def measured(side: Side, number: int) -> float:
-            place = number % len(PLACES)
-            first, second = (self._keys(side, number + turn, place ^ turn) for turn in range(2))
-            both = self.run(side, [*first, *second])
-            return self.run(side, first) + self.run(side, second) - both + self._gap
-
         for side in SIDES:
-            self._offsets[side] += until_exact(partial(measured, side))
+            begin = time.perf_counter()
+            for number in range(OFFSETS):
+                place = number % len(PLACES)
+                first, second = (self._keys(side, number + turn, place ^ turn) for turn in range(2))
+                both = self.run(side, [*first, *second])
+                self._offsets[side].append(self.run(side, first) + self.run(side, second) - both + self._gap)
+                if time.perf_counter() - begin > OFFSETS_SECONDS:
+                    break
         self._beyond = beyond(self._offsets, self._event_cost)
 
     def _choose_launches(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from perfsuite.clock.rounds import SIDES, Side
@@ -13,8 +12,6 @@ from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS
 COST_ORDERS = 15
 FEWEST_OFFSETS, OFFSETS, OFFSETS_SECONDS = 4, 25, 0.1
 """Times that a sample's offset is measured: the fewest that tell their noise; in each set-up at most, and how long."""
-FEWEST_EXACT, EXACT = 9, 0.5e-6
-"""Once so many are known to so many seconds, no more are measured. It is 0.06 % of the shortest sample."""
 USUAL_BEYOND, USUAL_SPREAD, MOST_BEYOND = 5.5e-6, 2e-6, 15e-6
 """Seconds that a change of processes costs a sample, as 16 samples on an H200 took longer in workers than in the
 parent's process: mean and spread; and the most that is believed, since a candidate could make its samples apart slower.
@@ -42,28 +39,6 @@ def order_costs(run: Callable[[int, list[int]], float]) -> tuple[float, float]:
     return max(0.0, statistics.median(costs)), max(0.0, statistics.median(gaps))
 
 
-def until_exact(measure: Callable[[int], float]) -> list[float]:
-    """Offsets of a set-up, in seconds. measure: measures one, by its number.
-
-    When to stop depends on how far they are apart, and not on what they are: it draws their median to neither side.
-    """
-    found: list[float] = []
-    begin = time.perf_counter()
-    while len(found) < OFFSETS:
-        found.append(measure(len(found)))
-        if time.perf_counter() - begin > OFFSETS_SECONDS:
-            break
-        if len(found) >= FEWEST_EXACT and _spread(found)[1] <= EXACT:
-            break
-    return found
-
-
-def _spread(measured: Sequence[float]) -> tuple[float, float]:
-    """(the median, its standard error)."""
-    low, middle, high = statistics.quantiles(measured, n=4)
-    return middle, MEDIAN_ERROR * (high - low) / NORMAL_IQR / math.sqrt(len(measured))
-
-
 def settled(measured: Sequence[float]) -> float:
     """Seconds that a sample costs beyond a tiny kernel's order: the median, drawn to the usual cost where it is noisy.
 
@@ -72,6 +47,7 @@ def settled(measured: Sequence[float]) -> float:
     """
     if len(measured) < FEWEST_OFFSETS:
         return USUAL_BEYOND
-    middle, error = _spread(measured)
+    low, middle, high = statistics.quantiles(measured, n=4)
+    error = MEDIAN_ERROR * (high - low) / NORMAL_IQR / math.sqrt(len(measured))
     believed = USUAL_SPREAD**2 / (USUAL_SPREAD**2 + error**2)
     return min(max(0.0, believed * middle + (1.0 - believed) * USUAL_BEYOND), MOST_BEYOND)

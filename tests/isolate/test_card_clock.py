@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import shutil
-import statistics
 import subprocess
 import sys
 import threading
@@ -29,7 +28,7 @@ from perfsuite.clock.rounds import SIDES
 from perfsuite.isolate import card_clock, card_memory, card_side, card_words, compare_isolated
 from perfsuite.isolate.card_clock import PLACES, IsolatedCardClock
 from perfsuite.isolate.card_fit import why_not
-from perfsuite.isolate.card_offset import MOST_BEYOND, until_exact
+from perfsuite.isolate.card_offset import MOST_BEYOND
 from perfsuite.isolate.card_queue import UNIT, Room
 from perfsuite.isolate.card_side import CardSide
 from perfsuite.isolate.card_words import END, START, WORDS_BYTES, Gate, wait, write
@@ -280,20 +279,6 @@ def measured(offset: dict[str, float], call: float, noise: float) -> IsolatedCar
 def test_a_sample_costs_what_two_apart_take_more_than_both_together(slower: float, counted: float) -> None:
     clock = measured({"rival": 297e-6, "candidate": 297e-6 + slower}, 200e-6, 0.0)
     assert clock._beyond == pytest.approx({"rival": 7e-6, "candidate": counted})
-
-
-@pytest.mark.parametrize(("noise", "fewest", "most"), [(0.05e-6, 9, 9), (1e-6, 9, 21), (20e-6, 25, 25)])
-def test_a_cost_is_measured_until_it_is_exact(noise: float, fewest: int, most: int) -> None:
-    counts, medians = [], []
-    for seed in range(200):
-        random = Random(seed)
-        found = until_exact(lambda _, random=random: random.gauss(7e-6, noise))  # type: ignore[misc]
-        counts.append(len(found))
-        medians.append(statistics.median(found))
-    assert (min(counts), max(counts)) == (fewest, most)
-    # When to stop draws the median to neither side, and leaves it as exact as the shortest sample needs.
-    assert statistics.mean(medians) == pytest.approx(7e-6, abs=noise / 20 + 1e-9)
-    assert noise > 1e-6 or statistics.stdev(medians) < 0.5e-6
 
 
 @pytest.mark.parametrize(
