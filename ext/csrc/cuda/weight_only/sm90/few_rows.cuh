@@ -103,7 +103,7 @@ __device__ __forceinline__ void store_results(const FewRowsParameters& p, float4
   for (int h = 0; h < 2; ++h) {
     const int32_t column = column_tile * kWeightColumns + 8 * h + lane / 4;
     if (column >= p.n) continue;
-    const float scale = Tile::bits == 8 ? to_float(static_cast<const T*>(p.scales)[column]) : 1.0f;
+    const float scale = (Tile::bits == 8 ? to_float(static_cast<const T*>(p.scales)[column]) : 1.0f) / fewer_unit<T>;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       if (row + e < p.m) {
@@ -136,7 +136,8 @@ __device__ __forceinline__ void sum_stages(const FewRowsParameters& p, float (&t
 #pragma unroll
       for (int d = 0; d < Tile::groups; ++d) {
         const int32_t place = group_at + d * columns;
-        load_group<T>(scale[d], offsets[d], stage + p.scales_at + 2 * place, stage + p.zeros_at + place, p.has_zeros);
+        load_group<T, true>(scale[d], offsets[d], stage + p.scales_at + 2 * place, stage + p.zeros_at + place,
+                            p.has_zeros);
       }
       if constexpr (!Tile::small_groups) {
         scale[1][0] = scale[0][0], scale[1][1] = scale[0][1];
@@ -146,7 +147,7 @@ __device__ __forceinline__ void sum_stages(const FewRowsParameters& p, float (&t
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint32_t a[4][4];
-      widen<Tile>(a, stage + weights_at + half * Tile::packed + lane * 16, offsets[half]);
+      widen<Tile, true>(a, stage + weights_at + half * Tile::packed + lane * 16, offsets[half]);
       multiply_by_warp<Tile>(Tile::bits == 4 ? sums : total, a, stage + x_at + half * Tile::x_panel);
       if (Tile::bits == 4 && (half == 1 || Tile::small_groups)) {
 #pragma unroll

@@ -17,27 +17,39 @@ struct Offsets {
   uint32_t low, high;
 };
 
-// The fragments of a packed tile: 64 of k, in steps of 16.
-template <typename Tile>
+// The fragments of a packed tile: 64 of k, in steps of 16. With Fewer, times fewer_unit (../numbers.cuh).
+template <typename Tile, bool Fewer = false>
 __device__ __forceinline__ void widen(uint32_t (&a)[4][4], uint32_t address, const Offsets& offsets) {
   using T = typename Tile::T;
   if constexpr (Tile::bits == 4) {
     const uint4 words = ptx::load_shared_vector(address);
 #pragma unroll
-    for (int s = 0; s < 4; ++s) widen_4<T>(word_of(words, s), offsets.low, offsets.high, a[s]);
+    for (int s = 0; s < 4; ++s) {
+      if constexpr (Fewer) {
+        widen_4_fewer<T>(word_of(words, s), offsets.low, offsets.high, a[s]);
+      } else {
+        widen_4<T>(word_of(words, s), offsets.low, offsets.high, a[s]);
+      }
+    }
   } else {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint4 words = ptx::load_shared_vector(address + half * 512);
 #pragma unroll
-      for (int s = 0; s < 2; ++s) widen_8<T>(word_of(words, 2 * s), word_of(words, 2 * s + 1), a[2 * half + s]);
+      for (int s = 0; s < 2; ++s) {
+        if constexpr (Fewer) {
+          widen_8_fewer<T>(word_of(words, 2 * s), word_of(words, 2 * s + 1), a[2 * half + s]);
+        } else {
+          widen_8<T>(word_of(words, 2 * s), word_of(words, 2 * s + 1), a[2 * half + s]);
+        }
+      }
     }
   }
 }
 
 // The scales and zero points of a lane's two columns in a group, which are 8 apart. Addresses of the first in shared
 // memory.
-template <typename T>
+template <typename T, bool Fewer = false>
 __device__ __forceinline__ void load_group(float (&scale)[2], Offsets& offsets, uint32_t scales, uint32_t zeros,
                                            bool has_zeros) {
 #pragma unroll
@@ -50,7 +62,11 @@ __device__ __forceinline__ void load_group(float (&scale)[2], Offsets& offsets, 
     low = ptx::load_shared_8(zeros) & 15;
     high = ptx::load_shared_8(zeros + 8) & 15;
   }
-  offsets = {offset_low<T>(low), offset_high<T>(high)};
+  if constexpr (Fewer) {
+    offsets = {fewer_low<T>(low), fewer_high<T>(high)};
+  } else {
+    offsets = {offset_low<T>(low), offset_high<T>(high)};
+  }
 }
 
 }  // namespace cuda_llm_ops::cuda::weight_only::sm90
