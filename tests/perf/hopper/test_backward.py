@@ -101,7 +101,7 @@ def test_deterministic(heads: int, kv_heads: int, head_dim: int, causal: bool, p
 
 
 @pytest.mark.perf_target(against="sdpa:flash", at_least=1.0)
-@pytest.mark.correctness(against="sdpa:flash")
+@pytest.mark.correctness(against="sdpa:flash", deterministic=False)
 @head_dims
 @pytest.mark.parametrize("window", [(127, 0), (256, 256), (511, 0), (2047, 0)], ids=str)
 def test_windows(window: tuple[int, int], head_dim: int, perf: Perf, ops: ModuleType) -> None:
@@ -109,7 +109,7 @@ def test_windows(window: tuple[int, int], head_dim: int, perf: Perf, ops: Module
 
 
 @pytest.mark.perf_target(against="sdpa:flash", at_least=1.0)
-@pytest.mark.correctness(against="sdpa:flash")
+@pytest.mark.correctness(against="sdpa:flash", deterministic=False)
 @head_dims
 def test_bottom_right(head_dim: int, perf: Perf, ops: ModuleType) -> None:
     """The queries of a chunk, with the keys before it."""
@@ -121,7 +121,7 @@ def test_bottom_right(head_dim: int, perf: Perf, ops: ModuleType) -> None:
 @pytest.mark.no_sync
 @pytest.mark.parametrize("options", [{}, {"window": (128, 0)}], ids=["plain", "window"])
 def test_three_launches_and_linear_memory(options: dict[str, Any], perf: Perf, ops: ModuleType) -> None:
-    """The main kernel and a small one before and behind it; with a window two main kernels and a small one."""
+    """The main kernel, and a small one before and behind it."""
     perf(problem(2048, 8, 8, 64, True, **options), ops.flash_attention)
 
 

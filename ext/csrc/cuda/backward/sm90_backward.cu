@@ -15,6 +15,13 @@
 namespace cuda_llm_ops::cuda::backward {
 namespace {
 
+// From the top left, or where that is the bottom right too; or no mask.
+bool is_plain(const BackwardArguments& a) {
+  const AttentionOptions& mask = a.options;
+  const int64_t diagonal = mask.bottom_right ? int64_t{a.seq_kv} - a.seq_q : 0;
+  return mask.left == kEveryKey && (mask.right == kEveryKey || mask.right + diagonal == 0);
+}
+
 bool is_causal(const BackwardArguments& a) { return a.options.right != kEveryKey; }
 
 using FamilyFunction = Family (*)();
@@ -25,7 +32,8 @@ const Instance* find(const BackwardArguments& a) {
     const Family family = function();
     for (int i = 0; i < family.count; ++i) {
       const Instance& instance = family.instances[i];
-      if (instance.type == a.type && instance.head_dim == a.head_dim && instance.deterministic == a.deterministic) {
+      if (instance.type == a.type && instance.head_dim == a.head_dim && instance.deterministic == a.deterministic &&
+          instance.windowed == !is_plain(a)) {
         return &instance;
       }
     }
@@ -93,7 +101,7 @@ const char* encode(CUtensorMap* map, const BackwardArguments& a, const void* poi
 
 // Key heads whose queries, dO and sums of dQ share the L2 cache while blocks of unlike length work on them.
 int32_t section_of(const BackwardArguments& a) {
-  if (!is_causal(a)) return 1;
+  if (is_plain(a) && !is_causal(a)) return 1;
   constexpr int64_t cache = 32 << 20;
   const int64_t head = int64_t{a.heads / a.kv_heads} * padded(a.seq_q) * a.head_dim * 8;
   const int64_t all = int64_t{a.batch} * a.kv_heads;
@@ -103,12 +111,8 @@ int32_t section_of(const BackwardArguments& a) {
 }  // namespace
 
 bool sm90_takes(const BackwardArguments& a) {
-  const AttentionOptions& mask = a.options;
-  const int64_t diagonal = mask.bottom_right ? int64_t{a.seq_kv} - a.seq_q : 0;
-  const bool plain =
-      mask.cu_seqlens_q == nullptr && mask.left == kEveryKey && (mask.right == kEveryKey || mask.right + diagonal == 0);
-  return plain && a.value_dim == a.head_dim && current_device_or_none().capability == 90 && find(a) != nullptr &&
-         int64_t{a.batch} * a.heads <= 65535;
+  return a.options.cu_seqlens_q == nullptr && a.value_dim == a.head_dim && current_device_or_none().capability == 90 &&
+         find(a) != nullptr && int64_t{a.batch} * a.heads <= 65535;
 }
 
 size_t sm90_workspace_bytes(const BackwardArguments& arguments) { return Workspace(arguments).bytes; }
@@ -143,6 +147,9 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   p.scale = static_cast<float>(a.scale);
   p.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
   p.causal = is_causal(a);
+  const int32_t diagonal = a.options.bottom_right ? a.seq_kv - a.seq_q : 0;
+  p.low = diagonal - a.options.left;
+  p.high = diagonal + a.options.right + 1;
 
   PrepareParameters before{a.out,
                            a.d_out,

@@ -38,11 +38,14 @@
 
 namespace cuda_llm_ops::cuda::backward {
 
-template <typename T_, int HeadDim, int BlockM, bool Deterministic>
+// How dQ is added, and which masks there are.
+enum class Way { free_order, in_turn, window };
+
+template <typename T_, int HeadDim, int BlockM, Way Is>
 struct Config {
   using T = T_;
   static constexpr int head_dim = HeadDim, block_m = BlockM, stages = 2;
-  static constexpr bool deterministic = Deterministic;
+  static constexpr bool deterministic = Is == Way::in_turn, windowed = Is == Way::window;
   static constexpr bool halves = BlockM == 128;  // of a tile's queries, one after the other
   static constexpr int panels = HeadDim / 64, query_panels = BlockM / 64;
   static constexpr int threads = 384;
@@ -104,6 +107,12 @@ __device__ __forceinline__ Work work_of(const Parameters& p) {
   const int per_section = p.section * p.n_tiles, section = index / per_section, within = index - section * per_section;
   const int heads = min(p.section, p.batch_heads - section * p.section);
   const int n = within / heads, head = section * p.section + within % heads;
+  if constexpr (C::windowed) {
+    const int first_q = max(0, n * block_n - p.high + 1);
+    const int end = min(p.seq_q, min((n + 1) * block_n, p.seq_kv) - p.low), first_m = first_q / C::block_m;
+    const int tiles = end > first_q ? (end - 1) / C::block_m - first_m + 1 : 0;
+    return {n, head % p.kv_heads, head / p.kv_heads, first_m, tiles};
+  }
   const int first = p.causal ? n * block_n / C::block_m : 0;
   return {n, head % p.kv_heads, head / p.kv_heads, first, max(p.m_tiles - first, 0)};
 }
@@ -260,7 +269,21 @@ struct Consumer {
         s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
     }
     const int last_key = work.n * block_n + warpgroup * 64 + 63;
-    if (last_key >= p.seq_kv || first_query + m > p.seq_q || (p.causal && last_key > first_query)) {
+    if constexpr (C::windowed) {
+      if (last_key >= p.seq_kv || first_query + m > p.seq_q || last_key >= first_query + p.high ||
+          last_key - 63 < first_query + m - 1 + p.low) {
+        const int key = first_key(), query = first_query + lane() % 4 * 2;
+#pragma unroll
+        for (int j = 2 * Begin; j < 2 * End; ++j) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int its_key = key + e / 2 * 8, its_query = query + j * 8 + e % 2;
+            if (its_key >= min(p.seq_kv, its_query + p.high) || its_key < its_query + p.low || its_query >= p.seq_q)
+              s[4 * j + e] = 0.0f;
+          }
+        }
+      }
+    } else if (last_key >= p.seq_kv || first_query + m > p.seq_q || (p.causal && last_key > first_query)) {
       const int key = first_key(), query = first_query + lane() % 4 * 2;
 #pragma unroll
       for (int j = 2 * Begin; j < 2 * End; ++j) {
@@ -469,8 +492,9 @@ __global__ void __launch_bounds__(C::threads, 1) kernel(const __grid_constant__ 
 
 template <typename C>
 Instance instance(GradientType type, const char* name) {
-  return {type,       C::head_dim,     C::block_m, C::deterministic, reinterpret_cast<const void*>(&kernel<C>),
-          C::threads, C::shared_bytes, name};
+  return {
+      type,       C::head_dim,     C::block_m, C::deterministic, C::windowed, reinterpret_cast<const void*>(&kernel<C>),
+      C::threads, C::shared_bytes, name};
 }
 
 }  // namespace cuda_llm_ops::cuda::backward

@@ -35,12 +35,13 @@ struct Parameters {
   int32_t section;           // key heads that are worked on together
   float scale, scale_log2;   // scale * log2(e)
   bool causal;
+  int32_t low, high;  // of instances with a window: query i sees keys i + low <= j < i + high
 };
 
 struct Instance {
   GradientType type;
   int head_dim, block_m;
-  bool deterministic;
+  bool deterministic, windowed;
   const void* kernel;
   int threads, shared_bytes;
   const char* name;
@@ -53,7 +54,7 @@ struct Family {
 Family family_64();
 Family family_128();
 
-// Whether these kernels compute it on the current device: head_dim 64 and 128 without a window.
+// Whether these kernels compute it on the current device: head_dim 64 and 128; with a window in free order alone.
 bool sm90_takes(const BackwardArguments& a);
 size_t sm90_workspace_bytes(const BackwardArguments& a);
 const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream);

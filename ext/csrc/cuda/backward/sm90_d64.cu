@@ -3,17 +3,19 @@
 
 namespace cuda_llm_ops::cuda::backward {
 
-template <typename T, bool Deterministic>
-using D64 = Config<T, 64, 128, Deterministic>;
+template <typename T, Way Is>
+using D64 = Config<T, 64, 128, Is>;
 
 Family family_64() {
   static const Instance instances[] = {
-      instance<D64<__half, false>>(GradientType::float16, "sm90_backward_d64_float16"),
-      instance<D64<__half, true>>(GradientType::float16, "sm90_backward_d64_float16_deterministic"),
-      instance<D64<__nv_bfloat16, false>>(GradientType::bfloat16, "sm90_backward_d64_bfloat16"),
-      instance<D64<__nv_bfloat16, true>>(GradientType::bfloat16, "sm90_backward_d64_bfloat16_deterministic"),
+      instance<D64<__half, Way::free_order>>(GradientType::float16, "sm90_backward_d64_float16"),
+      instance<D64<__half, Way::in_turn>>(GradientType::float16, "sm90_backward_d64_float16_deterministic"),
+      instance<D64<__nv_bfloat16, Way::free_order>>(GradientType::bfloat16, "sm90_backward_d64_bfloat16"),
+      instance<D64<__nv_bfloat16, Way::in_turn>>(GradientType::bfloat16, "sm90_backward_d64_bfloat16_deterministic"),
+      instance<D64<__half, Way::window>>(GradientType::float16, "sm90_backward_d64_float16_window"),
+      instance<D64<__nv_bfloat16, Way::window>>(GradientType::bfloat16, "sm90_backward_d64_bfloat16_window"),
   };
-  return {instances, 4};
+  return {instances, 6};
 }
 
 }  // namespace cuda_llm_ops::cuda::backward
