@@ -80,7 +80,7 @@ void fetch_ahead(KernelArguments& arguments, const Kernel& kernel, const Operand
   arguments.late_blocks = kLateK / kernel.tile_k;
 }
 
-constexpr int kMaxKernels = 512;
+constexpr int kMaxKernels = 1024;
 
 // Raises the dynamic shared memory limit, once a kernel and device.
 const char* prepare(const Kernel& kernel) {

@@ -82,12 +82,10 @@ Kernel multicast_kernel(const char* name) {
 #define CUDA_LLM_OPS_PERSISTENT_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
   CUDA_LLM_OPS_KERNEL(persistent_kernel, "persistent", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false, BLOCKS)
 
-// D transposed, for b stored k x n: as Q its last panel of a tile_n that is no multiple of 64 would be loaded whole.
-// KK: the rows of `a`, any multiple of 8, in one tile.
-#define CUDA_LLM_OPS_SWAPPED(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
-  CUDA_LLM_OPS_KERNEL(persistent_kernel, "swapped", T, M, N, K, STAGES, WARPGROUPS, 1, 0, true, BLOCKS)
-#define CUDA_LLM_OPS_SWAPPED_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
-  CUDA_LLM_OPS_KERNEL(persistent_kernel, "swapped", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true, BLOCKS)
+// D transposed: P is the weights, of either storage, and Q, the rows of `a` in tiles of any multiple of 8, is K-major.
+#define CUDA_LLM_OPS_SWAPPED(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                     \
+  CUDA_LLM_OPS_KERNEL(persistent_kernel, "swapped", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true, BLOCKS), \
+      CUDA_LLM_OPS_KERNEL(persistent_kernel, "swapped", T, M, N, K, STAGES, WARPGROUPS, 1, 0, true, BLOCKS)
 
 #define CUDA_LLM_OPS_SPLIT_K(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                       \
   CUDA_LLM_OPS_KERNEL(split_k_kernel, "split_k", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false, BLOCKS),     \
@@ -101,22 +99,39 @@ Kernel multicast_kernel(const char* name) {
 #define CUDA_LLM_OPS_SKINNY(T, M, N, K, STAGES, WARPGROUPS, BLOCKS)                                  \
   CUDA_LLM_OPS_KERNEL(split_k_kernel, "skinny", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true, BLOCKS), \
       CUDA_LLM_OPS_KERNEL(split_k_kernel, "skinny", T, M, N, K, STAGES, WARPGROUPS, 1, 0, true, BLOCKS)
-#define CUDA_LLM_OPS_SKINNY_KK(T, M, N, K, STAGES, WARPGROUPS, BLOCKS) \
-  CUDA_LLM_OPS_KERNEL(split_k_kernel, "skinny", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true, BLOCKS)
 
 // Ping-pong: two warpgroups take whole tiles in turn.
 #define CUDA_LLM_OPS_PINGPONG_KK(T, M, N, K, STAGES)                    \
   persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, false, 1>( \
       CUDA_LLM_OPS_NAME("pingpong", M, N, K, STAGES, 0, 0))
-#define CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, M, N, K, STAGES)           \
-  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, true, 1>( \
-      CUDA_LLM_OPS_NAME("pingpong_swapped", M, N, K, STAGES, 0, 0))
+#define CUDA_LLM_OPS_PINGPONG_SWAPPED(T, M, N, K, STAGES)                  \
+  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 0, true>, true, 1>(     \
+      CUDA_LLM_OPS_NAME("pingpong_swapped", M, N, K, STAGES, 0, 0)),       \
+      persistent_kernel<Tile<T, M, N, K, STAGES, 2, 1, 0, true>, true, 1>( \
+          CUDA_LLM_OPS_NAME("pingpong_swapped", M, N, K, STAGES, 1, 0))
 
 // Clusters that share operands by multicast, and split k.
 #define CUDA_LLM_OPS_MULTICAST_KK(T, M, N, K, STAGES, WARPGROUPS) \
   CUDA_LLM_OPS_KERNEL(multicast_kernel, "multicast", T, M, N, K, STAGES, WARPGROUPS, 0, 0, false)
-#define CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, M, N, K, STAGES, WARPGROUPS) \
-  CUDA_LLM_OPS_KERNEL(multicast_kernel, "multicast_swapped", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true)
+#define CUDA_LLM_OPS_MULTICAST_SWAPPED(T, M, N, K, STAGES, WARPGROUPS)                                    \
+  CUDA_LLM_OPS_KERNEL(multicast_kernel, "multicast_swapped", T, M, N, K, STAGES, WARPGROUPS, 0, 0, true), \
+      CUDA_LLM_OPS_KERNEL(multicast_kernel, "multicast_swapped", T, M, N, K, STAGES, WARPGROUPS, 1, 0, true)
+
+// D transposed for `a` stored k x m, whose rows are columns in memory: Q is MN-major, in whole panels of 64.
+#define CUDA_LLM_OPS_OF_COLUMNS(MAKE, KIND, T, M, N, K, STAGES, WARPGROUPS, ...)      \
+  CUDA_LLM_OPS_KERNEL(MAKE, KIND, T, M, N, K, STAGES, WARPGROUPS, 0, 1, __VA_ARGS__), \
+      CUDA_LLM_OPS_KERNEL(MAKE, KIND, T, M, N, K, STAGES, WARPGROUPS, 1, 1, __VA_ARGS__)
+#define CUDA_LLM_OPS_SWAPPED_COLUMNS(T, M, N, K, STAGES, WARPGROUPS) \
+  CUDA_LLM_OPS_OF_COLUMNS(persistent_kernel, "swapped", T, M, N, K, STAGES, WARPGROUPS, true, 1)
+#define CUDA_LLM_OPS_SKINNY_COLUMNS(T, M, N, K, STAGES, WARPGROUPS) \
+  CUDA_LLM_OPS_OF_COLUMNS(split_k_kernel, "skinny", T, M, N, K, STAGES, WARPGROUPS, true, 1)
+#define CUDA_LLM_OPS_MULTICAST_COLUMNS(T, M, N, K, STAGES, WARPGROUPS) \
+  CUDA_LLM_OPS_OF_COLUMNS(multicast_kernel, "multicast_swapped", T, M, N, K, STAGES, WARPGROUPS, true)
+#define CUDA_LLM_OPS_PINGPONG_COLUMNS(T, M, N, K, STAGES)                  \
+  persistent_kernel<Tile<T, M, N, K, STAGES, 2, 0, 1, true>, true, 1>(     \
+      CUDA_LLM_OPS_NAME("pingpong_swapped", M, N, K, STAGES, 0, 1)),       \
+      persistent_kernel<Tile<T, M, N, K, STAGES, 2, 1, 1, true>, true, 1>( \
+          CUDA_LLM_OPS_NAME("pingpong_swapped", M, N, K, STAGES, 1, 1))
 
 // clang-format off: one tile a line
 template <typename T>
@@ -141,7 +156,6 @@ KernelList persistent_list() {
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 96, 64, 7, 2, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 112, 64, 7, 2, 1),
       CUDA_LLM_OPS_PERSISTENT_KK(T, 128, 168, 64, 5, 2, 1),
-      CUDA_LLM_OPS_SWAPPED(T, 128, 144, 64, 5, 2, 1),
       CUDA_LLM_OPS_PINGPONG_KK(T, 128, 176, 64, 5),
       CUDA_LLM_OPS_PINGPONG_KK(T, 192, 112, 64, 5),
   };
@@ -152,41 +166,76 @@ KernelList persistent_list() {
 template <typename T>
 KernelList swapped_list() {
   static const Kernel kernels[] = {
-      CUDA_LLM_OPS_SWAPPED_KK(T, 64, 136, 64, 8, 1, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 64, 160, 64, 7, 1, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 80, 64, 8, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 96, 64, 7, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 104, 64, 7, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 112, 64, 6, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 120, 64, 6, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 136, 64, 6, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 144, 64, 5, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 152, 64, 5, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 160, 64, 5, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 176, 64, 5, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 192, 64, 5, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 208, 64, 5, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 216, 64, 4, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 224, 64, 4, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 232, 64, 4, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 128, 248, 64, 4, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 80, 64, 5, 3, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 96, 64, 5, 3, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 104, 64, 5, 3, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 112, 64, 5, 3, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 128, 64, 5, 3, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 136, 64, 4, 3, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 160, 64, 4, 3, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 192, 176, 64, 4, 3, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 256, 104, 64, 4, 2, 1),
-      CUDA_LLM_OPS_SWAPPED_KK(T, 256, 120, 64, 4, 2, 1),
-      CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, 128, 120, 64, 6),
-      CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, 128, 136, 64, 5),
-      CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, 128, 144, 64, 5),
-      CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, 128, 152, 64, 5),
-      CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, 128, 168, 64, 5),
-      CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, 128, 176, 64, 5),
-      CUDA_LLM_OPS_PINGPONG_SWAPPED_KK(T, 192, 104, 64, 5),
+      CUDA_LLM_OPS_SWAPPED(T, 64, 136, 64, 8, 1, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 64, 160, 64, 7, 1, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 80, 64, 8, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 96, 64, 7, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 104, 64, 7, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 112, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 120, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 136, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 144, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 152, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 160, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 176, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 192, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 208, 64, 5, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 216, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 224, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 232, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 128, 248, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 192, 80, 64, 5, 3, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 192, 96, 64, 5, 3, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 192, 104, 64, 5, 3, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 192, 112, 64, 5, 3, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 192, 128, 64, 5, 3, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 192, 136, 64, 4, 3, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 192, 160, 64, 4, 3, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 192, 176, 64, 4, 3, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 256, 104, 64, 4, 2, 1),
+      CUDA_LLM_OPS_SWAPPED(T, 256, 120, 64, 4, 2, 1),
+      CUDA_LLM_OPS_PINGPONG_SWAPPED(T, 128, 120, 64, 6),
+      CUDA_LLM_OPS_PINGPONG_SWAPPED(T, 128, 136, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_SWAPPED(T, 128, 144, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_SWAPPED(T, 128, 152, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_SWAPPED(T, 128, 168, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_SWAPPED(T, 128, 176, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_SWAPPED(T, 192, 104, 64, 5),
+  };
+  return kernels;
+}
+
+// The same for `a` stored k x m. Fewer tiles: those that the cost model takes most.
+template <typename T>
+KernelList swapped_columns_list() {
+  static const Kernel kernels[] = {
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 64, 136, 64, 6, 1),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 128, 80, 64, 6, 2),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 128, 96, 64, 6, 2),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 128, 112, 64, 6, 2),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 128, 144, 64, 5, 2),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 128, 160, 64, 5, 2),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 128, 176, 64, 5, 2),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 128, 208, 64, 4, 2),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 128, 232, 64, 4, 2),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 192, 80, 64, 5, 3),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 192, 96, 64, 5, 3),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 192, 112, 64, 5, 3),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 192, 136, 64, 4, 3),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 192, 160, 64, 4, 3),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 192, 176, 64, 4, 3),
+      CUDA_LLM_OPS_SWAPPED_COLUMNS(T, 256, 120, 64, 4, 2),
+      CUDA_LLM_OPS_PINGPONG_COLUMNS(T, 128, 136, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_COLUMNS(T, 128, 152, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_COLUMNS(T, 128, 168, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_COLUMNS(T, 128, 176, 64, 5),
+      CUDA_LLM_OPS_PINGPONG_COLUMNS(T, 192, 104, 64, 4),
+      CUDA_LLM_OPS_SKINNY_COLUMNS(T, 128, 104, 64, 6, 2),
+      CUDA_LLM_OPS_SKINNY_COLUMNS(T, 128, 160, 64, 5, 2),
+      CUDA_LLM_OPS_MULTICAST_COLUMNS(T, 64, 80, 64, 9, 1),
+      CUDA_LLM_OPS_MULTICAST_COLUMNS(T, 128, 88, 64, 7, 2),
+      CUDA_LLM_OPS_MULTICAST_COLUMNS(T, 128, 104, 64, 7, 2),
+      CUDA_LLM_OPS_MULTICAST_COLUMNS(T, 128, 120, 64, 7, 2),
   };
   return kernels;
 }
@@ -234,13 +283,13 @@ KernelList skinny_list() {
       CUDA_LLM_OPS_SKINNY(T, 64, 16, 128, 5, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 32, 128, 4, 1, 2),
       CUDA_LLM_OPS_SKINNY(T, 64, 64, 128, 3, 1, 2),
-      CUDA_LLM_OPS_SKINNY_KK(T, 128, 104, 64, 7, 2, 1),
-      CUDA_LLM_OPS_SKINNY_KK(T, 64, 80, 128, 6, 1, 1),
-      CUDA_LLM_OPS_SKINNY_KK(T, 64, 104, 128, 5, 1, 1),
-      CUDA_LLM_OPS_SKINNY_KK(T, 64, 160, 64, 7, 1, 1),
-      CUDA_LLM_OPS_SKINNY_KK(T, 64, 208, 64, 6, 1, 1),
-      CUDA_LLM_OPS_SKINNY_KK(T, 128, 160, 64, 6, 2, 1),
-      CUDA_LLM_OPS_SKINNY_KK(T, 128, 168, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SKINNY(T, 128, 104, 64, 7, 2, 1),
+      CUDA_LLM_OPS_SKINNY(T, 64, 80, 128, 6, 1, 1),
+      CUDA_LLM_OPS_SKINNY(T, 64, 104, 128, 5, 1, 1),
+      CUDA_LLM_OPS_SKINNY(T, 64, 160, 64, 7, 1, 1),
+      CUDA_LLM_OPS_SKINNY(T, 64, 208, 64, 6, 1, 1),
+      CUDA_LLM_OPS_SKINNY(T, 128, 160, 64, 6, 2, 1),
+      CUDA_LLM_OPS_SKINNY(T, 128, 168, 64, 6, 2, 1),
   };
   return kernels;
 }
@@ -249,14 +298,14 @@ KernelList skinny_list() {
 template <typename T>
 KernelList multicast_list() {
   static const Kernel kernels[] = {
-      CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, 64, 80, 64, 12, 1),
-      CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, 64, 96, 64, 11, 1),
-      CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, 64, 152, 64, 8, 1),
-      CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, 128, 72, 64, 9, 2),
-      CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, 128, 88, 64, 8, 2),
-      CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, 128, 104, 64, 7, 2),
-      CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, 128, 112, 64, 7, 2),
-      CUDA_LLM_OPS_MULTICAST_SWAPPED_KK(T, 128, 120, 64, 7, 2),
+      CUDA_LLM_OPS_MULTICAST_SWAPPED(T, 64, 80, 64, 12, 1),
+      CUDA_LLM_OPS_MULTICAST_SWAPPED(T, 64, 96, 64, 11, 1),
+      CUDA_LLM_OPS_MULTICAST_SWAPPED(T, 64, 152, 64, 8, 1),
+      CUDA_LLM_OPS_MULTICAST_SWAPPED(T, 128, 72, 64, 9, 2),
+      CUDA_LLM_OPS_MULTICAST_SWAPPED(T, 128, 88, 64, 8, 2),
+      CUDA_LLM_OPS_MULTICAST_SWAPPED(T, 128, 104, 64, 7, 2),
+      CUDA_LLM_OPS_MULTICAST_SWAPPED(T, 128, 112, 64, 7, 2),
+      CUDA_LLM_OPS_MULTICAST_SWAPPED(T, 128, 120, 64, 7, 2),
       CUDA_LLM_OPS_MULTICAST_KK(T, 64, 96, 64, 11, 1),
       CUDA_LLM_OPS_MULTICAST_KK(T, 128, 96, 64, 8, 2),
   };

@@ -75,6 +75,8 @@ KernelList persistent_float16();
 KernelList persistent_bfloat16();
 KernelList swapped_float16();
 KernelList swapped_bfloat16();
+KernelList swapped_columns_float16();
+KernelList swapped_columns_bfloat16();
 KernelList split_k_float16();
 KernelList split_k_bfloat16();
 KernelList skinny_float16();

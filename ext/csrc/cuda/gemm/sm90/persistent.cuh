@@ -116,6 +116,35 @@ __device__ __forceinline__ void store_tile(float (&d)[Tile::m64s][Tile::register
   // addresses then exist once, not once a panel.
   if constexpr (Swap) {
     constexpr int kParts = (Tile::n + 63) / 64;
+    if (arguments.out_float) {
+      // A line of the panel is 32 rows of D long, so two warps have one half of a panel's 64 rows, two the other.
+#pragma unroll 1
+      for (int index = 0; index < Tile::m64s * kParts * 2; ++index) {
+        const uint32_t panel = begin_panel();
+        const int row_of_line = warp % 2 * 16 + lane / 4;
+        if (warp / 2 == index % 2) {
+#pragma unroll
+          for (int i = 0; i < Tile::m64s; ++i) {
+#pragma unroll
+            for (int part = 0; part < kParts; ++part) {
+              if (index / 2 != i * kParts + part) continue;
+#pragma unroll
+              for (int g = 0; g < 8; ++g) {
+                const int r = panel_column<Tile>(part, 64) / 2 + g * 4;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                  const int line = g * 8 + lane % 4 * 2 + e % 2, at = row_of_line + e / 2 * 8;
+                  ptx::st_shared(panel + line * 128 + ((at / 4) ^ (line % 8)) * 16 + at % 4 * 4, d[i][r + e]);
+                }
+              }
+            }
+          }
+        }
+        end_panel(panel, column + panel_column<Tile>(index / 2 % kParts, 64),
+                  row + index / 2 / kParts * 64 + index % 2 * 32);
+      }
+      return;
+    }
 #pragma unroll 1
     for (int index = 0; index < Tile::m64s * kParts; ++index) {
       const uint32_t panel = begin_panel();

@@ -23,8 +23,7 @@ bool fits(const GemmArguments& arguments, const Kernel& kernel) {
   if (kernel.swap) {
     if (kernel.p_mn_major != b || kernel.q_mn_major != a) return false;
     if (!kernel.persistent) return true;
-    return arguments.out_type == arguments.in_type && arguments.c == nullptr &&
-           arguments.n % 8 == 0;  // TMA stores only
+    return arguments.c == nullptr && arguments.n % 8 == 0;  // TMA stores only
   }
   return kernel.p_mn_major == a && kernel.q_mn_major == b;
 }
@@ -117,8 +116,9 @@ const std::vector<const Kernel*>& all_kernels() {
   static const std::vector<const Kernel*> all = [] {
     std::vector<const Kernel*> kernels;
     for (const KernelList& list :
-         {persistent_float16(), persistent_bfloat16(), swapped_float16(), swapped_bfloat16(), split_k_float16(),
-          split_k_bfloat16(), skinny_float16(), skinny_bfloat16(), multicast_float16(), multicast_bfloat16()}) {
+         {persistent_float16(), persistent_bfloat16(), swapped_float16(), swapped_bfloat16(), swapped_columns_float16(),
+          swapped_columns_bfloat16(), split_k_float16(), split_k_bfloat16(), skinny_float16(), skinny_bfloat16(),
+          multicast_float16(), multicast_bfloat16()}) {
       for (const Kernel& kernel : list) kernels.push_back(&kernel);
     }
     std::sort(kernels.begin(), kernels.end(), std::less<>());  // so that a kernel's index is a binary search
@@ -140,9 +140,14 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments, bool parts) {
     const Shape shape = shape_of(arguments, *kernel);
     const int tiles_m = ceil_div(shape.rows, kernel->tile_m), tiles_n = ceil_div(shape.columns, kernel->tile_n);
     if (kernel->persistent) {
-      plans.push_back({kernel, 1, 1, 1});  // larger clusters than of two never won
+      plans.push_back({kernel, 1, 1, 1});
       if (tiles_m >= 2) plans.push_back({kernel, 1, 2, 1});
       if (tiles_n >= 2) plans.push_back({kernel, 1, 1, 2});
+      // Larger clusters won only where L2 is the bound: rows of k that begin within lines of 128 bytes take two each.
+      if (arguments.k % 64 == 0 || (a_mn_major(arguments) && b_mn_major(arguments))) continue;
+      if (tiles_m >= 2 && tiles_n >= 2) plans.push_back({kernel, 1, 2, 2});
+      if (tiles_m >= 4) plans.push_back({kernel, 1, 4, 1});
+      if (tiles_n >= 4) plans.push_back({kernel, 1, 1, 4});
     } else if (kernel->multicasts) {
       add_multicast_plans(arguments, *kernel, tiles_m, tiles_n, parts, plans);
     } else {
