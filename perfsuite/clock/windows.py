@@ -94,15 +94,15 @@ class Windows:
                 memory[into : into + size_in_bytes] = memory[source : source + size_in_bytes]
                 source += step
             return
-        rows = [row[begin : begin + length] for row in self.rows[start : start + count]]
         if self.large:
-            values = [self.line[self.offset : self.offset + length]] * len(rows)
+            values = [self.line[self.offset : self.offset + length]] * len(self.rows[start : start + count])
         else:
             taken = self.line[start * size + self.offset : (start + count) * size + self.offset].view(count, size)
             if self.stack is not None:
                 self.stack[start : start + count, begin : begin + length].copy_(taken[:, begin : begin + length])
                 return
             values = [value[begin : begin + length] for value in taken.unbind()]
+        rows = [row[begin : begin + length] for row in self.rows[start : start + count]]
         if self.plain:
             torch._foreach_copy_(rows, values)
             return
