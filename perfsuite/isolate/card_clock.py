@@ -30,10 +30,11 @@ from perfsuite.isolate.card_offset import OFFSETS, OFFSETS_SECONDS, beyond, orde
 from perfsuite.isolate.card_queue import UNIT
 from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph
 from perfsuite.isolate.card_words import Gate, SettledProbe
+from perfsuite.isolate.mirror import Mirror
 from perfsuite.isolate.remote import Remote
 from perfsuite.isolate.sizes import result_of_one_size
 from perfsuite.problems.base import Inputs
-from perfsuite.problems.tensors import copy_in_place, map_tensors, memory_of, tensors_in
+from perfsuite.problems.tensors import copy_in_place, map_tensors, tensors_in
 from perfsuite.settings import Settings
 
 NOTE = "isolated: timed by events of the parent on the card; the rival runs in a separate process as well"
@@ -66,8 +67,8 @@ class IsolatedCardClock(GraphClock):
         self._gate = Gate()
         self._form: Any = None
         """A result of the rival. A captured call must return such a one."""
-        self._mirror: list[tuple[list[Any], list[Any]]] = []
-        """For each set the memory of the rival's tensors, which the candidate does not share, and the candidate's."""
+        self._mirror = Mirror()
+        """From the candidate's sets to the rival's, which the candidate does not share."""
         self._probe = SettledProbe()
         self._own = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
         self._least_read: float | None = None
@@ -131,10 +132,7 @@ class IsolatedCardClock(GraphClock):
         with torch.no_grad():
             self._form = map_tensors(result_of_one_size(self._sets, self.sides.rival), copy_in_place)
         sets = self._handed("candidate", self._sets)
-        self._mirror = [
-            ([memory_of(one) for one in tensors_in(theirs)], [memory_of(one.detach()) for one in tensors_in(mine)])
-            for theirs, mine in zip(self._handed("rival", self._sets), sets, strict=True)
-        ]
+        self._mirror = Mirror(sets, self._handed("rival", self._sets))
         self._deck.adopt(sets)
         self._sets = sets
 
@@ -145,16 +143,7 @@ class IsolatedCardClock(GraphClock):
             raise SideFailedError(side, error) from error
 
     def _copy_to_rival(self, parts: list[tuple[int, int]]) -> None:
-        import torch
-
-        into: list[Any] = []
-        values: list[Any] = []
-        for start, count in parts:
-            for theirs, mine in self._mirror[start : start + count]:
-                into += theirs
-                values += mine
-        if into:
-            torch._foreach_copy_(into, values)
+        self._mirror.copy(parts)
 
     def _prepare(self) -> None:
         if not self._pools:
@@ -342,7 +331,7 @@ class IsolatedCardClock(GraphClock):
         if self._setups:  # no other clock will use the processes: they free their graphs when they end or forget
             self._tracks = []
         super().close()
-        self._form, self._mirror = None, []
+        self._form, self._mirror = None, Mirror()
         for side in SIDES:
             self._workers[side].close()
         self._gate.close()
