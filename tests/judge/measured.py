@@ -22,7 +22,7 @@ from perfsuite.settings import DeviceKind
 class Flow:
     """Jobs that are sent in order, not all at once where a time may end them."""
 
-    AHEAD, MOST_AT_ONCE = 64, 1000
+    AHEAD, MOST_AT_ONCE = 32, 1000
     """Jobs that are sent and have not ended, with a time and without one."""
 
     def __init__(self, jobs: Sequence[Drawn], seconds: float = math.inf) -> None:

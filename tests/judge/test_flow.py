@@ -29,11 +29,11 @@ def test_without_a_time_all_are_sent_as_far_as_one_batch_takes() -> None:
 
 def test_with_a_time_a_few_are_ahead_and_none_is_sent_later(clock: list[float]) -> None:
     flow = Flow(JOBS, 200.0)
-    assert flow.next(0) == JOBS[:64]
-    assert flow.next(10) == JOBS[64:74]
+    assert flow.next(0) == JOBS[:32]
+    assert flow.next(10) == JOBS[32:42]
     clock[0] += 150.0
     assert flow.share(10) == 0.75  # of the time
     assert flow.share(1350) == 0.9  # of the jobs
     clock[0] += 51.0
     assert flow.next(40) == []
-    assert flow.sent == JOBS[:74]
+    assert flow.sent == JOBS[:42]
