@@ -27,6 +27,9 @@ class _Processes:
         both, settings = Sides(made[0], sides.rival, sides.make_inputs), Settings(device, seed=seed)
         super().__init__(both, made[0], settings, made[1])  # type: ignore[call-arg]
 
+    def renew(self) -> None:
+        """Forget what earlier set-ups have measured, before the next: a gate rests on its own, as the product's do."""
+
     def close(self) -> None:
         super().close()  # type: ignore[misc]
         for one in self._processes:
@@ -39,3 +42,8 @@ class IsolatedCalibrationClock(_Processes, IsolatedClock):
 
 class CardCalibrationClock(_Processes, IsolatedCardClock):
     """On a card, by events."""
+
+    def renew(self) -> None:
+        self.launches = 0
+        self._least_read = None
+        self._offsets = {"candidate": [], "rival": []}

@@ -112,8 +112,8 @@ def gates(
 ) -> Iterator[dict[str, Any]]:
     """`count` gates by one clock: the kernel slowed by `slowdown` against the kernel itself.
 
-    Before each gate the clock is set up anew: other values, other memory, other captures. number: of this clock among
-    those of the plan. No gate begins after `until`.
+    Before each gate the clock is set up anew: other values, other memory, other captures, other measurements of costs.
+    number: of this clock among those of the plan. No gate begins after `until`.
     """
     seed = plan.seed + plan.process * 100_000 + number
     process = plan.process * PAIRS_A_PROCESS + number if plan.isolated else plan.process
@@ -128,6 +128,7 @@ def gates(
                     clock = open_clock(plan, case, seed=seed, slowdown=slowdown)
                 else:
                     before = clock.seconds_spent
+                    clock.renew()
                     clock.setup()
                 row = gate(plan, case, slowdown, clock)
             spent = {"gpu_seconds": clock.seconds_spent - before, "wall_seconds": time.perf_counter() - begun}

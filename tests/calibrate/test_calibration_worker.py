@@ -104,7 +104,7 @@ class PairClock(FakeClock):
 
     def __init__(self, chance: random.Random, between: float, slowdown: float) -> None:
         self.number = len(PairClock.opened)
-        self.closed = 0
+        self.closed = self.renewed = 0
         shift = chance.gauss(0.0, between)
         setups: dict[int, float] = {}
 
@@ -115,6 +115,9 @@ class PairClock(FakeClock):
         super().__init__(script)
         self.setup()
         PairClock.opened.append(self)
+
+    def renew(self) -> None:
+        self.renewed += 1
 
     def close(self) -> None:
         self.closed += 1
@@ -141,6 +144,7 @@ def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: float) -> di
     # One clock a pair, set up anew before each gate but the first: its own values, memory and captures.
     assert len({row["process"] for row in found}) == len(PairClock.opened) == 12 + 1
     assert len(found) == 240
+    assert sum(one.renewed for one in PairClock.opened) == 240 - len(PairClock.opened)
     setups = [setup for one in PairClock.opened for setup in range(one.setups)]
     assert len(setups) >= len(found)
     return summarise(rows, {"gpu": "made up", "isolated": True})
