@@ -240,3 +240,14 @@ def test_streams_at_once() -> None:
                 found.append((i, cuda_llm_ops.flash_attention(*inputs[i])))
     torch.cuda.synchronize()
     assert all(torch.equal(out, expected[i]) for i, out in found)
+
+
+@pytest.mark.gpu
+@dtypes
+@masks
+@pytest.mark.parametrize(("head_dim", "offset", "pad"), [(193, 0, 0), (222, 1, 3), (255, 3, 0), (248, 1, 0)])
+def test_long_rows_of_many_queries(head_dim: int, offset: int, pad: int, dtype: torch.dtype, is_causal: bool) -> None:
+    """On Hopper they are computed on copies that are padded with zeros."""
+    q = rows("cuda", dtype, (2, 4, 600, head_dim), offset=offset, pad=pad)
+    k, v = (rows("cuda", dtype, (2, 2, 777, head_dim), offset=offset, pad=pad + more) for more in (0, 1))
+    check(q, k, v, is_causal)

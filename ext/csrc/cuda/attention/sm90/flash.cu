@@ -9,6 +9,7 @@
 #include "../../device.h"
 #include "instances.h"
 #include "launch.h"
+#include "padded.h"
 #include "realigned.h"
 #include "schedule.h"
 #include "stream_k.h"
@@ -92,7 +93,9 @@ size_t flash_attention_workspace_bytes(const AttentionArguments& arguments) {
   const bool realigned = !flash::describable(arguments);
   if (!realigned && (arguments.causal || !has_stream_k(arguments))) return 0;
   const Choice choice = choose(arguments, realigned, true);
-  if (choice.instance == nullptr) return 0;
+  if (choice.instance == nullptr) {
+    return flash::worth_padding(arguments) ? flash::padded_workspace_bytes(arguments) : 0;
+  }
   remembered = {arguments, current_device_or_none().multiprocessors, choice};
   return realigned ? flash::realignment_workspace_bytes(*choice.instance, arguments)
                    : flash::stream_k_workspace_bytes(*choice.instance, choice.plan);
@@ -108,6 +111,12 @@ const char* flash_attention(const AttentionArguments& arguments, cudaStream_t st
                      remembered.multiprocessors == current_device_or_none().multiprocessors &&
                      (may_stream_k || !remembered.choice.instance->stream_k);
   const Choice choice = known ? remembered.choice : choose(arguments, !flash::describable(arguments), may_stream_k);
+  if (choice.instance == nullptr && may_stream_k && flash::worth_padding(arguments)) {
+    AttentionArguments padded;
+    if (const char* refused = flash::pad(arguments, padded, stream)) return refused;
+    if (const char* refused = flash_attention(padded, stream)) return refused;
+    return flash::unpad(padded, arguments, stream);
+  }
   if (choice.instance == nullptr) return "no Hopper attention kernel for this head_dim and alignment";
   return flash::launch(*choice.instance, choice.plan, arguments, stream);
 }
