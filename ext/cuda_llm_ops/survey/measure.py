@@ -27,6 +27,9 @@ INTERVAL = 1
 PLANS = 24
 """Of a product, by the cost model, where its regret is measured."""
 SETS = 3 * tune.CACHE_BYTES
+"""Bytes that the operands of all sets have together, if that takes no more than MOST_SETS."""
+MOST_SETS = 256
+"""Of operands: tiny problems are found in L2, by both sides."""
 KEPT = 20 << 30
 """Bytes that torch's allocator may hold from one case to the next."""
 
@@ -63,6 +66,11 @@ def apart(ours: Tensor, other: Tensor) -> float:
     return float(f"{float(difference / torch.linalg.vector_norm(other, dtype=torch.float32).clamp_min(1e-30)):.3g}")
 
 
+def _count(bytes_: int) -> int:
+    """Sets of operands of so many bytes that are rotated through."""
+    return max(1, min(MOST_SETS, -(-SETS // bytes_)))
+
+
 def _seconds(of: Sequence[float]) -> float:
     return float(f"{statistics.median(of):.5g}")
 
@@ -70,7 +78,8 @@ def _seconds(of: Sequence[float]) -> float:
 def _product(case: Product, plans: bool) -> dict[str, Any]:
     a_mn_major, b_mn_major = case.layout[0] == "t", case.layout[1] == "n"
     dtype = getattr(torch, case.dtype)
-    sets = tune.inputs(Operands(case.m, case.n, case.k, a_mn_major, b_mn_major), dtype)
+    once = 2 * (case.m * case.k + case.n * case.k + case.m * case.n)
+    sets = tune.inputs(Operands(case.m, case.n, case.k, a_mn_major, b_mn_major), dtype)[: max(2, _count(once))]
     library, kernel = (torch.mm, gemm) if case.out == case.dtype else (_to_float32, tensor_core_gemm)
     count = len(sets)
     wrong = apart(kernel(*sets[0]), library(*sets[0]))
@@ -107,7 +116,7 @@ def _attention(case: Attention) -> dict[str, Any]:
                 random(case.kv_heads, case.seq_kv, dim),
                 random(case.kv_heads, case.seq_kv, dim),
             )
-            for _ in range(max(1, -(-SETS // once)))
+            for _ in range(_count(once))
         ]
 
     def sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -142,7 +151,7 @@ def _decode(case: Decode) -> dict[str, Any]:
     lengths = torch.randint(low, case.length + 1, (case.batch,), generator=generator, dtype=torch.int32)
     tokens = int(lengths.sum())
     bytes_ = 2 * (2 * tokens * case.kv_heads * dim + 2 * case.batch * case.heads * dim)
-    count = max(1, -(-SETS // bytes_))
+    count = _count(bytes_)
     lens = lengths.cuda()
 
     def cache() -> Tensor:
