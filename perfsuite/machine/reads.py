@@ -26,6 +26,8 @@ LARGEST = VECTOR_BYTES * (2**31 - 1)
 """Bytes of the largest read."""
 LIBRARY = "torch.sum"
 ROUNDS = 9
+MOST_PLACES = 256
+"""Of a read in turn: tiny ones are found in L2."""
 COLD = 3
 """Reads are from memory that is at least so many L2 caches large."""
 
@@ -67,7 +69,7 @@ class Reads:
 
 
 def reads_of(bytes_: int, cold_bytes: int) -> Reads:
-    """Calls on the current device that read `bytes_`, from as many places as make up `cold_bytes`.
+    """Calls on the current device that read `bytes_`, from as many places as make up `cold_bytes`, or MOST_PLACES.
 
     Raises:
         ValueError: `bytes_` is not from 4 to LARGEST.
@@ -78,7 +80,7 @@ def reads_of(bytes_: int, cold_bytes: int) -> Reads:
     if not 4 <= bytes_ <= LARGEST:
         raise ValueError(f"bytes_ is {bytes_}; it must be from 4 to {LARGEST}")
     vectors = -(-bytes_ // VECTOR_BYTES)
-    places = max(1, -(-cold_bytes // bytes_))
+    places = max(1, min(MOST_PLACES, -(-cold_bytes // bytes_)))
     pitch = -(-vectors // 8) * 8  # every place begins a line of 128 bytes
     data = torch.randn(places * pitch * VECTOR_BYTES // 2, device="cuda", dtype=torch.float16).view(torch.int32)
     multiprocessors = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
