@@ -68,7 +68,7 @@ inline AttentionArguments batched_arguments(const Tensor& q, const Tensor& k, co
 #ifdef CUDA_LLM_OPS_WITH_CUDA
 // Launches flash_attention with the workspace that it needs, if any.
 inline void launch_flash_attention(const char* op, AttentionArguments arguments, const Tensor& q) {
-  launch_with_workspace(op, "aligned copies of k and v, or parts of the output", q,
+  launch_with_workspace(op, "aligned copies of the inputs, or parts of the output", q,
                         cuda::flash_attention_workspace_bytes(arguments), arguments, cuda::flash_attention);
 }
 #endif
