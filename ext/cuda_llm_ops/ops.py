@@ -132,8 +132,8 @@ def flash_attention(
 
     Where an input requires grad, the result has a backward, for every input above and on every device that computes
     it, in memory linear in the sequences; so have the logarithms. There are no second derivatives. The same inputs
-    give the same bits at every launch, but for the gradient of q on a GPU of compute capability 9.0 with head_dim 64
-    or 128 and 16-bit inputs: there too under torch.use_deterministic_algorithms(True), at some cost in time.
+    give the same bits at every launch, but for the gradient of q on a GPU of compute capability 9.0 with head_dim up
+    to 128 and 16-bit inputs: there too under torch.use_deterministic_algorithms(True), at some cost in time.
 
     Returns:
         (batch, heads, seq_q, head_dim), contiguous, of q's dtype; with return_lse a pair of that and

@@ -178,7 +178,7 @@ def backward() -> Iterator[tuple[str, Call]]:
             window = backward_cases.Case(dtype, 1, 2, 1, [70], [133], head_dim, value_dim, left=90, right=3)
             yield f"backward {head_dim}/{value_dim} {short(dtype)}", _backward(window)
         packed = [3, 70, 0, 130], [140, 40, 9, 131]
-        for head_dim in (64, 128):
+        for head_dim in (64, 96, 128):
             causal = backward_cases.Case(dtype, 1, 2, 1, [150], [150], head_dim, head_dim, right=0, with_lse=True)
             yield f"backward {head_dim} causal {short(dtype)}", _backward(causal)
             case = backward_cases.Case(dtype, 1, 2, 1, *packed, head_dim, head_dim, right=0, packed=True)

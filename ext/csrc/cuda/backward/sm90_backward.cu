@@ -27,12 +27,13 @@ bool is_causal(const BackwardArguments& a) { return a.options.right != kEveryKey
 using FamilyFunction = Family (*)();
 constexpr FamilyFunction families[] = {family_64, family_128};
 
+// The first that is wide enough. What lies right of the columns reads as zeros.
 const Instance* find(const BackwardArguments& a) {
   for (const FamilyFunction function : families) {
     const Family family = function();
     for (int i = 0; i < family.count; ++i) {
       const Instance& instance = family.instances[i];
-      if (instance.type == a.type && instance.head_dim == a.head_dim && instance.deterministic == a.deterministic &&
+      if (instance.type == a.type && instance.head_dim >= a.head_dim && instance.deterministic == a.deterministic &&
           instance.windowed == !is_plain(a)) {
         return &instance;
       }
@@ -47,7 +48,7 @@ int32_t padded(int32_t rows) { return (rows + row_padding - 1) / row_padding * r
 struct Workspace {
   size_t lse, d_sum, turns, dq_sums, bytes;
 
-  explicit Workspace(const BackwardArguments& a) {
+  Workspace(const BackwardArguments& a, int head_dim) {
     const size_t rows = static_cast<size_t>(a.batch) * a.heads * padded(a.seq_q);
     const auto take = [this](size_t wanted) {
       const size_t at = bytes;
@@ -57,8 +58,8 @@ struct Workspace {
     bytes = 0;
     lse = take(rows * 4);
     d_sum = take(rows * 4);
-    turns = take(a.deterministic ? rows / sum_rows * (a.head_dim / 64) * 4 : 0);
-    dq_sums = take(rows * a.head_dim * 4);
+    turns = take(a.deterministic ? rows / sum_rows * (head_dim / 64) * 4 : 0);
+    dq_sums = take(rows * head_dim * 4);
   }
 };
 
@@ -74,20 +75,22 @@ SmallKernels small_of(int head_dim) {
   return {reinterpret_cast<const void*>(&prepare<T, 128>), reinterpret_cast<const void*>(&finish<T, 128>)};
 }
 
-SmallKernels small_kernels(const BackwardArguments& a) {
-  return a.type == GradientType::float16 ? small_of<__half>(a.head_dim) : small_of<__nv_bfloat16>(a.head_dim);
+SmallKernels small_kernels(const Instance& instance) {
+  const int head_dim = instance.head_dim;
+  return instance.type == GradientType::float16 ? small_of<__half>(head_dim) : small_of<__nv_bfloat16>(head_dim);
 }
 
 const char* encode(CUtensorMap* map, const BackwardArguments& a, const void* pointer, const HeadStrides& strides,
-                   int32_t rows, int32_t heads, int box_rows) {
+                   int32_t columns, int32_t rows, int32_t heads, int box_rows) {
   TensorMapArguments arguments;
   arguments.pointer = pointer;
   arguments.type = a.type == GradientType::float16 ? TensorMapType::float16 : TensorMapType::bfloat16;
   arguments.rank = 4;
-  const uint64_t sizes[] = {static_cast<uint64_t>(a.head_dim), static_cast<uint64_t>(rows),
-                            static_cast<uint64_t>(heads), static_cast<uint64_t>(a.batch)};
+  const uint64_t sizes[] = {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), static_cast<uint64_t>(heads),
+                            static_cast<uint64_t>(a.batch)};
   // A dimension of size 1 has stride 0 here; TMA wants one that it could step by.
-  const auto bytes = [&](int64_t stride) { return static_cast<uint64_t>(stride == 0 ? a.head_dim : stride) * 2; };
+  const int64_t any = (columns + 7) / 8 * 8;
+  const auto bytes = [&](int64_t stride) { return static_cast<uint64_t>(stride == 0 ? any : stride) * 2; };
   const uint64_t stride_bytes[] = {0, bytes(strides.seq), bytes(strides.head), bytes(strides.batch)};
   for (int i = 0; i < 4; ++i) {
     arguments.size[i] = sizes[i];
@@ -111,23 +114,24 @@ int32_t section_of(const BackwardArguments& a) {
 }  // namespace
 
 bool sm90_takes(const BackwardArguments& a) {
-  return a.options.cu_seqlens_q == nullptr && a.value_dim == a.head_dim && current_device_or_none().capability == 90 &&
-         find(a) != nullptr && int64_t{a.batch} * a.heads <= 65535;
+  return a.options.cu_seqlens_q == nullptr && current_device_or_none().capability == 90 && find(a) != nullptr &&
+         int64_t{a.batch} * a.heads <= 65535;
 }
 
-size_t sm90_workspace_bytes(const BackwardArguments& arguments) { return Workspace(arguments).bytes; }
+size_t sm90_workspace_bytes(const BackwardArguments& a) { return Workspace(a, find(a)->head_dim).bytes; }
 
 const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   const Instance* const instance = find(a);
   if (instance == nullptr) return "no Hopper backward for this dtype and head_dim";
   unsigned char* const memory = static_cast<unsigned char*>(a.workspace);
-  const Workspace workspace(a);
+  const Workspace workspace(a, instance->head_dim);
 
   Parameters p{};
-  const char* refusal = encode(&p.q, a, a.q, a.q_stride, a.seq_q, a.heads, instance->block_m);
-  if (refusal == nullptr) refusal = encode(&p.d_out, a, a.d_out, a.d_out_stride, a.seq_q, a.heads, instance->block_m);
-  if (refusal == nullptr) refusal = encode(&p.k, a, a.k, a.k_stride, a.seq_kv, a.kv_heads, block_n);
-  if (refusal == nullptr) refusal = encode(&p.v, a, a.v, a.v_stride, a.seq_kv, a.kv_heads, block_n);
+  const char* refusal = encode(&p.q, a, a.q, a.q_stride, a.head_dim, a.seq_q, a.heads, instance->block_m);
+  if (refusal == nullptr)
+    refusal = encode(&p.d_out, a, a.d_out, a.d_out_stride, a.value_dim, a.seq_q, a.heads, instance->block_m);
+  if (refusal == nullptr) refusal = encode(&p.k, a, a.k, a.k_stride, a.head_dim, a.seq_kv, a.kv_heads, block_n);
+  if (refusal == nullptr) refusal = encode(&p.v, a, a.v, a.v_stride, a.value_dim, a.seq_kv, a.kv_heads, block_n);
   if (refusal != nullptr) return refusal;
   p.lse = reinterpret_cast<float*>(memory + workspace.lse);
   p.d_sum = reinterpret_cast<float*>(memory + workspace.d_sum);
@@ -135,6 +139,8 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   p.turns = reinterpret_cast<uint32_t*>(memory + workspace.turns);
   p.dk = a.dk;
   p.dv = a.dv;
+  p.head_dim = a.head_dim;
+  p.value_dim = a.value_dim;
   p.seq_q = a.seq_q;
   p.seq_kv = a.seq_kv;
   p.padded_q = padded(a.seq_q);
@@ -163,9 +169,10 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
                            a.d_out_stride,
                            a.heads,
                            a.seq_q,
-                           p.padded_q};
-  FinishParameters after{p.dq_sums, a.dq, a.seq_q, p.padded_q, p.scale};
-  const SmallKernels small = small_kernels(a);
+                           p.padded_q,
+                           a.value_dim};
+  FinishParameters after{p.dq_sums, a.dq, a.seq_q, p.padded_q, a.head_dim, p.scale};
+  const SmallKernels small = small_kernels(*instance);
   const dim3 rows(static_cast<unsigned>(p.padded_q / sum_rows), static_cast<unsigned>(a.batch * a.heads));
   void* before_arguments[] = {&before};
   void* arguments[] = {&p};
@@ -182,7 +189,7 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   }
   if (error == cudaSuccess) {
     const dim3 blocks(static_cast<unsigned>((a.seq_q + sum_rows - 1) / sum_rows), rows.y);
-    error = LaunchConfig(blocks, a.head_dim * 2, 0, stream).early().launch(small.finish, after_arguments);
+    error = LaunchConfig(blocks, instance->head_dim * 2, 0, stream).early().launch(small.finish, after_arguments);
   }
   return error_text(error);
 }

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 
+#include "../numeric.cuh"
 #include "../ptx/atomic.cuh"
 #include "../ptx/barrier.cuh"
 #include "../ptx/cvt.cuh"
@@ -431,21 +432,28 @@ struct Consumer {
     ptx::mbarrier_wait(shared.v_full(), 0);
     const int count = work.tiles * p.group;
     for (int i = 0; i < count; ++i) step(at);
-    store(p.dv, dv, 1.0f);
-    store(p.dk, dk, p.scale);
+    store(p.dv, dv, 1.0f, p.value_dim);
+    store(p.dk, dk, p.scale, p.head_dim);
   }
 
-  __device__ __forceinline__ void store(void* gradient, const float (&sums)[d / 2], float factor) const {
+  // `columns` of the sums.
+  __device__ __forceinline__ void store(void* gradient, const float (&sums)[d / 2], float factor, int columns) const {
     const int64_t head = static_cast<int64_t>(work.batch) * p.kv_heads + work.kv_head;
-    const int key = first_key();
-    T* const to = static_cast<T*>(gradient) + (head * p.seq_kv + key) * d + lane() % 4 * 2;
+    const int key = first_key(), column = lane() % 4 * 2;
+    T* const to = static_cast<T*>(gradient) + (head * p.seq_kv + key) * columns + column;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (key + half * 8 < p.seq_kv) {
+        T* const row = to + half * 8 * columns;
 #pragma unroll
         for (int j = 0; j < d / 8; ++j) {
-          *reinterpret_cast<uint32_t*>(to + half * 8 * d + j * 8) =
-              ptx::cvt_rn_x2<T>(sums[4 * j + half * 2] * factor, sums[4 * j + half * 2 + 1] * factor);
+          const float low = sums[4 * j + half * 2] * factor, high = sums[4 * j + half * 2 + 1] * factor;
+          if (columns % 2 == 0) {
+            if (column + j * 8 < columns) *reinterpret_cast<uint32_t*>(row + j * 8) = ptx::cvt_rn_x2<T>(low, high);
+          } else {
+            if (column + j * 8 < columns) row[j * 8] = from_float<T>(low);
+            if (column + j * 8 + 1 < columns) row[j * 8 + 1] = from_float<T>(high);
+          }
         }
       }
     }

@@ -24,10 +24,11 @@ struct Parameters {
   CUtensorMap q, d_out, k, v;  // 4-D: head_dim, sequence, head, batch
   const float* lse;            // (batch * heads, padded_q): log2 of the rows' sums; +inf past the sequence
   const float* d_sum;          // the same shape: rowsum(d_out * out) - d_lse; 0 past the sequence
-  float* dq_sums;              // (batch * heads, padded_q / 64, head_dim / 64, sum_floats)
-  uint32_t* turns;             // (batch * heads, padded_q / 64, head_dim / 64): how many key tiles were added
+  float* dq_sums;              // (batch * heads, padded_q / 64, the instance's head_dim / 64, sum_floats)
+  uint32_t* turns;             // (batch * heads, padded_q / 64, the same / 64): how many key tiles were added
   void* dk;
   void* dv;
+  int32_t head_dim, value_dim;  // at most the instance's head_dim
   int32_t seq_q, seq_kv, padded_q;
   int32_t kv_heads, group;   // query heads of one key head
   int32_t m_tiles, n_tiles;  // of a head
@@ -54,7 +55,7 @@ struct Family {
 Family family_64();
 Family family_128();
 
-// Whether these kernels compute it on the current device: head_dim 64 and 128; with a window in free order alone.
+// Whether these kernels compute it on the current device: head_dim up to 128; with a window in free order alone.
 bool sm90_takes(const BackwardArguments& a);
 size_t sm90_workspace_bytes(const BackwardArguments& a);
 const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream);

@@ -22,13 +22,13 @@ struct PrepareParameters {
   float* dq_sums;   // set to 0, unless there are turns
   uint32_t* turns;  // set to 0, or nullptr
   HeadStrides out_stride, d_out_stride;
-  int32_t heads, seq_q, padded_q;
+  int32_t heads, seq_q, padded_q, value_dim;
 };
 
 struct FinishParameters {
   const float* dq_sums;
   void* dq;
-  int32_t seq_q, padded_q;
+  int32_t seq_q, padded_q, head_dim;
   float scale;
 };
 
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(small_threads) prepare(const PrepareParameters
   for (int r = threadIdx.x / lanes; r < sum_rows; r += small_threads / lanes) {
     const int row = first + r;
     float sum = 0.0f;
-    if (row < p.seq_q) {
+    if (row < p.seq_q && lane * 8 < p.value_dim) {  // behind the last column are zeros up to a multiple of 8
       const uint4 a = *reinterpret_cast<const uint4*>(out + row * p.out_stride.seq + lane * 8);
       const uint4 b = *reinterpret_cast<const uint4*>(d_out + row * p.d_out_stride.seq + lane * 8);
       const uint32_t left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
@@ -103,12 +103,16 @@ __global__ void __launch_bounds__(HeadDim * 2) finish(const FinishParameters p) 
   __syncthreads();
   constexpr int chunks = HeadDim / 8;
   const int first = blockIdx.x * sum_rows;
-  T* const dq = static_cast<T*>(p.dq) + (static_cast<int64_t>(blockIdx.y) * p.seq_q + first) * HeadDim;
+  T* const dq = static_cast<T*>(p.dq) + (static_cast<int64_t>(blockIdx.y) * p.seq_q + first) * p.head_dim;
   for (int i = threadIdx.x; i < sum_rows * chunks; i += HeadDim * 2) {
-    const int r = i / chunks, chunk = i % chunks;
-    if (first + r < p.seq_q) {
-      *reinterpret_cast<uint4*>(dq + r * HeadDim + chunk * 8) =
-          *reinterpret_cast<const uint4*>(tile + r * pitch + chunk * 8);
+    const int r = i / chunks, column = i % chunks * 8;
+    if (first + r >= p.seq_q) break;
+    const T* const from = tile + r * pitch + column;
+    T* const to = dq + r * p.head_dim + column;
+    if (p.head_dim % 8 == 0) {
+      if (column < p.head_dim) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    } else {
+      for (int c = 0; c < 8 && column + c < p.head_dim; ++c) to[c] = from[c];
     }
   }
 #endif
