@@ -133,7 +133,7 @@ namespace {
 constexpr int kMost = 256, kStack = 1 << 16;
 ucontext_t scheduler, fibers[kMost];
 std::vector<char> stacks(kMost* kStack);
-bool done[kMost];
+bool done[kMost], at_barrier[kMost], backwards;
 std::function<void()> body;
 const char* fault;
 
@@ -173,19 +173,28 @@ void run_block(int threads, const std::function<void()>& of_thread) {
   for (Warp& warp : warps) std::fill(warp.exchanges, warp.exchanges + 32, 0);
   for (Barrier& one : barriers) one = {};
   for (int i = 0; i < threads; ++i) {
-    done[i] = false;
+    done[i] = at_barrier[i] = false;
     getcontext(&fibers[i]);
     fibers[i].uc_stack.ss_sp = &stacks[i * kStack];
     fibers[i].uc_stack.ss_size = kStack;
     makecontext(&fibers[i], start, 0);
   }
-  for (bool any = true; any && fault == nullptr;) {
+  // A warp runs as far as a barrier lets it before the next begins, so what a barrier is missing for comes out wrong.
+  const int warps_of_block = threads / 32;
+  for (bool any = true; any && fault == nullptr; backwards = !backwards) {
     any = false;
-    for (int i = 0; i < threads; ++i) {
-      if (done[i]) continue;
-      any = true;
-      threadIdx.x = i;
-      swapcontext(&scheduler, &fibers[i]);
+    for (int w = 0; w < warps_of_block; ++w) {
+      const int first = (backwards ? warps_of_block - 1 - w : w) * 32;
+      for (bool runs = true; runs && fault == nullptr;) {
+        runs = false;
+        for (int i = first; i < first + 32; ++i) {
+          if (done[i]) continue;
+          any = true;
+          threadIdx.x = i;
+          swapcontext(&scheduler, &fibers[i]);
+          runs |= !done[i] && !at_barrier[i];
+        }
+      }
     }
   }
 }
@@ -274,7 +283,9 @@ void barrier(int id, int threads) {
     ++one.passed;
     return;
   }
+  at_barrier[threadIdx.x] = true;
   while (one.passed == passed) let_others_run();
+  at_barrier[threadIdx.x] = false;
 }
 
 // The gradients; nullptr, or what went wrong.
