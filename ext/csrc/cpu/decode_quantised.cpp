@@ -37,7 +37,8 @@ Place place_of(const DecodeArguments& a, int64_t batch, int64_t key) {
 }
 
 struct Room {
-  std::vector<float> scores, row;
+  std::vector<float> scores;
+  std::vector<double> row;
 };
 
 template <typename T>
@@ -61,25 +62,27 @@ void decode_row(const QuantisedDecodeArguments& a, const std::array<float, 256>&
   for (int64_t j = 0; j < seen; ++j) {
     const Place place = place_of(a, batch, j);
     const uint8_t* const key = k + place.offset(a.k_stride);
-    float score = 0.0f;
-    for (int d = 0; d < a.head_dim; ++d) score += to_float(q[d]) * number[key[d]];
-    score *= a.scale * scale_at(a.k_scale, a.k_scale_stride, place);
+    double products = 0.0;
+    for (int d = 0; d < a.head_dim; ++d) products += double{to_float(q[d])} * number[key[d]];
+    const auto score = static_cast<float>(products * a.scale * double{scale_at(a.k_scale, a.k_scale_stride, place)});
     room.scores[static_cast<size_t>(j)] = score;
     maximum = score > maximum ? score : maximum;
   }
   const float base = maximum == -kInfinity ? 0.0f : maximum;
-  room.row.assign(static_cast<size_t>(a.head_dim), 0.0f);
-  float sum = 0.0f;
+  room.row.assign(static_cast<size_t>(a.head_dim), 0.0);
+  double sum = 0.0;
   for (int64_t j = 0; j < seen; ++j) {
     const float weight = std::exp(room.scores[static_cast<size_t>(j)] - base);
     const Place place = place_of(a, batch, j);
     const uint8_t* const value = v + place.offset(a.v_stride);
     const float scaled = weight * scale_at(a.v_scale, a.v_scale_stride, place);
     sum += weight;
-    for (int d = 0; d < a.head_dim; ++d) room.row[static_cast<size_t>(d)] += scaled * number[value[d]];
+    for (int d = 0; d < a.head_dim; ++d) room.row[static_cast<size_t>(d)] += double{scaled} * number[value[d]];
   }
-  const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
-  for (int d = 0; d < a.head_dim; ++d) out[d] = from_float<T>(room.row[static_cast<size_t>(d)] * inverse);
+  const double inverse = sum == 0.0 ? 0.0 : 1.0 / sum;
+  for (int d = 0; d < a.head_dim; ++d) {
+    out[d] = from_float<T>(static_cast<float>(room.row[static_cast<size_t>(d)] * inverse));
+  }
 }
 
 }  // namespace

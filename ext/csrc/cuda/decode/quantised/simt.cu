@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kPerLane = 8;  // head_dim is at most 256
+constexpr int kRun = 32;     // keys whose values are added up before they join the warp's sums: so roundings stay few
 constexpr unsigned kAll = 0xffffffffu;
 
 __device__ __forceinline__ float sum_of_warp(float value) {
@@ -39,13 +40,20 @@ __global__ void __launch_bounds__(kWarps * 32) quantised_simt_decode(const Quant
   const int len = min(max(a.cache_lens[batch * a.lens_stride], 0), a.capacity);
   const int seen = len - (a.seq_q - 1 - query);
 
-  float mine[kPerLane], acc[kPerLane];
+  float mine[kPerLane], acc[kPerLane], run[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     mine[i] = lane + 32 * i < a.head_dim ? to_float(q[lane + 32 * i]) : 0.0f;
-    acc[i] = 0.0f;
+    acc[i] = run[i] = 0.0f;
   }
-  float maximum = -INFINITY, sum = 0.0f;
+  float maximum = -INFINITY, sum = 0.0f, run_sum = 0.0f;
+  const auto end_run = [&] {
+    sum += run_sum;
+    run_sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) acc[i] += run[i], run[i] = 0.0f;
+  };
+  int in_run = 0;
   for (int j = warp; j < seen; j += kWarps) {
     const int slot = j % a.page_size;
     const int64_t page = a.block_table == nullptr
@@ -66,18 +74,32 @@ __global__ void __launch_bounds__(kWarps * 32) quantised_simt_decode(const Quant
       const int d = lane + 32 * i;
       if (known && d < a.head_dim) score += mine[i] * number(a.cache_type, k[d]);
     }
-    score = sum_of_warp(score) * (a.scale * k_scale);
+    // The rounding of the factor, and of the score, would be that of an exponent: it grows with the score.
+    const float products = sum_of_warp(score), factor = a.scale * k_scale, rest = fmaf(a.scale, k_scale, -factor);
+    score = products * factor;
     const float top = fmaxf(maximum, score);  // drops NaN: the weight becomes NaN instead
     const float base = top == -INFINITY ? 0.0f : top;
-    const float shrink = expf(maximum - base), weight = expf(score - base);
-    maximum = top;
-    sum = sum * shrink + weight;
+    if (top > maximum) {
+      const float shrink = expf(maximum - base);
+      maximum = top;
+      sum *= shrink, run_sum *= shrink;
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) acc[i] *= shrink, run[i] *= shrink;
+    }
+    const float more = products * rest;  // not a number where one of them is infinite
+    const float weight = expf(fmaf(products, factor, (isfinite(more) ? more : 0.0f) - base));
+    run_sum += weight;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int d = lane + 32 * i;
-      acc[i] = acc[i] * shrink + (known && d < a.head_dim ? weight * v_scale * number(a.cache_type, v[d]) : 0.0f);
+      if (known && d < a.head_dim) run[i] += weight * v_scale * number(a.cache_type, v[d]);
+    }
+    if (++in_run == kRun) {
+      end_run();
+      in_run = 0;
     }
   }
+  end_run();
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) rows[warp][lane + 32 * i] = acc[i];
   if (lane == 0) maxima[warp] = maximum, sums[warp] = sum;
