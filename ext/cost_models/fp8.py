@@ -21,7 +21,7 @@ HEADER = FOLDER / "cost_model.h"
 STRUCTS = {"PersistentCosts": "persistent_constants", "FewRowsCosts": "few_rows_constants"}
 FIELDS = (
     *("m", "n", "k"),
-    *("few_rows", "block_scales", "fast_sums", "tile_m", "tile_n", "stage_k", "stages", "blocks_per_sm", "cluster"),
+    *("few_rows", "block_scales", "tile_m", "tile_n", "stage_k", "stages", "blocks_per_sm", "cluster"),
     "multiprocessors",
 )
 BLOCK = 128  # of k
@@ -29,11 +29,9 @@ MULTIPROCESSORS = 132  # of the Hopper cards that a survey runs on
 
 _PRODUCT = re.compile(r"(\d+)x(\d+)x(\d+) (tensor|row|block)( fast)?")
 _FEW_ROWS = re.compile(r"few rows (\d+) k(\d+) s(\d+)( block scales)? split (\d+)")
-_PERSISTENT = re.compile(r"persistent (\d+)x(\d+)( block scales| fast sums)? cluster (\d+)")
+_PERSISTENT = re.compile(r"persistent (\d+)x(\d+)( block scales)? cluster (\d+)")
 _FEW_ROWS_TILE = re.compile(r"CUDA_LLM_OPS_FEW_ROWS\(Q, (\d+), (\d+), (\d+), (\d+)\)")
-_PERSISTENT_TILE = re.compile(
-    r'Tile<P, \d, \d, \d+, (\d+), \w+, \w+>>\("persistent (\d+)x(\d+)( block scales| fast sums)?"'
-)
+_PERSISTENT_TILE = re.compile(r'Tile<P, \d, \d, \d+, (\d+), \w+>>\("persistent (\d+)x(\d+)( block scales)?"')
 OTHERS = ("torch", "chosen")  # among the names of a line, those that are no plan
 
 
@@ -57,15 +55,14 @@ def kernel_fields(plan: str) -> dict[str, int]:
             listed = tuple(map(int, match.groups()))
             if listed[:3] == (tile, boxes, stages):
                 shape = {"tile_m": tile, "tile_n": 64, "stage_k": boxes * BLOCK, "stages": stages}
-                kinds = {"few_rows": 1, "block_scales": int(found[4] is not None), "fast_sums": 0}
+                kinds = {"few_rows": 1, "block_scales": int(found[4] is not None)}
                 return {**kinds, **shape, "blocks_per_sm": listed[3], "cluster": int(found[5])}
     if found := _PERSISTENT.fullmatch(plan):
         for match in _PERSISTENT_TILE.finditer((FOLDER / "persistent.cuh").read_text()):
             if match.group(2, 3, 4) == found.group(1, 2, 3):
                 shape = {"tile_m": int(found[1]), "tile_n": int(found[2]), "stage_k": BLOCK, "stages": int(match[1])}
-                ending = (found[3] or "").strip()
-                kinds = {"block_scales": int(ending == "block scales"), "fast_sums": int(ending == "fast sums")}
-                return {"few_rows": 0, **kinds, **shape, "blocks_per_sm": 1, "cluster": int(found[4])}
+                kinds = {"few_rows": 0, "block_scales": int(found[3] is not None)}
+                return {**kinds, **shape, "blocks_per_sm": 1, "cluster": int(found[4])}
     raise UsageError(f"no plan of FP8 products is called {plan!r}")
 
 

@@ -11,7 +11,7 @@ namespace {
 // In the order of FIELDS in fp8.py.
 struct Row {
   int32_t m, n, k;
-  int32_t few_rows, block_scales, fast_sums, tile_m, tile_n, stage_k, stages, blocks_per_sm, cluster;
+  int32_t few_rows, block_scales, tile_m, tile_n, stage_k, stages, blocks_per_sm, cluster;
   int32_t multiprocessors;
 };
 
@@ -33,7 +33,7 @@ void microseconds(const int32_t* rows, int64_t count, const double* persistent, 
     cuda_llm_ops::Fp8GemmArguments arguments;
     arguments.m = row.m, arguments.n = row.n, arguments.k = row.k;
     sm90::Kernel kernel{};
-    kernel.few_rows = row.few_rows, kernel.block_scales = row.block_scales, kernel.fast_sums = row.fast_sums;
+    kernel.few_rows = row.few_rows, kernel.block_scales = row.block_scales;
     kernel.tile_m = row.tile_m, kernel.tile_n = row.tile_n;
     kernel.stage_k = row.stage_k, kernel.stages = row.stages, kernel.blocks_per_sm = row.blocks_per_sm;
     out[i] = sm90::modelled_microseconds(arguments, {&kernel, row.cluster}, row.multiprocessors, costs);

@@ -7,14 +7,12 @@ namespace cuda_llm_ops {
 
 enum class Fp8Type : int32_t { e4m3 = 0, e5m2 = 1 };
 
-constexpr int32_t kFp8Block = 128;     // elements of k that share a scale, and that are summed between promotions
-constexpr int32_t kFp8FastBlocks = 2;  // blocks of k summed between promotions with fast sums
+constexpr int32_t kFp8Block = 128;  // elements of k that share a scale, and that are summed between promotions
 
 // Row i of a group and column j of the product:
 //   out[i, j] = sum_k scale_a[i, k] a[i, k] scale_b[j, k] b[j, k] + bias[j]
 // Both operands are K-major: elements of a row lie side by side, rows are *_stride bytes apart. Sums are float32. A
-// kernel that sums in fewer bits adds to float32 at least every kFp8Block of k, with fast_sums every kFp8FastBlocks
-// times that.
+// kernel that sums in fewer bits adds to float32 at least every kFp8Block of k.
 //
 // The scale of a[i, k] is scale_a[i * scale_a_stride_m + k / kFp8Block * scale_a_stride_k], that of b[j, k] is
 // scale_b[j / scale_b_columns * scale_b_stride_n + k / kFp8Block * scale_b_stride_k]; strides are 0 along what shares a
@@ -41,7 +39,7 @@ struct Fp8GemmArguments {
   int32_t capacity = 0;
   Fp8Type a_type = Fp8Type::e4m3, b_type = Fp8Type::e4m3;
   ScalarType out_type = ScalarType::bfloat16;
-  bool block_scales = false, fast_sums = false;
+  bool block_scales = false;
   void* workspace = nullptr;  // on CUDA, where fp8_gemm_workspace_bytes() is not 0: so many bytes, 256-byte aligned
 };
 

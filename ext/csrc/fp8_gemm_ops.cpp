@@ -24,14 +24,8 @@ bool has_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes) {
        shape_text(a), " and b ", shape_text(b), "; allowed are ", allowed);
 }
 
-struct Options {
-  Dtype out_dtype;
-  bool fast_sums;
-};
-
 // Both types, layouts and inner sizes.
-void check_operands(const char* op, const Tensor& a, const Tensor& b, const Options& options,
-                    Fp8GemmArguments& arguments) {
+void check_operands(const char* op, const Tensor& a, const Tensor& b, Dtype out_dtype, Fp8GemmArguments& arguments) {
   arguments.a_type = fp8_type(op, "a", a.scalar_type());
   arguments.b_type = fp8_type(op, "b", b.scalar_type());
   if (arguments.b_type != Fp8Type::e4m3) {
@@ -40,7 +34,7 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b, const Opti
   check_same_device(op, "b", b, "a", a);
   check_k_major(op, "a", a);
   check_k_major(op, "b", b);
-  check_out_dtype(op, options.out_dtype);
+  check_out_dtype(op, out_dtype);
   const int64_t k = a.size(a.dim() - 1);
   if (b.size(b.dim() - 1) != k) {
     fail("ValueError", op, "a ", shape_text(a), " has inner size ", k, " but b ", shape_text(b), " has ",
@@ -48,8 +42,7 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b, const Opti
   }
   arguments.k = static_cast<int32_t>(k);
   arguments.n = static_cast<int32_t>(b.size(b.dim() - 2));
-  arguments.out_type = kernel_type(options.out_dtype);
-  arguments.fast_sums = options.fast_sums;
+  arguments.out_type = kernel_type(out_dtype);
 }
 
 template <bool cuda>
@@ -73,7 +66,7 @@ Tensor fp8_gemm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, std::optiona
   check_rank(op, "a", a, 2, "(m, k)");
   check_rank(op, "b", b, 2, "(n, k)");
   Fp8GemmArguments arguments;
-  check_operands(op, a, b, {out_dtype, fast_sums}, arguments);
+  check_operands(op, a, b, out_dtype, arguments);
   check_scale(op, "scale_a", scale_a, a);
   check_scale(op, "scale_b", scale_b, a);
   const int64_t m = a.size(0), n = b.size(0), blocks = kFp8Blocks(a.size(1));
@@ -146,7 +139,7 @@ Tensor fp8_grouped_gemm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tens
   if (!masked) check_rank(op, "a", a, 2, "(rows, k), or 3: (groups, rows, k)");
   check_rank(op, "b", b, 3, "(groups, n, k)");
   Fp8GemmArguments arguments;
-  check_operands(op, a, b, {out_dtype, fast_sums}, arguments);
+  check_operands(op, a, b, out_dtype, arguments);
   check_scale(op, "scale_a", scale_a, a);
   check_scale(op, "scale_b", scale_b, a);
   const int64_t count = b.size(0), n = b.size(1), blocks = kFp8Blocks(b.size(2));

@@ -134,11 +134,11 @@ void force_gemm_plan(const std::string& name) {
 #endif
 }
 
-std::vector<std::string> fp8_gemm_plans(int m, int n, int k, bool block_scales, bool fast_sums) {
+std::vector<std::string> fp8_gemm_plans(int m, int n, int k, bool block_scales) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA
   cuda_llm_ops::Fp8GemmArguments arguments;
   arguments.m = m, arguments.n = n, arguments.k = k;
-  arguments.block_scales = block_scales, arguments.fast_sums = fast_sums;
+  arguments.block_scales = block_scales;
   return cuda_llm_ops::cuda::fp8_gemm_plans(arguments);
 #else
   return {};
@@ -162,7 +162,6 @@ PYBIND11_MODULE(_C, module) {
   module.def("gemm_plan_facts", &gemm_plan_facts, py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a_mn_major"),
              py::arg("b_mn_major"), py::arg("dtype"));
   module.def("force_gemm_plan", &force_gemm_plan, py::arg("name"));
-  module.def("fp8_gemm_plans", &fp8_gemm_plans, py::arg("m"), py::arg("n"), py::arg("k"), py::arg("block_scales"),
-             py::arg("fast_sums"));
+  module.def("fp8_gemm_plans", &fp8_gemm_plans, py::arg("m"), py::arg("n"), py::arg("k"), py::arg("block_scales"));
   module.def("force_fp8_gemm_plan", &force_fp8_gemm_plan, py::arg("name"));
 }

@@ -130,10 +130,8 @@ class Layer:
     value take the last place of the cache.
     """
 
-    def __init__(
-        self, sizes: Sizes, form: str, weights: Mapping[str, Weight], cache: Cache | None = None, *, fast: bool = False
-    ) -> None:
-        self.sizes, self.form, self.weights, self.cache, self.fast = sizes, form, weights, cache, fast
+    def __init__(self, sizes: Sizes, form: str, weights: Mapping[str, Weight], cache: Cache | None = None) -> None:
+        self.sizes, self.form, self.weights, self.cache = sizes, form, weights, cache
         device = next(iter(weights.values())).operands[0].device
         self.norms = torch.ones(2, sizes.hidden, device=device, dtype=DTYPE)
         self.lengths: Tensor | None = None
@@ -191,7 +189,7 @@ class Layer:
 
     def _fp8_product(self, x: tuple[Tensor, Tensor], name: str) -> Tensor:
         (a, scale_a), (b, scale_b) = x, self.weights[name].operands
-        return fp8_gemm(a, b, scale_a, scale_b, fast_sums=self.fast)
+        return fp8_gemm(a, b, scale_a, scale_b)
 
     def heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(tokens, heads, head_dim) of queries, and of keys and values (tokens, kv_heads, head_dim)."""

@@ -35,9 +35,8 @@ def fp8_gemm(
     """(scale_a a) (scale_b b)ᵀ + bias of 8-bit operands, summed in float32.
 
     Tensor cores sum 8-bit products in fewer bits than float32 has: on Hopper, what lies 13 bits below the first bit of
-    the largest term, or of the sum so far, is cut off. Such sums are added to float32 sums at least every 128 of k,
-    with `fast_sums` every 256. So the error does not grow with k: sums of equal numbers are at most 0.2 % too small,
-    with `fast_sums` 0.6 %.
+    the largest term, or of the sum so far, is cut off. Such sums are added to float32 sums at least every 128 of k. So
+    the error does not grow with k: sums of equal numbers are at most 0.2 % too small.
 
     Args:
         a: (m, k), float8_e4m3fn or float8_e5m2. K-major, which means stride 1 along k; rows any stride apart.
@@ -48,7 +47,8 @@ def fp8_gemm(
             elements, with a scale_a of (m, k / 128).
         bias: (n,), of out_dtype.
         out_dtype: bfloat16, float16 or float32.
-        fast_sums: allow sums over 256 of k in the precision of the tensor core. A kernel may ignore it.
+        fast_sums: allow sums as exact as those of a product in bfloat16. The kernels of today are more exact in any
+            case: docs/ladder-fp8.md says why sums over 256 of k were given up.
 
     Sizes need no alignment. On a Hopper GPU an operand whose rows begin at no multiple of 16 bytes is copied first.
     torch.autocast changes nothing: neither numbers, scales nor bias are cast.

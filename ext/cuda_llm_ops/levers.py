@@ -45,7 +45,6 @@ class Lever:
     name: str
     weights: str = "bfloat16"
     cache: str = "bfloat16"
-    fast: bool = False
 
 
 WIDE = "16 bits"
@@ -62,7 +61,6 @@ DECODE = (
 PREFILL = (
     Lever(WIDE),
     Lever("FP8 products, scales of rows", "fp8 rows"),
-    Lever("FP8 products, rows, fast sums", "fp8 rows", fast=True),
     Lever("FP8 products, scales of 1 x 128", "fp8 blocks"),
 )
 
@@ -117,10 +115,7 @@ class Stack:
     def layers(self, lever: Lever) -> list[Layer]:
         weights = self.weights(lever.weights)
         caches: Sequence[Cache | None] = self._caches.get(lever.cache) or [None] * len(weights)
-        return [
-            Layer(self.sizes, lever.weights, one, cache, fast=lever.fast)
-            for one, cache in zip(weights, caches, strict=True)
-        ]
+        return [Layer(self.sizes, lever.weights, *both) for both in zip(weights, caches, strict=True)]
 
     def checked(self, step: Step) -> dict[str, tuple[float, float]]:
         """Lever -> error: the farthest stage of the first layer from float64 on its own values; and noise.
@@ -134,7 +129,7 @@ class Stack:
         for lever in sorted(step.levers, key=lambda one: (one.name != WIDE, one.weights)):
             values = {lever.weights: values.get(lever.weights) or self.with_values(lever.weights)}
             cache = self._caches[lever.cache][0] if lever.cache in self._caches else None
-            exact = ExactLayer(Layer(self.sizes, lever.weights, values[lever.weights], cache, fast=lever.fast))
+            exact = ExactLayer(Layer(self.sizes, lever.weights, values[lever.weights], cache))
             parts = exact.parts(x.double())
             plain = plain or parts
             noise = max(float((a - b).norm() / b.norm()) for a, b in zip(parts, plain, strict=True))

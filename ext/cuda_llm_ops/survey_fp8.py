@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +43,19 @@ FARTHEST = 2.0**-11
 
 @dataclass(frozen=True)
 class Call:
-    """Operands of one call, and whether sums may be fast."""
+    """Operands of one call."""
 
     a: Tensor
     b: Tensor
     scale_a: Tensor
     scale_b: Tensor
 
-    def run(self, fast: bool, out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
-        return fp8_gemm(self.a, self.b, self.scale_a, self.scale_b, out_dtype=out_dtype, fast_sums=fast)
+    def run(self, out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        return fp8_gemm(self.a, self.b, self.scale_a, self.scale_b, out_dtype=out_dtype)
 
-    def rival(self, kind: str, fast: bool) -> Tensor:
+    def rival(self, kind: str) -> Tensor:
         scales = (self.scale_a[:, None], self.scale_b[None]) if kind == "row" else (self.scale_a, self.scale_b)
-        return torch._scaled_mm(self.a, self.b.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
+        return torch._scaled_mm(self.a, self.b.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=False)
 
     def exact(self) -> tuple[Tensor, Tensor]:
         """The product in float64, and that of magnitudes."""
@@ -90,40 +91,39 @@ def forced(plan: str) -> Iterator[None]:
 def checked() -> Iterator[dict[str, Any]]:
     """The worst error of every plan on small products: over the sum of magnitudes, besides the result's rounding."""
     for kind in KINDS:
-        for fast in (False, True) if kind == "tensor" else (False,):
-            for m, n, k in SMALL:
-                for dtype in (E4M3, E5M2):
-                    call = drawn(m, n, k, kind, dtype)
-                    exact, size = call.exact()
-                    for plan in _C.fp8_gemm_plans(m, n, k, kind == "block", fast):
-                        with forced(plan):
-                            found = {out: call.run(fast, out) for out in (torch.float32, torch.bfloat16)}
-                        error = float(((found[torch.float32] - exact).abs() / size).max())
-                        rounded = bool((found[torch.bfloat16] == found[torch.float32].bfloat16()).all())
-                        yield {
-                            "check": f"{m}x{n}x{k} {kind}{' fast' if fast else ''} {str(dtype)[6:]}",
-                            "plan": plan,
-                            "error": error,
-                            "right": rounded and error < (FARTHEST if not fast else 8 * FARTHEST),
-                        }
+        for m, n, k in SMALL:
+            for dtype in (E4M3, E5M2):
+                call = drawn(m, n, k, kind, dtype)
+                exact, size = call.exact()
+                for plan in _C.fp8_gemm_plans(m, n, k, kind == "block"):
+                    with forced(plan):
+                        found = {out: call.run(out) for out in (torch.float32, torch.bfloat16)}
+                    error = float(((found[torch.float32] - exact).abs() / size).max())
+                    rounded = bool((found[torch.bfloat16] == found[torch.float32].bfloat16()).all())
+                    yield {
+                        "check": f"{m}x{n}x{k} {kind} {str(dtype)[6:]}",
+                        "plan": plan,
+                        "error": error,
+                        "right": rounded and error < FARTHEST,
+                    }
 
 
-def timed(m: int, n: int, k: int, kind: str, fast: bool) -> dict[str, Any]:
+def timed(m: int, n: int, k: int, kind: str) -> dict[str, Any]:
     """Microseconds of a product by torch, by the plan that is chosen and by those that the model puts first."""
     once = (m + n) * k + 2 * m * n
     sets = [drawn(m, n, k, kind) for _ in range(max(2, -(-(10 if m <= FEW_ROWS else 3) * CACHE_BYTES // once)))]
     names, graphs = [], []
     if kind != "block":
         names.append("torch")
-        graphs.append(captured(lambda index: sets[index].rival(kind, fast), len(sets)))
-    for plan in ["", *_C.fp8_gemm_plans(m, n, k, kind == "block", fast)[:PLANS]]:
+        graphs.append(captured(lambda index: sets[index].rival(kind), len(sets)))
+    for plan in ["", *_C.fp8_gemm_plans(m, n, k, kind == "block")[:PLANS]]:
         with forced(plan):
             names.append(plan or "chosen")
-            graphs.append(captured(lambda index: sets[index].run(fast), len(sets)))
+            graphs.append(captured(lambda index: sets[index].run(), len(sets)))
     found = dict(zip(names, (1e6 * one / len(sets) for one in times(graphs, ROUNDS)), strict=True))
     best = min((name for name in found if name not in ("torch", "chosen")), key=found.__getitem__)
     return {
-        "time": f"{m}x{n}x{k} {kind}{' fast' if fast else ''}",
+        "time": f"{m}x{n}x{k} {kind}",
         "best": best,
         "teraflops": 2e-6 * m * n * k / found[best],
         "terabytes_a_second": 1e-6 * once / found[best],
@@ -155,12 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             break
     if not given.no_checks:
         say({"wrong": wrong, "check_seconds": time.monotonic() - start})
-    sizes = [*((size, kind, False) for size in (*LARGE, *FEW[:6], *LAYERS, *FEW[6:]) for kind in KINDS)]
-    sizes += [(size, "tensor", True) for size in (*LARGE, *LAYERS)]
-    for (m, n, k), kind, fast in sizes:
+    for (m, n, k), kind in product((*LARGE, *FEW[:6], *LAYERS, *FEW[6:]), KINDS):
         if time.monotonic() - start > given.seconds:
             break
-        say(timed(m, n, k, kind, fast))
+        say(timed(m, n, k, kind))
         torch.cuda.empty_cache()
     if given.output is not None:
         given.output.write_text("".join(line + "\n" for line in lines))

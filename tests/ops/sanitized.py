@@ -36,8 +36,6 @@ DEVICE = "cuda"
 HALVES = (torch.float16, torch.bfloat16)
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ON_A_GPU = {"cuda": fp8_cases.PROMISED_BITS, "cpu": None}
-FAST_BITS = 8.0
-"""Of sums that a tensor core adds over more than 128 of k."""
 KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8", "keys_kernel", "queries_kernel", "kernel<")
 """How the names of these kernels begin."""
 
@@ -102,34 +100,32 @@ def fp8() -> Iterator[tuple[str, Call]]:
     """Every plan of a product with few rows, and of one with many; odd sizes are realigned."""
     sizes = (7, 130, 2064), (70, 200, 400), (300, 392, 272)
     for m, n, k in sizes:
-        for kind, fast in (("row", False), ("row", True), ("block", False)):
+        for kind in ("row", "block"):
             for dtype in (E4M3, E5M2):
-                plans = cuda_llm_ops._C.fp8_gemm_plans(m, n, k, kind == "block", fast) or [""]
-                if fast:
-                    plans = [plan for plan in plans if "fast sums" in plan]
+                plans = cuda_llm_ops._C.fp8_gemm_plans(m, n, k, kind == "block") or [""]
                 for place, plan in enumerate(plans):
                     out = fp8_cases.OUT[place % len(fp8_cases.OUT)]
                     name = f"fp8 {m}x{n}x{k} {kind} {short(dtype)} {short(out)} {plan}"
-                    yield name, _fp8(m, n, k, kind, dtype, out, plan, fast)
+                    yield name, _fp8(m, n, k, kind, dtype, out, plan)
     for out in fp8_cases.OUT:
-        yield f"fp8 portable {short(out)}", _fp8(33, 72, 272, "block", E4M3, out, "portable", False)
-    yield "fp8 unaligned", _fp8(33, 40, 1030, "tensor", E4M3, torch.bfloat16, "", False)
-    yield "fp8 no k to speak of", _fp8(3, 5, 1, "row", E4M3, torch.float32, "", False)
+        yield f"fp8 portable {short(out)}", _fp8(33, 72, 272, "block", E4M3, out, "portable")
+    yield "fp8 unaligned", _fp8(33, 40, 1030, "tensor", E4M3, torch.bfloat16, "")
+    yield "fp8 no k to speak of", _fp8(3, 5, 1, "row", E4M3, torch.float32, "")
     for kind in ("row", "block"):
         for capacity in (None, 150):
             yield f"fp8 groups {kind} capacity {capacity}", _groups(kind, capacity)
 
 
-def _fp8(m: int, n: int, k: int, kind: str, dtype: torch.dtype, out: torch.dtype, plan: str, fast: bool) -> Call:
+def _fp8(m: int, n: int, k: int, kind: str, dtype: torch.dtype, out: torch.dtype, plan: str) -> Call:
     def call() -> None:
         case = fp8_cases.gemm(m, n, k, kind, dtype=dtype, bias=True, out_dtype=out)
         given = fp8_cases.on(DEVICE, case)
         cuda_llm_ops._C.force_fp8_gemm_plan(plan)
         try:
-            found = cuda_llm_ops.fp8_gemm(**given, fast_sums=fast)
+            found = cuda_llm_ops.fp8_gemm(**given)
         finally:
             cuda_llm_ops._C.force_fp8_gemm_plan("")
-        fp8_cases.assert_right(found.cpu(), case, bits=FAST_BITS if fast else ON_A_GPU[DEVICE])
+        fp8_cases.assert_right(found.cpu(), case, bits=ON_A_GPU[DEVICE])
 
     return call
 

@@ -21,7 +21,7 @@ from cost_models.errors import UsageError  # noqa: E402
 pytestmark = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "g++")) is None, reason="needs a C++ compiler for the cost models"
 )
-SURVEY = ROOT / "records/h100/survey-fp8.txt"
+SURVEY = ROOT / "records/h200/survey-fp8.txt"
 FEW_ROWS = ROOT / "records/h200/survey-fp8-few-rows.txt"
 """Of the few-rows kernels since their end became faster."""
 
@@ -58,7 +58,7 @@ def test_the_chosen_plans_are_nearly_the_best(model: fp8.Fp8Model) -> None:
 
 
 def test_exact_times_give_todays_constants_within_a_hundredth(model: fp8.Fp8Model) -> None:
-    rows, _, _ = fp8.read(SURVEY)
+    rows = np.concatenate([fp8.read(record)[0] for record in (SURVEY, FEW_ROWS)])
     generator = np.random.default_rng(1)
     start = {name: values * np.exp(generator.uniform(-0.1, 0.1, len(values))) for name, values in model.start().items()}
     fitted = model.fit(rows, model.microseconds(rows, model.start()), start)
@@ -86,10 +86,10 @@ def test_a_survey_is_fitted_by_the_command(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_every_plan_of_the_lists_has_fields() -> None:
-    plan = {"few_rows": 1, "block_scales": 1, "fast_sums": 0, "tile_m": 32, "tile_n": 64, "stage_k": 256, "stages": 4}
+    plan = {"few_rows": 1, "block_scales": 1, "tile_m": 32, "tile_n": 64, "stage_k": 256, "stages": 4}
     assert fp8.kernel_fields("few rows 32 k2 s4 block scales split 8") == {**plan, "blocks_per_sm": 2, "cluster": 8}
-    plan = {"few_rows": 0, "block_scales": 0, "fast_sums": 1, "tile_m": 128, "tile_n": 192, "stage_k": 128, "stages": 4}
-    assert fp8.kernel_fields("persistent 128x192 fast sums cluster 2") == {**plan, "blocks_per_sm": 1, "cluster": 2}
+    plan = {"few_rows": 0, "block_scales": 0, "tile_m": 128, "tile_n": 192, "stage_k": 128, "stages": 4}
+    assert fp8.kernel_fields("persistent 128x192 cluster 2") == {**plan, "blocks_per_sm": 1, "cluster": 2}
     for name in ("few rows 32 k2 s5 split 1", "persistent 64x64 cluster 1", "chosen"):
         with pytest.raises(UsageError, match=f"no plan of FP8 products is called '{name}'"):
             fp8.kernel_fields(name)

@@ -36,8 +36,8 @@ class Fp8Gemm(Problem):
     a_dtype: "float8_e4m3fn" or "float8_e5m2"; b is always e4m3.
     scales: "tensor", "row" (of a row of each operand), or "block" (1 x 128 of a, 128 x 128 of b).
     out_dtype: "bfloat16", "float16" or "float32".
-    fast_sums: sums may stay in the tensor core, which adds in fewer bits, over all of k. Else they must be promoted to
-    float32 at least every 128 of k, and errors are held against sums that are.
+    fast_sums: the rival's sums stay in the tensor core, which adds in fewer bits, over all of k, and errors are held
+    against those of a product in bfloat16. Else errors are held against sums promoted to float32 every 128 of k.
     Candidates are called `f(a, b, scale_a, scale_b, out_dtype=...)`, with `fast_sums=True` where it is allowed. Scales
     are float32: () and (), (m,) and (n,), or (m, k / 128) and (n / 128, k / 128), rounded up. The right answer is that
     on the values which numbers and scales give.

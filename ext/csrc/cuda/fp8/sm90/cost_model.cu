@@ -22,21 +22,19 @@ double persistent_microseconds(const Fp8GemmArguments& g, const Plan& plan, int 
   const Kernel& kernel = *plan.kernel;
   const int64_t waves = ceil_div(tiles_of(plan, g), std::max<int64_t>(1, sms / plan.cluster));
   const double k_blocks = ceil_div(g.k, kFp8Block);
-  // Two warpgroups multiply in turn, each 64 rows at a time.
+  // Two warpgroups leave the tensor cores idle where both add at a time. Tiles of 192 rows have three.
   const double rounds = kernel.tile_m / 64.0;
   const double products = 1.0 * kernel.tile_m * kernel.tile_n * kFp8Block / kPairs;
-  const double promotion =
-      (kernel.tile_m > 128 ? 0.0 : cost.one_round_cycles) + (kernel.block_scales ? rounds * cost.scaled_cycles : 0.0);
-  const double tensor =
-      (kernel.fast_sums ? cost.fast_products * products : products + promotion) / cost.cycles_a_microsecond;
-  const double loads = (kernel.tile_m / (1.0 * plan.cluster) + kernel.tile_n) * kFp8Block / cost.l2_bytes_a_cycle /
-                       cost.cycles_a_microsecond;
-  const double block = slowest({tensor, loads, cost.latency / kernel.stages});
+  const double idle = kernel.tile_m == 128   ? cost.one_round_cycles
+                      : kernel.tile_m == 256 ? cost.two_rounds_cycles
+                                             : 0.0;
+  const double promotion = idle + (kernel.block_scales ? rounds * cost.scaled_cycles : 0.0);
+  const double tensor = (products + promotion) / cost.cycles_a_microsecond;
+  const double block = slowest({tensor, cost.latency / kernel.stages});
   const double loop = static_cast<double>(waves) * (k_blocks * block + cost.end);
   const double bytes = (1.0 * g.m + static_cast<double>(g.n) * g.groups) * g.k;
   const double memory = bytes / cost.memory_bytes_a_microsecond;
-  const double clusters = plan.cluster > 1 ? 1.0 : 0.0;
-  return cost.outside + clusters * cost.cluster_outside + slowest({loop * (1.0 + clusters * cost.cluster), memory});
+  return cost.outside + (plan.cluster > 1 ? cost.cluster_outside : 0.0) + slowest({loop, memory});
 }
 
 double few_rows_microseconds(const Fp8GemmArguments& g, const Plan& plan, int sms, const FewRowsCosts& cost) {

@@ -1,9 +1,9 @@
 // The cost model of FP8 products: how long a plan takes, in microseconds. No CUDA, so that the program that fits the
 // constants (ext/cost_models) compiles it for the host.
 //
-// The constants of persistent kernels were fitted to 206 times measured on one NVIDIA H100 (records/h100/survey-fp8.txt),
-// those of few-rows kernels to 183 on one NVIDIA H200 (records/h200/survey-fp8-few-rows.txt), since the end of these
-// kernels became faster. The program reads and writes the structs below: one `double name = value;` a line.
+// The constants were fitted to times measured on one NVIDIA H200: those of persistent kernels to 252 of
+// records/h200/survey-fp8.txt, those of few-rows kernels to 183 of records/h200/survey-fp8-few-rows.txt. The program
+// reads and writes the structs below: one `double name = value;` a line.
 #pragma once
 
 #include "plan.h"
@@ -12,17 +12,15 @@ namespace cuda_llm_ops::cuda::fp8::sm90 {
 
 // Of persistent kernels. Cycles are those of the tensor core, which multiplies 4096 pairs in one.
 struct PersistentCosts {
-  double outside = 2.339;  // launch, first loads and drain
-  double cycles_a_microsecond = 1442;
-  double one_round_cycles = 60.38;  // of a block of k more, where a warpgroup multiplies 64 rows of it only
-  double scaled_cycles = 150.8;     // of 64 rows of a block of k more, where scales vary along k
-  double l2_bytes_a_cycle = 66.04;  // of a thread block
-  double latency = 1.969;           // of a ring of stages
-  double cluster = 0.07094;         // share of the time that a cluster adds
-  double cluster_outside = 0.191;
-  double end = 0.6203;  // of a tile
-  double memory_bytes_a_microsecond = 2.434e+06;
-  double fast_products = 0.981;  // factor on the tensor core's time with fast sums; fitted to sums never promoted
+  double outside = 3.002;  // launch, first loads and drain
+  double cycles_a_microsecond = 1697;
+  double one_round_cycles = 162.2;   // of a block of k more, where two warpgroups multiply 64 rows of it each
+  double two_rounds_cycles = 261.3;  // where they multiply 128 rows each
+  double scaled_cycles = 176;        // of 64 rows of a block of k more, where scales vary along k
+  double latency = 2.166;            // of a ring of stages
+  double cluster_outside = 0.246;
+  double end = 0.1359;  // of a tile
+  double memory_bytes_a_microsecond = 2.843e+06;
 };
 
 // Of few-rows kernels.

@@ -229,7 +229,6 @@ constexpr Kernel few_rows_kernel(const char* name) {
           ptx::is_e5m2<typename Tile::Q> ? Fp8Type::e5m2 : Fp8Type::e4m3,
           true,
           Tile::block_scales,
-          false,
           Tile::n,
           Tile::m,
           Tile::boxes * kFp8Block,

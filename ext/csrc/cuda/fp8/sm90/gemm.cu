@@ -39,7 +39,7 @@ int factor_bytes(const Kernel& kernel, const Fp8GemmArguments& g, int split) {
 bool fits(const Plan& plan, const Fp8GemmArguments& g, const DeviceFacts& device) {
   const Kernel& kernel = *plan.kernel;
   if (kernel.a_type != g.a_type || kernel.block_scales != g.block_scales) return false;
-  if (!kernel.few_rows) return g.fast_sums || !kernel.fast_sums;
+  if (!kernel.few_rows) return true;
   if (g.group_sizes != nullptr || g.m > kMostFewRows) return false;
   const int bytes = kernel.shared_bytes + factor_bytes(kernel, g, plan.cluster);
   if (bytes > device.shared_per_block) return false;
@@ -93,12 +93,9 @@ Plan chosen(const Fp8GemmArguments& g, const DeviceFacts& device) {
   };
   constexpr size_t kEntries = 64;
   thread_local Entry cache[kEntries];
-  const Key key{g.m,
-                g.n,
-                g.k,
-                g.groups,
-                g.capacity,
-                static_cast<int>(g.a_type) | g.block_scales << 1 | g.fast_sums << 2 | (g.group_sizes != nullptr) << 3};
+  const Key key{g.m,        g.n,
+                g.k,        g.groups,
+                g.capacity, static_cast<int>(g.a_type) | g.block_scales << 1 | (g.group_sizes != nullptr) << 2};
   uint64_t hash = 0;
   for (const int32_t part : {key.m, key.n, key.k, key.groups, key.kinds}) {
     hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15ull;
@@ -185,8 +182,6 @@ const char* gemm(const Fp8GemmArguments& g, cudaStream_t stream) {
   KernelArguments arguments;
   arguments.g = g;
   arguments.k_blocks = k_blocks(g);
-  // Blocks behind the last one are zeros.
-  if (kernel.fast_sums) arguments.k_blocks = ceil_div(arguments.k_blocks, kFp8FastBlocks) * kFp8FastBlocks;
   arguments.cluster = plan.cluster;
   const int bytes = element_bytes(g.out_type);
   TensorMapArguments p, q;

@@ -25,7 +25,7 @@ struct Kernel {
   const char* name;
   const void* function;
   Fp8Type a_type;
-  bool few_rows, block_scales, fast_sums;
+  bool few_rows, block_scales;
   int tile_m, tile_n;  // of the product as the operator has it: rows of a, columns of out
   int stage_k, stages;
   int threads, shared_bytes, blocks_per_sm;

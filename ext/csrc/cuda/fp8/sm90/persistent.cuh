@@ -8,8 +8,7 @@
 //   promotion       A wave of 64 rows is summed over 128 of k in the tensor core, which keeps few bits, and then added
 //                   to float32 sums, times the scales where those vary along k. All waves use the same accumulators.
 //                   While a warpgroup adds, the others multiply. With three of them the tensor cores never wait, but
-//                   registers are left for one wave each. Fast sums: over kFp8FastBlocks times 128 of k,
-//                   whose stages are held until the last wave has read them.
+//                   registers are left for one wave each.
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1]  [warpgroup 0: 2 output panels] ... [full S][empty S]
 //                   [warpgroup 0: scales of its columns | of its rows] ...
@@ -37,18 +36,16 @@ using cuda::sm90::Position;
 
 constexpr int kPanelBytes = 64 * 128, kPanels = 2;
 
-// BlocksTogether: blocks of k between two promotions.
-template <typename P_, int Warpgroups, int Waves, int TileN, int Stages, bool BlockScales, int BlocksTogether>
+template <typename P_, int Warpgroups, int Waves, int TileN, int Stages, bool BlockScales>
 struct Tile {
   using P = P_;
   static constexpr int warpgroups = Warpgroups, waves = Waves, m = Warpgroups * Waves * 64, n = TileN, stages = Stages;
   static constexpr bool block_scales = BlockScales;
-  static constexpr int blocks_together = BlocksTogether;
   static constexpr int registers = TileN / 2;  // accumulators a thread, of one wave
   // While the tensor cores multiply, the next stage is waited for and its descriptors are made, and the last stage is
-  // released, so that there are only additions between two waves. With three warpgroups, or fast sums, the tensor cores
-  // are busy meanwhile, and stages that are held longer cost more.
-  static constexpr bool ahead = Warpgroups == 2 && BlocksTogether == 1 && !BlockScales;
+  // released, so that there are only additions between two waves. With three warpgroups the tensor cores are busy
+  // meanwhile, and stages that are held longer cost more.
+  static constexpr bool ahead = Warpgroups == 2 && !BlockScales;
   static constexpr int threads = (Warpgroups + 1) * 128;
   // A scheduler has 512 registers a lane for its warps, one of each warpgroup.
   static constexpr int producer_registers = Warpgroups == 3 ? 32 : 40, consumer_registers = Warpgroups == 3 ? 160 : 232;
@@ -56,19 +53,16 @@ struct Tile {
   static constexpr int scale_bytes = BlockScales ? 0 : (TileN + Waves * 64) * 4;  // of a warpgroup
   static constexpr int shared_bytes = Stages * (stage_bytes + 16) + Warpgroups * (kPanels * kPanelBytes + scale_bytes);
   static_assert(!BlockScales || kFp8Block % TileN == 0, "a tile has one scale of b for each block of k");
-  static_assert(!BlockScales || BlocksTogether == 1, "each block of k has scales of its own");
-  static_assert(BlocksTogether <= Stages, "the waves read the same stages, one wave after the other");
   static_assert(TileN % 64 == 0 && q_bytes % 1024 == 0);
 };
 
 // A wave's products of one stage, over 128 of k. Asynchronous: commits a group.
 template <typename Tile>
-__device__ __forceinline__ void multiply(float (&d)[Tile::registers], uint64_t p, uint64_t q, bool accumulate) {
+__device__ __forceinline__ void multiply(float (&d)[Tile::registers], uint64_t p, uint64_t q) {
   ptx::wgmma_fence();
 #pragma unroll
   for (int step = 0; step < kFp8Block / 32; ++step) {
-    ptx::Wgmma<Tile::n>::template ss_fp8<typename Tile::P, ptx::E4m3>(d, p + step * 2, q + step * 2,
-                                                                      step > 0 || accumulate);
+    ptx::Wgmma<Tile::n>::template ss_fp8<typename Tile::P, ptx::E4m3>(d, p + step * 2, q + step * 2, step > 0);
   }
   ptx::wgmma_commit_group();
 }
@@ -229,8 +223,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   // Opaque: the compiler would derive it anew in each round, from a register that takes long to read.
-  uint32_t stages = ptx::shared_address(shared_memory);
-  if constexpr (Tile::blocks_together == 1) stages = static_cast<uint32_t>(ptx::opaque(static_cast<int>(stages)));
+  const auto stages = static_cast<uint32_t>(ptx::opaque(static_cast<int>(ptx::shared_address(shared_memory))));
   const uint32_t panels = stages + Tile::stages * Tile::stage_bytes;
   const uint32_t full = panels + Tile::warpgroups * kPanels * kPanelBytes;
   const uint32_t empty = full + Tile::stages * 8;
@@ -303,7 +296,6 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       }
     };
     const uint64_t p_base = ptx::k_major_descriptor(stages + warpgroup * Tile::waves * 64 * kFp8Block);
-    const uint64_t q_base = ptx::k_major_descriptor(stages + Tile::p_bytes);
     const int q_from_p = (Tile::p_bytes - warpgroup * Tile::waves * 64 * kFp8Block) / 16;  // as descriptors count
     constexpr int kStageStep = Tile::stage_bytes / 16, kWaveStep = 64 * kFp8Block / 16;    // as descriptors count
     const uint32_t my_panels = panels + warpgroup * kPanels * kPanelBytes;
@@ -327,41 +319,28 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       const int scaled_column = min(column, g.n - 1);
       if constexpr (Tile::block_scales) now.load(g, scales_b, my_row, end, scaled_column, 0);
       int held = 0;  // a stage that has been read; it is released when the next products are on their way
-      for (int block = 0; block < arguments.k_blocks; block += Tile::blocks_together) {
-        Position here;
+      for (int block = 0; block < arguments.k_blocks; ++block) {
+        Position here = at;
+        here.advance<Tile::stages>();
 #pragma unroll
         for (int w = 0; w < Tile::waves; ++w) {
-          here = at;
-          int previous = at.stage;
           ptx::wgmma_fence_operand(d);
-#pragma unroll
-          for (int i = 0; i < Tile::blocks_together; ++i) {
-            if (w == 0 && (!Tile::ahead || block == 0)) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
-            const uint64_t p = Tile::ahead ? p_at : p_base + here.stage * kStageStep;
-            // One way or the other: so no kernel spills registers.
-            const uint64_t q = Tile::blocks_together > 1 ? q_base + here.stage * kStageStep : p + q_from_p;
-            multiply<Tile>(d, p + w * kWaveStep, q, i > 0);
-            if (Tile::ahead && w == 0 && block > 0) release(held);
-            if (w == Tile::waves - 1 && i > 0) {
-              ptx::wgmma_wait_group<1>();
-              release(previous);
-            }
-            previous = here.stage;
-            here.advance<Tile::stages>();
-          }
+          if (w == 0 && (!Tile::ahead || block == 0)) ptx::mbarrier_wait(full + at.stage * 8, at.phase);
+          const uint64_t p = Tile::ahead ? p_at : p_base + at.stage * kStageStep;
+          multiply<Tile>(d, p + w * kWaveStep, p + q_from_p);
+          if (Tile::ahead && w == 0 && block > 0) release(held);
           if constexpr (Tile::block_scales) {
             if (w == 0) next.load(g, scales_b, my_row, end, scaled_column, min(block + 1, arguments.k_blocks - 1));
           }
           if (Tile::ahead && w == Tile::waves - 1) {
             p_at = p_base + here.stage * kStageStep;
-            if (arguments.k_blocks - block > Tile::blocks_together)
-              ptx::mbarrier_wait(full + here.stage * 8, here.phase);
+            if (arguments.k_blocks - block > 1) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
           }
           ptx::wgmma_wait_group<0>();
           ptx::wgmma_fence_operand(d);
           if (w == Tile::waves - 1) {
-            held = previous;
-            if (!Tile::ahead) release(previous);
+            held = at.stage;
+            if (!Tile::ahead) release(held);
           }
 #pragma unroll
           for (int r = 0; r < Tile::registers; ++r) {
@@ -411,7 +390,6 @@ constexpr Kernel persistent_kernel(const char* name) {
           ptx::is_e5m2<typename Tile::P> ? Fp8Type::e5m2 : Fp8Type::e4m3,
           false,
           Tile::block_scales,
-          Tile::blocks_together > 1,
           Tile::m,
           Tile::n,
           kFp8Block,
@@ -424,19 +402,15 @@ constexpr Kernel persistent_kernel(const char* name) {
 template <typename P>
 KernelList persistent_list() {
   static const Kernel kernels[] = {
-      persistent_kernel<Tile<P, 2, 2, 128, 4, false, 1>>("persistent 256x128"),
-      persistent_kernel<Tile<P, 3, 1, 128, 4, false, 1>>("persistent 192x128"),
-      persistent_kernel<Tile<P, 2, 1, 128, 6, false, 1>>("persistent 128x128"),
-      persistent_kernel<Tile<P, 2, 1, 64, 8, false, 1>>("persistent 128x64"),
-      persistent_kernel<Tile<P, 2, 1, 192, 4, false, 1>>("persistent 128x192"),
-      persistent_kernel<Tile<P, 2, 2, 128, 4, true, 1>>("persistent 256x128 block scales"),
-      persistent_kernel<Tile<P, 3, 1, 128, 4, true, 1>>("persistent 192x128 block scales"),
-      persistent_kernel<Tile<P, 2, 1, 128, 6, true, 1>>("persistent 128x128 block scales"),
-      persistent_kernel<Tile<P, 2, 1, 64, 8, true, 1>>("persistent 128x64 block scales"),
-      persistent_kernel<Tile<P, 2, 2, 128, 4, false, kFp8FastBlocks>>("persistent 256x128 fast sums"),
-      persistent_kernel<Tile<P, 3, 1, 128, 4, false, kFp8FastBlocks>>("persistent 192x128 fast sums"),
-      persistent_kernel<Tile<P, 2, 1, 128, 6, false, kFp8FastBlocks>>("persistent 128x128 fast sums"),
-      persistent_kernel<Tile<P, 2, 1, 192, 4, false, kFp8FastBlocks>>("persistent 128x192 fast sums"),
+      persistent_kernel<Tile<P, 2, 2, 128, 4, false>>("persistent 256x128"),
+      persistent_kernel<Tile<P, 3, 1, 128, 4, false>>("persistent 192x128"),
+      persistent_kernel<Tile<P, 2, 1, 128, 6, false>>("persistent 128x128"),
+      persistent_kernel<Tile<P, 2, 1, 64, 8, false>>("persistent 128x64"),
+      persistent_kernel<Tile<P, 2, 1, 192, 4, false>>("persistent 128x192"),
+      persistent_kernel<Tile<P, 2, 2, 128, 4, true>>("persistent 256x128 block scales"),
+      persistent_kernel<Tile<P, 3, 1, 128, 4, true>>("persistent 192x128 block scales"),
+      persistent_kernel<Tile<P, 2, 1, 128, 6, true>>("persistent 128x128 block scales"),
+      persistent_kernel<Tile<P, 2, 1, 64, 8, true>>("persistent 128x64 block scales"),
   };
   return kernels;
 }
