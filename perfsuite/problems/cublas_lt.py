@@ -24,10 +24,11 @@ WORKSPACE_BYTES = 64 << 20
 FULL_ALIGNMENT = 256
 
 # Values of the enumerations of library_types.h, cublas_api.h and cublasLt.h.
-_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}
+_TYPES = {"float32": 0, "float16": 2, "bfloat16": 14, "float8_e4m3fn": 28, "float8_e5m2": 29}
 _COMPUTE_FLOAT32 = 68
 _TRANSPOSED = 1
 _DESC_TRANS_A, _DESC_TRANS_B = 3, 4
+_DESC_SCALE_A, _DESC_SCALE_B, _DESC_FAST_SUMS = 17, 18, 25
 _LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_STRIDE = 5, 6
 _PREFER_WORKSPACE, _PREFER_REDUCTIONS, _PREFER_ALIGNMENT_A, _PREFER_ALIGNMENT_B = 1, 3, 5, 6
 _IN_ONE_PART, _REDUCED_IN_FLOAT32, _REDUCED_IN_ANY = 0, 2, 7
@@ -132,7 +133,7 @@ class Product:
             raise LtError("an operand has neither its rows nor its columns contiguous")
         (m, k), n = a.shape[-2:], b.shape[-1]
         self._library, self._batch = library, a.shape[0] if a.dim() == 3 else 0
-        for dtype in (plain_name(out_dtype), plain_name(a.dtype)):
+        for dtype in (plain_name(out_dtype), plain_name(a.dtype), plain_name(b.dtype)):
             if dtype not in _TYPES:
                 raise LtError(f"{dtype} is none of {', '.join(_TYPES)}")
         # The factors on the product have the type of the sums.
@@ -142,7 +143,7 @@ class Product:
             if operand.by_columns:
                 library.put("MatmulDesc", self._description, attribute, ctypes.c_int32(_TRANSPOSED))
         self._a = self._layout(a.dtype, (m, k), left)
-        self._b = self._layout(a.dtype, (k, n), right)
+        self._b = self._layout(b.dtype, (k, n), right)
         self._c = self._layout(out_dtype, (m, n), Operand(False, n, m * n))
         self._exact = plain_name(out_dtype) == "float32"
         self._alignments = alignment(a), alignment(b)
@@ -229,6 +230,28 @@ class Product:
             *(zero, c, self._c, c, self._c, algo, workspace.data_ptr(), WORKSPACE_BYTES, stream),
         )
         _require("Matmul", status)
+
+
+class ScaledProduct(Product):
+    """A product of 8-bit numbers with one scale an operand. fast: sums of many products of k with few bits are allowed.
+
+    a is (m, k) with contiguous rows, b is (k, n) with contiguous columns. `scale_by` comes before `run`.
+    """
+
+    def __init__(
+        self, library: Library, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype, *, fast: bool
+    ) -> None:
+        import torch
+
+        super().__init__(library, a, b, out_dtype)
+        library.put("MatmulDesc", self._description, _DESC_FAST_SUMS, ctypes.c_int8(fast))
+        self._one_scale = torch.ones((), device=a.device)
+        self.scale_by(self._one_scale, self._one_scale)
+
+    def scale_by(self, scale_a: torch.Tensor, scale_b: torch.Tensor) -> None:
+        """Multiply the next products by these float32 scalars, which lie where the operands do."""
+        for attribute, scale in ((_DESC_SCALE_A, scale_b), (_DESC_SCALE_B, scale_a)):
+            self._library.put("MatmulDesc", self._description, attribute, ctypes.c_void_p(scale.data_ptr()))
 
 
 def alignment(tensor: torch.Tensor) -> int:

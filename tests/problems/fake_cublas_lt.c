@@ -8,7 +8,7 @@
 
 enum { SUCCESS = 0, INVALID = 7, NOT_SUPPORTED = 15 };
 
-typedef struct { int transposed[2]; int compute, scale; } Desc;
+typedef struct { int transposed[2]; int compute, scale; const float *scales[2]; int8_t fast; } Desc;
 typedef struct { int type; uint64_t rows, columns; int64_t leading; int32_t batch; int64_t stride; } Layout;
 typedef struct { uint64_t workspace; uint32_t reductions, alignment_a, alignment_b; } Preference;
 typedef struct { uint64_t algo[8]; size_t workspace; int state; float waves; int reserved[4]; } Result;
@@ -29,6 +29,8 @@ int cublasLtMatmulDescCreate(void **desc, int compute, int scale) {
 }
 
 int cublasLtMatmulDescSetAttribute(Desc *desc, int attribute, const void *value, size_t size) {
+    if (attribute == 25 && size == 1) return memcpy(&desc->fast, value, 1), SUCCESS;
+    if ((attribute == 17 || attribute == 18) && size == 8) return memcpy(&desc->scales[attribute - 17], value, 8), SUCCESS;
     if ((attribute != 3 && attribute != 4) || size != 4) return INVALID;
     memcpy(&desc->transposed[attribute - 3], value, 4);
     return SUCCESS;
@@ -107,6 +109,7 @@ int cublasLtMatmul(void *handle, Desc *desc, const float *alpha, const float *a,
                     uint64_t right = desc->transposed[1] ? k * bl->leading + column : column * bl->leading + k;
                     sum += (double)a[batch * al->stride + left] * b[batch * bl->stride + right];
                 }
+                for (int one = 0; one < 2; one++) sum *= desc->scales[one] ? *desc->scales[one] : 1.0f;
                 d[batch * dl->stride + column * dl->leading + row] = (float)sum;
             }
     return SUCCESS;

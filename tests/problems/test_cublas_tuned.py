@@ -15,8 +15,17 @@ from typing import Any
 import pytest
 import torch
 
-from perfsuite.problems import Gemm, RivalUnavailableError
-from perfsuite.problems.cublas_lt import WORKSPACE_BYTES, Library, LtError, Operand, Product, alignment, load
+from perfsuite.problems import Fp8Gemm, Gemm, RivalUnavailableError
+from perfsuite.problems.cublas_lt import (
+    WORKSPACE_BYTES,
+    Library,
+    LtError,
+    Operand,
+    Product,
+    ScaledProduct,
+    alignment,
+    load,
+)
 from perfsuite.problems.rivals import cublas_tuned as tuned
 
 
@@ -90,8 +99,35 @@ def test_an_algorithm_that_is_refused_is_an_error_and_does_not_take_part(made: c
     assert tuned._agrees(torch.mm, (a, b), a @ b)
 
 
+def test_scales_of_a_product_belong_to_their_operands(made: ctypes.CDLL) -> None:
+    a, b = torch.randn(4, 16), torch.randn(8, 16)
+    product = ScaledProduct(Library(made), a, b.T, torch.float32, fast=False)
+    algorithm = product.algorithms(1)[0]
+    out, workspace = torch.empty(4, 8), torch.empty(1, dtype=torch.uint8)
+    product.run(algorithm, a, b.T, out, workspace, 0)
+    torch.testing.assert_close(out, a @ b.T)
+    for scale_a, scale_b in ((torch.tensor(3.0), torch.tensor(0.5)), (torch.tensor(-2.0), torch.tensor(7.0))):
+        product.scale_by(scale_a, scale_b)
+        product.run(algorithm, a, b.T, out, workspace, 0)
+        torch.testing.assert_close(out, a @ b.T * scale_a * scale_b)
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (Fp8Gemm(32, 32, 32), "scaled_mm:tuned cannot run this problem: cuBLASLt runs on a GPU only"),
+        (Fp8Gemm(32, 32, 32, scales="row"), "scaled_mm:tuned cannot run this problem: scales is 'row'"),
+    ],
+    ids=["cpu", "row"],
+)
+def test_products_of_8_bits_that_cannot_be_tuned(problem: Fp8Gemm, said: str) -> None:
+    given = problem.inputs(torch.Generator().manual_seed(0))
+    with pytest.raises(RivalUnavailableError, match=said):
+        given.call(problem.rival("scaled_mm:tuned"))
+
+
 def test_operands_that_it_does_not_know(made: ctypes.CDLL) -> None:
-    with pytest.raises(LtError, match="float64 is none of float32, float16, bfloat16"):
+    with pytest.raises(LtError, match="float64 is none of float32, float16, bfloat16, float8_e4m3fn, float8_e5m2"):
         Product(Library(made), torch.ones(2, 2).double(), torch.ones(2, 2).double(), torch.float64)
     with pytest.raises(LtError, match="neither its rows nor its columns"):
         Product(Library(made), torch.ones(4, 4)[::2, ::2], torch.ones(2, 2), torch.float32)
@@ -200,6 +236,26 @@ def test_the_choice_is_right_no_slower_than_torchs_own_and_can_be_captured(probl
     assert float((given.call(rival) - right).norm() / right.norm()) <= 2 * theirs + 1e-7
     choice = list(tuned._CHOICES.values())[-1]
     assert choice.speed >= 1.0
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = given.call(rival)
+    out.fill_(torch.nan)
+    graph.replay()
+    torch.testing.assert_close(out, given.call(rival))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("out_dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_choice_among_products_of_8_bits(fast: bool, out_dtype: Any, gpu: Any) -> None:
+    problem = Fp8Gemm(256, 512, 1024, out_dtype=out_dtype, fast_sums=fast)
+    rival = problem.rival("scaled_mm:tuned")
+    for seed in (0, 1):  # the scales of the second call are others
+        given = problem.inputs(torch.Generator(device="cuda").manual_seed(seed))
+        right = problem.reference(given)
+        theirs = float((given.call(problem.rival("scaled_mm")) - right).norm() / right.norm())
+        assert float((given.call(rival) - right).norm() / right.norm()) <= 2 * theirs + 1e-7
+    assert list(tuned._CHOICES.values())[-1].speed >= 1.0
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = given.call(rival)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from perfsuite.problems.families.gemm import Gemm
 
 Call = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+Make = Callable[[Library, "torch.Tensor", "torch.Tensor", "torch.dtype"], Product]
 
 SERVES = ("gemm",)
 NAMES = ("cublas:tuned",)
@@ -63,6 +64,8 @@ class Choice:
     """Algorithms that cuBLASLt proposed."""
     speed: float
     """Seconds of torch's own call over those of the choice, as measured when choosing."""
+    product: Product
+    """What cuBLASLt computes, also where torch's own call is the choice."""
 
 
 _LIBRARIES: dict[int, tuple[Library, torch.Tensor]] = {}
@@ -83,30 +86,42 @@ def rival(problem: Gemm, name: str) -> Callable[..., Any]:
     return library_gemm_tuned
 
 
-def chosen(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Choice:
-    """The choice for operands like these; the first call makes it. own: torch's call, a contender."""
-    key = (a.device, a.shape, a.stride(), b.shape, b.stride(), a.dtype, out_dtype, alignment(a), alignment(b))
-    if key not in _CHOICES:
-        _CHOICES[key] = _choose(own, a, b, out_dtype)
-    return _CHOICES[key]
+def chosen(
+    own: Call,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out_dtype: torch.dtype,
+    *,
+    make: Make = Product,
+    name: str = NAMES[0],
+    kind: str = "",
+) -> Choice:
+    """The choice for operands like these; the first call makes it. own: torch's call, a contender.
+
+    make: the product; its `kind` tells products of the same operands apart. name: the rival's, for errors.
+    """
+    key = (a.device, a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype, out_dtype, alignment(a), alignment(b))
+    if (*key, name, kind) not in _CHOICES:
+        _CHOICES[*key, name, kind] = _choose(own, a, b, out_dtype, make, name)
+    return _CHOICES[*key, name, kind]
 
 
-def _choose(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Choice:
+def _choose(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype, make: Make, rival_name: str) -> Choice:
     import torch
 
     if a.device.type != "cuda":
         raise RivalUnavailableError(
-            "cublas:tuned cannot run this problem: cuBLASLt runs on a GPU only, and the operands are on the CPU"
+            f"{rival_name} cannot run this problem: cuBLASLt runs on a GPU only, and the operands are on the CPU"
         )
     if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("cublas:tuned measures its algorithms at its first call, which must not be captured")
+        raise RuntimeError(f"{rival_name} measures its algorithms at its first call, which must not be captured")
     with torch.cuda.device(a.device), torch.no_grad():
         try:
             library, workspace = _library(a.device)
-            product = Product(library, a, b, out_dtype)
+            product = make(library, a, b, out_dtype)
             algorithms = product.algorithms(MOST_ALGORITHMS)
         except LtError as error:
-            raise RivalUnavailableError(f"cublas:tuned cannot run this problem: {error}") from error
+            raise RivalUnavailableError(f"{rival_name} cannot run this problem: {error}") from error
         calls = [own, *(_by(product, one, out_dtype, workspace) for one in algorithms)]
         configs = [product.config(one) for one in algorithms]
         names = ["torch", *(" ".join(f"{name} {value}" for name, value in one.items()) for one in configs)]
@@ -115,7 +130,7 @@ def _choose(own: Call, a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype)
         same = [place for place, call in enumerate(calls) if place == 0 or _agrees(call, sets[0], right)]
         seconds = _race([calls[place] for place in same], sets)
     best = min(range(len(same)), key=seconds.__getitem__)
-    return Choice(calls[same[best]], names[same[best]], len(algorithms), seconds[0] / seconds[best])
+    return Choice(calls[same[best]], names[same[best]], len(algorithms), seconds[0] / seconds[best], product)
 
 
 def _library(device: torch.device) -> tuple[Library, torch.Tensor]:
@@ -152,8 +167,10 @@ def _operands(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torc
     def like(given: torch.Tensor) -> torch.Tensor:
         reach = 1 + sum((size - 1) * stride for size, stride in zip(given.shape, given.stride(), strict=True))
         shift = alignment(given) // given.element_size() if alignment(given) < FULL_ALIGNMENT else 0
-        memory = torch.empty(reach + shift, dtype=given.dtype, device=given.device).normal_(generator=generator)
-        return memory.as_strided(given.shape, given.stride(), shift)
+        # torch draws no 8-bit numbers.
+        drawn = given.dtype if given.element_size() > 1 else torch.float32
+        memory = torch.empty(reach + shift, dtype=drawn, device=given.device).normal_(generator=generator)
+        return memory.to(given.dtype).as_strided(given.shape, given.stride(), shift)
 
     return [(like(a), like(b)) for _ in range(pairs)]
 

@@ -21,15 +21,17 @@ _ALIGNED = 16
 def rival(problem: Fp8Gemm | GroupedGemm, name: str) -> Callable[..., Any]:
     """The product of `problem`, called as candidates are; at the call, RivalUnavailableError where torch has none."""
     if problem.n % _ALIGNED or problem.k % _ALIGNED:
-        return _refusing(f"n is {problem.n} and k is {problem.k}; torch takes multiples of {_ALIGNED}")
+        return refusing(f"n is {problem.n} and k is {problem.k}; torch takes multiples of {_ALIGNED}", name)
     if problem.family == "grouped-gemm":
         return _grouped(problem)
     return _blocks(problem) if problem.scales == "block" else _plain(problem)
 
 
-def _refusing(why: str) -> Callable[..., Any]:
+def refusing(why: str, name: str = NAMES[0]) -> Callable[..., Any]:
+    """A rival that cannot run the problem, and says why."""
+
     def library_product(*_: Any, **__: Any) -> Any:
-        raise RivalUnavailableError(f"scaled_mm cannot run this problem: {why}")
+        raise RivalUnavailableError(f"{name} cannot run this problem: {why}")
 
     return library_product
 
@@ -65,7 +67,7 @@ def _blocks(problem: Any) -> Callable[..., Any]:
 
     functional: Any = torch.nn.functional
     if not hasattr(functional, "scaled_mm"):
-        return _refusing(f"torch {torch.__version__} has no torch.nn.functional.scaled_mm")
+        return refusing(f"torch {torch.__version__} has no torch.nn.functional.scaled_mm")
     kinds = functional.ScalingType
 
     def library_product(
@@ -102,9 +104,9 @@ def _grouped(problem: Any) -> Callable[..., Any]:
     import torch
 
     if problem.masked or problem.scales != "row":
-        return _refusing("torch's grouped product takes groups that follow each other, with scales of rows")
+        return refusing("torch's grouped product takes groups that follow each other, with scales of rows")
     if not hasattr(torch, "_scaled_grouped_mm"):
-        return _refusing(f"torch {torch.__version__} has no grouped product of 8-bit operands")
+        return refusing(f"torch {torch.__version__} has no grouped product of 8-bit operands")
     fast = problem.fast_sums
 
     def library_products(

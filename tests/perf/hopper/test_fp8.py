@@ -33,6 +33,7 @@ sizes = pytest.mark.parametrize(("m", "n", "k"), named([*SQUARES, *LAYERS]))
 
 
 @pytest.mark.perf_target(against="scaled_mm", at_least=1.0)
+@pytest.mark.perf_target(against="scaled_mm:tuned", at_least=1.0)
 @pytest.mark.parametrize("fast", [False, True], ids=["promoted", "fast"])
 @sizes
 def test_one_scale(m: int, n: int, k: int, fast: bool, perf: Perf, ops: ModuleType) -> None:
