@@ -137,6 +137,17 @@ def kernels() -> dict[str, dict[str, Any]]:
                 calls[name] = {"lengths": [700], "head_dim": head_dim, "page_size": page_size, "group": rows // 2}
                 if page_size is not None and page_size > 1:
                     calls[f"{name}-even"] = calls[name] | {"lengths": [700, 0, 77], "capacity": 2**16}
+        for rows in (24, 40) if head_dim < 192 else ():
+            words = {"head_dim": head_dim, "group": rows // 2}
+            calls[f"d{head_dim}-{rows}rows-p16-even"] = {
+                "lengths": [700, 0, 77],
+                "page_size": 16,
+                "capacity": 2**16,
+            } | words
+            calls[f"d{head_dim}-{rows}rows-40-sequences"] = {
+                "lengths": [37 * i % 150 for i in range(40)],
+                "kv_heads": 4,
+            } | words
     many = {"head_dim": 128, "seq_q": 1}
     return calls | {
         "d33": {"lengths": [70, 0, 16], "head_dim": 33},
@@ -146,6 +157,14 @@ def kernels() -> dict[str, dict[str, Any]]:
         "40-sequences": {"lengths": [37 * i % 150 for i in range(40)], "kv_heads": 8, **many},
         "40-sequences-p64": {"lengths": [37 * i % 150 for i in range(40)], "kv_heads": 8, "page_size": 64, **many},
         "64-units": {"lengths": [256] * 8, "kv_heads": 8, "page_size": 16, "capacity": 2**13, **many},
+        "64-units-24rows": {
+            "lengths": [256] * 8,
+            "kv_heads": 8,
+            "page_size": 16,
+            "capacity": 2**13,
+            **many,
+            "group": 24,
+        },
         "70-sequences": {"lengths": [37 * i % 150 for i in range(70)], "kv_heads": 4, **many},
         "70-sequences-p16": {"lengths": [37 * i % 150 for i in range(70)], "kv_heads": 4, "page_size": 16, **many},
     }

@@ -7,19 +7,28 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <ScalarType Type, int HeadDim, int TileRows, int Warps, int Stages, int Groups = 1, bool ByHead = false>
+template <ScalarType Type, int HeadDim, int TileRows, int Warps, int Stages, int Groups = 1, bool ByHead = false,
+          bool Wide = false>
 constexpr MmaInstance tma_instance(const char* name) {
   using T = typename ElementOf<Type>::type;
-  return {.address = reinterpret_cast<const void*>(&tma_decode<T, HeadDim, TileRows, Warps, Stages, Groups, ByHead>),
-          .name = name,
-          .type = Type,
-          .head_dim = HeadDim,
-          .warps = Warps,
-          .groups = Groups,
-          .tile_rows = TileRows,
-          .kind = MmaKind::tma,
-          .shared_bytes = &TmaShape<HeadDim, TileRows, Warps, Stages, Groups>::shared_bytes,
-          .by_head = ByHead};
+  return {
+      .address = reinterpret_cast<const void*>(&tma_decode<T, HeadDim, TileRows, Warps, Stages, Groups, ByHead, Wide>),
+      .name = name,
+      .type = Type,
+      .head_dim = HeadDim,
+      .warps = Warps,
+      .block_keys = TmaShape<HeadDim, TileRows, Warps, Stages, Groups, Wide>::block_keys,
+      .groups = Groups,
+      .tile_rows = TileRows,
+      .kind = MmaKind::tma,
+      .shared_bytes = &TmaShape<HeadDim, TileRows, Warps, Stages, Groups, Wide>::shared_bytes,
+      .by_head = ByHead,
+      .wide = Wide};
+}
+
+template <ScalarType Type, int HeadDim, int TileRows, int Warps, int Stages>
+constexpr MmaInstance wide_instance(const char* name) {
+  return tma_instance<Type, HeadDim, TileRows, Warps, Stages, 1, false, true>(name);
 }
 
 template <ScalarType Type, int HeadDim, int TileRows, int Warps, int Stages>
@@ -30,6 +39,7 @@ constexpr MmaInstance cluster_instance(const char* name) {
           .type = Type,
           .head_dim = HeadDim,
           .warps = Warps,
+          .block_keys = Warps * kTileKeys,
           .groups = 1,
           .tile_rows = TileRows,
           .kind = MmaKind::cluster,
@@ -44,6 +54,7 @@ constexpr MmaInstance cp_async_instance(const char* name) {
           .type = Type,
           .head_dim = HeadDim,
           .warps = Warps,
+          .block_keys = Warps * kTileKeys,
           .groups = 1,
           .tile_rows = kRows,
           .kind = MmaKind::cp_async,
@@ -60,6 +71,10 @@ constexpr MmaInstance cp_async_instance(const char* name) {
    tma_instance<ScalarType::TYPE, 256, 16, 4, 2>("tma d256 16 rows " #TYPE),         \
    tma_instance<ScalarType::TYPE, 128, 8, 4, 5, 2>("tma d128 two groups " #TYPE),    \
    tma_instance<ScalarType::TYPE, 128, 8, 4, 5, 2, true>("tma d128 by head " #TYPE), \
+   wide_instance<ScalarType::TYPE, 64, 32, 8, 8>("tma d64 32 rows " #TYPE),          \
+   wide_instance<ScalarType::TYPE, 64, 64, 8, 8>("tma d64 64 rows " #TYPE),          \
+   wide_instance<ScalarType::TYPE, 128, 32, 8, 5>("tma d128 32 rows " #TYPE),        \
+   wide_instance<ScalarType::TYPE, 128, 64, 8, 5>("tma d128 64 rows " #TYPE),        \
    cluster_instance<ScalarType::TYPE, 64, 8, 4, 6>("cluster d64 8 rows " #TYPE),     \
    cluster_instance<ScalarType::TYPE, 64, 16, 4, 6>("cluster d64 16 rows " #TYPE),   \
    cluster_instance<ScalarType::TYPE, 128, 8, 4, 3>("cluster d128 8 rows " #TYPE),   \

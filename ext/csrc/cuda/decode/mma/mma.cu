@@ -34,8 +34,8 @@ int group_rows(const DecodeArguments& a) { return a.heads / a.kv_heads * a.seq_q
 float scale_log2(const DecodeArguments& a) { return a.scale * kLog2E; }
 
 // The number of blocks of keys at full capacity.
-int64_t most_blocks(const DecodeArguments& a, int block_keys) {
-  return int64_t{a.batch} * ceil_div(group_rows(a), kRows) * a.kv_heads * ceil_div(a.capacity, block_keys);
+int64_t most_blocks(const DecodeArguments& a, int block_keys, int unit_rows = kRows) {
+  return int64_t{a.batch} * ceil_div(group_rows(a), unit_rows) * a.kv_heads * ceil_div(a.capacity, block_keys);
 }
 
 bool multiples_of_8(const DecodeArguments& a, const CacheStrides& stride) {
@@ -75,11 +75,12 @@ struct Sizes {
   size_t partial = 0, stats = 0, counters = 0;  // bytes; all 0 for cluster.cuh
 
   Sizes(const DecodeArguments& a, const MmaPlan& plan) {
-    const size_t rows = static_cast<size_t>(std::min(group_rows(a), kRows)), head_dim = plan.instance->head_dim;
+    const int unit_rows = plan.instance->unit_rows();
+    const size_t rows = static_cast<size_t>(std::min(group_rows(a), unit_rows)), head_dim = plan.instance->head_dim;
     if (plan.instance->kind == MmaKind::cluster) return;
     const size_t slots = 2 * static_cast<size_t>(plan.blocks);
     partial = slots * rows * head_dim * sizeof(float);
-    stats = slots * kRows * sizeof(float2);
+    stats = slots * unit_rows * sizeof(float2);
     counters = kCounters * sizeof(uint32_t);
   }
 };
@@ -109,13 +110,13 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   const MmaInstance& instance = *plan.instance;
   if (instance.tma()) {
     // The largest box that stays in a page: a copy has a price besides its bytes.
-    p.box_rows = instance.warps * kTileKeys;
+    p.box_rows = instance.block_keys;
     for (; a.block_table != nullptr && a.page_size % p.box_rows != 0; p.box_rows /= 2) ++p.box_shift;
     if (a.block_table != nullptr) {
       p.page_boxes = a.page_size / p.box_rows;
       p.table_pages = a.capacity / a.page_size;
     }
-    const bool whole_rows = a.head_dim == instance.head_dim;
+    const bool whole_rows = a.head_dim == instance.head_dim && !(instance.wide && p.box_shift > 0);
     p.box_panels = whole_rows ? 1 : instance.head_dim / 64;
     const auto k_map = describe(a, a.k, a.k_stride, p.box_rows, whole_rows);
     const auto v_map = describe(a, a.v, a.v_stride, p.box_rows, whole_rows);
@@ -143,8 +144,8 @@ const char* launch_part(const DecodeArguments& a, const MmaPlan& plan, cudaStrea
   p.page_size = a.page_size;
   p.num_pages = a.num_pages;
   p.group_rows = group_rows(a);
-  p.row_blocks = ceil_div(p.group_rows, kRows);
-  p.rows = std::min(p.group_rows, kRows);
+  p.row_blocks = ceil_div(p.group_rows, instance.unit_rows());
+  p.rows = std::min(p.group_rows, instance.unit_rows());
   p.unit_heads = p.kv_heads * p.row_blocks;
   p.scale_log2 = scale_log2(a);
   p.prefetch = plan.prefetch;
@@ -199,11 +200,12 @@ MmaPlan mma_plan(const DecodeArguments& a) {
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
   tma = device.capability == 90 && tma_possible(a, a.k_stride) && tma_possible(a, a.v_stride);
 #endif
-  const int rows = std::min(group_rows(a), kRows), batch = std::min(a.batch, kMaxBatch);
-  const auto narrowest = [&](MmaKind kind, int groups = 1, bool by_head = false) {
+  const int batch = std::min(a.batch, kMaxBatch);
+  const auto narrowest = [&](MmaKind kind, int groups = 1, bool by_head = false, bool wide = false) {
+    const int rows = std::min(group_rows(a), wide ? kWideRows : kRows);
     const MmaInstance* found = nullptr;
     for (const MmaInstance& instance : a.type == ScalarType::bfloat16 ? mma_bfloat16() : mma_float16()) {
-      if (instance.kind != kind || instance.groups != groups || instance.by_head != by_head ||
+      if (instance.kind != kind || instance.groups != groups || instance.by_head != by_head || instance.wide != wide ||
           instance.head_dim < a.head_dim || instance.tile_rows < rows ||
           instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
@@ -215,8 +217,9 @@ MmaPlan mma_plan(const DecodeArguments& a) {
   };
   // As measured on an H200 (docs/ladder-decode.md).
   const int64_t bytes = int64_t{4} * a.batch * a.kv_heads * a.capacity * a.head_dim;
-  const int64_t units = int64_t{a.batch} * a.kv_heads * ceil_div(group_rows(a), kRows);
+  const int64_t row_blocks = ceil_div(group_rows(a), kRows), units = int64_t{a.batch} * a.kv_heads * row_blocks;
   const auto fit = [&](const MmaInstance& instance) {
+    const int rows = std::min(group_rows(a), instance.unit_rows());
     return std::max(1, std::min(device.shared_per_sm / (instance.shared_bytes(rows, batch) + 1024), 2));
   };
   const auto pages_below = [&a](int keys) { return a.block_table != nullptr && a.page_size < keys; };
@@ -235,7 +238,7 @@ MmaPlan mma_plan(const DecodeArguments& a) {
       if (beside && a.batch == 1) most *= a.block_table == nullptr ? 4 : 2;
       if (!beside && plan.cluster > 1) most /= 2;
     }
-    if (plan.blocks > 0 && bytes <= most * plan.blocks) return plan;
+    if (plan.blocks > 0 && bytes * row_blocks <= most * plan.blocks) return plan;
   }
   const bool large = bytes >= kLargeBytes;
   bool wide = large || (small_pages && bytes >= kLargeInSmallPages);
@@ -256,12 +259,20 @@ MmaPlan mma_plan(const DecodeArguments& a) {
     // small to pay for what a card loses whose multiprocessors that are left free are all of one half.)
     if (!large && alone > 64) alone = alone / 8 * 8;
   }
-  const int block_keys = plan.instance->warps * kTileKeys;
+  if (const MmaInstance* const many = narrowest(MmaKind::tma, 1, false, true);
+      tma && group_rows(a) > kRows && many != nullptr && many->head_dim == plan.instance->head_dim) {
+    plan.instance = many;
+    plan.prefetch = a.batch > kFewSequences ? 0 : large ? 2 : 1;
+    wide = false;
+    alone = device.multiprocessors;
+    if (!large && alone > 64) alone = alone / 8 * 8;
+  }
   const int64_t room =
       std::min(!tma || wide ? device.multiprocessors * fit(*plan.instance) : alone, kCounters / plan.instance->warps);
-  plan.blocks = static_cast<int>(std::min(room, most_blocks(a, block_keys)));
+  plan.blocks = static_cast<int>(std::min(room, most_blocks(a, plan.instance->block_keys, plan.instance->unit_rows())));
   // Two thread blocks have a unit each, if the sequences are of one length.
-  plan.cluster = plan.instance->groups == 2 && plan.blocks == 2 * units ? 2 : 1;
+  const int64_t own_units = int64_t{a.batch} * a.kv_heads * ceil_div(group_rows(a), plan.instance->unit_rows());
+  plan.cluster = (plan.instance->groups == 2 || plan.instance->wide) && plan.blocks == 2 * own_units ? 2 : 1;
   if (const MmaInstance* const heads = narrowest(MmaKind::tma, 2, true);
       by_head && plan.instance->groups == 2 && plan.cluster == 1 && heads != nullptr) {
     plan.instance = heads;

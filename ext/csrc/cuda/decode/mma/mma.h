@@ -15,6 +15,8 @@ namespace cuda_llm_ops::cuda::decode {
 constexpr int kRows = 16;          // of a tile: query heads of a group, times queries
 constexpr int kFewRows = 8;        // of the tile that is better where there are no more
 constexpr int kTileKeys = 16;      // of a warp's tile
+constexpr int kWideKeys = 64;      // of a warpgroup's tile (wide.cuh)
+constexpr int kWideRows = 64;      // of a unit there
 constexpr int kProducers = 2;      // warps that load by TMA
 constexpr int kMaxCluster = 8;     // larger clusters need the driver's permission
 constexpr int kMaxBatch = 1024;    // of one launch: the lists of lengths lie in shared memory
@@ -28,9 +30,10 @@ struct MmaParameters {
   void* out;
   const int32_t* cache_lens;
   const int32_t* block_table;
-  float* partial;         // (2 * blocks, rows, head_dim of the instance)
-  float2* partial_stats;  // (2 * blocks, kRows): largest score in units of log2, sum of weights
-  uint32_t* counters;     // (blocks, warps), all 0 before and after
+  float* partial;  // (2 * blocks, rows, head_dim of the instance)
+  float2*
+      partial_stats;   // (2 * blocks, rows of a unit, at least kRows): largest score in units of log2, sum of weights
+  uint32_t* counters;  // (blocks, warps), all 0 before and after
   HeadStrides q_stride;
   CacheStrides k_stride, v_stride;
   int64_t lens_stride, table_stride_batch, table_stride_page;
@@ -44,6 +47,9 @@ struct MmaParameters {
   int prefetch;   // TMA alone: MmaPlan's
   int by_head;    // likewise
 };
+
+// Rows of a unit, at most: a tile of few rows has those of a group's heads.
+__host__ __device__ constexpr int rows_of_unit(int tile_rows) { return tile_rows < kRows ? kRows : tile_rows; }
 
 // Warps that load in cluster.cuh. Two where a block is several copies: only then is it worth a second look at pages.
 __host__ __device__ inline int cluster_producers(const MmaParameters& p) {
@@ -61,18 +67,21 @@ struct MmaInstance {
   const char* name;
   ScalarType type;
   int head_dim, warps;  // warps that share a block of keys
-  int groups;           // groups of `warps` warps, which take units in turn
-  int tile_rows;        // of a unit, at most
+  int block_keys;
+  int groups;     // groups of `warps` warps, which take units in turn
+  int tile_rows;  // of a unit, at most
   MmaKind kind;
   int (*shared_bytes)(int rows, int batch);
   bool by_head = false;  // the order of the list of all blocks (worker.cuh)
+  bool wide = false;     // warpgroups compute the rows (wide.cuh)
 
+  int unit_rows() const { return rows_of_unit(tile_rows); }
   bool tma() const { return kind != MmaKind::cp_async; }  // with warps more, which load
   // At most: a cluster may do with one that loads.
   int threads() const { return (groups * warps + (tma() ? kProducers : 0)) * 32; }
 };
 
-using MmaInstances = std::array<MmaInstance, 17>;
+using MmaInstances = std::array<MmaInstance, 21>;
 const MmaInstances& mma_float16();
 const MmaInstances& mma_bfloat16();
 

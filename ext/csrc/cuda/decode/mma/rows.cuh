@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "../../ptx/barrier.cuh"
+#include "../../ptx/tma.cuh"
 #include "merge.cuh"
 #include "sequences.cuh"
 
@@ -16,6 +17,8 @@ struct RowsBase {
   static constexpr int block_keys = Warps * kTileKeys;
   static constexpr int pitch = HeadDim + merge_pad(TileRows);
   static constexpr int columns = HeadDim / 32;
+  static constexpr int unit_rows = rows_of_unit(TileRows);
+  static constexpr bool wide = false;
   static constexpr int query_chunks = HeadDim / 8;  // of a row
   static constexpr int query_loads = (TileRows * query_chunks + Warps * 32 - 1) / (Warps * 32);
 
@@ -45,20 +48,35 @@ struct RowsBase {
 
   // Keys at the end that the query of a row of the block does not see.
   __device__ __forceinline__ int keys_behind(int in_block) const {
-    return p.seq_q - 1 - query_of(row_block * kRows + in_block);
+    return p.seq_q - 1 - query_of(row_block * unit_rows + in_block);
   }
 
   __device__ __forceinline__ const T* query_at(int sequence, int in_block) const {
-    const int row = row_block * kRows + in_block, group = p.seq_q == 1 ? row : row / p.seq_q;
-    return static_cast<const T*>(p.q) + sequence * p.q_stride.batch + (head * p.group + group) * p.q_stride.head +
+    return query_of_head(sequence, head, row_block * unit_rows + in_block);
+  }
+
+  __device__ __forceinline__ const T* query_of_head(int sequence, int kv_head, int row) const {
+    const int group = p.seq_q == 1 ? row : row / p.seq_q;
+    return static_cast<const T*>(p.q) + sequence * p.q_stride.batch + (kv_head * p.group + group) * p.q_stride.head +
            query_of(row) * p.q_stride.seq;
+  }
+
+  // Asks L2 for the queries of a unit that comes later.
+  __device__ __forceinline__ void ask_queries(int sequence, int unit_head) const {
+    const int kv_head = unit_head / p.row_blocks, first = (unit_head - kv_head * p.row_blocks) * unit_rows;
+    constexpr int lines = (HeadDim + 63) / 64;  // of a row
+    const int row = first + (warp * 32 + lane) / lines, column = (warp * 32 + lane) % lines * 64;
+    static_assert(unit_rows * lines <= Warps * 32 || unit_rows == kRows);
+    if (row < min(p.group_rows, first + unit_rows) && column < p.head_dim) {
+      ptx::prefetch_l2(query_of_head(sequence, kv_head, row) + column);
+    }
   }
 
   // A unit: where its queries lie, so that nothing but their loads is left to do.
   __device__ __forceinline__ void take(int sequence, int unit_head) {
     head = p.row_blocks == 1 ? unit_head : unit_head / p.row_blocks;
     row_block = unit_head - head * p.row_blocks;
-    row_count = min(p.group_rows - row_block * kRows, kRows);
+    row_count = min(p.group_rows - row_block * unit_rows, unit_rows);
 #pragma unroll
     for (int i = 0; i < query_loads; ++i) {
       const int index = i * Warps * 32 + warp * 32 + lane, row = index / query_chunks, chunk = index % query_chunks;

@@ -5,6 +5,8 @@
 //   box         One copy: all columns of p.box_rows keys. That is a whole block, or less where pages are smaller. (64
 //               columns, where head_dim is smaller than the instance's.) Boxes follow each other in a stage, each panel
 //               after panel.
+//               For wide.cuh, a copy is 64 columns wherever a block is several, and all boxes of a panel come
+//               before the next panel: wgmma reads keys at one stride.
 //   Pages       finds the pages of the boxes, 32 at a time, ahead of their use.
 //   Loader      is a producer warp: it fills stages.
 //   consume()   is a consumer warp: it computes on its keys of each stage and gives the stage back.
@@ -17,16 +19,18 @@
 #include "../../ptx/fence.cuh"
 #include "../../ptx/mbarrier.cuh"
 #include "../../ptx/tma.cuh"
+#include "wide.cuh"
 #include "worker.cuh"
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <int HeadDim, int TileRows, int Warps, int Stages, int Groups>
+template <int HeadDim, int TileRows, int Warps, int Stages, int Groups, bool Wide = false>
 struct TmaShape {
+  static constexpr bool wide = Wide;
   static constexpr int stages = Stages, tile_rows = TileRows;
   static constexpr int warps = Groups * Warps + kProducers;
   static constexpr int panels = HeadDim / 64;
-  static constexpr int block_keys = Warps * kTileKeys;
+  static constexpr int block_keys = Wide ? kWideKeys : Warps * kTileKeys;
   static constexpr int panel_bytes = block_keys * 128;
   static constexpr int tile_bytes = panels * panel_bytes;  // of keys, or of values
   static constexpr int stage_bytes = 2 * tile_bytes;
@@ -36,8 +40,12 @@ struct TmaShape {
 
   // Of a group's queries, and of its merge.
   static constexpr int queries_bytes = query_bytes(HeadDim, TileRows);
+  __host__ __device__ static constexpr int sums_bytes(int rows) {
+    return Wide ? wide_merge_bytes(HeadDim, TileRows, Warps)
+                : merge_floats(merge_slots(Warps, rows, Groups), rows, HeadDim, TileRows) * 4;
+  }
   __host__ __device__ static constexpr int merge_bytes(int rows) {
-    return merge_floats(merge_slots(Warps, rows, Groups), rows, HeadDim, TileRows) * 4 + Warps * kRows * 8;
+    return sums_bytes(rows) + (Wide ? wide_stats_bytes(TileRows, Warps) : Warps * kRows * 8);
   }
 
   static constexpr int shared_bytes(int rows, int batch) {
@@ -113,7 +121,8 @@ struct Loader {
     box = index & ((1 << p.box_shift) - 1);
     const int panel = index >> p.box_shift;
     column = panel * 64;
-    place = (values ? S::tile_bytes : 0) + (box * S::panels + panel) * p.box_rows * 128;
+    place = (values ? S::tile_bytes : 0) +
+            (S::wide ? panel * S::panel_bytes + box * p.box_rows * 128 : (box * S::panels + panel) * p.box_rows * 128);
   }
 
   // Makes ready block i of those taken.
@@ -172,7 +181,7 @@ __device__ __forceinline__ const uint16_t* guess_of_row(const MmaParameters& p, 
 template <typename S>
 __device__ __forceinline__ void ask_l2(const MmaParameters& p, const Cursor& at, int thread) {
   const int key = at.block * S::block_keys + thread % S::block_keys;
-  if (key >= at.length) return;
+  if (key >= at.length || thread >= 2 * S::block_keys) return;
   const uint16_t* const row = guess_of_row(p, at.sequence, at.head, key, thread >= S::block_keys);
 #pragma unroll
   for (int column = 0; column < S::panels * 64; column += 64) {
@@ -198,6 +207,62 @@ __device__ __forceinline__ void clear_values(uint8_t* values, int panel_bytes, i
   }
   ptx::fence_proxy_async_shared();
   __syncwarp();
+}
+
+// The same for a warpgroup's 64 values, which all its threads clear.
+template <typename S, typename W>
+__device__ __forceinline__ void clear_wide_values(const W& worker, uint8_t* values, int left) {
+  const int thread = worker.warp_of_group() * 32 + worker.lane;
+#pragma unroll 1
+  for (int chunk = thread; chunk < (kWideKeys - left) * S::panels * 8; chunk += 128) {
+    const int row = left + chunk / (S::panels * 8), place = chunk % (S::panels * 8);
+    *reinterpret_cast<uint4*>(values + place / 8 * S::panel_bytes + row * 128 + place % 8 * 16) =
+        make_uint4(0u, 0u, 0u, 0u);
+  }
+  ptx::fence_proxy_async_shared();
+  worker.meet_group();
+}
+
+// consume() below, for the rows of wide.cuh. `scales`: of the warpgroup's first key in stage 0, where tokens have them.
+template <typename S, typename W>
+__device__ __forceinline__ void consume_wide(W& worker, uint8_t* ring, const float* scales, int stage_scales,
+                                             uint32_t full, int& stage, uint32_t& phase, int left, int end) {
+  const int in_stage = worker.first_key() * 128;
+  uint32_t owed = 0, loaded = 0;  // empty[] of the stage before, which its products still read
+  const auto settle = [&] {
+    worker.end_products();
+    if (owed != 0) ptx::mbarrier_arrive(owed | (loaded & worker.p.zero));
+    owed = 0;
+  };
+  const auto next = [&](uint32_t bits) {
+    owed = full + (S::stages + stage) * 8, loaded = bits;
+    if (++stage == S::stages) stage = 0, phase ^= 1;
+    left -= S::block_keys;
+    if constexpr (!W::overlaps) settle();
+  };
+  const int whole = max(kWideKeys + worker.p.seq_q - 1, end + 1);
+#pragma unroll 1
+  while (left >= whole) {
+    const uint32_t keys = ptx::shared_address(ring) + stage * S::stage_bytes + in_stage;
+    ptx::mbarrier_wait(full + stage * 8, phase);
+    next(worker.template tile<true>(keys, keys + S::tile_bytes, S::panel_bytes, scales + stage * stage_scales, 0,
+                                    settle));
+  }
+#pragma unroll 1
+  while (left > end) {
+    const int offset = stage * S::stage_bytes + in_stage;
+    const uint32_t keys = ptx::shared_address(ring) + offset;
+    ptx::mbarrier_wait(full + stage * 8, phase);
+    if (left > 0) {
+      if (left < kWideKeys) clear_wide_values<S>(worker, ring + offset + S::tile_bytes, left);
+      next(worker.template tile<false>(keys, keys + S::tile_bytes, S::panel_bytes, scales + stage * stage_scales, left,
+                                       settle));
+    } else {
+      settle();
+      next(0);
+    }
+  }
+  settle();
 }
 
 // A warp's part of the blocks that come through the ring, from `stage` on, which moves past them. `left` is the number

@@ -1,13 +1,14 @@
 // Decode on tensor cores (mma.sync): the work of a group of warps on one unit after another. tma.cuh and cp_async.cuh
 // are its kernels. cluster.cuh has a partition and a merge of its own.
 //
-//   rows        The query heads that share a kv head, times seq_q. At most 16 of them form one tile of rows, so that
-//               each byte of the cache is read once. More rows are further row blocks, which read the cache again.
+//   rows        The query heads that share a kv head, times seq_q. At most 16 of them form one tile of rows (64 in
+//               wide.cuh), so that each byte of the cache is read once. More rows are further row blocks, which read
+//               the cache again.
 //   unit        (sequence, kv head, row block). Its keys are blocks of Warps x 16 (partition.cuh: which thread block
 //               takes which blocks).
 //   warp        Takes 16 keys of each block, the warp's number times 16 from the block's first. The scores come from
 //               m16n8k16, the weights stay in registers, and each warp has a softmax of its own (rows_16.cuh,
-//               rows_8.cuh).
+//               rows_8.cuh). In wide.cuh it is a warpgroup that has them.
 //   begin()     Loads the queries of a unit and finds out how many ranges of the partition hold the unit.
 //   finish()    Adds the warps' sums in shared memory. A unit within one range is stored to `out` here. Otherwise each
 //               range writes its part to the workspace and counts itself. The last one adds all parts in order, so that
@@ -53,9 +54,11 @@ struct ClusterPair {
 // other ranges: the unit at its begin goes to its first slot, the unit at its end to its second. A unit that lies in
 // several ranges is at the end of its first range and at the begin of all others. So all its parts are in first slots,
 // but for that of its first range, if another unit lies in front of it there.
-template <typename T, int HeadDim, int Warps, int Groups, int TileRows, bool ByHead = false>
-struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
-  using Base = Rows<T, HeadDim, Warps, Groups, TileRows>;
+template <typename T, int HeadDim, int Warps, int Groups, int TileRows, bool ByHead = false,
+          typename RowsOfUnit = Rows<T, HeadDim, Warps, Groups, TileRows>>
+struct Worker : RowsOfUnit {
+  using Base = RowsOfUnit;
+  static constexpr int unit_rows = Base::unit_rows;
   using Base::columns, Base::pitch, Base::p, Base::merge, Base::merge_stats, Base::warp, Base::lane;
   using Base::head, Base::row_block, Base::row_count;
 
@@ -67,6 +70,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   int merges = 0;
   ClusterPair<HeadDim> pair{};
   bool paired = false;  // the two thread blocks of the cluster have this unit, and no other
+  bool met = false;     // at both barriers of add_wide_pair()
 
   __device__ __forceinline__ Worker(const MmaParameters& parameters, const Lists& lists_, const Partition& partition_,
                                     uint8_t* queries, float* merge_at, float2* stats_at, int warp_, int lane_)
@@ -81,7 +85,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
     parts = partition.range_of(start + at.blocks - 1) - first + 1;
     first_is_second = parts > 1 && start > partition.start(first);
     mine = 2 * range + (range == first && first_is_second ? 1 : 0);
-    if constexpr (Groups == 2) {
+    if constexpr (Groups == 2 || Base::wide) {
       paired = pair.sent != 0 && parts == 2 && first % 2 == 0 && !first_is_second &&
                start + at.blocks == partition.start(first + 2);
     }
@@ -91,59 +95,62 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
   __device__ __forceinline__ void finish(const Cursor& at) {
     if (merges++ > 0) Base::meet();  // the last merge has been read
     const int slots = merge_slots(Warps, p.rows, Groups);
-    float tops[2] = {Base::top(0), Base::top(1)};
-    if (slots < Warps) {
-      if (warp >= slots) Base::store_sums(warp - slots, tops);
-      Base::meet();
-      if (warp < slots) {
-        Base::add_sums(warp, tops);
+    if constexpr (Base::wide) {
+      Base::store_sums();
+    } else {
+      float tops[2] = {Base::top(0), Base::top(1)};
+      if (slots < Warps) {
+        if (warp >= slots) Base::store_sums(warp - slots, tops);
+        Base::meet();
+        if (warp < slots) {
+          Base::add_sums(warp, tops);
+          Base::store_sums(warp, tops);
+        }
+      } else {
         Base::store_sums(warp, tops);
       }
-    } else {
-      Base::store_sums(warp, tops);
     }
     Base::meet();
 
     T* const out =
         static_cast<T*>(p.out) +
-        (static_cast<int64_t>(at.sequence * p.kv_heads + head) * p.group_rows + row_block * kRows) * p.head_dim +
+        (static_cast<int64_t>(at.sequence * p.kv_heads + head) * p.group_rows + row_block * unit_rows) * p.head_dim +
         lane * columns;
+    if constexpr (Base::wide) {
+      if (paired) return add_wide_pair(out);
+      store_wide(out);
+    } else {
 #pragma unroll 1
-    for (int row = warp; row < row_count; row += Warps) {
-      float2 stats[Warps];
-      float common = -INFINITY;
+      for (int row = warp; row < row_count; row += Warps) {
+        float2 stats[Warps];
+        float common = -INFINITY;
 #pragma unroll
-      for (int w = 0; w < Warps; ++w) {
-        if (w >= slots) break;
-        stats[w] = merge_stats[w * kRows + row];
-        common = fmaxf(common, stats[w].x);
-      }
-      float total = 0.0f, value[columns] = {};
+        for (int w = 0; w < Warps; ++w) {
+          if (w >= slots) break;
+          stats[w] = merge_stats[w * kRows + row];
+          common = fmaxf(common, stats[w].x);
+        }
+        float total = 0.0f, value[columns] = {};
 #pragma unroll
-      for (int w = 0; w < Warps; ++w) {
-        if (w >= slots) break;
-        const float weight = part_weight(stats[w].x, common);
-        float part[columns];
-        load_columns(part, merge + (w * p.rows + row) * pitch + lane * columns);
-        total += weight * stats[w].y;
+        for (int w = 0; w < Warps; ++w) {
+          if (w >= slots) break;
+          const float weight = part_weight(stats[w].x, common);
+          float part[columns];
+          load_columns(part, merge + (w * p.rows + row) * pitch + lane * columns);
+          total += weight * stats[w].y;
 #pragma unroll
-        for (int c = 0; c < columns; ++c) value[c] += weight * part[c];
-      }
-      if (parts == 1) {
-        write(out + row * p.head_dim, value, total);
-      } else if (Groups == 2 && paired) {
-        give(row, value, make_float2(common, total));
-      } else {
-        store_columns(p.partial + (mine * p.rows + row) * HeadDim + lane * columns, value);
-        if (lane == 0) p.partial_stats[mine * kRows + row] = make_float2(common, total);
+          for (int c = 0; c < columns; ++c) value[c] += weight * part[c];
+        }
+        store(row, out, value, make_float2(common, total));
       }
     }
     if (Groups == 2 && paired) {
       add_pair(out);
     } else if (parts > 1 && warp < row_count && is_last()) {
       if (HeadDim <= 128 && row_count > Warps) {
+        constexpr int rows = unit_rows / Warps >= 4 && Base::wide ? 4 : 2;
 #pragma unroll 1
-        for (int row = warp; row < row_count; row += 2 * Warps) add_parts<2, 6>(row, out);
+        for (int row = warp; row < row_count; row += rows * Warps) add_parts<rows, rows == 4 ? 5 : 6>(row, out);
       } else {
 #pragma unroll 1
         for (int row = warp; row < row_count; row += Warps) add_parts<1, columns == 8 ? 2 : 9>(row, out);
@@ -157,6 +164,79 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
 #pragma unroll
     for (int c = 0; c < columns; ++c) value[c] *= inverse;
     if (lane * columns < p.head_dim) store_row<T, columns>(to, value);
+  }
+
+  // The rows of wide.cuh, which the warpgroups have added: several at once.
+  __device__ __forceinline__ void store_wide(T* out) {
+    constexpr int several = 4;
+#pragma unroll 1
+    for (int first_row = warp; first_row < row_count; first_row += several * Warps) {
+      float2 stats[several];
+      float value[several][columns];
+#pragma unroll
+      for (int i = 0; i < several; ++i) {
+        const int row = min(first_row + i * Warps, row_count - 1);
+        stats[i] = merge_stats[row];
+        load_columns(value[i], merge + row * pitch + lane * columns);
+      }
+#pragma unroll
+      for (int i = 0; i < several; ++i) {
+        const int row = first_row + i * Warps;
+        if (row < row_count) store(row, out, value[i], stats[i]);
+      }
+    }
+  }
+
+  // A row of this range: to `out` or, if other ranges have parts of it, to where they are added.
+  __device__ __forceinline__ void store(int row, T* out, float (&value)[columns], float2 stats) {
+    if (parts == 1) {
+      write(out + row * p.head_dim, value, stats.y);
+    } else if (Groups == 2 && paired) {
+      give(row, value, stats);
+    } else {
+      store_columns(p.partial + (mine * p.rows + row) * HeadDim + lane * columns, value);
+      if (lane == 0) p.partial_stats[mine * unit_rows + row] = stats;
+    }
+  }
+
+  // Two thread blocks that have one unit of wide.cuh read each other's sums. Thread block 0 adds the even rows. All
+  // threads of the cluster come to both of its barriers (tma.cuh).
+  __device__ __forceinline__ void add_wide_pair(T* out) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+    const int rank = pair.rank();
+    const uint32_t sums = ptx::mapa(ptx::shared_address(merge), rank ^ 1);
+    const uint32_t statistics = ptx::mapa(ptx::shared_address(merge_stats), rank ^ 1);
+    constexpr int rows = (unit_rows / 2 + Warps - 1) / Warps;  // of a warp
+    static_assert(columns == 2 || columns == 4);
+    float4 theirs[rows];
+    float2 their_stats[rows];
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+      const int row = min((i * Warps + warp) * 2 + rank, row_count - 1);
+      const uint32_t at = sums + (row * pitch + lane * columns) * 4;
+      theirs[i] = ptx::ld_cluster_vector(columns == 4 ? at : at & ~15u);
+      if (columns == 2 && at % 16 != 0) theirs[i].x = theirs[i].z, theirs[i].y = theirs[i].w;
+      their_stats[i] = make_float2(ptx::ld_cluster(statistics + row * 8), ptx::ld_cluster(statistics + row * 8 + 4));
+    }
+#pragma unroll
+    for (int i = 0; i < rows; ++i) {
+      const int row = (i * Warps + warp) * 2 + rank;
+      if (row >= row_count) continue;
+      const float2 mine_stats = merge_stats[row];
+      const float2 even = rank == 0 ? mine_stats : their_stats[i], odd = rank == 0 ? their_stats[i] : mine_stats;
+      const float top = fmaxf(even.x, odd.x), of_even = part_weight(even.x, top), of_odd = part_weight(odd.x, top);
+      const float own = rank == 0 ? of_even : of_odd, other = rank == 0 ? of_odd : of_even;
+      const float their[4] = {theirs[i].x, theirs[i].y, theirs[i].z, theirs[i].w};
+      float value[columns];
+      load_columns(value, merge + row * pitch + lane * columns);
+#pragma unroll
+      for (int c = 0; c < columns; ++c) value[c] = value[c] * own + their[c] * other;
+      write(out + row * p.head_dim, value, even.y * of_even + odd.y * of_odd);
+    }
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();  // nobody reads this thread block's sums any more: it may end
+    met = true;
   }
 
   // Gives a row's part to the thread block of the pair that adds this row.
@@ -231,7 +311,7 @@ struct Worker : Rows<T, HeadDim, Warps, Groups, TileRows> {
       float2 stats[rows];
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
-        stats[r] = lane < some ? __ldcg(p.partial_stats + slot_of(base + lane) * kRows + real_row[r])
+        stats[r] = lane < some ? __ldcg(p.partial_stats + slot_of(base + lane) * unit_rows + real_row[r])
                                : make_float2(-INFINITY, 0.0f);
       }
 #pragma unroll 1
