@@ -178,7 +178,7 @@ def small(
 def kernels() -> dict[str, dict[str, Any]]:
     """One small call of everything that the kernels for 8-bit caches tell apart on a Hopper card."""
     calls: dict[str, dict[str, Any]] = {}
-    for rows in (6, 12):
+    for rows in (6, 12, 24):
         for page_size in (None, 16, 128):
             for kind in ("head", "token"):
                 name = f"{rows}rows-{'in-order' if page_size is None else f'p{page_size}'}-{kind}"
@@ -189,6 +189,15 @@ def kernels() -> dict[str, dict[str, Any]]:
         "d33": {"lengths": [70, 0, 16], "head_dim": 33},
         "d64": {"lengths": [700], "head_dim": 64},
         "20rows": {"lengths": [300], "group": 10},
+        "64-units-24rows": {
+            "lengths": [256] * 8,
+            "kv_heads": 8,
+            "page_size": 16,
+            "seq_q": 1,
+            "group": 24,
+            "capacity": 2**14,
+        },
+        "40-sequences-12rows": {"lengths": [37 * i % 150 for i in range(40)], "kv_heads": 8, "group": 6},
         "40-sequences": {"lengths": [37 * i % 150 for i in range(40)], "kv_heads": 8, "seq_q": 1},
         "70-sequences-p16": {"lengths": [37 * i % 150 for i in range(70)], "kv_heads": 4, "page_size": 16, "seq_q": 1},
     }

@@ -30,8 +30,8 @@ int group_rows(const Arguments& a) { return a.heads / a.kv_heads * a.seq_q; }
 float scale_log2(const Arguments& a) { return a.scale * kLog2E; }
 
 // The number of blocks of keys at full capacity.
-int64_t most_blocks(const Arguments& a, int block_keys) {
-  return int64_t{a.batch} * ceil_div(group_rows(a), kRows) * a.kv_heads * ceil_div(a.capacity, block_keys);
+int64_t most_blocks(const Arguments& a, int block_keys, int unit_rows = kRows) {
+  return int64_t{a.batch} * ceil_div(group_rows(a), unit_rows) * a.kv_heads * ceil_div(a.capacity, block_keys);
 }
 
 bool tma_possible(const Arguments& a, const void* pointer, const CacheStrides& stride) {
@@ -70,10 +70,11 @@ struct Sizes {
 
   Sizes(const Arguments& a, const MmaPlan& plan) {
     if (plan.instance->kind == MmaKind::cluster) return;
-    const size_t rows = static_cast<size_t>(std::min(group_rows(a), kRows)), head_dim = plan.instance->head_dim;
+    const int unit_rows = plan.instance->unit_rows();
+    const size_t rows = static_cast<size_t>(std::min(group_rows(a), unit_rows)), head_dim = plan.instance->head_dim;
     const size_t slots = 2 * static_cast<size_t>(plan.blocks);
     partial = slots * rows * head_dim * sizeof(float);
-    stats = slots * kRows * sizeof(float2);
+    stats = slots * unit_rows * sizeof(float2);
     counters = kCounters * sizeof(uint32_t);
   }
 };
@@ -112,12 +113,13 @@ MmaPlan plan_of(const Arguments& a) {
   DeviceFacts device;
   MmaPlan plan;
   if (current_device_facts(&device) != cudaSuccess) return plan;
-  const int rows = std::min(group_rows(a), kRows), batch = std::min(a.batch, kMaxBatch);
-  const auto narrowest = [&](MmaKind kind) {
+  const int batch = std::min(a.batch, kMaxBatch);
+  const auto narrowest = [&](MmaKind kind, bool wide = false) {
+    const int rows = std::min(group_rows(a), wide ? kWideUnitRows : kRows);
     const QuantisedInstance* found = nullptr;
     for (const QuantisedInstance& instance : instances_of(a)) {
-      if (instance.kind != kind || instance.head_dim < a.head_dim || instance.tile_rows < rows ||
-          instance.shared_bytes(rows, batch) > device.shared_per_block) {
+      if (instance.kind != kind || instance.wide != wide || instance.head_dim < a.head_dim ||
+          instance.tile_rows < rows || instance.shared_bytes(rows, batch) > device.shared_per_block) {
         continue;
       }
       const auto size = [](const MmaInstance& i) { return std::pair(i.head_dim, i.tile_rows); };
@@ -126,8 +128,9 @@ MmaPlan plan_of(const Arguments& a) {
     return found;
   };
   const int64_t bytes = int64_t{2} * a.batch * a.kv_heads * a.capacity * a.head_dim;
-  const int64_t units = int64_t{a.batch} * a.kv_heads * ceil_div(group_rows(a), kRows);
+  const int64_t row_blocks = ceil_div(group_rows(a), kRows), units = int64_t{a.batch} * a.kv_heads * row_blocks;
   const auto fit = [&](const MmaInstance& instance) {
+    const int rows = std::min(group_rows(a), instance.unit_rows());
     return std::max(1, std::min(device.shared_per_sm / (instance.shared_bytes(rows, batch) + 1024), 2));
   };
   if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
@@ -142,21 +145,21 @@ MmaPlan plan_of(const Arguments& a) {
       if (beside && a.batch == 1) most *= a.block_table == nullptr ? 4 : 2;
       if (!beside && plan.cluster > 1) most /= 2;
     }
-    if (plan.blocks > 0 && bytes <= most * plan.blocks) return plan;
+    if (plan.blocks > 0 && bytes * row_blocks <= most * plan.blocks) return plan;
   }
   const bool large = bytes >= kLargeBytes;
   plan.cluster = 1;
-  plan.instance = narrowest(MmaKind::tma);
-  if (plan.instance == nullptr) return plan;
-  const bool two = plan.instance->groups == 2;
-  plan.prefetch = two ? (a.batch > kFewSequences ? 0 : large ? 2 : 1) : (large ? 0 : 2);
-  int alone = device.multiprocessors;  // thread blocks, where each has one of them
-  if (two && !large && alone > 64) alone = alone / 8 * 8;
-  const int room =
-      std::min(two ? alone : device.multiprocessors * fit(*plan.instance), kCounters / plan.instance->warps);
-  plan.blocks = static_cast<int>(std::min<int64_t>(room, most_blocks(a, plan.instance->warps * kWarpKeys)));
+  const QuantisedInstance* const chosen = narrowest(MmaKind::tma, group_rows(a) > kFewRows);
+  if (chosen == nullptr) return plan;
+  plan.instance = chosen;
+  plan.prefetch = a.batch > kFewSequences ? 0 : large ? 2 : 1;
+  int alone = device.multiprocessors;  // thread blocks: each has one of them
+  if (!large && alone > 64) alone = alone / 8 * 8;
+  const int room = std::min(alone, kCounters / chosen->warps);
+  plan.blocks = static_cast<int>(std::min<int64_t>(room, most_blocks(a, chosen->block_keys, chosen->unit_rows())));
   // Two thread blocks have a unit each, if the sequences are of one length.
-  plan.cluster = two && plan.blocks == 2 * units ? 2 : 1;
+  const int64_t own_units = int64_t{a.batch} * a.kv_heads * ceil_div(group_rows(a), chosen->unit_rows());
+  plan.cluster = plan.blocks == 2 * own_units ? 2 : 1;
   return plan;
 }
 
@@ -164,7 +167,7 @@ const char* launch_part(const Arguments& a, const MmaPlan& plan, cudaStream_t st
   QuantisedParameters p{};
   const MmaInstance& instance = *plan.instance;
   // The largest box that stays in a page: a copy has a price besides its bytes.
-  p.box_rows = instance.warps * kWarpKeys;
+  p.box_rows = instance.block_keys;
   for (; a.block_table != nullptr && a.page_size % p.box_rows != 0; p.box_rows /= 2) ++p.box_shift;
   if (a.block_table != nullptr) {
     p.page_boxes = a.page_size / p.box_rows;
@@ -200,8 +203,8 @@ const char* launch_part(const Arguments& a, const MmaPlan& plan, cudaStream_t st
   p.page_size = a.page_size;
   p.num_pages = a.num_pages;
   p.group_rows = group_rows(a);
-  p.row_blocks = ceil_div(p.group_rows, kRows);
-  p.rows = std::min(p.group_rows, kRows);
+  p.row_blocks = ceil_div(p.group_rows, instance.unit_rows());
+  p.rows = std::min(p.group_rows, instance.unit_rows());
   p.unit_heads = p.kv_heads * p.row_blocks;
   p.scale_log2 = scale_log2(a);
   p.prefetch = plan.prefetch;

@@ -6,7 +6,8 @@
 
 namespace cuda_llm_ops::cuda::decode {
 
-constexpr int kWarpKeys = 32;  // of a warp's tile
+constexpr int kWarpKeys = 32;      // of a warp's tile
+constexpr int kWideUnitRows = 32;  // of a unit of wide.cuh, at most
 
 // Strides of the caches, and their tensor maps, count pairs of numbers.
 struct QuantisedParameters : MmaParameters {
@@ -20,7 +21,7 @@ struct QuantisedInstance : MmaInstance {
   CacheType cache_type;
 };
 
-using QuantisedInstances = std::array<QuantisedInstance, 4>;
+using QuantisedInstances = std::array<QuantisedInstance, 5>;
 const QuantisedInstances& quantised_e4m3_float16();
 const QuantisedInstances& quantised_e4m3_bfloat16();
 const QuantisedInstances& quantised_int8_float16();

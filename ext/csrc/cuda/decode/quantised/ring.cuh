@@ -9,15 +9,17 @@
 #include "../../ptx/cp_async_mbarrier.cuh"
 #include "../mma/tma_ring.cuh"
 #include "rows.cuh"
+#include "wide.cuh"
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <int HeadDim, int TileRows, int Warps, int Stages, int Groups>
+template <int HeadDim, int TileRows, int Warps, int Stages, int Groups, bool Wide = false>
 struct QuantisedShape {
+  static constexpr bool wide = Wide;
   static constexpr int stages = Stages, tile_rows = TileRows;
   static constexpr int warps = Groups * Warps + kProducers;
   static constexpr int panels = HeadDim / 128;
-  static constexpr int block_keys = Warps * kWarpKeys;
+  static constexpr int block_keys = Warps * (Wide ? kTileKeys : kWarpKeys);
   static constexpr int panel_bytes = block_keys * 128;
   static constexpr int tile_bytes = panels * panel_bytes;  // of keys, or of values
   static constexpr int stage_bytes = 2 * tile_bytes;
@@ -25,10 +27,15 @@ struct QuantisedShape {
   static constexpr int stage_scales = 2 * block_keys;  // floats
   static constexpr int scale_bytes = Stages * stage_scales * 4;
 
-  // With the powers of two of rows.cuh.
-  static constexpr int queries_bytes = query_bytes(HeadDim, TileRows) + 128;
+  // With the powers of two of rows.cuh; what follows the queries of wide.cuh lies at a multiple of 1024.
+  static constexpr int queries_bytes = query_bytes(HeadDim, TileRows) + (Wide ? 1024 : 128);
+  static_assert(!Wide || scale_bytes % 1024 == 0);
+  __host__ __device__ static constexpr int sums_bytes(int rows) {
+    return Wide ? wide_merge_bytes(HeadDim, TileRows, Warps)
+                : merge_floats(merge_slots(Warps, rows, Groups), rows, HeadDim, TileRows) * 4;
+  }
   __host__ __device__ static constexpr int merge_bytes(int rows) {
-    return merge_floats(merge_slots(Warps, rows, Groups), rows, HeadDim, TileRows) * 4 + Warps * kRows * 8;
+    return sums_bytes(rows) + (Wide ? wide_stats_bytes(TileRows, Warps) : Warps * kRows * 8);
   }
 };
 

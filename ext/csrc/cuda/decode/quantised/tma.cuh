@@ -2,14 +2,16 @@
 // way, groups and order are described there.
 #pragma once
 
+#include <type_traits>
+
 #include "../../ptx/griddepcontrol.cuh"
 #include "ring.cuh"
 
 namespace cuda_llm_ops::cuda::decode {
 
-template <int HeadDim, int TileRows, int Warps, int Stages, int Groups>
-struct QuantisedTmaShape : QuantisedShape<HeadDim, TileRows, Warps, Stages, Groups> {
-  using Shape = QuantisedShape<HeadDim, TileRows, Warps, Stages, Groups>;
+template <int HeadDim, int TileRows, int Warps, int Stages, int Groups, bool Wide>
+struct QuantisedTmaShape : QuantisedShape<HeadDim, TileRows, Warps, Stages, Groups, Wide> {
+  using Shape = QuantisedShape<HeadDim, TileRows, Warps, Stages, Groups, Wide>;
   static constexpr int pair_bytes = Groups == 2 ? ClusterPair<HeadDim>::bytes : 0;
 
   static constexpr int shared_bytes(int rows, int batch) {
@@ -18,11 +20,13 @@ struct QuantisedTmaShape : QuantisedShape<HeadDim, TileRows, Warps, Stages, Grou
   }
 };
 
-template <typename T, int HeadDim, int TileRows, int Warps, int Stages, int Groups>
-__global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <= 128 && Groups == 1 ? 2 : 1)
+template <typename T, int HeadDim, int TileRows, int Warps, int Stages, int Groups, bool Wide>
+__global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, 1)
     quantised_tma_decode(const __grid_constant__ QuantisedParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using S = QuantisedTmaShape<HeadDim, TileRows, Warps, Stages, Groups>;
+  using S = QuantisedTmaShape<HeadDim, TileRows, Warps, Stages, Groups, Wide>;
+  using RowsOfUnit =
+      std::conditional_t<Wide, WideRows<T, HeadDim, Warps, TileRows>, Rows<T, HeadDim, Warps, Groups, TileRows>>;
   constexpr int all_warps = Groups * Warps;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   float* const scales = reinterpret_cast<float*>(shared_memory + S::ring_bytes + Groups * S::queries_bytes);
@@ -34,7 +38,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
   const uint32_t ring = ptx::shared_address(shared_memory);
   const uint32_t full = ptx::shared_address(barriers), empty = full + Stages * 8, turns = empty + Stages * 8;
   const uint32_t sent = turns + Groups * 8;
-  const bool pairs = Groups == 2 && ptx::cluster_nctarank() == 2;
+  const bool pairs = (Groups == 2 || Wide) && ptx::cluster_nctarank() == 2;
 
   if (warp == all_warps) {
     if (lane == 0) {
@@ -49,7 +53,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
       for (int g = 0; g < Groups; ++g) ptx::mbarrier_init(turns + g * 8, Warps * 32);
       ptx::mbarrier_init(sent, 1);
       ptx::fence_mbarrier_init();
-      if (pairs) ptx::mbarrier_arrive_expect_tx(sent, ClusterPair<HeadDim>::bytes_from_other(p.rows));
+      if (pairs && !Wide) ptx::mbarrier_arrive_expect_tx(sent, ClusterPair<HeadDim>::bytes_from_other(p.rows));
     }
     __syncwarp();
   }
@@ -114,6 +118,7 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
     lists = few_lists<S::block_keys>(p, list_room);
     place();
   }
+  bool met = false;
   if (count > 0) {
     int stage = 0;
     uint32_t phase = 0;
@@ -138,11 +143,12 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
     } else {
       const int group = warp / Warps, in_block = warp - group * Warps;
       float* const merge = reinterpret_cast<float*>(merges + group * S::merge_bytes(p.rows));
-      float2* const merge_stats = reinterpret_cast<float2*>(
-          merge + merge_floats(merge_slots(Warps, p.rows, Groups), p.rows, HeadDim, TileRows));
+      float2* const merge_stats =
+          reinterpret_cast<float2*>(merges + group * S::merge_bytes(p.rows) + S::sums_bytes(p.rows));
       uint8_t* const queries = shared_memory + S::ring_bytes + group * S::queries_bytes;
-      Worker<T, HeadDim, Warps, Groups, TileRows> worker(p, lists, partition, queries, merge, merge_stats, in_block,
-                                                         lane);
+      Worker<T, HeadDim, Warps, Groups, TileRows, false, RowsOfUnit> worker(p, lists, partition, queries, merge,
+                                                                            merge_stats, in_block, lane);
+      const int first_key = Wide ? in_block / 4 * kWideKeys : in_block * kWarpKeys;  // of a block, of the warp's
       if (pairs) worker.pair = {reinterpret_cast<float*>(pair_sums), sent};
       int piece = 0, after = count;
 #pragma unroll 1
@@ -155,14 +161,29 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
           stage %= Stages;
         } else {
           worker.begin(at, static_cast<int>(blockIdx.x));
+          if (Wide && after > 0) {
+            Cursor then = at;
+            if (piece == 0) {
+              then = cursor_at<S::block_keys>(p, lists, start);
+            } else {
+              then.block += blocks - 1;
+              advance<S::block_keys>(p, lists, then);
+            }
+            worker.ask_queries(then.sequence, then.head);
+          }
           if (Groups > 1 && piece > 0) ptx::mbarrier_wait(turns + (1 - group) * 8, (piece - 1) / Groups & 1);
-          const int left = at.length - at.block * S::block_keys - in_block * kWarpKeys;
-          consume_quantised<S>(worker, shared_memory, scales + in_block * kWarpKeys, full, stage, phase, left,
-                               max(left - blocks * S::block_keys, -in_block * kWarpKeys), S::block_keys, in_block,
-                               lane);
+          const int left = at.length - at.block * S::block_keys - first_key;
+          const int end = max(left - blocks * S::block_keys, -first_key);
+          if constexpr (Wide) {
+            consume_wide<S>(worker, shared_memory, scales + first_key, S::stage_scales, full, stage, phase, left, end);
+          } else {
+            consume_quantised<S>(worker, shared_memory, scales + first_key, full, stage, phase, left, end,
+                                 S::block_keys, in_block, lane);
+          }
           if (Groups > 1) ptx::mbarrier_arrive(turns + group * 8);
           worker.finish(at);
         }
+        if (Wide) met = worker.met;
         if (after == 0) break;
         if (piece++ == 0) {
           at = cursor_at<S::block_keys>(p, lists, start);
@@ -171,6 +192,13 @@ __global__ void __launch_bounds__((Groups * Warps + kProducers) * 32, HeadDim <=
           advance<S::block_keys>(p, lists, at);
         }
       }
+    }
+  }
+  if (Wide && pairs && !met) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      ptx::barrier_cluster_arrive();
+      ptx::barrier_cluster_wait();
     }
   }
   zero_empty<T, S::warps * 32>(p, lists);
