@@ -1,0 +1,166 @@
+// Decode of many rows on the host, as the dispatch launches it: its kernels run in the fibers of emulated_block.h. Built
+// and called by test_decode_wide.py.
+#include "cuda/counters.h"
+#include "cuda/decode/decode.h"
+#include "cuda/decode/mma/instances.cuh"
+#include "cuda/decode/mma/residency.h"
+#include "cuda/decode/quantised/instances.cuh"
+#include "cuda/decode/quantised/kernels.h"
+#include "cuda/device.h"
+#include "cuda/tensor_map.h"
+
+using namespace cuda_llm_ops;
+using namespace cuda_llm_ops::cuda;
+namespace d = cuda_llm_ops::cuda::decode;
+
+namespace {
+int multiprocessors = 1;
+uint32_t counters[kCounters];
+std::vector<TensorMapArguments> maps;
+std::string launched;
+}  // namespace
+
+namespace emulated {
+
+// Copies a box at some later time.
+void tma(uint32_t shared, const CUtensorMap* map, uint32_t to_barrier, const int (&place)[5]) {
+  int number;
+  memcpy(&number, map, 4);
+  const TensorMapArguments m = maps[number];
+  const std::vector<int> first(place, place + 5);
+  if (shared % 1024 != 0) fail("a copy's place");
+  pending.push_back([=] {
+    uint32_t offset = 0;
+    uint64_t i[5];
+    for (i[4] = 0; i[4] < m.box[4]; ++i[4])
+      for (i[3] = 0; i[3] < m.box[3]; ++i[3])
+        for (i[2] = 0; i[2] < m.box[2]; ++i[2])
+          for (i[1] = 0; i[1] < m.box[1]; ++i[1])
+            for (i[0] = 0; i[0] < m.box[0]; ++i[0], offset += 2) {
+              uint32_t to = shared + offset;
+              to ^= (to >> 7 & 7) << 4;
+              bool inside = true;
+              const char* from = static_cast<const char*>(m.pointer);
+              for (int dim = 0; dim < 5; ++dim) {
+                const int64_t at = first[dim] + static_cast<int64_t>(i[dim]);
+                inside = inside && at >= 0 && static_cast<uint64_t>(at) < m.size[dim];
+                from += at * (dim == 0 ? 2 : static_cast<int64_t>(m.stride_bytes[dim]));
+              }
+              inside ? memcpy(arena + to, from, 2) : memset(arena + to, 0, 2);
+            }
+    Barrier& b = barrier(to_barrier);
+    b.tx -= offset;
+    settle(b);
+  });
+}
+
+void launch(const void* kernel, int grid, int block, int bytes, int cluster, void** parameters) {
+  bool quantised = false;
+  for (const d::QuantisedInstances* all : {&d::quantised_e4m3_float16(), &d::quantised_int8_bfloat16()}) {
+    for (const d::QuantisedInstance& one : *all) {
+      if (one.address == kernel) quantised = true, launched = one.name;
+    }
+  }
+  for (const d::MmaInstance& one : d::mma_float16()) {
+    if (one.address == kernel) launched = one.name;
+  }
+  if (cluster > 1) launched += " in pairs";
+  if (quantised) {
+    body = [=] {
+      reinterpret_cast<void (*)(d::QuantisedParameters)>(const_cast<void*>(kernel))(
+          *static_cast<d::QuantisedParameters*>(parameters[0]));
+    };
+  } else {
+    body = [=] {
+      reinterpret_cast<void (*)(d::MmaParameters)>(const_cast<void*>(kernel))(
+          *static_cast<d::MmaParameters*>(parameters[0]));
+    };
+  }
+  run(grid, block, bytes, cluster);
+}
+
+}  // namespace emulated
+
+namespace cuda_llm_ops::cuda {
+const char* encode_tensor_map(CUtensorMap* map, const TensorMapArguments& arguments) {
+  if (!arguments.swizzle_128 || arguments.rank != 5 || arguments.box[0] != 64) emulated::fail("a tensor map");
+  const int number = static_cast<int>(maps.size());
+  maps.push_back(arguments);
+  memcpy(map, &number, 4);
+  return nullptr;
+}
+uint32_t* counters_for(cudaStream_t, cudaError_t*) { return counters; }
+cudaError_t current_device_facts(DeviceFacts* facts) {
+  *facts = {multiprocessors, 90, 233472, 232448};
+  return cudaSuccess;
+}
+namespace decode {
+cudaError_t prepare(const MmaInstance&, int) { return cudaSuccess; }
+int cluster_size(const MmaInstance&, const DeviceFacts&, int64_t) { return 0; }
+
+// Of many rows, and the one that the dispatch looks for first.
+const MmaInstances& mma_float16() {
+  static const MmaInstances all{tma_instance<ScalarType::float16, 64, 16, 4, 6>("d64 16 rows"),
+                                tma_instance<ScalarType::float16, 128, 16, 4, 3>("d128 16 rows"),
+                                wide_instance<ScalarType::float16, 64, 64, 8, 8>("d64 64 rows"),
+                                wide_instance<ScalarType::float16, 128, 32, 8, 5>("d128 32 rows"),
+                                wide_instance<ScalarType::float16, 128, 64, 8, 5>("d128 64 rows")};
+  return all;
+}
+const MmaInstances& mma_bfloat16() { return mma_float16(); }
+const QuantisedInstances& quantised_e4m3_float16() {
+  static const QuantisedInstances all{
+      quantised_tma_instance<E4m3, ScalarType::float16, 128, 16, 8, 4, 1, true>("e4m3 16 rows"),
+      quantised_tma_instance<E4m3, ScalarType::float16, 128, 32, 8, 4, 1, true>("e4m3 32 rows")};
+  return all;
+}
+const QuantisedInstances& quantised_int8_bfloat16() {
+  static const QuantisedInstances all{
+      quantised_tma_instance<Int8, ScalarType::bfloat16, 128, 16, 8, 4, 1, true>("int8 16 rows"),
+      quantised_tma_instance<Int8, ScalarType::bfloat16, 128, 32, 8, 4, 1, true>("int8 32 rows")};
+  return all;
+}
+const QuantisedInstances& quantised_e4m3_bfloat16() { return quantised_e4m3_float16(); }
+const QuantisedInstances& quantised_int8_float16() { return quantised_int8_bfloat16(); }
+}  // namespace decode
+}  // namespace cuda_llm_ops::cuda
+
+extern "C" {
+cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "refused"; }
+
+// pointers: q, k, v, out, cache_lens, block_table, k_scale, v_scale. sizes: batch, heads, kv_heads, seq_q, head_dim,
+// capacity, page_size, num_pages. strides: q (3), k, v, k_scale, v_scale (3 each: page, slot, head), table. kind: 0 float16, 1 e4m3, 2 int8
+// with bfloat16. The name of what was launched, or nullptr if nothing was or counters are left.
+const char* decode(void** pointers, const int64_t* sizes, const int64_t* strides, float scale, int kind, int devices,
+                   int seed) {
+  QuantisedDecodeArguments a;
+  a.q = pointers[0], a.k = pointers[1], a.v = pointers[2], a.out = pointers[3];
+  a.cache_lens = static_cast<const int32_t*>(pointers[4]), a.block_table = static_cast<const int32_t*>(pointers[5]);
+  a.k_scale = static_cast<const float*>(pointers[6]), a.v_scale = static_cast<const float*>(pointers[7]);
+  int32_t* const into[] = {&a.batch,    &a.heads,    &a.kv_heads,  &a.seq_q,
+                           &a.head_dim, &a.capacity, &a.page_size, &a.num_pages};
+  for (int i = 0; i < 8; ++i) *into[i] = static_cast<int32_t>(sizes[i]);
+  a.q_stride = {strides[0], strides[1], strides[2]};
+  CacheStrides* const caches[] = {&a.k_stride, &a.v_stride, &a.k_scale_stride, &a.v_scale_stride};
+  for (int i = 0; i < 4; ++i) *caches[i] = {strides[3 + 3 * i], strides[4 + 3 * i], strides[5 + 3 * i]};
+  a.table_stride_batch = strides[15];
+  a.scale = scale;
+  a.type = kind == 2 ? ScalarType::bfloat16 : ScalarType::float16;
+  a.cache_type = kind == 2 ? CacheType::int8 : CacheType::e4m3;
+  multiprocessors = devices;
+  emulated::random.seed(seed);
+  maps.clear(), launched.clear();
+  if (!(kind == 0 ? d::mma_supported(a) : d::quantised_mma_supported(a))) return nullptr;
+  const size_t bytes = kind == 0 ? d::mma_workspace_bytes(a) : d::quantised_mma_workspace_bytes(a);
+  std::vector<uint8_t> workspace(bytes + 256, 0xff);  // NaN
+  a.workspace = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256;
+  if ((kind == 0 ? d::mma(a, nullptr) : d::quantised_mma(a, nullptr)) != nullptr) return nullptr;
+  for (const uint32_t counter : counters) {
+    if (counter != 0) return nullptr;
+  }
+  return launched.c_str();
+}
+}

@@ -1,0 +1,525 @@
+// Thread blocks on the host: every thread is a fiber. The instructions of warps, warpgroups and clusters do what PTX
+// says, each thread when its turn comes, in a random order. TMA happens at a random time, wgmma when it is waited for.
+// It stands for every header of ext/csrc/cuda/ptx/ in a copy of the sources. The host program defines what is launched.
+#pragma once
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+#include <ucontext.h>
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#undef __grid_constant__
+#define __grid_constant__
+#undef __global__
+#define __global__
+#undef __forceinline__
+#define __forceinline__ inline
+#define __CUDA_ARCH_FEAT_SM90_ALL 1
+using std::max;
+using std::min;
+namespace emulated {
+constexpr uint32_t kBlock = 256 * 1024;
+struct Barrier {
+  int count = 0, pending = 0;
+  int64_t tx = 0;
+  uint32_t phase = 0;
+};
+struct Meet {
+  int arrived = 0;
+  uint32_t generation = 0;
+  bool any = false, last_any = false;
+};
+struct Warp {
+  Meet meet;
+  uint64_t exchange[32][8];
+};
+struct Block;
+struct Product {
+  uint64_t a, b;
+  uint32_t regs[4];
+  bool rs, bf16, ta, tb;
+  int n;
+  float* d;
+  bool scale;
+};
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack;
+  dim3 tid;
+  Block* block;
+  Warp* warp;
+  bool done = false;
+  int lane;
+  std::vector<Product> products;
+  uint32_t cluster_generation = 0;
+};
+struct Block {
+  dim3 index;
+  int rank;
+  std::vector<Warp> warps;
+  std::map<uint32_t, Barrier> barriers;
+  std::map<int, Meet> named;
+  int left = 0;
+  int threads;
+};
+inline Fiber* cur;
+inline ucontext_t scheduler;
+inline uint8_t* arena;
+inline dim3 grid_dim;
+inline int cluster_size;
+inline std::vector<Block*> blocks;
+inline Meet cluster_meet;
+inline int cluster_threads;
+inline std::mt19937 random(1);
+inline std::vector<std::function<void()>> pending;
+[[noreturn]] inline void fail(const char* what) {
+  fprintf(stderr, "emulation: %s\n", what);
+  abort();
+}
+inline void yield() { swapcontext(&cur->context, &scheduler); }
+inline bool meet(Meet& m, int count, bool value = false) {
+  const uint32_t g = m.generation;
+  m.any |= value;
+  if (++m.arrived == count) {
+    m.arrived = 0;
+    m.last_any = m.any;
+    m.any = false;
+    ++m.generation;
+  } else
+    while (m.generation == g) yield();
+  return m.last_any;
+}
+inline void warp_sync() { meet(cur->warp->meet, 32); }
+inline uint8_t* shared_memory() { return arena + (cur->block->rank + 1) * kBlock; }
+inline uint8_t* at(uint32_t address) { return arena + address; }
+inline Barrier& barrier(uint32_t address) {
+  const uint32_t rank = address / kBlock - 1;
+  if (rank >= blocks.size()) fail("barrier address");
+  auto& all = blocks[rank]->barriers;
+  auto it = all.find(address);
+  if (it == all.end()) fail("barrier not initialised");
+  return it->second;
+}
+inline void settle(Barrier& b) {
+  if (b.pending < 0) fail("too many arrivals");
+  if (b.pending == 0 && b.tx == 0) {
+    b.phase ^= 1;
+    b.pending = b.count;
+  }
+}
+void tma(uint32_t shared, const CUtensorMap* map, uint32_t barrier, const int (&place)[5]);
+template <typename V>
+V from_lane(V v, int lane) {
+  uint64_t bits = 0;
+  memcpy(&bits, &v, sizeof v);
+  cur->warp->exchange[cur->lane][0] = bits;
+  warp_sync();
+  const uint64_t r = cur->warp->exchange[lane][0];
+  warp_sync();
+  V out;
+  memcpy(&out, &r, sizeof out);
+  return out;
+}
+inline bool vote(bool v, bool all) {
+  cur->warp->exchange[cur->lane][0] = v;
+  warp_sync();
+  bool r = all;
+  for (int l = 0; l < 32; ++l) r = all ? r && cur->warp->exchange[l][0] : r || cur->warp->exchange[l][0];
+  warp_sync();
+  return r;
+}
+
+// Runs `body` in every thread of the grid, a cluster after the other in random order.
+inline std::function<void()> body;
+inline void entry() {
+  body();
+  cur->done = true;
+  --cur->block->left;
+  swapcontext(&cur->context, &scheduler);
+}
+inline void run(int grid, int block, int bytes, int cluster) {
+  if (bytes > 227 * 1024) fail("too much shared memory");
+  if (grid % cluster != 0) fail("a grid of no whole clusters");
+  if (arena == nullptr) arena = static_cast<uint8_t*>(aligned_alloc(1 << 20, kBlock * 10));
+  grid_dim = dim3(grid);
+  cluster_size = cluster;
+  static std::vector<std::unique_ptr<Fiber>> pool;
+  std::vector<int> order;
+  for (int first = 0; first < grid; first += cluster) order.push_back(first);
+  std::shuffle(order.begin(), order.end(), random);
+  for (const int first : order) {
+    for (uint32_t i = 0; i < kBlock * (cluster + 1) / 4; ++i)
+      reinterpret_cast<uint32_t*>(arena)[i] = 0x7fc07fc0;  // NaN
+    blocks.clear();
+    cluster_meet = Meet();
+    cluster_threads = block * cluster;
+    std::vector<std::unique_ptr<Block>> own;
+    std::vector<Fiber*> live;
+    for (int rank = 0; rank < cluster; ++rank) {
+      own.emplace_back(new Block);
+      Block* const b = own.back().get();
+      b->index = dim3(first + rank), b->rank = rank, b->warps.resize(block / 32), b->threads = b->left = block;
+      blocks.push_back(b);
+      for (int t = 0; t < block; ++t) {
+        if (live.size() == pool.size()) {
+          pool.emplace_back(new Fiber);
+          pool.back()->stack.resize(64 * 1024);
+        }
+        Fiber* const f = pool[live.size()].get();
+        f->tid = dim3(t, 0, 0), f->block = b, f->warp = &b->warps[t / 32], f->lane = t % 32, f->done = false;
+        f->products.clear();
+        getcontext(&f->context);
+        f->context.uc_stack.ss_sp = f->stack.data(), f->context.uc_stack.ss_size = f->stack.size();
+        f->context.uc_link = nullptr;
+        makecontext(&f->context, entry, 0);
+        live.push_back(f);
+      }
+    }
+    for (int idle = 0; !live.empty(); ++idle) {
+      if (random() % 4 == 0 && !pending.empty()) {
+        const size_t i = random() % pending.size();
+        const auto copy = pending[i];
+        pending.erase(pending.begin() + i);
+        copy();
+        idle = 0;
+      }
+      const size_t from = random() % live.size();
+      for (size_t i = from; i < std::min(live.size(), from + 32); ++i) {
+        if (live[i]->done) continue;
+        cur = live[i];
+        swapcontext(&scheduler, &cur->context);
+      }
+      live.erase(std::remove_if(live.begin(), live.end(), [](Fiber* f) { return f->done; }), live.end());
+      if (idle > 1000000) fail("deadlock");
+    }
+    if (!pending.empty()) fail("a copy is on its way at the end");
+  }
+}
+}  // namespace emulated
+#define threadIdx (emulated::cur->tid)
+#define blockIdx (emulated::cur->block->index)
+#define gridDim (emulated::grid_dim)
+inline void __syncwarp() { emulated::warp_sync(); }
+inline void __syncthreads() { emulated::meet(emulated::cur->block->named[0], emulated::cur->block->threads); }
+inline int __syncthreads_and(int v) {
+  return !emulated::meet(emulated::cur->block->named[0], emulated::cur->block->threads, !v);
+}
+template <typename V>
+V __shfl_sync(unsigned, V v, int from) {
+  return emulated::from_lane(v, from & 31);
+}
+template <typename V>
+V __shfl_xor_sync(unsigned, V v, int mask) {
+  return emulated::from_lane(v, emulated::cur->lane ^ mask);
+}
+template <typename V>
+V __shfl_up_sync(unsigned, V v, int by) {
+  return emulated::from_lane(v, emulated::cur->lane >= by ? emulated::cur->lane - by : emulated::cur->lane);
+}
+inline int __any_sync(unsigned, int v) { return emulated::vote(v, false); }
+inline int __all_sync(unsigned, int v) { return emulated::vote(v, true); }
+template <typename V>
+V __ldcg(const V* p) {
+  return *p;
+}
+inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t s) {
+  const uint64_t v = (uint64_t)b << 32 | a;
+  uint32_t r = 0;
+  for (int i = 0; i < 4; ++i) r |= (uint32_t)(v >> 8 * (s >> 4 * i & 7) & 255) << 8 * i;
+  return r;
+}
+inline uint32_t __umulhi(uint32_t a, uint32_t b) { return (uint64_t)a * b >> 32; }
+inline uint32_t __float_as_uint(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return u;
+}
+inline float __uint_as_float(uint32_t u) {
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __log2f(float a) { return log2f(a); }
+namespace cuda_llm_ops::ptx {
+inline uint32_t shared_address(const void* p) { return (uint32_t)((const uint8_t*)p - emulated::arena); }
+inline void griddepcontrol_wait() {}
+inline void griddepcontrol_launch_dependents() {}
+constexpr uint64_t evict_normal = 0, evict_first = 1, evict_last = 2;
+inline void prefetch_tensormap(const CUtensorMap*) {}
+inline void prefetch_l2(const void* p) {
+  volatile char c = *(const char*)p;
+  (void)c;
+}
+inline bool elect_sync() {
+  emulated::warp_sync();
+  return emulated::cur->lane == 0;
+}
+inline void bar_sync(uint32_t id, uint32_t threads) { emulated::meet(emulated::cur->block->named[id], threads); }
+inline bool bar_red_or(uint32_t id, uint32_t threads, bool v) {
+  return emulated::meet(emulated::cur->block->named[id], threads, v);
+}
+inline uint32_t cluster_ctarank() { return emulated::cur->block->rank; }
+inline uint32_t cluster_nctarank() { return emulated::cluster_size; }
+inline uint32_t mapa(uint32_t a, uint32_t rank) { return a % emulated::kBlock + (rank + 1) * emulated::kBlock; }
+inline void barrier_cluster_arrive() {
+  emulated::Meet& m = emulated::cluster_meet;
+  emulated::cur->cluster_generation = m.generation;
+  if (++m.arrived == emulated::cluster_threads) {
+    m.arrived = 0;
+    ++m.generation;
+  }
+}
+inline void barrier_cluster_arrive_relaxed() { barrier_cluster_arrive(); }
+inline void barrier_cluster_wait() {
+  while (emulated::cluster_meet.generation == emulated::cur->cluster_generation) emulated::yield();
+}
+template <typename V>
+void st_async(uint32_t a, V v, uint32_t b) {
+  memcpy(emulated::at(a), &v, sizeof v);
+  auto& w = emulated::barrier(b);
+  w.tx -= sizeof v;
+  emulated::settle(w);
+}
+template <typename V>
+V ld_remote(uint32_t a) {
+  emulated::yield();
+  if (a % sizeof(V)) emulated::fail("alignment");
+  if (emulated::blocks[a / emulated::kBlock - 1]->left == 0) emulated::fail("read of a block that has gone");
+  V v;
+  memcpy(&v, emulated::at(a), sizeof v);
+  return v;
+}
+inline float ld_cluster(uint32_t a) { return ld_remote<float>(a); }
+inline float4 ld_cluster_vector(uint32_t a) { return ld_remote<float4>(a); }
+inline uint32_t atomic_add_acq_rel(uint32_t* p, uint32_t v) {
+  const uint32_t r = *p;
+  *p += v;
+  return r;
+}
+inline void mbarrier_init(uint32_t a, uint32_t n) {
+  if (a % 8) emulated::fail("alignment");
+  emulated::cur->block->barriers[a] = {(int)n, (int)n, 0, 0};
+}
+inline void fence_mbarrier_init() {}
+inline void mbarrier_arrive(uint32_t a) {
+  auto& b = emulated::barrier(a);
+  --b.pending;
+  emulated::settle(b);
+  if (emulated::random() % 4 == 0) emulated::yield();
+}
+inline void mbarrier_arrive_expect_tx(uint32_t a, uint32_t bytes) {
+  auto& b = emulated::barrier(a);
+  b.tx += bytes;
+  --b.pending;
+  emulated::settle(b);
+}
+inline void mbarrier_wait(uint32_t a, uint32_t parity) {
+  while (emulated::barrier(a).phase == parity) emulated::yield();
+}
+inline void mbarrier_wait_cluster(uint32_t a, uint32_t parity) { mbarrier_wait(a, parity); }
+inline void tma_load_5d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u, int v,
+                        uint64_t) {
+  emulated::tma(shared, map, barrier, {x, y, z, u, v});
+}
+inline void cp_async_ca_4(uint32_t shared, const void* from, int bytes) {
+  memset(emulated::at(shared), 0, 4);
+  memcpy(emulated::at(shared), from, bytes);
+}
+inline void cp_async_cg_16(uint32_t shared, const void* from, int bytes) {
+  memset(emulated::at(shared), 0, 16);
+  memcpy(emulated::at(shared), from, bytes);
+}
+inline void cp_async_mbarrier_arrive_noinc(uint32_t a) {
+  auto& b = emulated::barrier(a);
+  --b.pending;
+  emulated::settle(b);
+}
+inline void cp_async_commit_group() {}
+template <int>
+void cp_async_wait_group() {}
+inline void fence_proxy_async_shared() {}
+inline float ex2(float x) { return exp2f(x); }
+template <typename T>
+uint32_t cvt_rn_x2(float low, float high) {
+  uint16_t a, b;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const auto l = __float2bfloat16_rn(low), h = __float2bfloat16_rn(high);
+    memcpy(&a, &l, 2);
+    memcpy(&b, &h, 2);
+  } else {
+    const auto l = __float2half_rn(low), h = __float2half_rn(high);
+    memcpy(&a, &l, 2);
+    memcpy(&b, &h, 2);
+  }
+  return a | (uint32_t)b << 16;
+}
+inline void cvt_rn_f16x2_e4m3(uint32_t& lower, uint32_t& upper, uint32_t four) {
+  uint16_t h[4];
+  for (int i = 0; i < 4; ++i) {
+    __nv_fp8_e4m3 f;
+    f.__x = four >> 8 * i;
+    const __half w = __float2half_rn((float)f);
+    memcpy(&h[i], &w, 2);
+  }
+  lower = h[0] | (uint32_t)h[1] << 16, upper = h[2] | (uint32_t)h[3] << 16;
+}
+inline void gather(uint32_t (&r)[4], uint32_t address, bool trans) {
+  if (address % 16) emulated::fail("alignment");
+  auto& w = *emulated::cur->warp;
+  const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;
+  w.exchange[lane][0] = address;
+  emulated::warp_sync();
+  for (int j = 0; j < 4; ++j) {
+    if (!trans)
+      memcpy(&r[j], emulated::at((uint32_t)w.exchange[8 * j + g][0] + t * 4), 4);
+    else {
+      uint16_t x, y;
+      memcpy(&x, emulated::at((uint32_t)w.exchange[8 * j + 2 * t][0] + g * 2), 2);
+      memcpy(&y, emulated::at((uint32_t)w.exchange[8 * j + 2 * t + 1][0] + g * 2), 2);
+      r[j] = x | (uint32_t)y << 16;
+    }
+  }
+  emulated::warp_sync();
+}
+inline void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) { gather(r, address, false); }
+inline void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t address) { gather(r, address, true); }
+inline void stmatrix_x4_trans(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  if (address % 16) emulated::fail("alignment");
+  auto& w = *emulated::cur->warp;
+  const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;
+  w.exchange[lane][0] = address;
+  emulated::warp_sync();
+  const uint32_t r[4] = {r0, r1, r2, r3};
+  for (int j = 0; j < 4; ++j)
+    for (int h = 0; h < 2; ++h) {
+      const uint16_t x = r[j] >> 16 * h;
+      memcpy(emulated::at((uint32_t)w.exchange[8 * j + 2 * t + h][0] + g * 2), &x, 2);
+    }
+  emulated::warp_sync();
+}
+inline uint32_t movmatrix_trans(uint32_t v) {
+  auto& w = *emulated::cur->warp;
+  const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;
+  w.exchange[lane][0] = v;
+  emulated::warp_sync();
+  const uint32_t x = w.exchange[4 * (2 * t) + g / 2][0] >> 16 * (g % 2) & 0xffff,
+                 y = w.exchange[4 * (2 * t + 1) + g / 2][0] >> 16 * (g % 2) & 0xffff;
+  emulated::warp_sync();
+  return x | y << 16;
+}
+inline float number(uint16_t bits, bool bf16) {
+  if (bf16) {
+    __nv_bfloat16 t;
+    memcpy(&t, &bits, 2);
+    return __bfloat162float(t);
+  }
+  __half t;
+  memcpy(&t, &bits, 2);
+  return __half2float(t);
+}
+template <typename T>
+void mma_sync_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  constexpr bool bf = std::is_same_v<T, __nv_bfloat16>;
+  auto& w = *emulated::cur->warp;
+  const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;
+  for (int i = 0; i < 4; ++i) w.exchange[lane][i] = a[i];
+  w.exchange[lane][4] = b0, w.exchange[lane][5] = b1;
+  emulated::warp_sync();
+  for (int e = 0; e < 4; ++e) {
+    const int row = g + 8 * (e / 2), col = 2 * t + e % 2;
+    double sum = d[e];
+    for (int k = 0; k < 16; ++k) {
+      const int from = 4 * (row % 8) + k % 8 / 2, reg = row / 8 + 2 * (k / 8), bl = 4 * col + k % 8 / 2;
+      sum += (double)number(w.exchange[from][reg] >> 16 * (k % 2), bf) *
+             number(w.exchange[bl][4 + k / 8] >> 16 * (k % 2), bf);
+    }
+    d[e] = (float)sum;
+  }
+  emulated::warp_sync();
+}
+// wgmma
+inline void wgmma_fence() {}
+inline void wgmma_commit_group() {}
+template <typename V>
+void wgmma_fence_operand(V&) {}
+inline uint64_t matrix_descriptor(uint32_t shared, uint32_t leading_bytes, uint32_t stride_bytes) {
+  return (uint64_t)((shared & 0x3FFFF) >> 4) | (uint64_t)(leading_bytes >> 4) << 16 |
+         (uint64_t)(stride_bytes >> 4) << 32 | uint64_t{1} << 62;
+}
+inline uint64_t k_major_descriptor(uint32_t shared) { return matrix_descriptor(shared, 16, 1024); }
+inline uint64_t mn_major_descriptor(uint32_t shared, uint32_t rows_k) {
+  return matrix_descriptor(shared, rows_k * 128, 1024);
+}
+inline float element(uint64_t desc, bool mn_major, int mn, int k, bool bf16) {
+  const uint32_t start = (desc & 0x3fff) << 4, lead = (desc >> 16 & 0x3fff) << 4, stride = (desc >> 32 & 0x3fff) << 4;
+  uint32_t a = mn_major ? start + mn / 64 * lead + k / 8 * stride + k % 8 * 128 + mn % 64 * 2
+                        : start + mn / 8 * stride + mn % 8 * 128 + k * 2;
+  a ^= (a >> 7 & 7) << 4;
+  uint16_t bits;
+  memcpy(&bits, emulated::shared_memory() + a, 2);
+  return number(bits, bf16);
+}
+inline void perform(const emulated::Product& p) {
+  auto& w = *emulated::cur->warp;
+  const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4, of_group = emulated::cur->tid.x / 32 % 4;
+  float a[2][16];
+  if (p.rs) {
+    for (int i = 0; i < 4; ++i) w.exchange[lane][i] = p.regs[i];
+    emulated::warp_sync();
+    for (int e = 0; e < 2; ++e)
+      for (int k = 0; k < 16; ++k)
+        a[e][k] = number(w.exchange[4 * g + k % 8 / 2][e + 2 * (k / 8)] >> 16 * (k % 2), p.bf16);
+    emulated::warp_sync();
+  } else
+    for (int e = 0; e < 2; ++e)
+      for (int k = 0; k < 16; ++k) a[e][k] = element(p.a, p.ta, of_group * 16 + g + 8 * e, k, p.bf16);
+  for (int j = 0; j < p.n / 8; ++j)
+    for (int h = 0; h < 2; ++h) {
+      float b[16];
+      for (int k = 0; k < 16; ++k) b[k] = element(p.b, p.tb, 8 * j + 2 * t + h, k, p.bf16);
+      for (int e = 0; e < 2; ++e) {
+        float& d = p.d[4 * j + 2 * e + h];
+        double sum = p.scale ? d : 0;
+        for (int k = 0; k < 16; ++k) sum += (double)a[e][k] * b[k];
+        d = (float)sum;
+      }
+    }
+}
+template <int Pending>
+void wgmma_wait_group() {
+  static_assert(Pending == 0);
+  emulated::yield();
+  for (const auto& p : emulated::cur->products) perform(p);
+  emulated::cur->products.clear();
+}
+template <int N>
+struct Wgmma {
+  template <typename T, int TA, int TB>
+  static void ss(float (&d)[N / 2], uint64_t a, uint64_t b, int scale) {
+    emulated::cur->products.push_back(
+        {a, b, {}, false, std::is_same_v<T, __nv_bfloat16>, TA == 1, TB == 1, N, d, scale != 0});
+  }
+  template <typename T, int TB>
+  static void rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int scale) {
+    emulated::cur->products.push_back(
+        {0, b, {a[0], a[1], a[2], a[3]}, true, std::is_same_v<T, __nv_bfloat16>, false, TB == 1, N, d, scale != 0});
+  }
+};
+}  // namespace cuda_llm_ops::ptx

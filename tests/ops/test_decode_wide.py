@@ -1,0 +1,127 @@
+"""The kernels that decode many rows at once, run on the host by an emulator of thread blocks, against float64."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from device_sources import copy_without_ptx
+
+torch = pytest.importorskip("torch", reason="the reference is torch's")
+
+import decode_cases as plain  # noqa: E402
+import decode_quantised_cases as quantised  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+HOST = Path(__file__).with_name("decode_wide_host.cpp")
+EMULATED = Path(__file__).with_name("emulated_block.h")
+SHARED = "extern __shared__ __align__(1024) uint8_t shared_memory[];"
+LAUNCH = """
+#pragma once
+namespace emulated {
+void launch(const void*, int, int, int, int, void**);
+}
+namespace cuda_llm_ops::cuda {
+struct LaunchConfig {
+  int grid, block, bytes, blocks = 1;
+  LaunchConfig(dim3 g, int b, int s, cudaStream_t) : grid(g.x), block(b), bytes(s) {}
+  LaunchConfig& early() { return *this; }
+  LaunchConfig& cluster(int count) { blocks = count; return *this; }
+  cudaError_t launch(const void* kernel, void** parameters) const {
+    emulated::launch(kernel, grid, block, bytes, blocks, parameters);
+    return cudaSuccess;
+  }
+};
+}
+"""
+KINDS = {"float16": 0, "e4m3": 1, "int8": 2}
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+    build = copy_without_ptx(tmp_path_factory.mktemp("decode_wide") / "csrc", f'#include "{EMULATED}"\n')
+    (build / "cuda/launch_config.h").write_text(LAUNCH)
+    for source in (build / "cuda/decode").rglob("*.cuh"):
+        source.write_text(source.read_text().replace(SHARED, "uint8_t* shared_memory = emulated::shared_memory();"))
+    hosts = [str(build / f"cuda/decode/{folder}/mma.cu") for folder in ("mma", "quantised")]
+    flags = ["-w", "-fno-strict-aliasing", "-DCUDA_LLM_OPS_SM90_ATTENTION", "-include", str(EMULATED), f"-I{build}"]
+    library = compile_for_host(HOST, build, *flags, "-x", "c++", *hosts)
+    library.decode.restype = ctypes.c_char_p
+    return library
+
+
+def strides_of(cache: Tensor, paged: bool) -> list[int]:
+    """Of a page (or sequence), a slot and a head: (pages, slots, heads, ...) or (batch, heads, slots, ...)."""
+    page, first, second = cache.stride()[:3]
+    return [page, first, second] if paged else [page, second, first]
+
+
+def decode(host: ctypes.CDLL, kind: str, given: dict[str, Tensor], devices: int, seed: int) -> tuple[str, Tensor]:
+    """The name of what ran, and its output."""
+    q, k, v, table = given["q"].contiguous(), given["k_cache"], given["v_cache"], given.get("block_table")
+    out = torch.full_like(q, float("nan"))
+    paged = table is not None
+    slots = k.shape[1] if paged else k.shape[2]
+    capacity = slots * table.shape[1] if table is not None else slots
+    kv_heads = k.shape[2] if paged else k.shape[1]
+    sizes = [*q.shape[:2], kv_heads, q.shape[2], q.shape[3], capacity, slots, k.shape[0]]
+    scales = [given.get("k_scale"), given.get("v_scale")]
+    strides = [*q.stride()[:3], *strides_of(k, paged), *strides_of(v, paged)]
+    for scale in scales:
+        if scale is None or scale.ndim == 0:
+            strides += [0, 0, 0]
+        else:
+            strides += [0, 0, scale.stride(0)] if scale.ndim == 1 else strides_of(scale, paged)
+    strides.append(0 if table is None else table.stride(0))
+    tensors = [q, k, v, out, given["cache_lens"], table, *scales]
+    pointers = (ctypes.c_void_p * 8)(*(None if one is None else one.data_ptr() for one in tensors))
+    name = host.decode(
+        pointers,
+        (ctypes.c_int64 * 8)(*sizes),
+        (ctypes.c_int64 * 16)(*strides),
+        ctypes.c_float(float(given.get("scale") or q.shape[3] ** -0.5)),
+        KINDS[kind],
+        devices,
+        seed,
+    )
+    assert name is not None, "nothing was launched, or counters are left"
+    return name.decode(), out
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_calls(host: ctypes.CDLL, kind: str, number: int) -> None:
+    """Queries of causal order, pages, ragged lengths, scales of every kind, any number of thread blocks."""
+    random = Random(f"{kind} {number}")
+    group = random.choice((1, 2, 3, 5, 8))
+    rows = random.randint(17 if kind == "float16" else 9, 70)
+    words = {"group": group, "seq_q": -(-rows // group), "kv_heads": random.choice((1, 1, 2))}
+    words |= {"head_dim": random.choice((64, 96, 128, 128)), "page_size": random.choice((None, 16, 48, 64, 256))}
+    words |= {
+        "lengths": [random.choice((0, 5, 64, random.randint(1, 300))) for _ in range(2)] + [random.randint(65, 200)]
+    }
+    if kind == "float16":
+        case = plain.small(torch.float16, **words)
+    else:
+        cache, dtype = (torch.float8_e4m3fn, torch.float16) if kind == "e4m3" else (torch.int8, torch.bfloat16)
+        case = quantised.small(dtype, cache, kind=random.choice(quantised.SCALES), **words)
+    name, out = decode(host, kind, case.arguments, random.randint(1, 5), number)
+    assert name.endswith("rows")
+    (plain if kind == "float16" else quantised).assert_right(out, case)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_thread_blocks_share_a_unit(host: ctypes.CDLL, kind: str) -> None:
+    words = {"lengths": [256, 256], "group": 3, "seq_q": 8, "kv_heads": 1, "head_dim": 128}
+    if kind == "float16":
+        case = plain.small(torch.float16, **words)
+        case.arguments |= {side: case.arguments[side][:, :, :256] for side in ("k_cache", "v_cache")}
+    else:
+        cache, dtype = (torch.float8_e4m3fn, torch.float16) if kind == "e4m3" else (torch.int8, torch.bfloat16)
+        case = quantised.small(dtype, cache, kind="head", **words)
+    name, out = decode(host, kind, case.arguments, 4, 0)
+    assert name.endswith("in pairs")
+    (plain if kind == "float16" else quantised).assert_right(out, case)
