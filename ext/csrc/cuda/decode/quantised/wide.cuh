@@ -61,13 +61,12 @@ struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
   static_assert(HeadDim == 128);
 
   float factor;                          // of scores, in log2; of normalised rows without their powers
-  float value_scale;                     // of the unit's sums
   uint32_t b[tiles][kWideKeys / 16][4];  // the values that are being multiplied
 
   __device__ __forceinline__ const QuantisedParameters& parameters() const {
     return static_cast<const QuantisedParameters&>(p);
   }
-  // Of each row, behind the tile of queries: the power of two that was taken out of it.
+  // Of each row, behind the tile of queries: the power of two that was taken out of it. Then the scale of all values.
   __device__ __forceinline__ float* powers() const {
     return reinterpret_cast<float*>(shared_q + query_bytes(HeadDim, TileRows));
   }
@@ -77,7 +76,9 @@ struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
     const QuantisedParameters& all = parameters();
     const bool of_head = all.k_scale != nullptr && all.token_scales == 0;
     const float k_scale = of_head ? __ldcg(all.k_scale + head * all.k_scale_stride.head) : 1.0f;
-    value_scale = of_head ? __ldcg(all.v_scale + head * all.v_scale_stride.head) : 1.0f;
+    if (warp == 0 && lane == 0) {
+      powers()[TileRows] = of_head ? __ldcg(all.v_scale + head * all.v_scale_stride.head) : 1.0f;
+    }
     share_float16();
     factor = p.scale_log2 * k_scale;
     State::clear();
@@ -142,7 +143,6 @@ struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
         a[2 * i + h][0] = both[2 * h][0], a[2 * i + h][1] = both[2 * h + 1][0];
         a[2 * i + h][2] = both[2 * h][1], a[2 * i + h][3] = both[2 * h + 1][1];
       }
-      loaded |= raw[0];
     }
     float s[scores] = {};
     ptx::wgmma_fence_operand(s);
@@ -160,7 +160,7 @@ struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
 #pragma unroll
     for (int i = 0; i < kWideKeys / 16; ++i) {
       ptx::ldmatrix_x4_trans(raw_values[i], values + chunk_offset(i * 16 + lane % 16, of_warp * 2 + lane / 16));
-      loaded |= raw_values[i][0];
+      loaded = raw_values[i][0];  // loads from shared memory come back in order
     }
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(s);
@@ -230,7 +230,7 @@ struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
   // For the rows' stores: the warpgroups' sums, added.
   __device__ __forceinline__ void store_sums() {
     const int first = State::warp_of_group() * 32 + lane / 4 * 2;
-    State::add_groups([first](int m, int e) { return first + 16 * m + e; }, value_scale);
+    State::add_groups([first](int m, int e) { return first + 16 * m + e; }, powers()[TileRows]);
   }
 };
 
