@@ -65,7 +65,7 @@ class Choice:
     speed: float
     """Seconds of torch's own call over those of the choice, as measured when choosing."""
     product: Product
-    """What cuBLASLt computes, also where torch's own call is the choice."""
+    """The product of cuBLASLt, also where torch's own call is the choice."""
 
 
 _LIBRARIES: dict[int, tuple[Library, torch.Tensor]] = {}
