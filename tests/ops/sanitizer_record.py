@@ -33,9 +33,9 @@ GRACE = 60.0
 CALLS = re.compile(r"(\d+)(?: of \d+)? calls in \d+ s, (\d+) failed(: out of time)?")
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 INSTANCES = {
-    "`weight_only_gemm`": ("weight_only", ("weight_only_",)),
-    "`flash_decode`, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
-    "`fp8_gemm`": ("fp8_gemm", ("fp8_few_rows", "fp8_persistent", "simt_fp8")),
+    "weight_only_gemm": ("weight_only", ("weight_only_",)),
+    "flash_decode, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
+    "fp8_gemm": ("fp8_gemm", ("fp8_few_rows", "fp8_persistent", "simt_fp8")),
     "FP8 quantisers": (("quantize_fp8", "rms_norm_fp8", "swiglu_fp8"), ("fp8_rows", "fp8_squares")),
     "attention's backward": ("flash_attention_backward", ("keys_kernel", "queries_kernel", "kernel")),
 }
@@ -70,7 +70,6 @@ def instances(told: str) -> list[dict[str, Any]]:
         own = [(int(number), int(times)) for name, number, times in launched if name.startswith(names)]
         rows.append(
             {
-                "table": "instances",
                 "kernels": kind,
                 "built": sum(number for name, number in built if name.startswith(family)),
                 "launched": sum(number for number, _ in own),
@@ -101,21 +100,28 @@ def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
             jobs[tool, part] = [*command, "--part", str(part), str(parts)]
     with ThreadPoolExecutor(len(jobs)) as pool:
         told = dict(zip(jobs, pool.map(lambda job: _run(job, seconds + GRACE), jobs.values()), strict=True))
-    rows: list[dict[str, Any]] = []
+    tools = {}
     for tool in TOOLS:
         found = [read(*told[tool, part]) for part in range(parts)]
-        row: dict[str, Any] = {"table": "tools", "tool": tool}
-        for name in ("calls", "wrong", "findings"):
-            row[name] = sum(getattr(one, name) for one in found)
-        rows.append(row | {"complete": "yes" if all(one.complete for one in found) else "NO"})
-    return {"environment": origin("cuda"), "rows": rows + instances(told["coverage", 0][1])}
+        numbers = {name: sum(getattr(one, name) for one in found) for name in ("calls", "wrong", "findings")}
+        tools[tool] = numbers | {"complete": all(one.complete for one in found)}
+    return {
+        "environment": origin("cuda") | {tool: sentence(found) for tool, found in tools.items()},
+        "tools": tools,
+        "rows": instances(told["coverage", 0][1]),
+    }
 
 
-def good(rows: Sequence[dict[str, Any]]) -> bool:
+def sentence(found: dict[str, int]) -> str:
+    """What a tool found, for a table."""
+    end = "" if found["complete"] else ", out of time"
+    return f"{found['findings']} findings in {found['calls']} calls ({found['wrong']} wrong{end})"
+
+
+def good(found: dict[str, Any]) -> bool:
     """Whether nothing was found, and nothing left out."""
-    tools = [row for row in rows if row["table"] == "tools"]
-    clean = all(row["wrong"] == row["findings"] == 0 and row["complete"] == "yes" for row in tools)
-    return clean and all(row["built"] == row["launched"] for row in rows if row["table"] == "instances")
+    clean = all(one["wrong"] == one["findings"] == 0 and one["complete"] for one in found["tools"].values())
+    return clean and all(row["built"] == row["launched"] for row in found["rows"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,11 +140,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"sanitizer_record: {error}", file=sys.stderr)
         return 1
+    for tool in found["tools"]:
+        print(f"{tool}: {found['environment'][tool]}")
     for row in found["rows"]:
-        print("  ".join(f"{name} {value}" for name, value in row.items() if name != "table"))
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps(found, indent=1) + "\n")
-    return 0 if good(found["rows"]) else 1
+    return 0 if good(found) else 1
 
 
 if __name__ == "__main__":

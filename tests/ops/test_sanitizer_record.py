@@ -47,16 +47,16 @@ def test_what_a_process_tells_is_read() -> None:
 def test_instances_that_no_call_launched_are_seen() -> None:
     rows = {row["kernels"]: row for row in instances(COVERAGE)}
     assert set(rows) == set(INSTANCES)
-    assert (rows["`fp8_gemm`"]["built"], rows["`fp8_gemm`"]["launched"], rows["`fp8_gemm`"]["launches"]) == (3, 2, 9)
+    assert (rows["fp8_gemm"]["built"], rows["fp8_gemm"]["launched"], rows["fp8_gemm"]["launches"]) == (3, 2, 9)
     assert (rows["FP8 quantisers"]["built"], rows["FP8 quantisers"]["launched"]) == (3, 3)
-    assert not good(list(rows.values()))
+    assert not good({"tools": {}, "rows": list(rows.values())})
 
 
-@pytest.mark.parametrize("change", [{"wrong": 1}, {"findings": 1}, {"complete": "NO"}])
+@pytest.mark.parametrize("change", [{"wrong": 1}, {"findings": 1}, {"complete": False}])
 def test_a_tool_that_is_not_clean_is_no_good(change: dict[str, Any]) -> None:
-    row = {"table": "tools", "tool": "memcheck", "calls": 1, "wrong": 0, "findings": 0, "complete": "yes"}
-    assert good([row])
-    assert not good([row | change])
+    found = {"calls": 1, "wrong": 0, "findings": 0, "complete": True}
+    assert good({"tools": {"memcheck": found}, "rows": []})
+    assert not good({"tools": {"memcheck": found | change}, "rows": []})
 
 
 def test_the_parts_of_every_tool_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,9 +73,10 @@ def test_the_parts_of_every_tool_are_added_up(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sanitizer_record, "origin", lambda device: levers.origin("cpu"))
     file = tmp_path / "folder" / "sanitizers.json"
     assert sanitizer_record.main(["--sanitizer", str(program), "--output", str(file)]) == 1
-    rows = [row for row in json.loads(file.read_text())["rows"] if row["table"] == "tools"]
-    assert [row["tool"] for row in rows] == list(sanitizer_record.TOOLS)
-    assert all((row["calls"], row["findings"], row["complete"]) == (15, 0, "NO") for row in rows)
+    found = json.loads(file.read_text())
+    assert list(found["tools"]) == list(sanitizer_record.TOOLS)
+    assert all(one == {"calls": 15, "wrong": 0, "findings": 0, "complete": False} for one in found["tools"].values())
+    assert found["environment"]["racecheck"] == "0 findings in 15 calls (0 wrong, out of time)"
 
 
 def test_a_program_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,6 +156,10 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   if (plan.split > 1 && waves > 1.0) alone *= margin.late_clusters;
   if (kernel.pingpong && waves == 1.0) alone *= cost.pingpong_one_turn;
   if (!kernel.persistent && kernel.swap && tiles_n > 1.0) alone *= cost.skinny_tiles;
+  // Rows of an MN-major `a` as columns of a tile: each block of a narrow tile reads them by itself, unless it shares them.
+  if (kernel.swap && kernel.q_mn_major && plan.cluster_m == 1) {
+    alone *= !kernel.persistent ? margin.skinny_columns : plan.cluster_n > 1 ? margin.columns : margin.columns_alone;
+  }
   if (plan.parts == 1) return alone;
   return margin.parts * (alone + cost.second_kernel +
                          static_cast<double>(parts_bytes(arguments, plan)) / cost.parts_bytes_a_microsecond);

@@ -78,6 +78,11 @@ struct ChoiceMargins {
   double multicast_few_rows = 1.05;  // multicast plans, up to 128 rows
   double multicast = 1.065;          // multicast plans, more rows
   double multicast_late_clusters = 1.067;
+  // Swapped kernels that read MN-major rows of `a`: medians over 15 products and 663 plans, for blocks without a
+  // cluster, in clusters along n, and skinny ones.
+  double columns_alone = 1.35;
+  double columns = 1.15;
+  double skinny_columns = 1.12;
 };
 
 struct CostModel {
