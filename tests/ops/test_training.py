@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,6 @@ torch = pytest.importorskip("torch", reason="cuda_llm_ops needs torch")
 
 from cuda_llm_ops import training  # noqa: E402
 from cuda_llm_ops.small_gpt import Repeated, Sizes, SmallGPT  # noqa: E402
-from torch import Tensor  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +20,14 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def without_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return training.ours(q, k.detach(), v)
+WITHOUT_KEYS = """
+from cuda_llm_ops import training
+without_keys = lambda q, k, v: training.ours(q, k.detach(), v)
+ways = training.ways("cpu") | {training.WRONG: without_keys}
+runs = training.trained(ways, training.TINY, "cpu", 0, 110, lambda line: None)
+found, losses = training.gaps([runs]), runs[training.OURS].losses
+print(found.wrong, found.allowed, found.verdicts()[training.WRONG], losses[0] - losses[-1])
+"""
 
 
 def test_the_record_of_a_tiny_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,13 +48,12 @@ def test_the_record_of_a_tiny_model(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_backward_that_leaves_keys_out_is_farther_than_a_backend_of_sdpa_may_be() -> None:
-    ways = training.ways("cpu") | {training.WRONG: without_keys}
-    runs = training.trained(ways, training.TINY, "cpu", 0, 60, lambda line: None)
-    found = training.gaps([runs])
-    assert found.wrong > 3 * found.allowed
-    assert found.verdicts()[training.WRONG] == "found"
-    losses = runs[training.OURS].losses
-    assert losses[-1] < losses[0] - 0.15, "attention has learned nothing, so that no gradient is tried"
+    # In a process of its own, since what other tests leave in torch may change how fast a model learns.
+    told = subprocess.run([sys.executable, "-c", WITHOUT_KEYS], capture_output=True, text=True, check=True).stdout
+    wrong, allowed, verdict, learned = told.split()
+    assert verdict == "found"
+    assert float(wrong) > 100 * float(allowed)
+    assert float(learned) > 1.0, "attention has learned nothing, so that no gradient is tried"
 
 
 def test_the_scaled_gradient_is_that_of_the_keys_alone() -> None:
