@@ -116,9 +116,9 @@ def noise_for(
 def _noise_alike(
     device: DeviceKind, seconds: float, *, file: Path | None, gpu: str | None
 ) -> tuple[Noise, Sequence[str]]:
-    fallback = built_in_noise(device, seconds)
+    fallback, shown = built_in_noise(device, seconds), None if file is None else _shown(file)
     if device == "cpu":
-        return fallback, () if file is None else (f"{file} is not used: on a CPU built-in noise figures are",)
+        return fallback, () if file is None else (f"{shown} is not used: on a CPU built-in noise figures are",)
     if file is None:
         return fallback, ("no calibration of this card: built-in noise figures are used (run `perfsuite calibrate`)",)
     try:
@@ -126,10 +126,16 @@ def _noise_alike(
     except ValueError as error:
         return fallback, (f"{error}: built-in noise figures are used",)
     if gpu is not None and calibration.gpu != gpu:
-        return fallback, (f"{file} is of {calibration.gpu}, this card is {gpu}: built-in noise figures are used",)
+        return fallback, (f"{shown} is of {calibration.gpu}, this card is {gpu}: built-in noise figures are used",)
     if not calibration.cases:
-        return fallback, (f"{file} holds no cases: built-in noise figures are used",)
+        return fallback, (f"{shown} holds no cases: built-in noise figures are used",)
     warnings = []
     if calibration.harness != HARNESS:
-        warnings.append(f"{file} is of harness version {calibration.harness}, this is {HARNESS}: calibrate again")
+        warnings.append(f"{shown} is of harness version {calibration.harness}, this is {HARNESS}: calibrate again")
     return calibrated_noise(calibration, seconds), tuple(warnings)
+
+
+def _shown(file: Path) -> str:
+    """The file's name in a warning. A record may be published, so it names no folder of this machine if it need not."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)

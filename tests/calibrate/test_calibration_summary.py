@@ -171,6 +171,15 @@ def test_a_calibration_that_does_not_fit_is_a_warning(
     assert "No such file" in missing[1][0]
 
 
+def test_a_warning_names_the_calibration_from_the_folder_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "calibration.json").write_text(json.dumps(FACTS | {"cases": []}))
+    _, warnings = noise_for("cuda", 5e-6, file=tmp_path / "calibration.json", gpu="NVIDIA H200", alike=True)
+    assert warnings[0].startswith("calibration.json holds no cases")
+
+
 def test_noise_between_two_calibrated_cases_is_the_larger() -> None:
     cases = (CalibratedCase(1e-5, 0.003, 0.0), CalibratedCase(1e-3, 0.001, 0.0))
     calibration = Calibration("card", HARNESS, cases)
