@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +35,19 @@ WATCH_SECONDS = 0.02
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 
 
-def serve(descriptor: int, alone: bool, on_card: bool, folder: str | None) -> None:
+def serve(descriptor: int, alone: bool, folder: str | None, program: str, modules: Sequence[str]) -> None:
     """Carry out the requests from that socket until the parent closes it.
 
-    alone: it sees no process but its own sandbox's, and ends all of them if they are too many. on_card: candidates may
-    be in Triton, so it is loaded here too, if it is installed. folder: the sandbox's own; None without a sandbox.
+    alone: it sees no process but its own sandbox's, and ends all of them if they are too many. folder: the sandbox's
+    own; None without a sandbox. program: the module whose `serve` a worker runs. modules: others that are loaded here,
+    so that no worker loads them.
     """
     import torch  # noqa: F401  (loaded here, so that no worker loads it)
 
-    if on_card:
-        with contextlib.suppress(Exception):  # whatever a broken installation raises, its candidates will say
-            importlib.import_module("triton")
-
-    from perfsuite.isolate import worker
-
+    for name in modules:
+        with contextlib.suppress(Exception):  # whatever a broken installation raises, those who need it will say
+            importlib.import_module(name)
+    become = importlib.import_module(program).serve
     gc.collect()
     gc.freeze()  # what is loaded stays: a worker's collector would walk over all of it
     _prctl(PR_SET_DUMPABLE, 0)  # a candidate must not change the process that forks the next ones
@@ -58,7 +58,10 @@ def serve(descriptor: int, alone: bool, on_card: bool, folder: str | None) -> No
         if alone and not select.select([end], [], [], WATCH_SECONDS)[0]:
             crowded = _too_many() or crowded
             continue
-        said, descriptors, _, _ = socket.recv_fds(end, MOST_MESSAGE_BYTES, 2)
+        try:
+            said, descriptors, _, _ = socket.recv_fds(end, MOST_MESSAGE_BYTES, 2)
+        except ConnectionResetError:  # it was closed before an answer was read
+            return
         if not said:
             return
         request = json.loads(said)
@@ -80,7 +83,7 @@ def serve(descriptor: int, alone: bool, on_card: bool, folder: str | None) -> No
                 end.close()
                 if files is not None:
                     files.forget()
-                _become(worker, request, *descriptors)
+                _become(become, request, *descriptors)
             answer = {"worker": child}
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -170,7 +173,7 @@ def _ended(child: int, seconds: float, *, gone: bool = False) -> int | None:
         time.sleep(POLL_SECONDS)
 
 
-def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> None:
+def _become(program: Callable[[int], None], request: dict[str, Any], channel: int, log: int) -> None:
     """Turn this process into a worker, until it ends."""
     code: Any = 1
     try:
@@ -185,7 +188,7 @@ def _become(worker: Any, request: dict[str, Any], channel: int, log: int) -> Non
         os.chdir(request["folder"])
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
         faulthandler.enable()
-        worker.Worker(channel).serve()
+        program(channel)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

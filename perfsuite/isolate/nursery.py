@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -32,7 +32,21 @@ class NurseryError(RuntimeError):
 class Nursery:
     """The parent's side: starts with the first worker and ends with the interpreter."""
 
-    def __init__(self, *, sandboxed: bool = False, device: str = "cpu", alone: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        sandboxed: bool = False,
+        device: str = "cpu",
+        alone: bool = True,
+        program: str = "perfsuite.isolate.worker",
+        modules: Sequence[str] | None = None,
+    ) -> None:
+        """program: the module whose `serve` a worker runs. modules: what is loaded for all workers, if it can be.
+
+        Candidates on a card may be in Triton, so that is loaded for them.
+        """
+        if modules is None:
+            modules = ("triton",) if device == "cuda" else ()
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._owed = 0
@@ -49,7 +63,7 @@ class Nursery:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(path for path in sys.path if path)
         folder = None if self._box.folder is None else str(self._box.folder)
-        program = SERVE.format(theirs.fileno(), self._box.alone, device == "cuda", folder)
+        program = SERVE.format(theirs.fileno(), self._box.alone, folder, program, tuple(modules))
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
         self._process = _lasting(
             lambda: subprocess.Popen(
@@ -78,12 +92,13 @@ class Nursery:
         """True if it still runs, and this process started it: it serves no other."""
         return self._owner == os.getpid() and self._process.poll() is None
 
-    def worker(self, end: socket.socket, log: int) -> int:
+    def worker(self, end: socket.socket, log: int, *, folder: str = "") -> int:
         """Fork a worker that serves the other side of `end` and writes errors to `log`; return its process id.
 
-        A sandbox has one worker at a time: what the one before it has left there is gone.
+        folder: in which it runs; without one, this process's. A sandbox has one worker at a time: what the one before
+        it has left there is gone.
         """
-        request = {"environment": {**os.environ, **self._box.environment}, "folder": os.getcwd()}
+        request = {"environment": {**os.environ, **self._box.environment}, "folder": folder or os.getcwd()}
         with self._lock:
             self.settle()
             if self.boxed and self.workers:
@@ -182,7 +197,7 @@ def _lasting(start: Callable[[], Started]) -> Started:
     return _starters[os.getpid()].submit(start).result()
 
 
-SERVE = "from perfsuite.isolate import forks; forks.serve({}, {}, {}, {!r})"
+SERVE = "from perfsuite.isolate import forks; forks.serve({}, {}, {!r}, {!r}, {!r})"
 _started: dict[tuple[bool, str], list[Nursery]] = {}
 _starting = threading.RLock()
 

@@ -37,6 +37,11 @@ SHARE_OF_MEMORY = 0.5
 """Share of the free memory, of the host and of a card, that a candidate may use."""
 
 
+def serve(descriptor: int) -> None:
+    """Be a worker, until the parent closes the socket of that descriptor."""
+    Worker(descriptor).serve()
+
+
 class Worker:
     """Carries out the parent's orders, one after another."""
 

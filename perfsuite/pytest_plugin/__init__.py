@@ -7,6 +7,7 @@ The other files are imported when a run measures, or when a test concerns perfsu
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -41,6 +42,8 @@ ELSEWHERE = (
 )
 """Options that spread a suite over machines. The process that measures a suspect again does not get them."""
 
+START_PATH = tuple(sys.path)
+"""sys.path before pytest adds folders of tests to it. The process that measures a suspect again begins with it."""
 DEVICE_FIXTURES = frozenset({"perf", "gpu", "gpu_memory", "gpu_rng", "gpus"})
 CONCERNED = pytest.StashKey[bool]()
 _names: list[str] = []
