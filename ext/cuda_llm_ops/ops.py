@@ -149,12 +149,12 @@ def flash_attention(
         torch.OutOfMemoryError: the output or the workspace cannot be allocated.
     """
     try:
-        if torch.is_grad_enabled() and _any_requires_grad(q, k, v):
+        if forward_ad._current_level >= 0:
             _refuse_tangents("flash_attention", q=q, k=k, v=v)
+        if torch.is_grad_enabled() and _any_requires_grad(q, k, v):
             left, right = sides("flash_attention", window)
             pair = _flash_attention_training(q, k, v, is_causal, scale, bottom_right, left, right)
             return pair if return_lse else pair[0]
-        _refuse_tangents("flash_attention", q=q, k=k, v=v)
         if window is None and bottom_right is False and return_lse is False:
             return _flash_attention(q, k, v, is_causal, scale)
         left, right = sides("flash_attention", window)
@@ -332,8 +332,13 @@ def _refuse_factors(**factors: object) -> None:
             )
 
 
-def _any_requires_grad(*tensors: Tensor | None) -> bool:
-    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+def _any_requires_grad(q: Tensor | None, k: Tensor | None, v: Tensor | None) -> bool:
+    # A None goes on to the operator, which refuses it by name. No loop, which would cost a microsecond.
+    return (
+        (q is not None and q.requires_grad)
+        or (k is not None and k.requires_grad)
+        or (v is not None and v.requires_grad)
+    )
 
 
 def _refuse_tangents(op: str, **tensors: Tensor | None) -> None:
