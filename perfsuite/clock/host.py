@@ -35,6 +35,9 @@ HARD_IN_ONE = 0.25
 """Probability that a batch of one round holds the calls on hard inputs."""
 MOST_REPEATS = 5
 """Rounds that follow one in which the system took the processor away, until one is left alone."""
+REPEATS_A_ROUND = 1.0
+"""Repeats, over all rounds so far. More of them would spend the time of a case on a busy machine, and leave too few
+rounds to decide even what is plain."""
 
 
 CUT_ROUNDS = 2
@@ -57,6 +60,7 @@ class HostClock(CallingClock):
         self._secret = random.SystemRandom()
         self._kept = KeptCalls()
         self._judged = 0
+        self._quiet_rounds = self._repeats = 0
         self._interrupted = 0
         """The times at which the processor was taken away in the samples of the last round."""
         self._hard_due: list[str] = []
@@ -112,11 +116,14 @@ class HostClock(CallingClock):
     def _quiet_round(self, *, keeper: bool) -> Round:
         """A round without interruption; the least interrupted of several, if none was without."""
         tried: list[tuple[int, Round]] = []
-        while len(tried) <= MOST_REPEATS:
+        self._quiet_rounds += 1
+        while True:
             one = self._round(keeper=keeper)
             tried.append((self._interrupted, one))
-            if not self._interrupted:
+            spent = self._repeats > REPEATS_A_ROUND * self._quiet_rounds
+            if not self._interrupted or len(tried) > MOST_REPEATS or spent:
                 break
+            self._repeats += 1
         return min(tried, key=lambda one: one[0])[1]
 
     def _round(self, *, keeper: bool, hard: str | None = None) -> Round:

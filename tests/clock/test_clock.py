@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -243,14 +244,27 @@ def test_speed_is_the_rivals_time_over_the_candidates() -> None:
     assert Round(2.0, 1.0, "rival").speed == 0.5
 
 
-def test_a_round_that_was_interrupted_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = itertools.chain([0, 3, 3, 5, 5, 5], itertools.count(6))
+def interrupted(monkeypatch: pytest.MonkeyPatch, counts: Iterator[int]) -> tuple[HostClock, list[Any]]:
+    """A clock that reads these counts of interruptions before and behind its rounds, and the rounds that it times."""
     monkeypatch.setattr(host, "interruptions", lambda: next(counts))
     clock = HostClock(Sides(waits(1e-5), waits(1e-5), fresh))
     clock.setup()
     made: list[Any] = []
     measured = clock._round
     monkeypatch.setattr(clock, "_round", lambda **how: made.append(measured(**how)) or made[-1])
+    return clock, made
+
+
+def test_a_round_that_was_interrupted_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = [0] * 2 * 5
+    clock, made = interrupted(monkeypatch, itertools.chain([0, 3, 3, 5, 5, 5], quiet, itertools.count(6)))
     assert clock.rounds(1) == [made[2]]  # the third was left alone
+    assert len(clock.rounds(5)) == 5
     assert len(clock.rounds(1)) == 1
-    assert len(made) == 3 + 1 + host.MOST_REPEATS  # all of them were interrupted
+    assert len(made) == 3 + 5 + 1 + host.MOST_REPEATS  # all of the last were interrupted
+
+
+def test_repeats_do_not_spend_a_case_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, made = interrupted(monkeypatch, itertools.count())
+    assert len(clock.rounds(40)) == 40
+    assert len(made) <= 40 * (1 + host.REPEATS_A_ROUND) + 1
