@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from perfsuite.guards.settings import Setting
@@ -53,14 +54,31 @@ def _interruptions() -> Iterator[Setting]:
         yield Setting("signal handlers", _handlers, _write_handlers, say=_other_handlers)
         yield Setting("timers of signals", _timers, _write_timers)
     yield Setting("callbacks of the garbage collector", lambda: stack_of(gc.callbacks), _write_callbacks)
-    yield Setting("garbage collector", lambda: (gc.isenabled(), gc.get_threshold()), _write_collector)
+    collector = lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug())  # noqa: E731
+    yield Setting("garbage collector", collector, _write_collector)
+    yield Setting("tracing of allocations", tracemalloc.is_tracing, _write_allocations)
     yield Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval)
 
 
 def _arithmetic() -> Iterator[Setting]:
     yield Setting("rounding mode", _rounding, _write_rounding, "to nearest")
+    if sys.platform == "linux":
+        control = ctypes.CDLL(None).prctl
+        yield Setting(
+            "large pages of memory",
+            lambda: "never" if control(PR_GET_THP_DISABLE, 0, 0, 0, 0) else "as the system has them",
+            lambda old: control(PR_SET_THP_DISABLE, int(old == "never"), 0, 0, 0),
+        )
+        # Without loads past stores a thread is slower. Not every processor lets a thread choose.
+        speculation = partial(control, PR_GET_SPECULATION_CTRL, 0, 0, 0, 0)
+        if speculation() & PR_SPEC_PRCTL:
+            yield Setting(
+                "the processor's speculation", speculation, lambda old: control(PR_SET_SPECULATION_CTRL, 0, old & ~1, 0, 0)
+            )
 
 
+PR_SET_THP_DISABLE, PR_GET_THP_DISABLE = 41, 42  # linux/prctl.h
+PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL, PR_SPEC_PRCTL = 52, 53, 1
 Variables = dict[bytes, bytes]
 _signal: Any = importlib.import_module("_signal")  # without the enumerations, which take 2 us a signal
 
@@ -201,9 +219,15 @@ def _write_callbacks(old: Stack) -> None:
     gc.callbacks[:] = old.items
 
 
-def _write_collector(old: tuple[bool, tuple[int, int, int]]) -> None:
+def _write_collector(old: tuple[bool, tuple[int, int, int], int]) -> None:
     gc.enable() if old[0] else gc.disable()
     gc.set_threshold(*old[1])
+    gc.set_debug(old[2])
+
+
+def _write_allocations(old: bool) -> None:
+    if not old:
+        tracemalloc.stop()
 
 
 def _rounding() -> str:

@@ -95,6 +95,11 @@ def _modes() -> Iterator[Setting]:
     yield Setting("gradients", torch.is_grad_enabled, torch._C._set_grad_enabled)
     yield Setting("anomaly detection", torch.is_anomaly_enabled, torch.set_anomaly_enabled, False)
     yield Setting("tracing", lambda: core._get_tracing_state() is not None, default=False)
+    # Behind the modes above, which change these keys as well: torch's functions ask them at every call.
+    for label in ("include", "exclude"):
+        read = getattr(core, f"_dispatch_tls_local_{label}_set", None)
+        if read is not None:
+            yield Setting(f"dispatch keys that calls {label}", read, partial(_write_keys, label, read))
 
 
 def _numbers() -> Iterator[Setting]:
@@ -260,6 +265,16 @@ def _write_dispatch_modes(old: Stack) -> None:
         _pop_mode(key if key is not None else None)
     for mode in old.items:
         _push_mode(mode)
+
+
+def _write_keys(label: str, read: Callable[[], Any], old: Any) -> None:
+    """Put back the dispatch keys of this thread. label: include or exclude."""
+    import torch
+
+    write, now = getattr(torch._C, f"_dispatch_tls_set_dispatch_key_{label}d"), read()
+    for key in torch._C.DispatchKey.__members__.values():
+        if old.has(key) != now.has(key):
+            write(key, old.has(key))
 
 
 _inference_modes: list[Any] = []
