@@ -88,8 +88,8 @@ def spread(values: Iterable[float]) -> dict[str, float]:
     return {"median": statistics.median(ordered), "p95": cut, "most": ordered[-1], "jobs": len(ordered)}
 
 
-def measured(jobs: Sequence[Drawn], found: Outcome, workers: int) -> dict[str, Any]:
-    """The record of a run."""
+def measured(jobs: Sequence[Drawn], found: Outcome, workers: int, *, whole: bool = True) -> dict[str, Any]:
+    """The record of a run. whole: it has ended; else jobs without a verdict are no fault."""
     ended = list(found.ended.values())
     seconds = max(one["ended"] for one in ended) - min(one["made"] for one in ended)
     stages: dict[str, list[float]] = {}
@@ -99,7 +99,9 @@ def measured(jobs: Sequence[Drawn], found: Outcome, workers: int) -> dict[str, A
         stages.setdefault("wait", []).append(one["began"] - one["made"])
     workloads = [workload for one in ended for workload in one["answer"]["workloads"]]
     return {
+        "whole": whole,
         "jobs": len(jobs),
+        "answered": len(ended),
         "kinds": dict(Counter(job.kind for job in jobs)),
         "workers": workers,
         "seconds": seconds,
@@ -109,8 +111,25 @@ def measured(jobs: Sequence[Drawn], found: Outcome, workers: int) -> dict[str, A
         "service_restarts": found.restarts,
         "deaths": found.deaths,
         "isolation": sorted({str(one["isolation"]) for one in workloads if one["isolation"]}),
-        "faults": found.faults(jobs),
+        "faults": found.faults([job for job in jobs if whole or job.id in found.ended]),
     }
+
+
+class Meanwhile:
+    """Keeps in a record what is known of a run that goes on, now and then: a run that is cut leaves its figures."""
+
+    EVERY = 10.0
+
+    def __init__(self, path: Path | None, name: str, workers: int, device: DeviceKind) -> None:
+        """path, name, device: as in `kept_in`."""
+        self._place, self._workers, self._device = (path, name), workers, device
+        self._last = time.monotonic()
+
+    def at(self, found: Outcome) -> None:
+        """Say how far it is."""
+        if found.ended and time.monotonic() - self._last >= self.EVERY:
+            self._last = time.monotonic()
+            kept_in(*self._place, measured(found.sent, found, self._workers, whole=False), self._device)
 
 
 def kept_in(path: Path | None, name: str, values: Mapping[str, Any], device: DeviceKind) -> None:

@@ -15,11 +15,12 @@ import os
 import random
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from drawn import HERE, Drawn, drawn
-from measured import Flow, Outcome, kept_in, measured
+from measured import Flow, Meanwhile, Outcome, kept_in, measured
 from served import Served
 
 RESTARTS = {0.35: signal.SIGKILL, 0.7: signal.SIGTERM}
@@ -36,14 +37,16 @@ def judge_all(
     seed: int = 0,
     kill: bool = True,
     seconds: float = math.inf,
+    told: Callable[[Outcome], object] = lambda _: None,
 ) -> Outcome:
     """Send the jobs, and wait for all of them.
 
     restarts: share of the verdicts, or of the time -> the signal that ends the service then. kill: end a process after
     every EACH verdicts.
-    seconds: no more jobs are sent later than this.
+    seconds: no more jobs are sent later than this. told: hears of new verdicts.
     """
-    found, draw, left, flow = Outcome(), random.Random(seed), dict(restarts), Flow(jobs, seconds)
+    draw, left, flow = random.Random(seed), dict(restarts), Flow(jobs, seconds)
+    found = Outcome(sent=flow.sent)
     while True:
         if new := flow.next(len(found.ended)):
             names = ("id", "candidate", "problem", "terms")
@@ -55,6 +58,7 @@ def judge_all(
         got = served.insist("POST", "/v1/jobs/wait", {"ids": missing, "seconds": 20})
         found.ended |= {one["id"]: one for one in got.value["jobs"]}
         found.tell(flow.sent)
+        told(found)
         if kill and len(found.ended) // EACH > found.killed and served.kill_worker(draw.randrange(1000)):
             found.killed += 1
         if left and flow.share(len(found.ended)) >= min(left):
@@ -62,7 +66,6 @@ def judge_all(
             assert served.end(number) == (0 if number is signal.SIGTERM else -number), served.log.read_text()
             served.start()
             found.restarts += 1
-    found.sent = flow.sent
     for job in found.sent:
         if served.insist("GET", f"/v1/jobs/{job.id}").value != found.ended[job.id]:
             found.later.append(job.id)
@@ -90,8 +93,9 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         limits = ("--queued-per-client", str(given.jobs), "--beside", str(given.beside))
         with Served(Path(folder, "serve"), *OPTIONS, *limits, jobs=workers, device=device) as served:
-            options = {"seed": given.seed, "kill": not given.calm, "seconds": given.seconds}
-            found = judge_all(served, jobs, {} if given.calm else RESTARTS, **options)
+            meanwhile = Meanwhile(given.output, "http", workers, device)
+            options: dict[str, Any] = {"seed": given.seed, "kill": not given.calm, "seconds": given.seconds}
+            found = judge_all(served, jobs, {} if given.calm else RESTARTS, told=meanwhile.at, **options)
     told = measured(found.sent, found, workers)
     print(json.dumps(told, indent=1))
     kept_in(given.output, "http", told, device)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from drawn import Drawn, drawn, problem_value
-from measured import Flow, Outcome, kept_in, measured
+from measured import Flow, Meanwhile, Outcome, kept_in, measured
 
 from perfsuite.device.cards import usable_devices
 from perfsuite.judge.engine import Terms
@@ -48,10 +48,11 @@ def judge_all(
     beside: int = 1,
     seconds: float = math.inf,
     midway: Callable[[], None] = lambda: None,
+    told: Callable[[Outcome], object] = lambda _: None,
 ) -> tuple[Outcome, int]:
     """Judge the jobs on all workers of a local cluster; kill one after every `kill_every` verdicts.
 
-    seconds: no more jobs are sent later than this, from the first worker's start.
+    seconds: no more jobs are sent later than this, from the first worker's start. told: hears of new verdicts.
     Return what became of them, and the number of workers.
     """
     found, ended, half = Outcome(), queue.SimpleQueue[Stored](), False
@@ -64,6 +65,7 @@ def judge_all(
             at_work = threading.Thread(target=pool.work, args=(store,), daemon=True)
             at_work.start()
             flow = Flow(jobs, seconds)
+            found.sent = flow.sent
             while True:
                 number = len(found.ended) + 1
                 if new := flow.next(number - 1):
@@ -77,6 +79,7 @@ def judge_all(
                 found.ended[stored.id] = asdict(stored)
                 if number % 10 == 0:
                     found.tell(flow.sent)
+                    told(found)
                 if number % kill_every == 0 and number < len(flow.sent):
                     found.killed += _kill(pool, store, [one.id for one in flow.sent])
                 if not half and flow.share(number) >= 0.5:
@@ -86,7 +89,6 @@ def judge_all(
         while not ended.empty():
             found.later.append(ended.get().id)
         store.close()
-    found.sent = flow.sent
     return found, len(workers)
 
 
@@ -147,7 +149,9 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("--beside is 1; both nodes use the only card, so it must be at least 2")
     jobs = drawn(given.jobs, given.seed, device=device)
     with two_nodes(cards) as (address, remove):
-        found, workers = judge_all(jobs, address, device, beside=given.beside, seconds=given.seconds, midway=remove)
+        meanwhile = Meanwhile(given.output, "ray", max(len(cards) * given.beside, 2), device)
+        limits: dict[str, Any] = {"beside": given.beside, "seconds": given.seconds}
+        found, workers = judge_all(jobs, address, device, **limits, midway=remove, told=meanwhile.at)
     told = {**measured(found.sent, found, workers), "nodes_removed": 1, "nodes_share_a_card": len(cards) == 1}
     kept_in(given.output, "ray", told, device)
     print(json.dumps(told, indent=1))
