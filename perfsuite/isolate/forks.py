@@ -70,19 +70,22 @@ def serve(descriptor: int, alone: bool, folder: str | None, program: str, module
         elif "signal" in request:
             _signalled(request["signal"], request["number"], alone)
             answer = {"others": max(0, _processes() - PROCESSES_ALONE - 1) if alone else 0}
-        elif "key" in request:
+        elif "known" in request:
             if files is not None:
-                files.put_back(request["key"])
+                files.put_back(request["known"], descriptors[0] if descriptors else None)
             answer = {}
         elif "leave" in request:
-            answer = {"clean": _left(request["leave"], files, alone)}
+            clean, left = _left(request["leave"], files, alone)
+            answer = {"clean": clean}
+            if left is not None:
+                socket.send_fds(end, [json.dumps(answer).encode()], [left])
+                os.close(left)
+                continue
         else:
             crowded = False
             child = os.fork()
             if child == 0:
                 end.close()
-                if files is not None:
-                    files.forget()
                 _become(become, request, *descriptors)
             answer = {"worker": child}
             for descriptor in descriptors:
@@ -90,16 +93,18 @@ def serve(descriptor: int, alone: bool, folder: str | None, program: str, module
         end.send(json.dumps(answer).encode())
 
 
-def _left(child: int, files: OwnFiles | None, alone: bool) -> bool:
-    """End a worker (0: it has ended) and, in a sandbox, all that it has left. False if something stays."""
+def _left(child: int, files: OwnFiles | None, alone: bool) -> tuple[bool, int | None]:
+    """End a worker (0: it has ended) and, in a sandbox, all that it has left.
+
+    Return if nothing of it stays, and the descriptor of the files to keep, if there are any.
+    """
     _signalled(child, signal.SIGKILL, alone)
     clean = not child or _ended(child, END_SECONDS, gone=True) is not None
     if files is None:
-        return clean
+        return clean, None
     if not (clean and _swept(alone)):
-        return False
-    files.take_away()
-    return True
+        return False, None
+    return True, files.take_away()
 
 
 def _swept(alone: bool) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from perfsuite.isolate import turns
 from perfsuite.isolate.card_probe import why_not
 from perfsuite.isolate.forks import END_SECONDS, MOST_MESSAGE_BYTES
+from perfsuite.isolate.own_files import KeptFiles
 from perfsuite.isolate.sandbox import box_for
 
 Started = TypeVar("Started")
@@ -49,8 +50,9 @@ class Nursery:
             modules = ("triton",) if device == "cuda" else ()
         self._owner = os.getpid()
         self._lock = threading.RLock()
-        self._owed = 0
-        """Answers that it will send and nobody has read."""
+        self._owed: list[str] = []
+        """For each answer that it will send and nobody has read: the digest of the text of the worker that left."""
+        self._key = ""
         self.workers: set[int] = set()
         """Those that nobody has ended."""
         self.reserved = False
@@ -85,7 +87,7 @@ class Nursery:
     @property
     def settling(self) -> bool:
         """True if `settle` would have something to wait for."""
-        return self._owed > 0
+        return bool(self._owed)
 
     @property
     def alive(self) -> bool:
@@ -112,7 +114,8 @@ class Nursery:
         key: a digest of the text; empty if its files are not kept.
         """
         if self.boxed:
-            self._ask({"key": key})
+            self._key, kept = key, _files.of(key)
+            self._ask({"known": bool(key)}, None if kept is None else [kept])
 
     @property
     def alone(self) -> bool:
@@ -135,17 +138,20 @@ class Nursery:
             if self.alive and worker in self.workers:
                 self.workers.discard(worker)
                 socket.send_fds(self._socket, [json.dumps({"leave": 0 if ended else worker}).encode()], [])
-                self._owed += 1
+                self._owed.append(self._key)
+                self._key = ""
 
     def settle(self) -> None:
         """Wait until the workers that left are gone. If something of theirs is not, end this process too."""
         with self._lock:
             while self._owed and self.alive:
-                self._owed -= 1
+                key = self._owed.pop(0)
                 self._socket.settimeout(3 * END_SECONDS)
                 try:
-                    said = self._socket.recv(MOST_MESSAGE_BYTES)
+                    said, left, _, _ = socket.recv_fds(self._socket, MOST_MESSAGE_BYTES, 1)
                     clean = bool(said) and bool(json.loads(said)["clean"])
+                    for descriptor in left:
+                        _files.keep(key, descriptor)
                 except OSError:
                     clean = False
                 finally:
@@ -184,6 +190,8 @@ class Nursery:
         return answer
 
 
+_files = KeptFiles()
+"""What candidates have left in the sandboxes of this process."""
 _starters: dict[int, ThreadPoolExecutor] = {}
 """By process: a thread that stays."""
 

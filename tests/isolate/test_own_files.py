@@ -11,7 +11,7 @@ import pytest
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.isolate import compare_isolated, nursery, own_files, sandbox
-from perfsuite.isolate.own_files import OwnFiles
+from perfsuite.isolate.own_files import KeptFiles, OwnFiles
 from perfsuite.isolate.source import Source
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Gemm
@@ -108,6 +108,18 @@ def test_the_same_text_finds_what_it_has_compiled() -> None:
 
 
 @needs_bubblewrap
+def test_the_same_text_finds_it_in_another_sandbox_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that judges has several sandboxes, since the next candidate's process starts beside this one's."""
+    text = f"{COMPILES}# in another sandbox\n"
+    for expected in (Reason.CANDIDATE_FAILED, Reason.CHECKED):
+        monkeypatch.setattr(nursery, "_started", {})
+        assert judged(text).reason is expected
+        for made in (there for kind in nursery._started.values() for there in kind):
+            made.settle()
+            made.close()
+
+
+@needs_bubblewrap
 def test_text_beside_others_in_a_folder_keeps_nothing(tmp_path: Path) -> None:
     assert {judged(COMPILES, folder=tmp_path).reason for _ in range(2)} == {Reason.CANDIDATE_FAILED}
 
@@ -141,36 +153,50 @@ def test_what_is_no_plain_file_is_not_kept_and_is_removed(home: Path, tmp_path: 
     outside.mkdir()
     (outside / "secret").write_text("secret")
     files = OwnFiles(str(home))
-    files.put_back("a")
+    files.put_back(True, None)
     (home / "link").symlink_to(outside / "secret")
     (home / "folder").symlink_to(outside)
     os.mkfifo(home / "pipe")
     (home / "closed" / "in").mkdir(parents=True)
     (home / "closed" / "in" / "kernel").write_text("kernel")
     (home / "closed" / "in").chmod(0o500)
-    files.take_away()
+    left = files.take_away()
+    assert left is not None
     assert not list(home.iterdir())
     assert (outside / "secret").read_text() == "secret"
-    files.put_back("a")
+    with pytest.raises(OSError, match="not permitted"):
+        os.pwrite(left, b"x", 0)
+    files.put_back(True, left)
     assert files_in(home) == {"closed/in/kernel": b"kernel"}
 
 
 def test_what_is_too_large_is_not_kept_and_the_oldest_goes_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_files, "MOST_BYTES", 1000)
     monkeypatch.setattr(own_files, "MOST_KEPT_BYTES", 2500)
-    files = OwnFiles(str(home))
+    files, kept = OwnFiles(str(home)), KeptFiles()
     there = len(os.listdir("/proc/self/fd"))
-    for key, size in (("large", 1001), ("a", 900), ("b", 900), ("c", 900)):
-        files.put_back(key)
+
+    def leave(key: str, size: int) -> None:
+        files.put_back(bool(key), None)
         (home / "kernel").write_bytes(bytes(size))
-        files.take_away()
-    assert len(os.listdir("/proc/self/fd")) == there + 2
-    for key, size in (("large", 0), ("a", 0), ("b", 900), ("c", 900), ("", 0)):
-        files.put_back(key)
-        assert sum(map(len, files_in(home).values())) == size, key
+        if (left := files.take_away()) is not None:
+            kept.keep(key, left)
+
+    def found(key: str) -> int:
+        descriptor = kept.of(key)
+        files.put_back(True, None if descriptor is None else os.dup(descriptor))
+        size = sum(map(len, files_in(home).values()))
         own_files.empty(str(home))
-    files.forget()
-    assert len(os.listdir("/proc/self/fd")) == there
+        return size
+
+    for key, size in (("large", 1001), ("a", 900), ("b", 900), ("", 900), ("c", 900)):
+        leave(key, size)
+    assert len(os.listdir("/proc/self/fd")) == there + 2
+    assert [found(key) for key in ("large", "a", "b", "c", "")] == [0, 0, 900, 900, 0]
+    monkeypatch.setattr(own_files, "MOST_TEXTS", 1)
+    leave("small", 1)
+    assert len(os.listdir("/proc/self/fd")) == there + 1
+    assert [found(key) for key in ("b", "c", "small")] == [0, 0, 1]
 
 
 def test_a_process_without_a_context_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
