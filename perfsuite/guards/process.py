@@ -73,7 +73,9 @@ def _arithmetic() -> Iterator[Setting]:
         speculation = partial(control, PR_GET_SPECULATION_CTRL, 0, 0, 0, 0)
         if speculation() & PR_SPEC_PRCTL:
             yield Setting(
-                "the processor's speculation", speculation, lambda old: control(PR_SET_SPECULATION_CTRL, 0, old & ~1, 0, 0)
+                "the processor's speculation",
+                speculation,
+                lambda old: control(PR_SET_SPECULATION_CTRL, 0, old & ~1, 0, 0),
             )
 
 

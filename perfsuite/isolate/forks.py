@@ -32,18 +32,32 @@ PROCESSES_ALONE = 2
 MOST_PROCESSES = 128
 """Processes that may run in a sandbox in which they see no others. Beyond that all of its workers are ended."""
 WATCH_SECONDS = 0.02
+OF_TRITON = (
+    ("triton.runtime.cache", "triton_key", False),
+    ("triton.compiler.compiler", "triton_key", False),
+    ("triton.runtime.build", "platform_key", False),
+    ("triton.backends.nvidia.driver", "library_dirs", False),
+    ("triton.backends.nvidia.compiler", "get_ptxas_version", True),
+)
+"""Functions of Triton that keep what they return, and that each first launch calls, cached or not: the digest of its
+library of 400 MB, and what `ptxas`, `ldconfig` and `file` print. The last word tells if the architecture is given."""
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 
 
-def serve(descriptor: int, alone: bool, folder: str | None, program: str, modules: Sequence[str]) -> None:
+def serve(
+    descriptor: int, alone: bool, architecture: int, folder: str | None, program: str, modules: Sequence[str]
+) -> None:
     """Carry out the requests from that socket until the parent closes it.
 
-    alone: it sees no process but its own sandbox's, and ends all of them if they are too many. folder: the sandbox's
-    own; None without a sandbox. program: the module whose `serve` a worker runs. modules: others that are loaded here,
-    so that no worker loads them.
+    alone: it sees no process but its own sandbox's, and ends all of them if they are too many. architecture: of the
+    card, such as 90: candidates may be in Triton, so it is loaded here too, if it is installed; 0 without a card.
+    folder: the sandbox's own; None without a sandbox. program: the module whose `serve` a worker runs. modules: others
+    that are loaded here, so that no worker loads them.
     """
     import torch  # noqa: F401  (loaded here, so that no worker loads it)
 
+    if architecture:
+        _load_triton(architecture)
     for name in modules:
         with contextlib.suppress(Exception):  # whatever a broken installation raises, those who need it will say
             importlib.import_module(name)
@@ -91,6 +105,15 @@ def serve(descriptor: int, alone: bool, folder: str | None, program: str, module
             for descriptor in descriptors:
                 os.close(descriptor)
         end.send(json.dumps(answer).encode())
+
+
+def _load_triton(architecture: int) -> None:
+    """Load Triton, with what it finds out in a process's first launch. It makes no context here."""
+    with contextlib.suppress(Exception):  # whatever a broken installation raises, its candidates will say
+        importlib.import_module("triton")
+        for module, name, asks in OF_TRITON:
+            with contextlib.suppress(Exception):  # another version has other names
+                getattr(importlib.import_module(module), name)(*[architecture] * asks)
 
 
 def _left(child: int, files: OwnFiles | None, alone: bool) -> tuple[bool, int | None]:

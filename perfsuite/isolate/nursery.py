@@ -40,14 +40,9 @@ class Nursery:
         device: str = "cpu",
         alone: bool = True,
         program: str = "perfsuite.isolate.worker",
-        modules: Sequence[str] | None = None,
+        modules: Sequence[str] = (),
     ) -> None:
-        """program: the module whose `serve` a worker runs. modules: what is loaded for all workers, if it can be.
-
-        Candidates on a card may be in Triton, so that is loaded for them.
-        """
-        if modules is None:
-            modules = ("triton",) if device == "cuda" else ()
+        """program: the module whose `serve` a worker runs. modules: what is loaded for all workers, if it can be."""
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._owed: list[str] = []
@@ -65,7 +60,7 @@ class Nursery:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(path for path in sys.path if path)
         folder = None if self._box.folder is None else str(self._box.folder)
-        program = SERVE.format(theirs.fileno(), self._box.alone, folder, program, tuple(modules))
+        program = SERVE.format(theirs.fileno(), self._box.alone, _architecture(device), folder, program, tuple(modules))
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
         self._process = _lasting(
             lambda: subprocess.Popen(
@@ -205,7 +200,7 @@ def _lasting(start: Callable[[], Started]) -> Started:
     return _starters[os.getpid()].submit(start).result()
 
 
-SERVE = "from perfsuite.isolate import forks; forks.serve({}, {}, {!r}, {!r}, {!r})"
+SERVE = "from perfsuite.isolate import forks; forks.serve({}, {}, {}, {!r}, {!r}, {!r})"
 _started: dict[tuple[bool, str], list[Nursery]] = {}
 _starting = threading.RLock()
 
@@ -247,6 +242,16 @@ def _alive(sandboxed: bool, device: str) -> list[Nursery]:
     there = [one for one in _started.get((sandboxed, device), []) if one.alive]
     _started[sandboxed, device] = there
     return list(there)
+
+
+def _architecture(device: str) -> int:
+    """The card's architecture, such as 90; 0 for processors."""
+    if device != "cuda":
+        return 0
+    import torch
+
+    major, minor = torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0)
+    return 10 * major + minor
 
 
 def _new(sandboxed: bool, device: str) -> Nursery:

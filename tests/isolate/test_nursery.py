@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from perfsuite.isolate.nursery import Nursery
 
@@ -38,6 +39,20 @@ def test_triton_is_loaded_once_for_all_workers_of_a_card(
     triton(tmp_path, TRITON.format(str(said)), monkeypatch)
     with up(device):
         assert said.exists() is loads
+
+
+def test_what_a_first_launch_finds_out_is_known_to_all_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton reads its library of 400 MB for the key of its cache, in each process once."""
+    said = tmp_path / "said"
+    triton(tmp_path, "", monkeypatch)
+    for module, name in (("runtime.cache", "triton_key"), ("backends.nvidia.compiler", "get_ptxas_version")):
+        place = tmp_path / "triton" / Path(*module.split(".")).with_suffix(".py")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"def {name}(*given):\n    open({str(said)!r}, 'a').write(f'{name} {{given}}\\n')\n")
+    with up("cuda"):
+        found = said.read_text().splitlines()
+    major, minor = torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0)
+    assert found == ["triton_key ()", f"get_ptxas_version ({10 * major + minor},)"]
 
 
 def test_a_broken_triton_stops_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
