@@ -70,6 +70,7 @@ def take(*, trusted: bool, device: str, modules: Mapping[str, str] | None = None
         if spare.place[0] != os.getpid():
             continue  # another process's, which forked this one
         if spare.thread is not None:
+            turns.beside()  # it may wait until nobody is alone
             spare.thread.join()
         if spare.made is None:
             continue
@@ -110,6 +111,12 @@ def settle() -> None:
         if thread is not None:
             thread.join()
     nursery.settle()
+
+
+def quiet() -> None:
+    """`settle`, where no turns keep what starts and ends away from what is timed."""
+    if not turns.guarded():
+        settle()
 
 
 def ready(device: str) -> int:

@@ -50,14 +50,14 @@ def _compared(ask: Ask, seconds: float) -> Comparison:
 
     def open_clock(sides: Sides, settings: Settings) -> Clock:
         seen.append(sides)
-        ahead.settle()
+        ahead.quiet()
         return _opened(sides, remote, settings, rival)
 
     def pair() -> tuple[float, float]:
         clock, twins = IsolatedClock(seen[0], remote, ask.settings, rival), _of_twins(ask, rival, twin)
         beside = rival_seconds(clock)
         remote.close()
-        ahead.settle()
+        ahead.quiet()
         twins.launches = clock.launches
         return beside, rival_seconds(twins)
 
@@ -86,7 +86,7 @@ def _opened(sides: Sides, remote: Remote, settings: Settings, rival: Remote | No
             reason = why_not(sides, settings, remote, rival)
         except RuntimeError as error:  # a process does not start; the host's clock says whose
             reason = str(error)
-        ahead.settle()
+        ahead.quiet()
         if reason is None and rival is not None:
             on_card = IsolatedCardClock(sides, remote, settings, rival)
             try:
@@ -112,14 +112,14 @@ def _before(ask: Ask, rival: Remote | None, twin: Remote | None) -> Alone | None
     """
     if rival is None or twin is None:
         return None
-    ahead.settle()
+    ahead.quiet()
     try:
         return alone(_of_twins(ask, rival, twin))
     except Exception:  # whatever the user's functions raise; the case itself says so
         return None
     finally:
         twin.close()
-        ahead.settle()
+        ahead.quiet()
 
 
 def _of_twins(ask: Ask, rival: Remote | None, twin: Remote | None) -> IsolatedClock:

@@ -62,8 +62,7 @@ class Process:
         ours, theirs = socket.socketpair()
         self._channel, self._log, self._worker = Channel(ours), Log(), 0
         self.nursery: Nursery = free_nursery(sandboxed=not trusted, device=device)
-        with turns.working() if device == "cuda" else contextlib.nullcontext():
-            self._begin(ours, theirs)
+        self._begin(ours, theirs)
 
     def _begin(self, ours: socket.socket, theirs: socket.socket) -> None:
         try:
@@ -73,7 +72,10 @@ class Process:
             self.nursery.reserved = False
             with self.failures("its process did not start"):
                 self.descriptors += self._channel.introduced()
-            self.ask({"do": "begin", "device": self.device})
+            if self.device == "cuda":
+                self.ask({"do": "driver"})  # most of a start, and no work on the card: others may time meanwhile
+            with turns.working() if self.device == "cuda" else contextlib.nullcontext():
+                self.ask({"do": "begin", "device": self.device})
             self.measure()
         except (RuntimeError, OSError) as error:  # nothing of a candidate is in it yet
             theirs.close()

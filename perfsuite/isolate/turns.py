@@ -40,14 +40,21 @@ class Turns:
         self._inside: Counter[int] = Counter()
         """Works that have begun, by thread; 0: those that wait for the end of a process."""
         self._is_alone = self._stays_alone = False
+        self._owner = 0
+        """The thread that is alone, or was so last."""
         self._rest: Callable[[], object] = _nothing
 
     def begin(self, thread: int | None = None) -> None:
-        """Begin to work; waits while somebody else is alone. thread: whose work it is, by default this thread's."""
+        """Begin to work; waits while somebody else is alone, another thread of this process too.
+
+        thread: whose work it is, by default this thread's; 0, the end of a process, waits for nobody.
+        """
+        whose = threading.get_ident() if thread is None else thread
         with self._changed:
+            self._changed.wait_for(lambda: not self._is_alone or self._stays_alone or whose in (0, self._owner))
             if not self._inside:
                 self._join()
-            self._inside[threading.get_ident() if thread is None else thread] += 1
+            self._inside[whose] += 1
 
     def end(self, thread: int | None = None) -> None:
         """End what `begin` began."""
@@ -69,7 +76,7 @@ class Turns:
         """Wait until nobody else uses the card, and keep it so until `beside`, or with `stay` until `end`.
 
         rest: stops what else this process has on the card, while others may be alone, before this one and after it.
-        The caller works, and knows that no thread of this process will begin to.
+        stay: other threads of this process may work meanwhile. The caller works.
         """
         with self._changed:
             own = self._inside[threading.get_ident()]
@@ -81,7 +88,7 @@ class Turns:
                 self._give_back()
                 with _held(self._waiting, fcntl.LOCK_SH):
                     fcntl.flock(self._lock, fcntl.LOCK_EX)
-                self._is_alone, self._rest = True, rest
+                self._is_alone, self._owner, self._rest = True, threading.get_ident(), rest
             self._stays_alone = self._stays_alone or stay
 
     def beside(self) -> None:
@@ -100,6 +107,12 @@ class Turns:
             else:  # a process of this one is ending, and uses the card
                 self._tell()
                 fcntl.flock(self._lock, fcntl.LOCK_SH)
+            self._changed.notify_all()
+
+    @property
+    def guarded(self) -> bool:
+        """True if no other thread of this process works while one is alone."""
+        return not self._stays_alone
 
     @property
     def share(self) -> float:
@@ -202,6 +215,11 @@ def until_gone(wait: Callable[[], object]) -> None:
             mine.end(0)
 
     threading.Thread(target=waited, name="perfsuite turns", daemon=True).start()
+
+
+def guarded() -> bool:
+    """`Turns.guarded`; False if this process is the only one that uses the card, for it takes no turns then."""
+    return _mine is not None and _mine.guarded
 
 
 def memory_share() -> float:

@@ -7,6 +7,7 @@ that a worker sends.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import importlib.util
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.case.failures import MOST_TEXT, frames_of
+from perfsuite.isolate.card_memory import call_driver
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.memory import Opened
 from perfsuite.isolate.source import Received, SourceError
@@ -74,6 +76,12 @@ class Worker:
                 getattr(self, f"do_{what}")(**request)
             except Exception as error:  # mostly the candidate's; it goes to the parent as a receipt
                 self.channel.reply(_failure(error, self._folder))
+
+    def do_driver(self) -> None:
+        """Load the driver of the cards, without a context. If it does not load, `begin` says so."""
+        with contextlib.suppress(RuntimeError):
+            call_driver("cuInit", ctypes.c_uint(0))
+        self.channel.reply({"done": True})
 
     def do_begin(self, device: str) -> None:
         """Make the card's context, before anything of the candidate is here."""

@@ -40,7 +40,7 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     """
     job, terms = Job(**request["job"]), Terms(**request["terms"])
     found, mine = _answer(job, terms), turns.shared()
-    if mine is not None and terms.device == "cuda" and _perhaps_of_others(found):
+    if mine is not None and _others() and terms.device == "cuda" and _perhaps_of_others(found):
         with turns.working():
             mine.alone(stay=True)
             found = _answer(job, terms)
@@ -58,12 +58,18 @@ def _answer(job: Job, terms: Terms) -> dict[str, Any]:
             with turns.working() if terms.device == "cuda" else contextlib.nullcontext():
                 _tasks[key] = task_of(job.problem, device=terms.device)
         if terms.device == "cuda":
-            ahead.keep(SPARES if turns.shared() is None else 1, trusted=False, device="cuda")
+            ahead.keep(1 if _others() else SPARES, trusted=False, device="cuda")
         return judge_one(candidate_of(dict(job.candidate)), _tasks[key], terms, id=job.id).as_json()
     except UserError as error:
         return undecided(job, Reason.UNSUPPORTED, one_line(str(error)), terms)
     except Exception as error:
         return undecided(job, Reason.SERVICE_FAILED, one_line(f"{type(error).__name__}: {error}"), terms)
+
+
+def _others() -> bool:
+    """True if other processes use the card as well."""
+    mine = turns.shared()
+    return mine is not None and mine.processes > 1
 
 
 def _perhaps_of_others(answer: dict[str, Any]) -> bool:
@@ -76,7 +82,7 @@ def _keep_little() -> None:
     """Give the card back what torch keeps for later, where it is more than this process's share."""
     import torch
 
-    if torch.cuda.is_initialized() and turns.shared() is not None:
+    if torch.cuda.is_initialized() and _others():
         total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
         if torch.cuda.memory_reserved() > MOST_KEPT * turns.memory_share() * total:
             with turns.working():
@@ -87,9 +93,9 @@ def main() -> None:
     """Answer until the input ends. The words of the command line are the processors to stay on."""
     if cores := [int(word) for word in sys.argv[1:]]:
         os.sched_setaffinity(0, cores)
-    if (count := int(os.environ.get(BESIDE, "1"))) > 1 and (cards := find_devices(os.environ).cards):
+    if cards := find_devices(os.environ).cards:  # alone on it, it takes turns with the processes that it starts
         claim(path := lock_path(cards[0].uuid, "turns"))
-        turns.share(path, count, nursery.contexts)
+        turns.share(path, int(os.environ.get(BESIDE, "1")), nursery.contexts)
     requests, answer = serve()
     for line in requests:
         answer(json.dumps(answer_to(json.loads(line))))

@@ -239,3 +239,30 @@ def test_others_processes_are_known_ones(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(GraphClock, "telemetry", lambda self: Telemetry(other_processes=11))
     assert clock.telemetry().other_processes == 1
+
+
+def test_another_thread_begins_no_work_while_one_is_alone_and_the_end_of_a_process_waits_for_nobody(
+    tmp_path: Path,
+) -> None:
+    """A process for the next candidate starts in a thread: its context must not be made while this one is timed."""
+    mine, begun = Turns(tmp_path / "turns", 1, lambda: 1), threading.Event()
+
+    def start() -> None:
+        mine.begin()
+        begun.set()
+        mine.end()
+
+    for stay in (False, True):
+        begun.clear()
+        mine.begin()
+        mine.alone(stay=stay)
+        assert mine.guarded is not stay
+        mine.begin()  # its own work goes on
+        mine.end()
+        mine.begin(0)
+        mine.end(0)
+        threading.Thread(target=start, daemon=True).start()
+        assert begun.wait(0.2 if not stay else LONGEST) is stay
+        mine.beside()
+        assert begun.wait(LONGEST)
+        mine.end()
