@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
@@ -33,6 +34,10 @@ class Case:
     scale: float = 0.2
     packed: bool = False
     seed: int = 0
+    deterministic: bool = False
+    """Under torch.use_deterministic_algorithms."""
+    cancelling: bool = False
+    """Scores, and terms of the gradients, cancel all but a sixteenth of them."""
 
 
 class Made(NamedTuple):
@@ -64,38 +69,55 @@ class Made(NamedTuple):
             )
 
 
+def seen_of(case: Case, seq_q: int, seq_kv: int) -> Tensor:
+    """Which keys a query sees, (seq_q, seq_kv)."""
+    return reference.visible_keys(seq_q, seq_kv, False, case.bottom_right, (case.left, case.right))
+
+
+def sequences(case: Case) -> Iterator[tuple[slice, slice]]:
+    """The rows of q, and of k and v, of each sequence."""
+    at_q = at_kv = 0
+    for seq_q, seq_kv in zip(case.seq_q, case.seq_kv, strict=True):
+        yield slice(at_q, at_q + seq_q), slice(at_kv, at_kv + seq_kv)
+        at_q, at_kv = at_q + seq_q, at_kv + seq_kv
+
+
 def attend(case: Case, q: Tensor, k: Tensor, v: Tensor, seq_q: int, seq_kv: int) -> tuple[Tensor, Tensor]:
     """The output and the logarithms by the definition; a query that sees no key gets zeros, and minus infinity."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    seen = reference.visible_keys(seq_q, seq_kv, False, case.bottom_right, (case.left, case.right))
+    seen = seen_of(case, seq_q, seq_kv).to(q.device)
     scores = (q @ k.mT * case.scale).masked_fill(~seen, float("-inf"))
     lse = scores.logsumexp(-1)
     weights = (scores - torch.where(lse == float("-inf"), 0.0, lse)[..., None]).exp()
     return weights @ v, lse
 
 
-def make(case: Case) -> Made:
-    generator = torch.Generator().manual_seed(case.seed)
+def make(case: Case, device: str = "cpu") -> Made:
+    generator = torch.Generator(device).manual_seed(case.seed)
     batch = 1 if case.packed else case.batch
     rows_q, rows_kv = sum(case.seq_q), sum(case.seq_kv)
 
-    def normal(heads: int, rows: int, columns: int) -> Tensor:
-        return torch.randn(batch, heads, rows, columns, generator=generator).to(case.dtype)
+    def normal(heads: int, rows: int, columns: int, alike: bool = False) -> Tensor:
+        found = torch.randn(batch, heads, rows, columns, generator=generator, device=device)
+        if case.cancelling and rows:
+            # Of q, k and the output's gradient a row is all but the opposite of the one before; rows of v are alike.
+            others = found[:, :, :1] if alike else -found[:, :, : rows - 1 : 2]
+            found[:, :, 1::2] = others + found[:, :, 1::2] / 16
+            if alike:
+                found[:, :, ::2] = others + found[:, :, ::2] / 16
+        return found.to(case.dtype)
 
     q, k = normal(case.heads, rows_q, case.head_dim), normal(case.kv_heads, rows_kv, case.head_dim)
-    v, d_out = normal(case.kv_heads, rows_kv, case.value_dim), normal(case.heads, rows_q, case.value_dim)
-    d_lse = torch.randn(batch, case.heads, rows_q, generator=generator) if case.with_lse else None
+    v, d_out = normal(case.kv_heads, rows_kv, case.value_dim, alike=True), normal(case.heads, rows_q, case.value_dim)
+    d_lse = torch.randn(batch, case.heads, rows_q, generator=generator, device=device) if case.with_lse else None
     leaves = [tensor.double().requires_grad_() for tensor in (q, k, v)]
     outs, lses = [], []
-    at_q = at_kv = 0
-    for seq_q, seq_kv in zip(case.seq_q, case.seq_kv, strict=True):
-        q_rows, kv_rows = slice(at_q, at_q + seq_q), slice(at_kv, at_kv + seq_kv)
+    for q_rows, kv_rows in sequences(case):
         of = [leaves[0][:, :, q_rows], leaves[1][:, :, kv_rows], leaves[2][:, :, kv_rows]]
-        out, lse = attend(case, *of, seq_q, seq_kv)
+        out, lse = attend(case, *of, q_rows.stop - q_rows.start, kv_rows.stop - kv_rows.start)
         outs.append(out)
         lses.append(lse)
-        at_q, at_kv = at_q + seq_q, at_kv + seq_kv
     out, lse = torch.cat(outs, 2), torch.cat(lses, 2)
     loss = (out * d_out.double()).sum()
     if d_lse is not None:
@@ -120,11 +142,20 @@ def packed(tensor: Tensor) -> Tensor:
 
 def gradients(case: Case, made: Made, device: str) -> list[Tensor]:
     """Through the functions that users call; a narrower v, which the forward does not take, through the operator."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(case.deterministic, warn_only=True)
+    try:
+        return _gradients(case, made, device)
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def _gradients(case: Case, made: Made, device: str) -> list[Tensor]:
     on = [tensor.to(device) for tensor in (made.q, made.k, made.v, made.d_out)]
     d_lse = None if made.d_lse is None else made.d_lse.to(device)
     if case.value_dim != case.head_dim:
         out, lse = made.out.to(device), made.lse.to(device)
-        mask = False, case.scale, False, case.bottom_right, case.left, case.right
+        mask = False, case.scale, case.deterministic, case.bottom_right, case.left, case.right
         if case.packed:
             wide = [packed(tensor) for tensor in (on[3], *on[:3], out)]
             d_lse = None if d_lse is None else d_lse[0]

@@ -1,11 +1,12 @@
-"""Random calls of the 4- and 8-bit kernels, and their errors over those of a plain kernel that sums in float32.
+"""Random calls of the 4- and 8-bit kernels and of attention's backward, and their errors over a plain kernel's.
 
     python -m tests.ops.random_errors --configurations 2000 --out records/h200/random-errors.json
 
 Each call is judged against float64 on the values that its operands stand for. The plain kernel is torch's product or
-attention in float32 on these values; of FP8 products it is torch's own, promoted every 128 of k. A ratio of errors says
-something where a call has at least 1024 results. The record has a row for each kind of call, and every call that is
-wrong or whose ratio is above 1.2. The exit code is 1 if there is one.
+attention in float32 on these values; of FP8 products it is torch's own, promoted every 128 of k; of gradients it is
+SDPA's backward in the same dtype. A ratio of errors says something where a call has at least 1024 results. The record
+has a row for each kind of call, and every call that is wrong or whose ratio is above 1.2. The exit code is 1 if there
+is one.
 """
 
 from __future__ import annotations
@@ -29,61 +30,15 @@ from perfsuite.oracle.measures import measure
 from perfsuite.problems import Fp8Gemm, GroupedGemm, Inputs, WeightOnlyGemm
 from perfsuite.problems.fp8 import BLOCK, values_of
 from perfsuite.record.fingerprint import environment
+from tests.ops.random_backward import backward
+from tests.ops.random_calls import Drawer, Found, ratio_of
 
 MOST_RATIO = 1.2
-FEWEST_RESULTS = 1024
 FLOAT32 = 2.0**-24
 UNITS = 16.0
 """Roundings of a score and of an exponential, and of sums besides those over tokens."""
 SHOWN = ("gpu", "torch", "commit", "dirty")
 HARD = ("normal", "normal", "dominant", "constant-rows", "cancellation", "heavy-tails")
-
-
-@dataclass(frozen=True)
-class Found:
-    """One call."""
-
-    kind: str
-    what: str
-    right: bool
-    sentence: str
-    ratio: float | None
-    """None where there are too few results, or the plain kernel is exact."""
-
-
-@dataclass(frozen=True)
-class Drawer:
-    """Draws calls of a family; `most` bounds their sizes."""
-
-    device: str
-    most: int
-    choice: random.Random
-    generator: torch.Generator
-
-    def size(self, least: int = 1, most: int | None = None) -> int:
-        """Of all magnitudes; one in two is a multiple of 16."""
-        found = math.exp(self.choice.uniform(math.log(least), math.log(most or self.most)))
-        return max(least, round(found / 16) * 16 if found > 16 and self.choice.random() < 0.5 else round(found))
-
-    def strided(self, tensor: Tensor) -> Tensor:
-        """One in three has rows that begin anywhere."""
-        if self.choice.random() < 0.67:
-            return tensor
-        *lead, columns = tensor.shape
-        padding = self.choice.choice((1, 3, 8, 16))
-        wide = torch.zeros((*lead, columns + padding), dtype=torch.uint8, device=self.device)
-        if tensor.element_size() > 1:
-            wide = wide.to(tensor.dtype)
-            wide[..., :columns] = tensor
-            return wide[..., :columns]
-        wide[..., :columns] = tensor.view(torch.uint8)
-        return wide.view(tensor.dtype)[..., :columns]
-
-
-def ratio_of(candidate: float | None, plain: float | None, results: int) -> float | None:
-    if not candidate or not plain or results < FEWEST_RESULTS:
-        return None
-    return candidate / plain
 
 
 def judged(
@@ -325,6 +280,7 @@ FAMILIES: dict[str, Callable[[Drawer], Found]] = {
     "decode": decode,
     "fp8-gemm": fp8,
     "grouped-gemm": grouped,
+    "backward": backward,
 }
 
 

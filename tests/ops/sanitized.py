@@ -18,7 +18,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,10 +38,12 @@ DEVICE = "cuda"
 HALVES = (torch.float16, torch.bfloat16)
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ON_A_GPU = {"cuda": fp8_cases.PROMISED_BITS, "cpu": None}
-KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8", "keys_kernel", "queries_kernel", "kernel<")
+KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8", "keys_kernel", "queries_kernel", "backward::kernel<")
 """How the names of these kernels begin."""
 
 
+TILES = re.compile(r"mma_backward_(?:keys|queries)_([a-z0-9]+)_(\d+(?:_\d+)?)(?:_(large|small))?")
+"""Names of the backward's tiles: dtype, head_dims, and which devices they are for."""
 SHOWN = ("weight_only", "flash_decode 8-bit", "fp8", "quantize", "rms_norm", "swiglu", "flash_attention_backward")
 """How their families begin in kernel_attributes()."""
 
@@ -169,16 +173,18 @@ def _quantiser(kind: str, columns: int, dtype: torch.dtype) -> Call:
 def backward() -> Iterator[tuple[str, Call]]:
     """Every head_dim that has an instance, with partial tiles; what Hopper's kernels take; an odd head_dim."""
     sizes = [(64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256), (33, 33)]
+    packed = [3, 70, 0, 130], [140, 40, 9, 131]
     for dtype in backward_cases.DTYPES:
-        for head_dim, value_dim in sizes:
-            window = backward_cases.Case(dtype, 1, 2, 1, [70], [133], head_dim, value_dim, left=90, right=3)
-            yield f"backward {head_dim}/{value_dim} {short(dtype)}", _backward(window)
-        packed = [3, 70, 0, 130], [140, 40, 9, 131]
-        for head_dim in (64, 96, 128):
-            causal = backward_cases.Case(dtype, 1, 2, 1, [150], [150], head_dim, head_dim, right=0, with_lse=True)
-            yield f"backward {head_dim} causal {short(dtype)}", _backward(causal)
-            case = backward_cases.Case(dtype, 1, 2, 1, *packed, head_dim, head_dim, right=0, packed=True)
-            yield f"backward {head_dim} packed {short(dtype)}", _backward(case)
+        for size in sizes:
+            cases = {
+                "window": backward_cases.Case(dtype, 1, 2, 1, [70], [133], *size, left=90, right=3),
+                "causal": backward_cases.Case(dtype, 1, 2, 1, [150], [150], *size, right=0, with_lse=True),
+                "packed": backward_cases.Case(dtype, 1, 2, 1, *packed, *size, right=0, packed=True),
+            }
+            if dtype != torch.float32:
+                cases["in turn"] = replace(cases["causal"], deterministic=True)
+            for kind, case in cases.items():
+                yield f"backward {size[0]}/{size[1]} {kind} {short(dtype)}", _backward(case)
 
 
 def _backward(case: backward_cases.Case) -> Call:
@@ -212,19 +218,46 @@ def launched(chosen: Sequence[tuple[str, Call]]) -> Counter[str]:
                 call()
         torch.cuda.synchronize()
     names = [event.name for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-    return Counter(name for name in names if any(f"::{begin}" in name or name.startswith(begin) for begin in KERNELS))
+    return Counter(filter(is_counted, names))
 
 
-def told(counts: Counter[str]) -> Iterator[str]:
-    """The instances launched of each kernel, beside those that the build has."""
-    function = re.compile(r"(\w+)<")
+def is_counted(name: str) -> bool:
+    """Whether a kernel is one of those that the calls are for, by its full name."""
+    return any(f"::{begin}" in name or name.startswith(begin) for begin in KERNELS)
+
+
+def choosable(kernels: Sequence[dict[str, Any]], shared_bytes: int) -> list[dict[str, Any]]:
+    """Those that a device which gives a thread block this much shared memory may launch.
+
+    Of attention's backward the first tiles that fit, of keys and of queries, serve a head_dim; the lists also have some
+    for devices with less or more. Every other kernel is chosen by its arguments alone.
+    """
+    tiles: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    others = []
+    for one in kernels:
+        found = TILES.fullmatch(one["name"])
+        if found is None:
+            others.append(one)
+        else:
+            dtype, size, kind = found.groups()
+            tiles.setdefault((dtype, size), {}).setdefault(kind or "", []).append(one)
+    for kinds in tiles.values():
+        fit = (pair for pair in kinds.values() if all(one["dynamic_shared"] <= shared_bytes for one in pair))
+        others += next(fit, [])
+    return others
+
+
+def told(counts: Counter[str], shared_bytes: int) -> Iterator[str]:
+    """The instances launched of each kernel, beside those of the build that the device can choose."""
+    function = re.compile(r"(backward::kernel|\w+)<")
     found: dict[str, set[str]] = {}
     for name in counts:
         stem = next((one for one in function.findall(name) if f"{one}<".startswith(KERNELS)), name)
         found.setdefault(stem, set()).add(name)
     for stem, names in sorted(found.items()):
         yield f"{stem}: {len(names)} instances, {sum(counts[name] for name in names)} launches"
-    built = Counter(one["family"] for one in map(dict, cuda_llm_ops.kernel_attributes()))
+    kernels = choosable(list(map(dict, cuda_llm_ops.kernel_attributes())), shared_bytes)
+    built = Counter(one["family"] for one in kernels)
     for family, number in sorted(built.items()):
         if family.startswith(SHOWN):
             yield f"built: {family}: {number}"
@@ -242,7 +275,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     chosen = calls(given.family)[given.part[0] :: given.part[1]]
     if given.coverage:
-        print("\n".join(told(launched(chosen))))
+        shared_bytes = torch.cuda.get_device_properties(DEVICE).shared_memory_per_block_optin
+        print("\n".join(told(launched(chosen), shared_bytes)))
     start, failed = time.monotonic(), 0
     for done, (name, call) in enumerate(chosen):
         if time.monotonic() - start > given.seconds:

@@ -3,8 +3,8 @@
     python -m tests.ops.sanitizer_record --output records/h200/sanitizers.json
 
 Each tool watches the calls in several processes at once, and one more process counts the instances that the calls
-launch, against those that the build has. The exit code is 1 if a tool found anything, a call was wrong, the time was
-too short, or an instance was not launched.
+launch, against those of the build that the device can choose. The exit code is 1 if a tool found anything, a call was
+wrong, the time was too short, or an instance was not launched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INSTANCES = {
     "flash_decode, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
     "fp8_gemm": ("fp8_gemm", ("fp8_few_rows", "fp8_persistent", "simt_fp8")),
     "FP8 quantisers": (("quantize_fp8", "rms_norm_fp8", "swiglu_fp8"), ("fp8_rows", "fp8_squares")),
-    "attention's backward": ("flash_attention_backward", ("keys_kernel", "queries_kernel", "kernel")),
+    "attention's backward": ("flash_attention_backward", ("keys_kernel", "queries_kernel", "backward::kernel")),
 }
 """What the table calls kernels: how their family begins in kernel_attributes(), and their names in `sanitized`."""
 
@@ -62,7 +62,7 @@ def read(code: int, told: str) -> Watched:
 
 
 def instances(told: str) -> list[dict[str, Any]]:
-    """A row for each kind of kernel: instances that the build has, and that were launched."""
+    """A row for each kind of kernel: instances of the build that the device can choose, and that were launched."""
     built = [(name, int(number)) for name, number in re.findall(r"^built: (.+): (\d+)$", told, re.MULTILINE)]
     launched = re.findall(r"^(\S+): (\d+) instances, (\d+) launches$", told, re.MULTILINE)
     rows = []

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the operators need torch")
 import cuda_llm_ops  # noqa: E402
 
 from perfsuite.report.rows import rows_table  # noqa: E402
-from tests.ops import random_errors  # noqa: E402
+from tests.ops import random_backward, random_errors  # noqa: E402
 
 FEW = ["--device", "cpu", "--configurations", "12", "--most", "48"]
 
@@ -50,6 +50,23 @@ def test_a_wrong_kernel_is_told(
     monkeypatch.setattr(cuda_llm_ops, name, changed(name, lambda out: out * 1.03))
     assert random_errors.main([*FEW, "--family", family]) == 1
     assert capsys.readouterr().out.count(f"WRONG {family}") >= 9  # zeros stay right
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_wrong_gradient_is_told(
+    which: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = random_backward.cases.gradients
+
+    def wrong(*given: Any) -> Any:
+        found = right(*given)
+        found[which] = found[which] * 0.96
+        return found
+
+    monkeypatch.setattr(random_backward.cases, "gradients", wrong)
+    assert random_errors.main([*FEW, "--family", "backward"]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG backward")]
+    assert len(told) >= 9  # a gradient that is zero stays right
 
 
 def test_a_kernel_that_rounds_once_more_is_above_the_ratio(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the operators need torch")
 
 import cuda_llm_ops  # noqa: E402
+import repeated  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -24,15 +25,8 @@ LAUNCHES = int(os.environ.get("CUDA_LLM_OPS_LAUNCHES", "1500"))
 
 def assert_repeats(call: Callable[..., Tensor], *operands: Tensor) -> None:
     """`call` gives the same bits LAUNCHES times, for the same values at two places."""
-    elsewhere = [tensor.clone() for tensor in operands]
-    first, busy = call(*operands), torch.empty(1 << 25, device="cuda")
-    differing = torch.zeros((), dtype=torch.int64, device="cuda")
-    for launch in range(LAUNCHES):
-        if launch % 3 == 0:
-            busy.fill_(launch)
-        out = call(*(elsewhere if launch % 2 else operands))
-        differing += (out.view(torch.int16) != first.view(torch.int16)).any()
-    assert not int(differing), f"{int(differing)} of {LAUNCHES} launches gave other bits than the first"
+    others = repeated.differing(lambda *given: [call(*given)], operands, LAUNCHES)
+    assert not others, f"{others} of {LAUNCHES} launches gave other bits than the first"
 
 
 def normal(*shape: int) -> Tensor:
@@ -47,20 +41,11 @@ def test_attention(head_dim: int, length: int, is_causal: bool) -> None:
     assert_repeats(lambda *qkv: cuda_llm_ops.flash_attention(*qkv, is_causal=is_causal), q, k, v)
 
 
-@pytest.mark.parametrize("right", [-1, 0], ids=["full", "causal"])
-@pytest.mark.parametrize("head_dim", [64, 96, 128, 192, 256])
-@pytest.mark.parametrize("window", [False, True], ids=["", "window"])
-def test_gradients_of_attention(window: bool, head_dim: int, right: int) -> None:
-    """All three, in one tensor; where a sum may be added up in free order, as asked."""
-    q, k, v, d_out = (normal(2, heads, 500, head_dim) for heads in (8, 2, 2, 8))
-    out, lse = cuda_llm_ops.flash_attention(q, k, v, right == 0, return_lse=True)
-    left = 200 if window else -1
-
-    def gradients(*operands: Tensor) -> Tensor:
-        made = torch.ops.cuda_llm_ops.flash_attention_backward(*operands, lse, False, None, True, False, left, right)
-        return torch.cat([one.flatten() for one in made])
-
-    assert_repeats(gradients, d_out, q, k, v, out)
+@pytest.mark.parametrize("one", repeated.repeats(), ids=lambda one: one.name)
+def test_gradients_of_attention(one: repeated.Repeat) -> None:
+    call, operands = one.call("cuda")
+    others = repeated.differing(call, operands, LAUNCHES)
+    assert not others, f"{others} of {LAUNCHES} launches gave other bits than the first"
 
 
 @pytest.mark.parametrize(

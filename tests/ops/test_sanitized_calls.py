@@ -47,9 +47,37 @@ def test_too_little_time_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_launched_instances_are_counted_by_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = "void cuda_llm_ops::cuda::fp8::sm90::fp8_few_rows<cuda_llm_ops::cuda::fp8::sm90::Tile<"
     counts = Counter({f"{begin}E4m3, {n}> >(A)": n for n in (8, 16)})
-    built = [{"family": "fp8_gemm sm90 e4m3", "name": name} for name in ("a", "b", "c")]
+    built = [{"family": "fp8_gemm sm90 e4m3", "name": name, "dynamic_shared": 0} for name in ("a", "b", "c")]
     monkeypatch.setattr(cuda_llm_ops, "kernel_attributes", lambda: [*built, {"family": "gemm", "name": "d"}])
-    assert list(sanitized.told(counts)) == [
+    assert list(sanitized.told(counts, 1024)) == [
         "fp8_few_rows: 2 instances, 24 launches",
         "built: fp8_gemm sm90 e4m3: 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("shared", "chosen"),
+    [
+        (227, ["128", "192_128", "192_large", "other"]),
+        (163, ["128", "192", "192_128", "other"]),
+        (99, ["128_small", "192_small", "other"]),
+    ],
+)
+def test_tiles_for_other_devices_are_left_out(shared: int, chosen: list[str]) -> None:
+    sizes = {"128": 100, "192_128": 150, "192_large": 200, "192": 150, "128_small": 90, "192_small": 90}
+    kernels = [
+        {"name": f"mma_backward_{of}_{dtype}_{size}", "dynamic_shared": (kilobytes - 8 * (of == "queries")) * 1024}
+        for dtype in ("float16", "bfloat16")
+        for size, kilobytes in sizes.items()
+        for of in ("keys", "queries")
+    ]
+    kernels += [{"name": f"sm90_backward_{of}_{dtype}_other", "dynamic_shared": 0} for of in "ab" for dtype in "cd"]
+    found = Counter(one["name"].split("_", 4)[4] for one in sanitized.choosable(kernels, shared * 1024))
+    assert found == Counter(dict.fromkeys(chosen, 4))
+
+
+def test_other_kernels_of_that_name_are_not_the_backwards() -> None:
+    name = "void cuda_llm_ops::cuda::{}::kernel<cuda_llm_ops::cuda::{}::D64<__half, (Way)1>>(P)"
+    counts = Counter({name.format(*[of] * 2): 1 for of in ("backward", "attention::mma")})
+    found = Counter({one: n for one, n in counts.items() if sanitized.is_counted(one)})
+    assert next(sanitized.told(found, 0)) == "backward::kernel: 1 instances, 1 launches"

@@ -1,0 +1,50 @@
+"""The program that launches attention's backward again and again: a few launches on the CPU, and one that differs."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the operators need torch")
+
+import repeated  # noqa: E402
+
+from perfsuite.report.rows import rows_table  # noqa: E402
+
+FEW = ["--device", "cpu", "--launches", "2"]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "LENGTH", 7)
+    monkeypatch.setattr(repeated, "coverage", lambda: {"instances": 3, "launched": 3})
+
+
+def test_the_same_bits_everywhere(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "repeated.json"
+    assert repeated.main([*FEW, "--out", str(file)]) == 0
+    record = json.loads(file.read_text())
+    assert sum(row["cases"] for row in record["rows"]) == len(repeated.repeats())
+    assert "| float32 | all | 4 | 2 | 0 |" in rows_table(file, {})
+
+
+def test_a_launch_with_other_bits_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    right, numbers = repeated.Repeat.call, count()
+
+    def wrong(one: repeated.Repeat, device: str) -> Any:
+        call, operands = right(one, device)
+        if one.name != "192/128 packed bfloat16":
+            return call, operands
+        return lambda *given: [tensor + (next(numbers) == 5) for tensor in call(*given)], operands
+
+    monkeypatch.setattr(repeated.Repeat, "call", wrong)
+    assert repeated.main(FEW) == 1
+    assert "OTHER BITS 192/128 packed bfloat16: 1 of 2 launches" in capsys.readouterr().out
+
+
+def test_too_little_time_is_told() -> None:
+    assert repeated.main([*FEW, "--seconds", "0"]) == 1
