@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perfsuite.problems.tensors import PLAIN, Turns, turned, turns
+
 if TYPE_CHECKING:
     import torch
 
@@ -37,12 +39,15 @@ class Span:
     """A tensor that is on no GPU keeps its memory."""
     keeps: object = None
     """An object that must live as long as a tensor over the memory."""
+    turns: Turns = PLAIN
+    """The tensor's marks."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Span:
         """The memory of that tensor."""
         owner = None if tensor.is_cuda else tensor
-        return cls(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, owner)
+        place, form = tensor.data_ptr(), (tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+        return cls(place, *form, owner, turns=turns(tensor))
 
     def tensor(self) -> torch.Tensor:
         """A tensor over the memory that does not own it."""
@@ -54,7 +59,7 @@ class Span:
             return torch.empty(self.shape, dtype=self.kind, device=self.device)
         reach = 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
         span = torch.as_tensor(_Memory(self.address, reach * self.kind.itemsize, self.keeps), device=self.device)
-        return span.view(self.kind).as_strided(self.shape, self.stride)
+        return turned(span.view(self.kind).as_strided(self.shape, self.stride), self.turns)
 
 
 def free_default_generator(device: int) -> None:

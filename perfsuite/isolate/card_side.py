@@ -166,7 +166,7 @@ class CardSide:
                     raise FormError(Reason.TAMPERED, "a result does not lie in the memory for results")
         return found, [
             [
-                Span(memory.address + place, one.shape, one.stride, one.dtype, device, keeps=memory)
+                Span(memory.address + place, one.shape, one.stride, one.dtype, device, keeps=memory, turns=one.turns)
                 for one, place in zip(used, places, strict=False)
             ]
             for places in at

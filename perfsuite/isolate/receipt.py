@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from perfsuite.case.failures import MOST_TEXT
 from perfsuite.outcome import Reason
+from perfsuite.problems.tensors import PLAIN, Turns
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +43,8 @@ class Described:
     dtype: torch.dtype
     stride: tuple[int, ...]
     view: View | None
+    turns: Turns = PLAIN
+    """Its marks: `perfsuite.problems.tensors.turns`."""
 
     @property
     def span(self) -> int:
@@ -110,7 +113,7 @@ def tensors_of(receipt: dict[str, Any], device: str) -> list[Described]:
         stride = _whole_numbers(one.get("stride"), f"tensors[{place}].stride")
         if len(stride) != len(shape):
             raise ReceiptError(f"tensors[{place}].stride has {len(stride)} numbers; its shape has {len(shape)}")
-        found.append(Described(shape, dtypes[dtype], stride, _view(one, place)))
+        found.append(Described(shape, dtypes[dtype], stride, _view(one, place), _turns(one, dtypes[dtype])))
         total += math.prod(shape) * dtypes[dtype].itemsize
     if total > (most := MOST_RESULT_BYTES[device]):
         raise ReceiptError(f"a result of {_shown(total)} bytes; at most {most} leave a process")
@@ -162,6 +165,17 @@ def _view(one: dict[str, Any], place: int) -> View | None:
     if not _is_whole(of) or not _is_whole(apart) or of < 0:
         raise ReceiptError(f"{name} must have the whole numbers of and apart; it is {_shown(view)}")
     return View(of, apart)
+
+
+def _turns(one: dict[str, Any], dtype: torch.dtype) -> Turns:
+    """Its marks. Only complex numbers can be conjugated, and only numbers that have a sign negated."""
+    marks = one.get("turns")
+    if marks is None:
+        return PLAIN
+    numbers = dtype.is_floating_point or dtype.is_complex
+    if not isinstance(marks, list) or len(marks) != len(PLAIN) or not numbers or (marks[0] and not dtype.is_complex):
+        raise ReceiptError(f"turns is {_shown(marks)}; a tensor of {dtype} has no such marks")
+    return marks[0] is True, marks[1] is True
 
 
 def _list(receipt: dict[str, Any], name: str) -> list[Any]:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfsuite.isolate import ahead, receipt, turns
 from perfsuite.isolate.memory import Arena
@@ -23,7 +23,10 @@ from perfsuite.isolate.source import Sent, Source, source_in
 from perfsuite.isolate.worker import SHARE_OF_MEMORY
 from perfsuite.outcome import UnjudgeableError
 from perfsuite.problems.nests import Flat, has_layouts, outline
-from perfsuite.problems.tensors import map_tensors, tensors_in
+from perfsuite.problems.tensors import map_tensors, tensors_in, turned
+
+if TYPE_CHECKING:
+    import torch
 
 Found = TypeVar("Found")
 
@@ -93,7 +96,7 @@ class Remote:
                         mine.copy_(theirs)
                 given = list(tensors_in([args, kwargs]))
                 fetched = [
-                    landing.clone() if one.view is None else view_of(given, one, one.view)
+                    _marked(landing, one) if one.view is None else view_of(given, one, one.view)
                     for landing, one in zip(landed, told, strict=True)
                 ]
         if said.get("single") is True and len(fetched) == 1:
@@ -221,6 +224,11 @@ class Remote:
         made.ask({"do": "load", **request, "threads": self._threads, "device": self.device, "folder": where})
         made.seconds = self._seconds
         return made
+
+
+def _marked(landing: torch.Tensor, told: receipt.Described) -> torch.Tensor:
+    """A copy of these values, with the marks of the tensor from which they came."""
+    return turned(turned(landing, told.turns).resolve_conj().resolve_neg().clone(), told.turns)
 
 
 def _key(source: Source | None, modules: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ from perfsuite.isolate.errors import CandidateError, FormError
 from perfsuite.isolate.receipt import MOST_RESULT_BYTES, Described, View
 from perfsuite.outcome import Reason
 from perfsuite.problems.nests import Flat, nest_of, outline
-from perfsuite.problems.tensors import leaves_in
+from perfsuite.problems.tensors import leaves_in, turned
 
 
 def read_result(memory: int, form: Any, told: Sequence[Described], addresses: Sequence[int]) -> Any:
@@ -23,10 +23,11 @@ def read_result(memory: int, form: Any, told: Sequence[Described], addresses: Se
 
     def copied(one: Described, address: int) -> Any:
         if not one.span:
-            return torch.empty(one.shape, dtype=one.dtype)
+            return turned(torch.empty(one.shape, dtype=one.dtype), one.turns)
         if one.span > MOST_RESULT_BYTES["cpu"]:
             raise FormError(Reason.BAD_SHAPE, f"a timed call's result reaches over {one.span} bytes of memory")
-        return torch.frombuffer(_read(memory, address, one.span), dtype=one.dtype).as_strided(one.shape, one.stride)
+        found = torch.frombuffer(_read(memory, address, one.span), dtype=one.dtype)
+        return turned(found.as_strided(one.shape, one.stride), one.turns)
 
     return landed(form, told, addresses, copied)
 

@@ -28,7 +28,7 @@ from perfsuite.oracle.judgement import Judgement
 from perfsuite.outcome import Reason
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.nests import outline
-from perfsuite.problems.tensors import leaves_in, tensors_in
+from perfsuite.problems.tensors import PLAIN, leaves_in, tensors_in, turns
 
 if TYPE_CHECKING:
     from perfsuite.isolate.card_queue import CardQueue
@@ -295,7 +295,9 @@ def _import(name: str, file: str) -> None:
 
 def _described(tensor: Any) -> dict[str, Any]:
     """The form of a tensor, as the channel takes it."""
-    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype)[6:], "stride": list(tensor.stride())}
+    form = {"shape": list(tensor.shape), "dtype": str(tensor.dtype)[6:], "stride": list(tensor.stride())}
+    marks = turns(tensor)
+    return form if marks == PLAIN else {**form, "turns": list(marks)}
 
 
 def _sent(leaf: Any) -> Any:

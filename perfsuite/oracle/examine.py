@@ -33,7 +33,7 @@ from perfsuite.oracle.worth import REFUSALS, WeakProblemError, check_answer_depe
 from perfsuite.oracle.yardstick import FARTHEST_LIBRARY, LibraryWrongError
 from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.base import Inputs, Problem
-from perfsuite.problems.tensors import copy_in_place, map_tensors, same_bits, tensors_in
+from perfsuite.problems.tensors import copy_in_place, keep, map_tensors, same_bits, tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -197,7 +197,7 @@ def _call(
     output = inputs.call(candidate)
     if (fault := check_kind(output)) is not None:
         return output, None, fault
-    copy = map_tensors(output, torch.clone) if copied else None
+    copy = keep(output) if copied else None
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return output, copy, None

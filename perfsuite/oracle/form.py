@@ -9,7 +9,7 @@ from perfsuite.outcome import Reason, UnjudgeableError
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.checks import plain_name
 from perfsuite.problems.nests import Flat, Nest, has_layouts, nest_of, outline
-from perfsuite.problems.tensors import leaves_in, own_attributes, tensors_in
+from perfsuite.problems.tensors import PLAIN, leaves_in, own_attributes, tensors_in, turns
 
 if TYPE_CHECKING:
     import torch
@@ -192,6 +192,10 @@ def _form(what: str, one: torch.Tensor, other: torch.Tensor) -> Judgement | None
         return wrong(Reason.BAD_DTYPE, f"{what} is {plain_name(one.dtype)}; it must be {plain_name(other.dtype)}")
     if one.device != other.device:
         return wrong(Reason.BAD_DEVICE, f"{what} is on {one.device}; it must be on {other.device}")
+    if (mine := turns(one)) != PLAIN and mine != turns(other):
+        by, call = ("conjugated", "resolve_conj") if mine[0] else ("negated", "resolve_neg")
+        said = f"{what} is {by} by a mark alone, and its readers do the work; return what {call}() gives"
+        return wrong(Reason.BAD_TYPE, said)
     return None
 
 

@@ -156,9 +156,27 @@ def keep(value: Any) -> Any:
 
     def copy(tensor: torch.Tensor) -> torch.Tensor:
         plain = type(tensor) is torch.Tensor and not own_attributes(tensor) and tensor.layout is torch.strided
-        return copy_in_place(tensor) if plain else tensor
+        return turned(copy_in_place(turned(tensor, of := turns(tensor))), of) if plain else tensor
 
     return map_tensors(value, copy)
+
+
+Turns = tuple[bool, bool]
+"""(conjugated, negated) by marks of a tensor: its memory holds other values, and whoever reads it does the work."""
+PLAIN: Turns = (False, False)
+
+
+def turns(tensor: torch.Tensor) -> Turns:
+    """The marks of a tensor."""
+    return tensor.is_conj(), tensor.is_neg()
+
+
+def turned(tensor: torch.Tensor, by: Turns) -> torch.Tensor:
+    """A view of the same memory with these marks where the tensor has none, and with none where it has these."""
+    import torch
+
+    tensor = tensor.conj() if by[0] else tensor
+    return torch._neg_view(tensor) if by[1] else tensor
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
