@@ -127,15 +127,22 @@ class CardQueue:
             raise ValueError("a captured call returns memory that is not of its graph, such as a buffer that it keeps")
         return found
 
-    def queue(self, keys: Sequence[int], value: int) -> None:
-        """Enqueue these graphs behind the parent's word, and the word for the parent behind them."""
+    def queue(self, keys: Sequence[int], value: int, ahead: int, told: Callable[[], object]) -> None:
+        """Enqueue these graphs behind the parent's word, and the word for the parent behind them.
+
+        told: called once the first `ahead` of them are there; the parent's word may come from then on.
+        """
         import torch
 
         with torch.cuda.stream(self.stream):
             wait(self.stream, self._memory.address + START, value)
-            for key in keys:
+            for number, key in enumerate(keys):
+                if number == ahead:
+                    told()
                 self._graphs[key].replay()
             write(self.stream, self._memory.address + END, value)
+        if ahead >= len(keys):
+            told()
 
     def touch(self, keys: Sequence[int]) -> None:
         """Run these graphs, and wait for their end."""

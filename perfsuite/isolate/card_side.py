@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 0.1
 GRACE_SECONDS = 2.0
 """Longest time from the end of a worker's queue to its last word."""
 POLL_SECONDS = 2e-5
-BLOCKED_SECONDS = 2.0
+BLOCKED_SECONDS = 0.5
 """A process that enqueues for longer waits for room in its stream, which there is only when `start` has come."""
 
 
@@ -75,6 +75,8 @@ class CardSide:
         self._pool: Pool | None = None
         self._arena: Arena | None = None
         self._keys = 0
+        self._ahead: int | None = None
+        """Graphs for which a stream has room before the first of them runs; None as long as all had room."""
 
     def hand(self, sets: list[Inputs]) -> list[Inputs]:
         """Copies of the sets in memory that this side's process alone shares."""
@@ -175,8 +177,16 @@ class CardSide:
     def queue(self, keys: Sequence[int], *, tried: bool = True) -> None:
         """Let the process enqueue these graphs; they wait for `start`.
 
-        tried: as much was enqueued before. Else this raises BlockedError if its stream has no room for them.
+        Where a stream has no room for all of them, the process enqueues the others while the card works on the first.
+        tried: as much was enqueued before. Else this raises BlockedError if there is no room for one graph.
         """
+        while not self._enqueued(keys, ahead := min(self._ahead or len(keys), len(keys)), tried=tried):
+            if ahead == 1:
+                raise BlockedError("a sample has more kernels than a stream takes before the first of them runs")
+            self._ahead = ahead // 2
+
+    def _enqueued(self, keys: Sequence[int], ahead: int, *, tried: bool) -> bool:
+        """False if the process waited for room; nothing of the graphs is left on the card then."""
         self._value += 1
         blocked = False
 
@@ -187,11 +197,11 @@ class CardSide:
             write(self._release, self._pool.memory.address + START, self._value)
             self._release.synchronize()
 
-        order = {"do": "queue", "keys": list(keys), "value": self._value}
+        order = {"do": "queue", "keys": list(keys), "value": self._value, "ahead": ahead}
         self.remote.ask(order, late=None if tried else (BLOCKED_SECONDS, let_go))
         if blocked:
             self.remote.ask({"do": "wait"})
-            raise BlockedError("a sample has more kernels than a stream takes before the first of them runs")
+        return not blocked
 
     def touch(self, keys: Sequence[int]) -> None:
         """Let the process run these graphs once, and wait for that; what they read must be there."""

@@ -57,6 +57,8 @@ class Worker:
         self.held: list[Any] = []
         """The results of the last `run`."""
         self.queue: CardQueue | None = None
+        self._failed: Exception | None = None
+        """What went wrong behind the receipt of an order; the receipt of the next one says so."""
         self._arenas: dict[str, Opened] = {}
         self._folder = "\0"
         """Where the candidate's source lies, which frames leave out."""
@@ -70,6 +72,9 @@ class Worker:
             except EOFError:
                 return
             try:
+                if self._failed is not None:
+                    failed, self._failed = self._failed, None
+                    raise failed
                 what, card = request.pop("do"), request.pop("card", None)
                 if descriptors:
                     self._arenas[what] = Opened(descriptors, card)
@@ -235,11 +240,21 @@ class Worker:
         at = [self.queue.offset(tensor) for result in results for tensor in tensors_in(result)]
         self.channel.reply({"at": at, "tensors": [_described(tensor) for tensor in tensors_in(results[-1])]})
 
-    def do_queue(self, keys: list[int], value: int) -> None:
-        """Enqueue graphs behind the parent's word."""
+    def do_queue(self, keys: list[int], value: int, ahead: int) -> None:
+        """Enqueue graphs behind the parent's word. The receipt comes when the first `ahead` are there."""
         assert self.queue is not None
-        self.queue.queue(keys, value)
-        self.channel.reply({"done": True})
+        told = []
+
+        def tell() -> None:
+            told.append(True)
+            self.channel.reply({"done": True})
+
+        try:
+            self.queue.queue(keys, value, ahead, tell)
+        except Exception as error:
+            if not told:
+                raise
+            self._failed = error
 
     def do_touch(self, keys: list[int]) -> None:
         """Run graphs, none of which is timed."""

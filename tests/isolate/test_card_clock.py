@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -25,14 +26,15 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
 from perfsuite.clock.base import CaptureError
 from perfsuite.clock.rounds import SIDES
-from perfsuite.isolate import card_clock, card_memory, card_side, card_words, compare_isolated
+from perfsuite.isolate import card_clock, card_memory, card_queue, card_side, card_words, compare_isolated
 from perfsuite.isolate.card_clock import PLACES, IsolatedCardClock
 from perfsuite.isolate.card_fit import why_not
 from perfsuite.isolate.card_offset import MOST_BEYOND
-from perfsuite.isolate.card_queue import UNIT, Room
+from perfsuite.isolate.card_queue import UNIT, CardQueue, Room
 from perfsuite.isolate.card_side import CardSide
 from perfsuite.isolate.card_words import END, START, WORDS_BYTES, Gate, wait, write
 from perfsuite.isolate.errors import CandidateError, FormError
+from perfsuite.isolate.worker import Worker
 from perfsuite.outcome import Verdict
 from perfsuite.problems import Attention, Gemm
 from perfsuite.problems.tensors import tensors_in
@@ -164,7 +166,7 @@ def side(driver: Any) -> Any:
 
 def test_an_order_is_queued_then_started(side: Any) -> None:
     side.side.queue([3, 4])
-    assert side.asked == [{"do": "queue", "keys": [3, 4], "value": 1}]
+    assert side.asked == [{"do": "queue", "keys": [3, 4], "value": 1, "ahead": 2}]
     assert side.start.value == 0
     side.side.start(STREAM)
     assert side.start.value == 1
@@ -353,22 +355,86 @@ def test_all_graphs_run_once_and_none_waits_for_a_word() -> None:
     assert clock._seconds > 0.0
 
 
-def test_a_process_whose_stream_is_full_is_let_go_and_its_calls_are_timed_otherwise(
-    side: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def full_above(side: Any, room: int) -> None:
+    """Let the process of that side wait for room in its stream if more than `room` graphs are to be there ahead."""
+
     def ask(request: Any, *, late: Any = None) -> None:
-        side.asked.append(request["do"])
-        if request["do"] == "queue":
-            assert side.start.value == 0
+        side.asked.append((request["do"], request.get("ahead")))
+        if request["do"] == "queue" and request["ahead"] > room:
+            assert side.start.value < request["value"]
             late[1]()
-            assert side.start.value == 1
+            assert side.start.value == request["value"]
 
     side.side.remote.ask = ask
+
+
+def test_a_process_whose_stream_is_full_is_let_go_and_enqueues_fewer_graphs_ahead(side: Any) -> None:
+    full_above(side, 3)
+    side.side.queue(list(range(12)), tried=False)
+    assert side.asked == [("queue", 12), ("wait", None), ("queue", 6), ("wait", None), ("queue", 3)]
+    side.asked.clear()
+    side.side.queue(list(range(12)))
+    side.side.queue([1, 2])
+    assert side.asked == [("queue", 3), ("queue", 2)]
+
+
+def test_calls_with_more_kernels_than_a_stream_takes_are_timed_otherwise(side: Any) -> None:
+    full_above(side, 0)
     clock = IsolatedCardClock.__new__(IsolatedCardClock)
     clock._workers = {"candidate": side.side}  # type: ignore[dict-item]
     with pytest.raises(CaptureError, match="more kernels than a stream takes"):
         clock._enqueue_graphs("candidate", [1, 2], None, None, None, tried=False)
-    assert side.asked == ["queue", "wait"]
+    assert side.asked == [("queue", 2), ("wait", None), ("queue", 1), ("wait", None)]
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_a_process_says_that_graphs_are_there_before_it_enqueues_the_others(
+    ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    queue = CardQueue.__new__(CardQueue)
+    queue.stream, queue._memory = STREAM, SimpleNamespace(address=0)  # type: ignore[assignment]
+    queue._graphs = {key: SimpleNamespace(replay=lambda key=key: done.append(key)) for key in range(3)}
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    for name in ("wait", "write"):
+        monkeypatch.setattr(card_queue, name, lambda stream, address, value, name=name: done.append(name))
+    queue.queue([0, 1, 2], 7, ahead, lambda: done.append("told"))
+    assert done == {
+        1: ["wait", 0, "told", 1, 2, "write"],
+        2: ["wait", 0, 1, "told", 2, "write"],
+        3: ["wait", 0, 1, 2, "write", "told"],
+    }[ahead]
+
+
+def test_what_fails_behind_a_receipt_is_told_by_the_next_one() -> None:
+    class Channel:
+        orders: ClassVar[list[Any]] = [
+            {"do": "queue", "keys": [1, 2], "value": 1, "ahead": 1}, {"do": "wait"}, {"do": "wait"},
+        ]  # fmt: skip
+        receipts: ClassVar[list[Any]] = []
+
+        def introduce(self) -> None:
+            pass
+
+        def next_order(self) -> Any:
+            if not self.orders:
+                raise EOFError
+            return self.orders.pop(0), []
+
+        def reply(self, receipt: Any) -> None:
+            self.receipts.append(receipt)
+
+    class Queue:
+        def queue(self, keys: Any, value: int, ahead: int, told: Any) -> None:
+            told()
+            raise RuntimeError("no more graphs")
+
+    ours, _theirs = socket.socketpair()
+    worker = Worker(ours.detach())
+    worker.channel.socket.close()
+    worker.channel, worker.queue = Channel(), Queue()  # type: ignore[assignment]
+    worker.serve()
+    assert [one.get("sentence", one) for one in Channel.receipts] == [{"done": True}, "no more graphs", {"done": True}]
 
 
 @pytest.mark.gpu
