@@ -18,6 +18,7 @@ from perfsuite.clock.room import kept_calls
 from perfsuite.clock.rotation import allocations, bytes_in, sets_needed, share_memory
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
+from perfsuite.guards.as_they_are import AbsentError, as_they_are
 from perfsuite.guards.poison import poison_results
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.differentiated import needs_preparing
@@ -58,7 +59,7 @@ class HostClock(CallingClock):
         super().__init__(*arguments, **options)
         self._next = 0
         self._secret = random.SystemRandom()
-        self._kept = KeptCalls()
+        self._kept = KeptCalls(as_they_are)
         self._judged = 0
         self._quiet_rounds = self._repeats = 0
         self._interrupted = 0
@@ -213,8 +214,11 @@ class HostClock(CallingClock):
             # Copied at once: writes of a thread after the last call come too late.
             several = chosen < calls - 1 and hard is None
             for one, output in list(zip(kept, outputs, strict=True))[: 1 + several]:
-                answer = self._answered(output, one.live)
-                self._kept.keep(one, half, TimedCall(one.inputs, answer, None, distribution=hard))
+                timed = TimedCall(one.inputs, self._answered(output, one.live), None, distribution=hard)
+                try:
+                    self._kept.keep(one, half, timed)
+                except AbsentError as error:
+                    raise SideFailedError("candidate", error) from error
             half.ended()
             if self._overwritten(chosen, kept[0].live):
                 self._kept.drop(half)

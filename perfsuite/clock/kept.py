@@ -67,8 +67,9 @@ class WatchedHalf:
 class KeptCalls:
     """The store of kept calls. All copies are made on the current stream, outside of what is timed."""
 
-    def __init__(self) -> None:
-        self._secret = random.SystemRandom()
+    def __init__(self, copy: Callable[[Any], Any] = keep) -> None:
+        """copy: makes the copies of results."""
+        self._secret, self._copy = random.SystemRandom(), copy
         self._calls: list[tuple[TimedCall, WatchedHalf]] = []
         self._hard: list[tuple[TimedCall, WatchedHalf]] = []
         self._seen = 0
@@ -81,7 +82,7 @@ class KeptCalls:
 
     def keep(self, watched: Watched, half: WatchedHalf, call: TimedCall) -> None:
         """Keep a call of `half` that has just run; its output is copied here."""
-        kept = replace(call, candidate_output=keep(call.candidate_output)), half
+        kept = replace(call, candidate_output=self._copy(call.candidate_output)), half
         if watched.inputs is watched.live:  # of those, only the last is still as it was
             self._calls = [kept]
             return

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from perfsuite.guards.as_they_are import AbsentError, read_memory
 from perfsuite.isolate.errors import CandidateError, FormError
 from perfsuite.isolate.receipt import MOST_RESULT_BYTES, Described, View
 from perfsuite.outcome import Reason
@@ -26,7 +26,10 @@ def read_result(memory: int, form: Any, told: Sequence[Described], addresses: Se
             return turned(torch.empty(one.shape, dtype=one.dtype), one.turns)
         if one.span > MOST_RESULT_BYTES["cpu"]:
             raise FormError(Reason.BAD_SHAPE, f"a timed call's result reaches over {one.span} bytes of memory")
-        found = torch.frombuffer(_read(memory, address, one.span), dtype=one.dtype)
+        try:
+            found = torch.frombuffer(read_memory(memory, address, one.span), dtype=one.dtype)
+        except AbsentError as error:
+            raise FormError(error.reason, str(error)) from None
         return turned(found.as_strided(one.shape, one.stride), one.turns)
 
     return landed(form, told, addresses, copied)
@@ -59,19 +62,3 @@ def view_of(given: Sequence[Any], one: Described, view: View) -> Any:
         return given[view.of].as_strided(one.shape, one.stride, start)
     except (IndexError, RuntimeError):
         raise CandidateError("its process describes an impossible view of an argument") from None
-
-
-def _read(memory: int, address: int, size: int) -> bytearray:
-    """Bytes of a process. FormError where it has none, or pages that something has yet to fill."""
-    found = bytearray(size)
-    done = 0
-    while done < size:
-        try:
-            count = os.preadv(memory, [memoryview(found)[done:]], address + done)
-        except (OSError, OverflowError):
-            count = 0
-        if count == 0:
-            said = "the result of a timed call is not in the memory of its process when its time ends"
-            raise FormError(Reason.TAMPERED, said)
-        done += count
-    return found
