@@ -317,7 +317,8 @@ def test_cases_that_the_events_do_not_time_say_why(changes: dict[str, Any], word
 
 def test_both_processes_capture_at_the_same_time_each_in_its_order() -> None:
     clock, order, meet = IsolatedCardClock.__new__(IsolatedCardClock), [], threading.Barrier(2, timeout=20.0)
-    clock._named = None
+    clock._named, clock._seconds = None, 0.0
+    clock._run_once = lambda side: order.append((side, "run", 0)) or 0.5  # type: ignore[func-returns-value]
 
     def captured(side: Any, pieces: Any, place: int, *, nodes: bool) -> Any:
         meet.wait()  # neither goes on before the other is there
@@ -331,7 +332,9 @@ def test_both_processes_capture_at_the_same_time_each_in_its_order() -> None:
     planned: Any = [(track, side, place) for track in tracks[:2] for place in PLACES for side in SIDES]
     clock._capture_all(planned)
     for side in SIDES:
-        assert [one for one in order if one[0] == side] == [(side, n, place) for n in (0, 1) for place in PLACES]
+        captures = [(side, n, place) for n in (0, 1) for place in PLACES]
+        assert [one for one in order if one[0] == side] == [*captures, (side, "run", 0)]
+    assert clock._seconds == 1.0
     assert tracks[1].captures["rival", 1] == [("rival", 1, 1)]
     with pytest.raises(CaptureError, match="no graph"):
         clock._capture_all([(tracks[2], side, 0) for side in SIDES])
@@ -340,8 +343,6 @@ def test_both_processes_capture_at_the_same_time_each_in_its_order() -> None:
 def test_all_graphs_run_once_and_none_waits_for_a_word() -> None:
     """A stream takes so many kernels behind a word that has not come, and whoever enqueues more waits."""
     clock = IsolatedCardClock.__new__(IsolatedCardClock)
-    clock._sets, clock._seconds, clock._stream = [], 0.0, STREAM
-    clock._copy_to_rival = lambda parts: None  # type: ignore[method-assign]
     asked: dict[str, list[Any]] = {side: [] for side in SIDES}
     clock._workers = {
         side: CardSide(SimpleNamespace(ask=asked[side].append, running=True), STREAM)  # type: ignore[arg-type]
@@ -350,9 +351,8 @@ def test_all_graphs_run_once_and_none_waits_for_a_word() -> None:
     graphs = [SimpleNamespace(key=key) for key in range(40)]
     captures = {(side, 0): [SimpleNamespace(graphs=graphs)] for side in SIDES}
     clock._tracks = [SimpleNamespace(captures=captures)]  # type: ignore[list-item]
-    clock._touch()
+    assert all(clock._run_once(side) > 0.0 for side in SIDES)
     assert asked == {side: [{"do": "touch", "keys": list(range(40))}] for side in SIDES}
-    assert clock._seconds > 0.0
 
 
 def full_above(side: Any, room: int) -> None:
