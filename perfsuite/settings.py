@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 if TYPE_CHECKING:
     import torch
 
-HARNESS = "4"
+HARNESS = "5"
 """Version of the measuring and deciding code. It changes with every change that can affect a measured number. Records
 and calibrations carry it."""
 

@@ -26,7 +26,7 @@ from perfsuite.clock.graph import MOST_CALLS, PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.isolate import ahead, turns
-from perfsuite.isolate.card_offset import OFFSETS, OFFSETS_SECONDS, beyond, order_costs
+from perfsuite.isolate.card_offset import order_costs
 from perfsuite.isolate.card_queue import UNIT
 from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph
 from perfsuite.isolate.card_words import Gate, SettledProbe
@@ -72,11 +72,8 @@ class IsolatedCardClock(GraphClock):
         self._probe = SettledProbe()
         self._own = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
         self._least_read: float | None = None
-        self._offsets: dict[Side, list[float]] = {"candidate": [], "rival": []}
         self._opened = 0
         """Calls for whose results there is memory."""
-        self._beyond: dict[Side, float] = dict.fromkeys(SIDES, 0.0)
-        """Seconds that a sample costs beyond the order of a tiny kernel, and its calls."""
         self._delays: dict[int, float] = {}
         """Seconds by which the card was taken before a sample, by the number of its first event."""
 
@@ -153,8 +150,6 @@ class IsolatedCardClock(GraphClock):
         turns.alone(lambda: self._workers["candidate"].remote.stop())
         self._measure_costs()
         super()._prepare()
-        self._copy_to_rival([(0, len(self._sets))])
-        self._measure_offsets()
 
     def _load(self) -> None:
         """Let both sides load their kernels, while others still use the card."""
@@ -163,22 +158,6 @@ class IsolatedCardClock(GraphClock):
 
     def _calls_that_fit(self, result_bytes: int) -> int:
         return max(1, super()._calls_that_fit(result_bytes) // FEWER_CALLS)
-
-    def _measure_offsets(self) -> None:
-        """Measure what a sample of each side costs beyond its calls: two samples apart, less both in one order.
-
-        It is more than a tiny kernel's order costs: a card that changes processes fetches the code of the kernels anew.
-        """
-        for side in SIDES:
-            begin = time.perf_counter()
-            for number in range(OFFSETS):
-                place = number % len(PLACES)
-                first, second = (self._keys(side, number + turn, place ^ turn) for turn in range(2))
-                both = self.run(side, [*first, *second])
-                self._offsets[side].append(self.run(side, first) + self.run(side, second) - both + self._gap)
-                if time.perf_counter() - begin > OFFSETS_SECONDS:
-                    break
-        self._beyond = beyond(self._offsets, self._event_cost)
 
     def _choose_launches(self) -> None:
         super()._choose_launches()
@@ -206,8 +185,8 @@ class IsolatedCardClock(GraphClock):
                 raise CaptureError(side, error) from error
 
     def _measure_costs(self) -> None:
-        """Measure the time of an order of one tiny kernel, less the kernel's own, and the gap between two graphs."""
-        self._event_cost, self._gap = order_costs(lambda number, keys: self.run(SIDES[number % 2], keys))
+        """Measure what a sample costs beside its calls, in the rival's process: a candidate could make it cost more."""
+        self._event_cost, self._gap = order_costs(lambda keys: self.run("rival", keys))
 
     def _capture_all(self, planned: list[tuple[Track, Side, int]]) -> None:
         """Both processes capture at the same time, each in the order of its samples, and run what they have once."""
@@ -302,8 +281,7 @@ class IsolatedCardClock(GraphClock):
     def _read(self, sides: list[Side], events: list[Any]) -> dict[Side, float]:
         found = super()._read(sides, events)
         for turn, side in enumerate(sides):
-            more = self._delays.pop(id(events[2 * turn]), 0.0) - self._beyond[side]
-            found[side] = max(found[side] + more, 1e-9)
+            found[side] += self._delays.pop(id(events[2 * turn]), 0.0)
         return found
 
     def host_seconds(self) -> tuple[float | None, float | None]:
