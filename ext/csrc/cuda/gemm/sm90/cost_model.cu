@@ -16,6 +16,24 @@ double slowest(std::initializer_list<double> times) {
   return std::sqrt(std::sqrt(sum));
 }
 
+// The factor on the bytes that L2 delivers of an operand, since pieces of 128 bytes begin inside a line, or inside a
+// sector of 32 bytes. extent: the operand's rows or columns; tile: those of a tile.
+double misplaced(const Shape& shape, bool mn_major, int64_t extent, int tile, double lines, double sectors) {
+  const int64_t length = mn_major ? extent : shape.k, begin = mn_major ? tile : 0;
+  if (length % 16 != 0 || begin % 16 != 0) return lines * sectors;
+  return length % 64 != 0 || begin % 64 != 0 ? lines : 1.0;
+}
+
+// Microseconds of a k block of an MN-major `a` of few rows: pieces of 128 bytes that end beyond the rows of `a` take
+// long, and longer if many blocks ask for the few lines of memory that `a` has then. A cluster shares them.
+double cut_pieces(const GemmArguments& arguments, const Plan& plan, double asking, const PlanCosts& cost) {
+  const Kernel& kernel = *plan.kernel;
+  const bool loads_pieces = kernel.swap ? kernel.q_mn_major : kernel.p_mn_major;
+  if (!loads_pieces || arguments.m % 64 == 0 || arguments.m > (kernel.swap ? kernel.tile_n : kernel.tile_m)) return 0.0;
+  const double crowd = 64.0 / std::min(arguments.m, 64) * asking;
+  return (cost.cut_pieces + cost.crowded_lines * crowd) / (kernel.swap ? plan.cluster_m : plan.cluster_n);
+}
+
 double multicast_microseconds(const GemmArguments& arguments, const Plan& plan, int sms, int clusters_at_once,
                               const MulticastCosts& cost, const ChoiceMargins& margin) {
   const Kernel& kernel = *plan.kernel;
@@ -31,10 +49,12 @@ double multicast_microseconds(const GemmArguments& arguments, const Plan& plan, 
                          (kernel.tile_m == 64 ? cost.one_warpgroup_cycles : 0.0)) /
                         cost.cycles_a_microsecond;
   const double line = 2.0 * kernel.tile_k;
-  const double asked =
-      line *
-      (static_cast<double>(kernel.tile_m) / plan.cluster_n + static_cast<double>(kernel.tile_n) / plan.cluster_m) /
-      cost.asked_bytes_a_microsecond;
+  const double p_lines =
+      misplaced(shape, kernel.p_mn_major, shape.rows, kernel.tile_m, cost.unaligned_bytes, cost.unaligned_sectors);
+  const double q_lines =
+      misplaced(shape, kernel.q_mn_major, shape.columns, kernel.tile_n, cost.unaligned_bytes, cost.unaligned_sectors);
+  const double asked = line * (p_lines * kernel.tile_m / plan.cluster_n + q_lines * kernel.tile_n / plan.cluster_m) /
+                       cost.asked_bytes_a_microsecond;
   const double received = line * (kernel.tile_m + kernel.tile_n) / cost.received_bytes_a_microsecond;
   const double waiting = (cost.latency + (sharing > 1 ? cost.cluster_latency : 0.0)) / kernel.stages;
   const double loop = waves * k_blocks * slowest({tensor, asked, received, waiting});
@@ -102,16 +122,20 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const int q_extent = kernel.q_mn_major ? ceil_div(kernel.tile_n, 64) * 64 : kernel.tile_n;
   const double stage = 2.0 * kernel.tile_k * (kernel.tile_m + q_extent);
   const double ring = kernel.persistent ? kernel.shared_bytes : kernel.stages * (stage + 16.0);
-  // Rows of k that begin within a line of 128 bytes take two lines for each.
-  const bool within_lines = arguments.k % 64 != 0 && !(kernel.p_mn_major && kernel.q_mn_major);
+  const double p_lines = misplaced(shape, kernel.p_mn_major, shape.rows, kernel.tile_m, cost.unaligned_l2_bytes,
+                                   cost.unaligned_l2_sectors);
+  const double q_lines = misplaced(shape, kernel.q_mn_major, shape.columns, kernel.tile_n, cost.unaligned_l2_bytes,
+                                   cost.unaligned_l2_sectors);
   const double from_l2 =
-      (within_lines ? cost.unaligned_l2_bytes : 1.0) * 2.0 * kernel.tile_k *
-      (static_cast<double>(kernel.tile_m) / plan.cluster_n + static_cast<double>(kernel.tile_n) / plan.cluster_m);
+      2.0 * kernel.tile_k * (p_lines * kernel.tile_m / plan.cluster_n + q_lines * q_extent / plan.cluster_m);
   const double tensor = (instructions * kernel.tile_n / 2.0 + cost.barrier_cycles) / cost.cycles_a_microsecond;
   const double loads =
       stage / (resident * ring) * cost.load_latency * (kernel.tile_m == 64 ? cost.narrow_load_latency : 1.0);
   const double l2 = from_l2 * std::min(blocks, slots) / (resident * cost.l2_bytes_a_microsecond);
-  const double loop = (kernel.persistent ? 1.0 : cost.split_k_loop) * k_blocks * slowest({tensor, loads, l2});
+  const double loop =
+      (kernel.persistent ? 1.0 : cost.split_k_loop) * k_blocks *
+      slowest({tensor, loads, l2,
+               cut_pieces(arguments, plan, std::min(blocks, slots) / (plan.split * plan.parts), cost) / resident});
 
   const double panels = kernel.tile_m * kernel.tile_n / 4096.0;
   const double after =
@@ -156,10 +180,6 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   if (plan.split > 1 && waves > 1.0) alone *= margin.late_clusters;
   if (kernel.pingpong && waves == 1.0) alone *= cost.pingpong_one_turn;
   if (!kernel.persistent && kernel.swap && tiles_n > 1.0) alone *= cost.skinny_tiles;
-  // Rows of an MN-major `a` as columns of a tile: each block of a narrow tile reads them by itself, unless it shares them.
-  if (kernel.swap && kernel.q_mn_major && plan.cluster_m == 1) {
-    alone *= !kernel.persistent ? margin.skinny_columns : plan.cluster_n > 1 ? margin.columns : margin.columns_alone;
-  }
   if (plan.parts == 1) return alone;
   return margin.parts * (alone + cost.second_kernel +
                          static_cast<double>(parts_bytes(arguments, plan)) / cost.parts_bytes_a_microsecond);

@@ -3,7 +3,8 @@
 //
 // The constants were fitted to times measured on one NVIDIA H200 (docs/ladder-gemm-hopper.md): 28,000 times of
 // persistent and split-K plans (step 17), 514 of parts of k (step 18), 7,000 of ping-pong plans (step 20), 10,000 of
-// multicast plans (step 21). `nox -s cost-models` measures and fits them again. It reads and writes the structs below:
+// multicast plans (step 21), 7,600 of all layouts (step 23, whose fit began with the constants of before and was held
+// near them). `nox -s cost-models` measures and fits them again. It reads and writes the structs below:
 // one `double name = value;` a line.
 #pragma once
 
@@ -13,21 +14,24 @@ namespace cuda_llm_ops::cuda::sm90 {
 
 // Of persistent and split-K kernels. Times are microseconds, panels are 64 x 64 elements of a tile.
 struct PlanCosts {
-  double cycles_a_microsecond = 1394.7;         // of the tensor cores; the clock sinks while they work
+  double cycles_a_microsecond = 1436.1;         // of the tensor cores; the clock sinks while they work
   double barrier_cycles = 16.9;                 // of a k block
   double load_latency = 1.303;                  // of a stage
-  double narrow_load_latency = 1.144;           // factor for one consumer warpgroup
-  double l2_bytes_a_microsecond = 18.25e6;      // of the card
-  double unaligned_l2_bytes = 1.848;            // factor where rows of k begin inside a line of 128 bytes
-  double memory_bytes_a_microsecond = 4.298e6;  // of the card
-  double saturating_bytes = 34504.3;            // in flight on a multiprocessor, for the whole bandwidth
-  double saturating_weight_bytes = 44409.8;     // the same, of weights alone
-  double short_line_bandwidth = 0.9874;         // factor where a k block is no more than 128 bytes of a row
-  double imbalance_exponent = 0.2093;           // bandwidth ~ balance^exponent
+  double narrow_load_latency = 1.141;           // factor for one consumer warpgroup
+  double l2_bytes_a_microsecond = 18.192e6;     // of the card
+  double unaligned_l2_bytes = 1.704;            // factor where rows begin inside a line of 128 bytes
+  double unaligned_l2_sectors = 1.713;          // more, where they begin inside a sector of 32 bytes
+  double cut_pieces = 0.448;                    // of a k block, if pieces of MN-major rows end beyond `a`
+  double crowded_lines = 0.82e-3;               // more, for each block that asks for a full line of `a`
+  double memory_bytes_a_microsecond = 4.292e6;  // of the card
+  double saturating_bytes = 34466.8;            // in flight on a multiprocessor, for the whole bandwidth
+  double saturating_weight_bytes = 44321.6;     // the same, of weights alone
+  double short_line_bandwidth = 0.9855;         // factor where a k block is no more than 128 bytes of a row
+  double imbalance_exponent = 0.2091;           // bandwidth ~ balance^exponent
   double balanced = 0.9883;                     // this balance and better costs nothing
-  double weights_read_again = 0.2545;           // share of the weights, for each further row of tiles
-  double persistent_outside = 1.445;            // launch, first loads and drain
-  double split_k_outside = 2.100;               // the same
+  double weights_read_again = 0.2553;           // share of the weights, for each further row of tiles
+  double persistent_outside = 1.482;            // launch, first loads and drain
+  double split_k_outside = 1.891;               // the same
   double fetching_ahead = 0.608;                // what fetching ahead saves of that
   double outside_a_wave = 2.126;                // for each further wave of blocks that take one tile
   double outside_a_stage_byte = 30.48e-6;       // the first stage, before the first product
@@ -37,13 +41,13 @@ struct PlanCosts {
   double exchange_a_panel = 0.1398;    // of a cluster's split-K, for each block
   double exchange = 0.228;             // of a cluster's split-K, besides the panels
   double two_block_memory = 1.0245;    // factor on memory's time where two blocks share a multiprocessor
-  double split_k_loop = 0.9821;        // factor on the loop's time
-  double cluster = 0.0513;             // share of the time that a multicast cluster adds
+  double split_k_loop = 0.9757;        // factor on the loop's time
+  double cluster = 0.0517;             // share of the time that a multicast cluster adds
   double pingpong_turn = 0.035;        // share of a loop that a turn but the first saves
   double pingpong_panel = 0.079;       // saved in a turn for each panel ...
   double pingpong_free_panels = 1.25;  // ... beyond these
-  double pingpong_one_turn = 1.0105;   // factor where a block has one tile, so that one warpgroup idles
-  double skinny_tiles = 1.039;         // factor for skinny tiles side by side
+  double pingpong_one_turn = 1.0091;   // factor where a block has one tile, so that one warpgroup idles
+  double skinny_tiles = 1.041;         // factor for skinny tiles side by side
   double second_kernel = 1.144;        // that adds parts of k
   double parts_bytes_a_microsecond = 1.953e6;
 };
@@ -52,10 +56,12 @@ struct PlanCosts {
 // all.
 struct MulticastCosts {
   double outside = 3.699;
-  double cycles_a_microsecond = 1446.7;
+  double cycles_a_microsecond = 1443.2;
   double barrier_cycles = 0.51;
   double one_warpgroup_cycles = 10.97;  // more, with one consumer warpgroup
-  double asked_bytes_a_microsecond = 125989.0;
+  double asked_bytes_a_microsecond = 125849.0;
+  double unaligned_bytes = 1.562;    // factor where rows begin inside a line of 128 bytes
+  double unaligned_sectors = 1.253;  // more, where they begin inside a sector of 32 bytes
   double received_bytes_a_microsecond = 199991.0;
   double latency = 0.949;          // for a ring of stages
   double cluster_latency = 0.355;  // more, in clusters
@@ -78,11 +84,6 @@ struct ChoiceMargins {
   double multicast_few_rows = 1.05;  // multicast plans, up to 128 rows
   double multicast = 1.065;          // multicast plans, more rows
   double multicast_late_clusters = 1.067;
-  // Swapped kernels that read MN-major rows of `a`: medians over 15 products and 663 plans, for blocks without a
-  // cluster, in clusters along n, and skinny ones.
-  double columns_alone = 1.35;
-  double columns = 1.15;
-  double skinny_columns = 1.12;
 };
 
 struct CostModel {

@@ -28,6 +28,12 @@ bool fits(const GemmArguments& arguments, const Kernel& kernel) {
   return kernel.p_mn_major == a && kernel.q_mn_major == b;
 }
 
+// True if rows of an operand, as it is stored, begin within lines of 128 bytes.
+bool begins_within_lines(const Shape& shape, const Kernel& kernel) {
+  return (kernel.p_mn_major ? shape.rows : shape.k) % 64 != 0 ||
+         (kernel.q_mn_major ? shape.columns : shape.k) % 64 != 0;
+}
+
 // True if a second kernel may add parts of k.
 bool may_add_parts(const GemmArguments& arguments) {
   constexpr int64_t kMostElements = 1 << 24;  // of a part
@@ -143,8 +149,8 @@ std::vector<Plan> possible_plans(const GemmArguments& arguments, bool parts) {
       plans.push_back({kernel, 1, 1, 1});
       if (tiles_m >= 2) plans.push_back({kernel, 1, 2, 1});
       if (tiles_n >= 2) plans.push_back({kernel, 1, 1, 2});
-      // Larger clusters won only where L2 is the bound: rows of k that begin within lines of 128 bytes take two each.
-      if (arguments.k % 64 == 0 || (a_mn_major(arguments) && b_mn_major(arguments))) continue;
+      // Larger clusters won only where L2 is the bound: rows that begin within lines of 128 bytes take two each.
+      if (!begins_within_lines(shape, *kernel)) continue;
       if (tiles_m >= 2 && tiles_n >= 2) plans.push_back({kernel, 1, 2, 2});
       if (tiles_m >= 4) plans.push_back({kernel, 1, 4, 1});
       if (tiles_n >= 4) plans.push_back({kernel, 1, 1, 4});
