@@ -38,6 +38,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seconds", type=float, default=300.0, metavar="N", help="to measure (%(default)s)")
     made.add_argument("--seed", type=int, default=0, metavar="N", help="of the problems to measure (%(default)s)")
     made.add_argument("--margin", type=float, default=0.05, metavar="X", help="between two models (%(default)s)")
+    made.add_argument(
+        "--near", type=float, default=0.0, metavar="N", help="of gemm: times that hold a constant where it is (0)"
+    )
     made.add_argument("--write", action="store_true", help="write the fitted constants into the header")
     return made
 
@@ -54,6 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(given: argparse.Namespace) -> int:
     """The exit code of a fit."""
+    if given.near and (given.model != "gemm" or not given.near > 0):
+        raise UsageError(f"--near is {given.near}; it must be 0 or more, and is for gemm")
     if not given.seconds > 0 or not given.margin > 0:
         raise UsageError(f"--seconds is {given.seconds} and --margin {given.margin}; both must be above 0")
     path = given.times
@@ -65,7 +70,8 @@ def run(given: argparse.Namespace) -> int:
         times.write(path, measure(given.seconds, given.seed))
         print(f"times are in {path}")
     rows, measured, plans = READERS[given.model](path)
-    fitted, today, refitted = FITS[given.model](rows, measured, plans, given.write)
+    more = {"near": given.near} if given.near else {}
+    fitted, today, refitted = FITS[given.model](rows, measured, plans, given.write, **more)
     for one in fitted:
         print_table(one)
     apart = float(np.sqrt(np.mean(np.log(refitted / today) ** 2)))
@@ -77,9 +83,11 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def fit_gemm(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
+def fit_gemm(
+    rows: Rows, measured: Seconds, plans: list[str], write: bool, near: float = 0.0
+) -> tuple[list[Fitted], Seconds, Seconds]:
     """The fit, and the times of today's and of the fitted constants."""
-    return fit_structs(gemm.GemmModel(), rows, measured, write)
+    return fit_structs(gemm.GemmModel(), rows, measured, write, near)
 
 
 def fit_fp8(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
@@ -93,10 +101,10 @@ def fit_weights(rows: Rows, measured: Seconds, plans: list[str], write: bool) ->
 
 
 def fit_structs(
-    model: CompiledModel, rows: Rows, measured: Seconds, write: bool
+    model: CompiledModel, rows: Rows, measured: Seconds, write: bool, near: float = 0.0
 ) -> tuple[list[Fitted], Seconds, Seconds]:
     """The same, of a model whose constants are structs of one header."""
-    fitted = model.fit(rows, measured)
+    fitted = model.fit(rows, measured, near=near)
     after = {**model.start(), **{one.struct: np.array(list(one.after.values())) for one in fitted}}
     if write:
         for one in fitted:

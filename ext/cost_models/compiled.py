@@ -57,8 +57,10 @@ class CompiledModel:
         """The constants of the header."""
         return {struct: np.array(list(values.values())) for struct, values in self.constants.items()}
 
-    def fit(self, rows: Rows, measured: Seconds, start: dict[str, Vector] | None = None) -> list[Fitted]:
-        """Fit each struct to the times of its plans; a struct without times stays as it is."""
+    def fit(
+        self, rows: Rows, measured: Seconds, start: dict[str, Vector] | None = None, *, near: float = 0.0
+    ) -> list[Fitted]:
+        """Fit each struct to the times of its plans; one without times stays as it is. near: as in least_squares."""
         begin, fitted = start or self.start(), []
         for number, struct in enumerate(self.constants):
             chosen = np.full(len(rows), True) if self._flag is None else (rows[:, self._flag] != 0) == (number == 1)
@@ -70,7 +72,7 @@ class CompiledModel:
                 return self.microseconds(mine, {**begin, struct: values})
 
             most = np.array([1.0 if name in self._shares else np.inf for name in names])
-            found = least_squares.fit(model, begin[struct], measured[chosen], most)
+            found = least_squares.fit(model, begin[struct], measured[chosen], most, near=near)
             fitted.append(
                 Fitted(
                     struct=struct,

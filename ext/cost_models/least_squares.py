@@ -29,15 +29,32 @@ class Fit:
     seen: npt.NDArray[np.bool_]  # the constants that some time depends on; the others keep their start
 
 
-def fit(model: Model, start: Vector, measured: Vector, most: Vector, *, far: float = 0.1, steps: int = 60) -> Fit:
-    """Constants, at most `most`, that make `model` agree with `measured`. Residuals beyond `far` count less."""
+def fit(
+    model: Model,
+    start: Vector,
+    measured: Vector,
+    most: Vector,
+    *,
+    far: float = 0.1,
+    near: float = 0.0,
+    steps: int = 60,
+) -> Fit:
+    """Constants, at most `most`, that make `model` agree with `measured`. Residuals beyond `far` count less.
+
+    near: a constant that moves from its start by a percent costs as much as so many times that are missed by a percent.
+    Few times then move little of what many others have found.
+    """
     target = np.log(measured)
 
     def residuals(logs: Vector) -> Vector:
         return np.log(model(np.exp(logs))) - target
 
     highest = np.log(most)
-    logs = np.minimum(np.log(start), highest)
+    logs = begin = np.minimum(np.log(start), highest)
+
+    def loss(rest: Vector, logs: Vector) -> float:
+        return _loss(rest, far) + 0.5 * near * float(np.sum((logs - begin) ** 2))
+
     rest = residuals(logs)
     damping = 1e-3
     seen = np.zeros(len(start), dtype=bool)
@@ -45,8 +62,8 @@ def fit(model: Model, start: Vector, measured: Vector, most: Vector, *, far: flo
         weights = np.minimum(1.0, far / np.maximum(np.abs(rest), 1e-12))
         slopes = _slopes(residuals, logs, rest, highest)
         seen |= np.abs(slopes).max(axis=0) > _WEAK
-        normal = slopes.T @ (weights[:, None] * slopes)
-        gradient = slopes.T @ (weights * rest)
+        normal = slopes.T @ (weights[:, None] * slopes) + near * np.eye(len(start))
+        gradient = slopes.T @ (weights * rest) + near * (logs - begin)
         scale = np.maximum(np.diag(normal), 1e-12)
         better = False
         while damping < 1e10:
@@ -54,8 +71,8 @@ def fit(model: Model, start: Vector, measured: Vector, most: Vector, *, far: flo
             move = np.where(seen, np.clip(move, -1.0, 1.0), 0.0)
             moved = np.minimum(logs + move, highest)
             trial = residuals(moved)
-            if _loss(trial, far) < _loss(rest, far):
-                gain = 1.0 - _loss(trial, far) / _loss(rest, far)
+            if loss(trial, moved) < loss(rest, logs):
+                gain = 1.0 - loss(trial, moved) / loss(rest, logs)
                 logs, rest, damping, better = moved, trial, max(damping / 5, 1e-12), True
                 break
             damping *= 4

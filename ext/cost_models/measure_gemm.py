@@ -27,7 +27,7 @@ def draw(generator: random.Random) -> tuple[int, int, int, bool, bool]:
     """m, n, k, and whether a is stored k x m and b k x n."""
     while True:
         m = max(1, round(math.exp(generator.uniform(0, math.log(MOST_ROWS)))))
-        n = 64 * generator.randint(2, 450)
+        n = 64 * generator.randint(2, 450) if generator.random() < 0.7 else 8 * generator.randint(16, 3600)
         k = 64 * generator.randint(2, 300) if generator.random() < 0.7 else 8 * generator.randint(20, 2000)
         linear = generator.random() < 0.6  # the layout of linear layers
         a_mn_major, b_mn_major = (False, False) if linear else (generator.random() < 0.5, generator.random() < 0.5)

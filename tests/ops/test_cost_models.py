@@ -116,6 +116,18 @@ def test_constants_that_no_time_depends_on_are_left_and_named(model: gemm.GemmMo
     assert all(one.after[name] == pytest.approx(one.before[name], rel=1e-12) for name in one.unseen)
 
 
+def test_few_times_move_little_of_what_is_held(model: gemm.GemmModel, rows: np.ndarray) -> None:
+    few, start = rows[:200], model.start()
+    slower = 1.2 * model.microseconds(few, start)
+    free, held = (model.fit(few, slower, near=near) for near in (0.0, 1e4))
+    moved = [
+        max(abs(math.log(one.after[name] / value)) for one in fits for name, value in one.before.items())
+        for fits in (free, held)
+    ]
+    assert moved[0] > 0.1
+    assert moved[1] < 0.01
+
+
 def test_fitted_constants_are_written_where_they_were_read(tmp_path: Path) -> None:
     header = tmp_path / "cost_model.h"
     header.write_text(gemm.HEADER.read_text())
@@ -267,6 +279,13 @@ def test_a_file_that_is_no_file_of_times_is_refused(tmp_path: Path, text: str, w
     done = run("gemm", "--times", str(path))
     assert done.returncode == 2
     assert words in done.stderr
+
+
+@pytest.mark.parametrize("words", [["gemm", "--near=-1"], ["fp8", "--near=3"]])
+def test_only_constants_of_gemm_are_held(tmp_path: Path, words: list[str]) -> None:
+    done = run(*words, f"--times={tmp_path / 'none'}")
+    assert done.returncode == 2
+    assert "it must be 0 or more, and is for gemm" in done.stderr
 
 
 def test_a_missing_file_and_a_missing_card_are_named(tmp_path: Path) -> None:
