@@ -16,7 +16,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kPitch = 256;  // elements from row to row of a copy: 32 chunks, one a lane
 // Products of a query with a key from which on copies take less time than mma.sync's kernels lose.
-constexpr int64_t kLeastProducts = 1 << 21;
+constexpr int64_t kLeastProducts = 1 << 17;
 
 struct Copy {
   Rows rows;
