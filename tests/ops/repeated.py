@@ -40,8 +40,9 @@ def differing(call: Callable[..., Sequence[Tensor]], operands: Sequence[Tensor],
     Memory is busy between, so that blocks meet in other orders.
     """
     elsewhere = [tensor.clone() for tensor in operands]
-    first, busy = call(*operands), torch.empty(1 << 25, device=operands[0].device)
-    others = torch.zeros((), dtype=torch.int64, device=operands[0].device)
+    device = operands[0].device
+    first, busy = call(*operands), torch.empty(1 << 25 if device.type == "cuda" else 1, device=device)
+    others = torch.zeros((), dtype=torch.int64, device=device)
     for launch in range(launches):
         if launch % 3 == 0:
             busy.fill_(launch)
