@@ -9,12 +9,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from perfsuite import __version__
+from perfsuite.problems.rivals import flash_attn
 from perfsuite.record.environment import Environment
 from perfsuite.record.schema import plain, reader_of
 from perfsuite.settings import HARNESS
@@ -87,8 +86,8 @@ def _torch_facts(device: str) -> dict[str, Any]:
         "cublas": _cublas_version(),
         "cudnn": _cudnn_version(torch.backends.cudnn.version()),
     }
-    with suppress(PackageNotFoundError):
-        facts["flash_attn"] = version("flash-attn-4")
+    if (found := flash_attn.version()) is not None:
+        facts["flash_attn"] = found
     return facts
 
 

@@ -417,11 +417,14 @@ def test_a_process_says_that_graphs_are_there_before_it_enqueues_the_others(
     for name in ("wait", "write"):
         monkeypatch.setattr(card_queue, name, lambda stream, address, value, name=name: done.append(name))
     queue.queue([0, 1, 2], 7, ahead, lambda: done.append("told"))
-    assert done == {
-        1: ["wait", 0, "told", 1, 2, "write"],
-        2: ["wait", 0, 1, "told", 2, "write"],
-        3: ["wait", 0, 1, 2, "write", "told"],
-    }[ahead]
+    assert (
+        done
+        == {
+            1: ["wait", 0, "told", 1, 2, "write"],
+            2: ["wait", 0, 1, "told", 2, "write"],
+            3: ["wait", 0, 1, 2, "write", "told"],
+        }[ahead]
+    )
 
 
 def test_what_fails_behind_a_receipt_is_told_by_the_next_one() -> None:

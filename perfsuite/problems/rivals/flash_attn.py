@@ -1,17 +1,22 @@
 """FlashAttention's own kernels as a rival: the package flash-attn-4, with kernels for Hopper that torch lacks.
 
 torch's `sdpa:flash` is FlashAttention-2. perfsuite does not depend on the package: it is imported at the first call,
-and then compiles a kernel for each kind of problem. It counts the causal diagonal and windows from the bottom right.
+and then compiles a kernel for each kind of problem. Where the package is missing, kernels serve that it compiled
+beforehand, on another machine (`flash_objects`). It counts the causal diagonal and windows from the bottom right.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as metadata_version
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.problems import flash_objects
 from perfsuite.problems.base import RivalUnavailableError
 
 if TYPE_CHECKING:
@@ -26,10 +31,22 @@ NAMES = ("flash-attn",)
 
 def missing() -> str | None:
     """The reason why this machine lacks the rival, or None if it has it."""
-    found = None
+    if _installed() or (why := flash_objects.missing()) is None:
+        return None
+    return why if flash_objects.asked_for() else f"there is no {PACKAGE} here (pip install flash-attn-4)"
+
+
+def version() -> str | None:
+    """That of the package, or of the kernels that it compiled beforehand; None without either."""
+    with suppress(PackageNotFoundError):
+        return metadata_version("flash-attn-4")
+    return flash_objects.version()
+
+
+def _installed() -> bool:
     with suppress(ImportError):
-        found = importlib.util.find_spec(PACKAGE)
-    return None if found else f"there is no {PACKAGE} here (pip install flash-attn-4)"
+        return PACKAGE in sys.modules or importlib.util.find_spec(PACKAGE) is not None
+    return False
 
 
 def rival(problem: Attention, name: str) -> Callable[..., Any]:
@@ -37,7 +54,7 @@ def rival(problem: Attention, name: str) -> Callable[..., Any]:
 
     The function raises RivalUnavailableError if the package is missing or refuses the problem.
     """
-    masked = _mask(problem)
+    masked = mask_of(problem)
 
     def library_flash_attn(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float | None = None, **mask: Any
@@ -53,7 +70,7 @@ def rival(problem: Attention, name: str) -> Callable[..., Any]:
     return library_flash_attn
 
 
-def _mask(problem: Attention) -> dict[str, Any]:
+def mask_of(problem: Attention) -> dict[str, Any]:
     """The package's options for the problem's mask; a causal window is one that ends at the diagonal."""
     if problem.window is None:
         return {"causal": problem.causal}
@@ -71,6 +88,8 @@ def _forward(problem: Attention, q: torch.Tensor) -> Callable[..., Any]:
         raise refuse("it counts the diagonal from the bottom right alone")
     if (why := missing()) is not None:
         raise refuse(why)
+    if not _installed():
+        return flash_objects.flash_attn_func
     try:
         found: Callable[..., Any] = importlib.import_module(PACKAGE).flash_attn_func
     except ImportError as error:
