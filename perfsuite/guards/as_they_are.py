@@ -40,7 +40,7 @@ def as_they_are(value: Any) -> Any:
     def copy(tensor: torch.Tensor) -> torch.Tensor:
         plain = type(tensor) is torch.Tensor and not own_attributes(tensor) and tensor.layout is torch.strided
         if not plain or not tensor.is_cpu or tensor.is_quantized or not tensor.numel():
-            return keep(tensor)  # type: ignore[no-any-return]
+            return keep(tensor)
         found = read_memory(memory, tensor.data_ptr(), span(tensor) * tensor.element_size())
         same = torch.frombuffer(found, dtype=torch.uint8).view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
         return turned(same, turns(tensor))

@@ -72,15 +72,18 @@ def _arithmetic() -> Iterator[Setting]:
         # Without loads past stores a thread is slower. Not every processor lets a thread choose.
         speculation = partial(control, PR_GET_SPECULATION_CTRL, 0, 0, 0, 0)
         if speculation() & PR_SPEC_PRCTL:
-            yield Setting(
-                "the processor's speculation",
-                speculation,
-                lambda old: control(PR_SET_SPECULATION_CTRL, 0, old & ~1, 0, 0),
-            )
+            back = partial(_write_speculation, control)
+            yield Setting("the processor's speculation", speculation, back)
 
 
 PR_SET_THP_DISABLE, PR_GET_THP_DISABLE = 41, 42  # linux/prctl.h
 PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL, PR_SPEC_PRCTL = 52, 53, 1
+
+
+def _write_speculation(control: Any, old: int) -> None:
+    control(PR_SET_SPECULATION_CTRL, 0, old & ~PR_SPEC_PRCTL, 0, 0)
+
+
 Variables = dict[bytes, bytes]
 _signal: Any = importlib.import_module("_signal")  # without the enumerations, which take 2 us a signal
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+from perfsuite.guards.dispatch import dispatch_modes, keys, write_dispatch_modes
 from perfsuite.guards.overrides import overridden, write_overridden
 from perfsuite.guards.stack import EMPTY, Stack, stack_of, stack_of_one
 
@@ -66,7 +67,7 @@ def _modes() -> Iterator[Setting]:
 
     core = torch._C
     yield Setting("function modes", _function_modes, _write_function_modes)
-    yield Setting("dispatch modes", _dispatch_modes, _write_dispatch_modes)
+    yield Setting("dispatch modes", dispatch_modes, write_dispatch_modes)
     state: Any = getattr(core, "_get_torch_function_state", None)
     if state is not None:
         names = {one.value: name for name, one in type(state()).__members__.items()}
@@ -95,11 +96,8 @@ def _modes() -> Iterator[Setting]:
     yield Setting("gradients", torch.is_grad_enabled, torch._C._set_grad_enabled)
     yield Setting("anomaly detection", torch.is_anomaly_enabled, torch.set_anomaly_enabled, False)
     yield Setting("tracing", lambda: core._get_tracing_state() is not None, default=False)
-    # Behind the modes above, which change these keys as well: torch's functions ask them at every call.
-    for label in ("include", "exclude"):
-        read = getattr(core, f"_dispatch_tls_local_{label}_set", None)
-        if read is not None:
-            yield Setting(f"dispatch keys that calls {label}", read, partial(_write_keys, label, read))
+    for label in ("include", "exclude"):  # behind the modes above, which change these keys as well
+        yield Setting(f"dispatch keys that calls {label}", *keys(label))
 
 
 def _numbers() -> Iterator[Setting]:
@@ -248,33 +246,6 @@ def _write_function_modes(old: Stack) -> None:
         torch._C._pop_torch_function_stack()
     for mode in old.items:
         torch._C._push_on_torch_function_stack(mode)
-
-
-def _dispatch_modes() -> Stack:
-    import torch
-
-    count = torch._C._len_torch_dispatch_stack()
-    return stack_of([torch._C._get_dispatch_stack_at(place) for place in range(count)]) if count else EMPTY
-
-
-def _write_dispatch_modes(old: Stack) -> None:
-    from torch.utils._python_dispatch import _pop_mode, _push_mode
-
-    for mode in reversed(_dispatch_modes().items):
-        key = getattr(mode, "_mode_key", None)  # torch's own kinds of modes have a place of their own
-        _pop_mode(key if key is not None else None)
-    for mode in old.items:
-        _push_mode(mode)
-
-
-def _write_keys(label: str, read: Callable[[], Any], old: Any) -> None:
-    """Put back the dispatch keys of this thread. label: include or exclude."""
-    import torch
-
-    write, now = getattr(torch._C, f"_dispatch_tls_set_dispatch_key_{label}d"), read()
-    for key in torch._C.DispatchKey.__members__.values():
-        if old.has(key) != now.has(key):
-            write(key, old.has(key))
 
 
 _inference_modes: list[Any] = []

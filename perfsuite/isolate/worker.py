@@ -58,7 +58,7 @@ class Worker:
         """The results of the last `run`."""
         self.queue: CardQueue | None = None
         self._failed: Exception | None = None
-        """What went wrong behind the receipt of an order; the receipt of the next one says so."""
+        """The failure of an order behind its receipt; the receipt of the next order says so."""
         self._arenas: dict[str, Opened] = {}
         self._folder = "\0"
         """Where the candidate's source lies, which frames leave out."""
