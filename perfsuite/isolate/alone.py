@@ -7,10 +7,12 @@ that by more than the noise, the rival is timed again, in turn beside the candid
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from perfsuite.case.comparison import Comparison
+from perfsuite.clock.rounds import Round
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.verdict.sentence import time_text
@@ -89,9 +91,26 @@ def _slowed(pairs: Sequence[tuple[float, float]]) -> bool:
     return all(beside > (1.0 + MARGIN) * without for beside, without in pairs)
 
 
-def rival_seconds(clock: IsolatedClock) -> float:
-    """The rival's seconds a call in a few rounds of this clock."""
-    return statistics.median(_of_rival(clock, SAMPLES_OF_A_PAIR))
+def rival_seconds(clock: IsolatedClock, pause: float = 0.0) -> tuple[float, float]:
+    """(the rival's seconds a call in a few rounds of this clock, seconds of the other side's samples).
+
+    pause: a wait before each round. Behind a long sample of a candidate, a rival's calls find their caches cold and
+    their processor slow; so they do behind such a pause.
+    """
+    try:
+        clock.setup()
+        rounds = [one for _ in range(SAMPLES_OF_A_PAIR) for one in _after(pause, clock)]
+        return (
+            statistics.median(one.rival_seconds for one in rounds),
+            statistics.median(one.candidate_seconds for one in rounds) * clock.launches,
+        )
+    finally:
+        clock.close()
+
+
+def _after(pause: float, clock: IsolatedClock) -> Sequence[Round]:
+    time.sleep(pause)
+    return clock.rounds(1)
 
 
 def _of_rival(clock: IsolatedClock, rounds: int) -> list[float]:

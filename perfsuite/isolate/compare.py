@@ -55,11 +55,11 @@ def _compared(ask: Ask, seconds: float) -> Comparison:
 
     def pair() -> tuple[float, float]:
         clock, twins = IsolatedClock(seen[0], remote, ask.settings, rival), _of_twins(ask, rival, twin)
-        beside = rival_seconds(clock)
+        beside, sample = rival_seconds(clock)
         remote.close()
         ahead.quiet()
         twins.launches = clock.launches
-        return beside, rival_seconds(twins)
+        return beside, rival_seconds(twins, pause=max(0.0, sample - beside * clock.launches))[0]
 
     try:
         before = _before(ask, rival, twin)

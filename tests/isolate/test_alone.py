@@ -22,7 +22,7 @@ from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison, unmeasured
 from perfsuite.clock.rounds import Round
 from perfsuite.isolate import compare, compare_isolated, nursery, sandbox
-from perfsuite.isolate.alone import PAIRS, Alone, agreed, alone
+from perfsuite.isolate.alone import PAIRS, Alone, agreed, alone, rival_seconds
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Gemm
 from perfsuite.settings import Settings
@@ -103,6 +103,30 @@ def test_a_rival_that_is_shorter_than_an_order_says_nothing() -> None:
     assert clock.closed
     short: Any = Clock(1e-9)
     assert alone(short) is None
+
+
+def test_a_rival_timed_again_waits_as_long_as_the_candidates_samples_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a long sample its calls are slower, and so they are behind a pause."""
+    waited: list[float] = []
+    monkeypatch.setattr("time.sleep", waited.append)
+
+    class Clock:
+        launches = 4
+        rounds_made = 0
+
+        def setup(self) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+        def rounds(self, count: int) -> list[Round]:
+            self.rounds_made += count
+            return [Round(1e-2, 1e-5, "rival")] * count
+
+    clock: Any = Clock()
+    assert rival_seconds(clock, pause=0.04) == (1e-5, pytest.approx(0.04))
+    assert waited == [0.04] * clock.rounds_made
 
 
 def test_a_target_that_a_rival_as_fast_as_before_would_not_reach_is_met() -> None:
