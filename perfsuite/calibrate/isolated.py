@@ -46,4 +46,3 @@ class CardCalibrationClock(_Processes, IsolatedCardClock):
     def renew(self) -> None:
         self.launches = 0
         self._least_read = None
-        self._offsets = {"candidate": [], "rival": []}
