@@ -14,6 +14,7 @@ from perfsuite.case.comparison import Comparison, unmeasured
 from perfsuite.case.failures import Stop, broken_context, failures, frames_of, replaced
 from perfsuite.clock.base import Clock, Sides
 from perfsuite.clock.choose import open_clock
+from perfsuite.clock.garbage import no_full_collection
 from perfsuite.clock.processor import busy, pinned_threads
 from perfsuite.guards.ground import Look, looker
 from perfsuite.guards.surroundings import handicaps
@@ -67,7 +68,7 @@ def run_case(ask: Ask, *, open_clock: OpenClock = open_clock) -> Comparison:
         return unmeasured(ask, Verdict.UNDECIDED, Reason.DEVICE_LOST, said)
     look = looker()
     # Before anything looks at the settings that both sides share. Timed calls run without gradients, as checked ones.
-    with torch.no_grad(), pinned_threads(ask.settings.device):
+    with torch.no_grad(), pinned_threads(ask.settings.device), no_full_collection():
         case = _Case(ask, look)
         gone: list[str] = []
         try:

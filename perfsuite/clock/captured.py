@@ -54,6 +54,10 @@ class Track:
 
 def spans_of(output: Any) -> list[Span]:
     """The memory of each tensor of a result; a tensor that is in two places counts once, as in `map_tensors`."""
+    import torch
+
+    if type(output) is torch.Tensor:  # most results, of thousands of calls
+        return [Span.of(output)]
     spans: list[Span] = []
 
     def note(tensor: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from perfsuite.clock.turned import sets_like
+from perfsuite.clock.turned import flat, sets_like
 from perfsuite.clock.windows import Windows, in_memory_order, windows
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.orders import Move, is_value, reordered, same_numbers
@@ -136,7 +136,10 @@ class Deck:
                     continue
                 one[place] = row.as_strided(old.shape, old.stride(), row.storage_offset())
                 new[old.data_ptr()] = one[place].requires_grad_(old.requires_grad)
-        self.sets = [_with(inputs, new) for inputs in self.sets] if new else self.sets
+        if new and all(map(flat, self.sets)):
+            self.sets = [Inputs(tuple(one)) for one in leaves]
+        elif new:
+            self.sets = [_with(inputs, new) for inputs in self.sets]
         whole = [place for place in range(len(spare)) if place not in free and _has_memory(spare[place])]
         each = sum(spare[place].numel() * spare[place].element_size() for place in whole)
         if FEWEST_RESERVES * each > RESERVE_BYTES:  # two copies of these would be too much

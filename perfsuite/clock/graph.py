@@ -22,6 +22,7 @@ from perfsuite.clock.base import ClockKind
 from perfsuite.clock.captured import Captured, Track, spans_of
 from perfsuite.clock.cuda import CudaClock, spin
 from perfsuite.clock.forwards import Forwards, Pool, capture, capturing
+from perfsuite.clock.garbage import collect_young
 from perfsuite.clock.rotation import share_memory
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.guards.poison import poison
@@ -201,7 +202,10 @@ class GraphClock(CudaClock):
             # They are held until the last piece is captured, so that each result has memory of its own.
             outputs += found
         form = map_tensors(outputs[0], lambda _: torch.empty(0))
-        return Captured.of(graphs, form, [spans_of(output) for output in outputs])
+        memory = [spans_of(output) for output in outputs]
+        del outputs, found
+        collect_young()
+        return Captured.of(graphs, form, memory)
 
     def _capture(
         self, side: Side, indices: list[int], pool: Pool, *, last: bool, nodes: bool = False

@@ -26,7 +26,7 @@ class _Memory:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: to make one of thousands would take twice as long
 class Span:
     """The device memory of a tensor, without the tensor: the allocator may hand it out again."""
 

@@ -41,14 +41,17 @@ def turned(drawn: Sequence[Inputs], count: int, secret: random.Random) -> list[I
     if len({one.untyped_storage().data_ptr() for one in leaves[0]}) < len(leaves[0]):
         return None
     made: list[list[torch.Tensor]] = []
+    draw = random.Random(secret.getrandbits(256))  # the operating system takes a call for each number
     for place, like in enumerate(leaves[0]):
         rows = torch.stack([_bytes_or_values(one[place]) for one in leaves])
         more: list[torch.Tensor] = []
         while len(more) < count:
-            cut = 1 + secret.randrange(max(1, like.numel() - 1))
-            parts = [_mixed(rows, secret)[:, :cut], _mixed(rows, secret)[:, cut:]]
+            cut = 1 + draw.randrange(max(1, like.numel() - 1))
+            parts = [_mixed(rows, draw)[:, :cut], _mixed(rows, draw)[:, cut:]]
             more += torch.cat(parts, 1).view(like.dtype).unbind()
         made.append([row.as_strided(like.shape, like.stride(), row.storage_offset()) for row in more[:count]])
+    if flat(first := drawn[0]):
+        return [Inputs(operands, first.kwargs) for operands in zip(*made, strict=True)]
     found: list[Inputs] = []
     for number in range(count):
         base = number % len(drawn)
@@ -57,12 +60,20 @@ def turned(drawn: Sequence[Inputs], count: int, secret: random.Random) -> list[I
     return found
 
 
-def _mixed(rows: torch.Tensor, secret: random.Random) -> torch.Tensor:
+def flat(inputs: Inputs) -> bool:
+    """True if the arguments are plain tensors, each another one, and nothing else."""
+    import torch
+
+    given = inputs.args
+    return not inputs.kwargs and len(set(map(id, given))) == len(given) and all(type(a) is torch.Tensor for a in given)
+
+
+def _mixed(rows: torch.Tensor, draw: random.Random) -> torch.Tensor:
     """The rows in another order, each from another element on."""
     import torch
 
-    order = torch.tensor(secret.sample(range(len(rows)), len(rows)), device=rows.device)
-    return rows[order].roll(secret.randrange(rows.shape[1]), 1)
+    order = torch.tensor(draw.sample(range(len(rows)), len(rows)), device=rows.device)
+    return rows[order].roll(draw.randrange(rows.shape[1]), 1)
 
 
 def _form(tensors: Sequence[torch.Tensor]) -> list[tuple[object, ...]]:
