@@ -12,10 +12,10 @@ BEYOND = 5.5e-6
 """Seconds that a sample costs beyond the order of a tiny kernel: a card that changes processes fetches the code of the
 kernels anew. 16 samples on an H200 took so much longer in workers than in the parent's process, with a spread of 2 us.
 
-No set-up measures it again for each side. A measurement is a difference of three samples, so with 15 of them it varied
-by 2 to 4 us between set-ups of one case, and what was taken off both sides differed by up to 3.5 us, 0.4 % of a sample.
-No difference between the sides was found: over 16 set-ups it was 0.4 us, with a spread of 2.2. What is equal for both
-cancels where the sides are equally fast, and no candidate can change it.
+No set-up measures it again for each side. A measurement is a difference of three samples. With 15 of them it varied by
+2 to 4 us between set-ups, and what was taken off both sides differed by up to 3.5 us, 0.4 % of a sample. Over 16
+set-ups the sides differed by 0.4 us, with a spread of 2.2: no more than their noise. An equal cost cancels where the
+sides are equally fast, and no candidate can change it.
 """
 
 

@@ -186,7 +186,7 @@ class Nursery:
 
 
 _files = KeptFiles()
-"""What candidates have left in the sandboxes of this process."""
+"""Files that candidates have left in the sandboxes of this process."""
 _starters: dict[int, ThreadPoolExecutor] = {}
 """By process: a thread that stays."""
 

@@ -79,7 +79,7 @@ class OwnFiles:
 
 
 class KeptFiles:
-    """What texts have left, in the process that starts sandboxes. It never reads it: it only hands descriptors on."""
+    """Files of texts, in the process that starts sandboxes. It never reads them: it hands descriptors on."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[int, int]] = OrderedDict()
