@@ -302,7 +302,7 @@ def test_what_a_sample_costs_is_an_order_and_what_a_change_of_processes_takes() 
 
 
 @pytest.mark.parametrize(("ratio", "most"), [(1.0, 0.0005), (1.1, 0.0006), (1.5, 0.0019)])
-@pytest.mark.parametrize("beyond", [1.5e-6, 5.5e-6, 9.5e-6])
+@pytest.mark.parametrize("beyond", [BEYOND - 4e-6, BEYOND, BEYOND + 4e-6], ids=["less", "as much", "more"])
 def test_an_error_of_what_a_sample_costs_is_both_sides(ratio: float, most: float, beyond: float) -> None:
     """Measured for each side, it differed from set-up to set-up, and sides of equal speed by 0.2 % with it."""
     random = Random(3)
