@@ -41,8 +41,12 @@ class Nursery:
         alone: bool = True,
         program: str = "perfsuite.isolate.worker",
         modules: Sequence[str] = (),
+        architecture: int | None = None,
     ) -> None:
-        """program: the module whose `serve` a worker runs. modules: what is loaded for all workers, if it can be."""
+        """program: the module whose `serve` a worker runs. modules: what is loaded for all workers, if it can be.
+
+        architecture: of the card, such as 90; by default torch tells it.
+        """
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._owed: list[str] = []
@@ -60,7 +64,8 @@ class Nursery:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(path for path in sys.path if path)
         folder = None if self._box.folder is None else str(self._box.folder)
-        program = SERVE.format(theirs.fileno(), self._box.alone, _architecture(device), folder, program, tuple(modules))
+        architecture = _architecture(device) if architecture is None else architecture
+        program = SERVE.format(theirs.fileno(), self._box.alone, architecture, folder, program, tuple(modules))
         # The output of a candidate belongs to no report; each worker's standard error goes to a log.
         self._process = _lasting(
             lambda: subprocess.Popen(
@@ -225,6 +230,17 @@ def free_nursery(*, sandboxed: bool = False, device: str = "cpu") -> Nursery:
         return one
 
 
+def prepare(architecture: int) -> None:
+    """Start processes for the first candidates of a card, and for a rival, while torch is still being loaded here.
+
+    architecture: the card's, such as 90, since torch cannot be asked yet.
+    """
+    with _starting:
+        for sandboxed in (True, True, False):
+            made = Nursery(sandboxed=sandboxed, device="cuda", architecture=architecture)
+            _prepared.setdefault(sandboxed, []).append(made)
+
+
 def contexts() -> int:
     """The processes that this one has on its card, itself among them, if all that have left are gone."""
     return 1 + sum(len(one.workers) for (_, device), there in _started.items() if device == "cuda" for one in there)
@@ -267,16 +283,24 @@ def _on_card(sandboxed: bool) -> Nursery:
     """
     reason = "no sandbox: the code is trusted"
     for sees in ("itself", "others") if sandboxed else ():
-        made = Nursery(sandboxed=True, device="cuda", alone=sees == "itself")
+        made = _ready(sandboxed=True, alone=sees == "itself")
         if (why := _tried(sees, made)) is None:
             made.opens_card_memory = True
             return made
         made.close()
         reason = f"no sandbox: {why}" if made.boxed else made.sandbox
-    made = Nursery(device="cuda")
+    made = _ready(sandboxed=False)
     made.sandbox = reason
     made.opens_card_memory = _tried("all", made) is None
     return made
+
+
+def _ready(*, sandboxed: bool, alone: bool = True) -> Nursery:
+    """One that `prepare` has started and that still runs; else a new one."""
+    while alone and (there := _prepared.get(sandboxed)):
+        if (made := there.pop(0)).alive:
+            return made
+    return Nursery(sandboxed=sandboxed, device="cuda", alone=alone)
 
 
 def _tried(sees: str, made: Nursery) -> str | None:
@@ -287,6 +311,8 @@ def _tried(sees: str, made: Nursery) -> str | None:
     return _probed[sees]
 
 
+_prepared: dict[bool, list[Nursery]] = {}
+"""Sandboxed or not -> the nurseries of a card that nobody has taken yet."""
 _probed: dict[str, str | None] = {}
 """Processes that those of a nursery see (of the sandbox itself, others too, or all) -> the reason that they do not open
 a card's memory, if any."""

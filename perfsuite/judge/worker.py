@@ -93,10 +93,14 @@ def main() -> None:
     """Answer until the input ends. The words of the command line are the processors to stay on."""
     if cores := [int(word) for word in sys.argv[1:]]:
         os.sched_setaffinity(0, cores)
-    if cards := find_devices(os.environ).cards:  # alone on it, it takes turns with the processes that it starts
+    cards = find_devices(os.environ).cards
+    if cards:  # alone on its card, it takes turns with the processes that it starts
         claim(path := lock_path(cards[0].uuid, "turns"))
         turns.share(path, int(os.environ.get(BESIDE, "1")), nursery.contexts)
     requests, answer = serve()
+    if cards:
+        nursery.prepare(10 * cards[0].capability[0] + cards[0].capability[1])
+        import torch  # noqa: F401  (at the same time as those processes do)
     for line in requests:
         answer(json.dumps(answer_to(json.loads(line))))
 

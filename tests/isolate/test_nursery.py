@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from perfsuite.isolate import nursery, sandbox
 from perfsuite.isolate.nursery import Nursery
 
 TRITON = "import os, pathlib\npathlib.Path({!r}).write_text(str(os.getpid()))\n"
@@ -53,6 +54,28 @@ def test_what_a_first_launch_finds_out_is_known_to_all_workers(tmp_path: Path, m
         found = said.read_text().splitlines()
     major, minor = torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0)
     assert found == ["triton_key ()", f"get_ptxas_version ({10 * major + minor},)"]
+
+
+def test_those_that_start_before_torch_is_loaded_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that judges is ready in half the time if they load torch at the same time as it does."""
+    monkeypatch.setattr(nursery, "_started", started := {})
+    monkeypatch.setattr(nursery, "_prepared", prepared := {})
+    monkeypatch.setattr(nursery, "_probed", {"itself": None, "all": None})
+    nursery.prepare(90)
+    there = [*prepared[True], *prepared[False]]
+    try:
+        assert [one.boxed for one in there] == [sandbox.why_not() is None] * 2 + [False]
+        there[0].close()  # one that has died is none
+        assert nursery.nursery(sandboxed=True, device="cuda") is there[1]
+        assert nursery.free_nursery(device="cuda") is there[2]
+        assert prepared == {True: [], False: []}
+        there[1].workers.add(1)  # it has its candidate
+        there.append(nursery.free_nursery(sandboxed=True, device="cuda"))
+        assert (there[3] in there[:3]) is (sandbox.why_not() is not None)
+    finally:
+        for one in [*there, *(made for kind in started.values() for made in kind)]:
+            one.workers.clear()
+            one.close()
 
 
 def test_a_broken_triton_stops_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
