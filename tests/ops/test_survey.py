@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -181,6 +182,68 @@ def test_plans_are_timed_for_a_number_of_products(tmp_path: Path, monkeypatch: p
     assert sum("regret" in line for line in of.lines) == 2
 
 
+def parts(folder: Path, of: int, **change: Any) -> list[Path]:
+    """The records of all parts, measured."""
+    places = []
+    for number in range(1, of + 1):
+        places.append(record.place_of(folder / "survey.jsonl", (number, of)))
+        run = {**RUN, "counts": COUNTS, "part": [number, of], **(change if number == of else {})}
+        command.survey(record.begun(places[-1], run), made_up, 1e9, lambda text: None)
+    return places
+
+
+def test_parts_of_a_survey_are_its_record(tmp_path: Path) -> None:
+    whole = record.begun(tmp_path / "alone.jsonl", {**RUN, "counts": COUNTS})
+    command.survey(whole, made_up, 1e9, lambda text: None)
+    made = record.joined(tmp_path / "survey.jsonl", parts(tmp_path, 3))
+    assert made.whole
+    assert "part" not in made.run
+    assert sorted(map(str, made.lines)) == sorted(map(str, whole.lines))
+    assert record.read(tmp_path / "survey.jsonl").done == whole.done
+    with pytest.raises(record.RecordError, match="has the whole survey of seed 1"):
+        record.measured(tmp_path / "survey.jsonl", "1")
+
+
+def test_a_cut_part_is_continued_from_the_record(tmp_path: Path) -> None:
+    place = tmp_path / "survey.jsonl"
+    one, two = parts(tmp_path, 2)
+    two.write_text("".join(two.read_text().splitlines(keepends=True)[:3]))
+    record.joined(place, [one, two])
+    done = record.measured(place, "1")
+    assert len(done) == 5 + 2
+    more = record.begun(two.with_name("rest.2-of-2.jsonl"), {**RUN, "counts": COUNTS, "part": [2, 2]})
+    assert command.survey(more, made_up, 1e9, lambda text: None, done)
+    assert len(more.lines) == 3
+    assert record.joined(place, [one, more.path]).whole, "a part may be joined once more"
+
+
+def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    place = tmp_path / "survey.jsonl"
+    with pytest.raises(record.RecordError, match="has no parts beside it"):
+        record.joined(place, [])
+    one, two = parts(tmp_path, 2, sources="cd")
+    with pytest.raises(record.RecordError, match=r"another run than .*sources is 'cd' and was 'ab'"):
+        record.joined(place, [one, two])
+    assert not place.exists()
+    slower = one.with_name("slower.jsonl")
+    slower.write_text(re.sub(r'"ratio":[\d.]+', '"ratio":0.123', one.read_text()))
+    with pytest.raises(record.RecordError, match="with other times than another part or"):
+        record.joined(place, [one, slower])
+
+
+def test_plans_are_timed_for_as_many_products_in_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(command, "REGRETS", 4)
+    run = {**RUN, "counts": COUNTS, "part": [2, 2]}
+
+    def measure(case: draw.Case, *, plans: bool) -> dict[str, Any]:
+        asked.append(plans)
+        return {**made_up(case, plans=plans), **({"regret": 0.0} if plans else {})}
+
+    command.survey(record.begun(tmp_path / "a.jsonl", run), measure, 1e9, lambda text: None)
+    assert asked.count(True) == 2
+
+
 def product(ratio: float, m: int = 100, layout: str = "nt", n: int = 4096, **more: float) -> record.Line:
     case = draw.Product(m, n, 4096, layout, "float16", "float16")
     return {"number": 0, **draw.fields(case), "ratio": ratio, "low": ratio, "high": ratio, "apart": 0.0, **more}
@@ -271,6 +334,10 @@ def test_the_seed_is_the_last_commit_of_a_kernel(tmp_path: Path, monkeypatch: py
         (["--official", "--decode", "1"], "--official has its own record and its own numbers of cases"),
         (["--seed", "1", "--output", "a", "--product", "many"], "'many' must be a whole number from 0 to 10000"),
         (["--official", "--seconds", "0"], "--seconds is 0.0; it must be above 0"),
+        (["--seed", "1", "--output", "a", "--part", "1/2"], "--part and --join are for --official"),
+        (["--official", "--part", "3/2"], "'3/2' must be K/N, the K-th of N parts"),
+        (["--official", "--part", "1/2", "--join"], "--join takes all parts"),
+        (["--official", "--join", "--records", "none"], "none has parts of 0 cards; it must be one"),
         (["--report", "none.jsonl"], "none.jsonl cannot be read: No such file or directory"),
     ],
 )
@@ -283,6 +350,14 @@ def test_a_command_line_that_cannot_be_is_explained(
         code = int(str(end.code))
     assert code == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_command_joins_parts_and_says_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "h200").mkdir()
+    _, two = parts(tmp_path / "h200", 2)
+    two.write_text("".join(two.read_text().splitlines(keepends=True)[:3]))
+    assert command.main(["--official", "--join", "--records", str(tmp_path)]) == 3
+    assert "seed 1, NVIDIA H200, 7 of 10 cases" in capsys.readouterr().out
 
 
 def test_it_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

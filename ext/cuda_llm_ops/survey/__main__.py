@@ -6,7 +6,8 @@ beside the fastest read of as many bytes, and the result is held against the lib
 the rules of rules.py, which are printed at the end.
 
 `--official` surveys the kernels of this checkout: the seed is the last commit that changed them, and the record goes to
-records/CARD/survey.jsonl. A seed is surveyed once. A run that was cut is continued by the same command.
+records/CARD/survey.jsonl. A seed is surveyed once. A run that was cut is continued by the same command. Of several
+cards, `--part 1/2` and `--part 2/2` measure a part each at the same time, and `--official --join` makes the record.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ COUNTS = {"product": 1000, "attention": 300, "decode": 100}
 REGRETS = 150
 """Products whose plans are timed as well, the first of those that have plans."""
 MOST_CASES = 10_000
+RECORD = "survey.jsonl"
 KERNELS = "csrc"
 """The folder, of PROJECT, whose last commit is the seed."""
 WITHOUT_GIT = "PERFSUITE_KERNEL_COMMIT"
@@ -68,28 +71,35 @@ def card_folder(device: str) -> str:
     return device.removeprefix("NVIDIA ").replace(" ", "-").lower()
 
 
-def survey(into: Record, measure: Measure, seconds: float, tell: Callable[[str], None]) -> bool:
-    """Measure the cases that the record lacks; False if the seconds ended before.
+def survey(
+    into: Record,
+    measure: Measure,
+    seconds: float,
+    tell: Callable[[str], None],
+    elsewhere: Collection[tuple[str, int]] = (),
+) -> bool:
+    """Measure the cases of its part that the record lacks; False if the seconds ended before.
 
-    A case that fails becomes a line with the error's text: it counts as the slowest there is.
+    A case that fails becomes a line with the error's text: it counts as the slowest there is. elsewhere: kind and
+    number of cases that need no measurement.
     """
-    counts, done = into.run["counts"], into.done
-    total, begin, measured = sum(counts.values()), time.monotonic(), 0
+    counts, (part, parts) = into.run["counts"], into.part
+    begin = time.monotonic()
     regrets = sum("regret" in line for line in into.lines)
-    for kind, number, case in draw.interleaved(into.run["seed"], counts):
-        if (kind, number) in done:
-            continue
+    mine = list(draw.interleaved(into.run["seed"], counts))[part - 1 :: parts]
+    left = [one for one in mine if one[:2] not in into.done and one[:2] not in elsewhere]
+    total = len(into.lines) + len(left)
+    for measured, (kind, number, case) in enumerate(left):
         spent = time.monotonic() - begin
         if measured and spent > seconds:
             tell(f"stopped after {spent:.0f} s: {len(into.lines)} of {total} cases; the same command continues")
             return False
-        line = _measured(case, measure, plans=regrets < REGRETS)
+        line = _measured(case, measure, plans=regrets < REGRETS // parts)
         regrets += "regret" in line
         into.add({"number": number, **draw.fields(case), **line})
-        measured += 1
-        left = (time.monotonic() - begin) / measured * (total - len(into.lines))
+        more = (time.monotonic() - begin) / (measured + 1) * (total - len(into.lines))
         said = f"failed: {line['failed']}" if "failed" in line else f"{line['ratio']:.3f}"
-        tell(f"{len(into.lines)} of {total} cases, about {left:.0f} s left: {kind} {case}: {said}")
+        tell(f"{len(into.lines)} of {total} cases, about {more:.0f} s left: {kind} {case}: {said}")
     return True
 
 
@@ -124,6 +134,18 @@ def count(text: str) -> int:
     if not (text.isdecimal() and int(text) <= MOST_CASES):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to {MOST_CASES}")
     return int(text)
+
+
+def part(text: str) -> record.Part:
+    """Which part of how many, from "2/3".
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    found = re.fullmatch(r"([1-9]\d?)/([1-9]\d?)", text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} must be K/N, the K-th of N parts, such as 1/2")
+    return int(found[1]), int(found[2])
 
 
 def facts() -> Line:
@@ -164,11 +186,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=Path, default=PROJECT.parent / "records", help=argparse.SUPPRESS)
     for kind, cases in COUNTS.items():
         parser.add_argument(f"--{kind}", type=count, default=cases, metavar="N", help=f"cases of --seed ({cases})")
+    parser.add_argument("--part", type=part, default=(1, 1), metavar="K/N", help="of --official: only this part")
+    parser.add_argument("--join", action="store_true", help="of --official: make the record from its parts")
     parser.add_argument("--seconds", type=float, default=math.inf, metavar="N", help="after which no case begins")
     given = parser.parse_args(arguments)
     counts = {kind: getattr(given, kind) for kind in COUNTS}
     if given.official and (given.output is not None or counts != COUNTS):
         parser.error("--official has its own record and its own numbers of cases; --seed takes --output and others")
+    if not given.official and (given.join or given.part != (1, 1)):
+        parser.error("--part and --join are for --official")
+    if given.join and given.part != (1, 1):
+        parser.error("--join takes all parts; leave --part out")
     if given.seed is not None and given.output is None:
         parser.error("--seed needs --output FILE, the record to write")
     if not given.seconds > 0:
@@ -183,22 +211,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace, counts: dict[str, int]) -> int:
     if given.report is not None:
         of, whole = record.read(given.report), True
+    elif given.join:
+        of = _joined(given.records)
+        whole = of.whole
     else:
-        known = facts()
-        if known.pop("stale") and given.official:
-            raise RecordError("the extension that is loaded was not built from this checkout's kernels: build it again")
-        seed = official_seed(PROJECT) if given.official else str(given.seed)
-        run = {"seed": seed, "official": given.official, "counts": counts, **known}
-        place = given.records / card_folder(known["device"]) / "survey.jsonl" if given.official else given.output
-        of = record.begun(place, run)
-        from .measure import measured, prepared
-
-        with prepared():
-            whole = survey(of, measured, given.seconds, lambda text: print(text, file=sys.stderr, flush=True))
+        of, whole = _surveyed(given, counts)
     print(report(of))
     if not whole:
         return 3
+    if of.part != (1, 1):
+        return 0
     return 1 if any(one.met is False for one in rules.findings(of.lines)) else 0
+
+
+def _surveyed(given: argparse.Namespace, counts: dict[str, int]) -> tuple[Record, bool]:
+    known = facts()
+    if known.pop("stale") and given.official:
+        raise RecordError("the extension that is loaded was not built from this checkout's kernels: build it again")
+    seed = official_seed(PROJECT) if given.official else str(given.seed)
+    run = {"seed": seed, "official": given.official, "counts": counts, **known}
+    place = given.records / card_folder(known["device"]) / RECORD if given.official else given.output
+    elsewhere: Collection[tuple[str, int]] = ()
+    if given.part != (1, 1):
+        elsewhere = record.measured(place, seed)
+        place, run = record.place_of(place, given.part), {**run, "part": list(given.part)}
+    of = record.begun(place, run)
+    from .measure import measured, prepared
+
+    with prepared():
+        whole = survey(of, measured, given.seconds, lambda text: print(text, file=sys.stderr, flush=True), elsewhere)
+    return of, whole
+
+
+def _joined(records: Path) -> Record:
+    """The record of the only card that has parts."""
+    parts = sorted(records.glob(f"*/{Path(RECORD).stem}.*-of-*.jsonl"))
+    folders = {part.parent for part in parts}
+    if len(folders) != 1:
+        raise RecordError(f"{records} has parts of {len(folders)} cards; it must be one")
+    return record.joined(folders.pop() / RECORD, parts)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 A record of a seed is made once. A run that was cut is continued; a record that is whole is refused, so that nobody
 tunes kernels to its cases. The first line names the seeds of earlier records that this one replaced.
+
+Several cards of one model measure parts of a survey, each into a record of its own (`part`: which of how many).
+`joined` puts their cases into the record of the survey.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
+Part = tuple[int, int]
+"""Which part, from 1, of how many."""
 VERSION = 1
 SAME = ("counts", "device", "torch", "cuda", "official", "sources")
 """Fields of the first line in which a run must agree with the record that it continues."""
@@ -31,6 +36,12 @@ class Record:
     def done(self) -> set[tuple[str, int]]:
         """Kind and number of every case that it has."""
         return {(line["kind"], line["number"]) for line in self.lines}
+
+    @property
+    def part(self) -> Part:
+        """The part of the survey that it is a record of."""
+        number, of = self.run.get("part", (1, 1))
+        return number, of
 
     @property
     def whole(self) -> bool:
@@ -65,6 +76,52 @@ def read(path: Path) -> Record:
     return Record(path, run, lines)
 
 
+def place_of(path: Path, part: Part) -> Path:
+    """The file of a part of the record `path`: that record itself, if it is the only part."""
+    number, of = part
+    return path if of == 1 else path.with_name(f"{path.stem}.{number}-of-{of}{path.suffix}")
+
+
+def joined(path: Path, parts: Sequence[Path]) -> Record:
+    """The record `path` with the cases of the records of parts, written; a new one, or the one that is there.
+
+    Raises:
+        RecordError: there are no parts, two are of different runs or differ in a case, or as in `begun`.
+    """
+    if not parts:
+        raise RecordError(f"{path} has no parts beside it")
+    records = [read(part) for part in parts]
+    first = records[0].run
+    for part, one in zip(parts, records, strict=True):
+        if others := [name for name in ("seed", *SAME) if one.run[name] != first[name]]:
+            differs = ", ".join(f"{name} is {one.run[name]!r} and was {first[name]!r}" for name in others)
+            raise RecordError(f"{part} is of another run than {parts[0]}: {differs}")
+    whole = begun(path, {name: value for name, value in first.items() if name not in ("survey", "earlier", "part")})
+    there = {(line["kind"], line["number"]): line for line in whole.lines}
+    for part, one in zip(parts, records, strict=True):
+        for line in one.lines:
+            kind, number = line["kind"], line["number"]
+            if there.setdefault((kind, number), line) != line:  # a part that was joined before has the same lines
+                raise RecordError(f"{part} has {kind} {number} with other times than another part or {path}")
+    whole.lines = list(there.values())
+    _write(whole)
+    return whole
+
+
+def measured(path: Path, seed: str) -> set[tuple[str, int]]:
+    """Kind and number of every case of the seed that the record `path` has. RecordError if it has, or had, them all."""
+    if not path.exists():
+        return set()
+    there = read(path)
+    if seed in there.run["earlier"]:
+        raise RecordError(f"{path} replaced the record of seed {seed}; {_ONCE}")
+    if there.run["seed"] != seed:
+        return set()
+    if there.whole:
+        raise RecordError(f"{path} has the whole survey of seed {seed}; {_ONCE}")
+    return there.done
+
+
 def begun(path: Path, run: Line) -> Record:
     """The record to which cases are added: a new one, or the one that is there and not whole.
 
@@ -73,15 +130,12 @@ def begun(path: Path, run: Line) -> Record:
     Raises:
         RecordError: the seed has a whole record, or had one earlier, or the run that is there was another.
     """
+    measured(path, run["seed"])
     earlier: Sequence[str] = ()
     if path.exists():
         there = read(path)
         old, earlier = there.run["seed"], there.run["earlier"]
-        if run["seed"] in earlier:
-            raise RecordError(f"{path} replaced the record of seed {run['seed']}; {_ONCE}")
         if old == run["seed"]:
-            if there.whole:
-                raise RecordError(f"{path} has the whole survey of seed {old}; {_ONCE}")
             if others := [name for name in SAME if there.run[name] != run[name]]:
                 now = ", ".join(f"{name} is {run[name]!r} and was {there.run[name]!r}" for name in others)
                 raise RecordError(
