@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from machine_code import sizes
+
 from cost_models import host_library, weights
 from cost_models.errors import UsageError
 from cost_models.shapes import ShapesTable, ceiling_rows, rule_rows
@@ -106,13 +108,34 @@ def shares(run: Line, products: list[Line]) -> Iterable[Sequence[str]]:
         yield [f"{n} x {k}", f"{n * k / 2e6:.0f}", f"{of[4]:.2f}", f"{of[8]:.2f}"]
 
 
+class BuildTable:
+    """The families of the build on record, against its limits."""
+
+    def made(self, root: Path) -> str:
+        """The table, and a sentence on the whole. UsageError if the record cannot be read."""
+        path = root / sizes.RECORD.relative_to(host_library.ROOT)
+        if not path.exists():
+            return "No build is on record."
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            limits = (
+                f"{sizes.MOST_BYTES / 1e6:.0f} MB and {sizes.MOST_SECONDS:.0f} s on {sizes.CORES} cores are allowed"
+            )
+            missed = "; ".join(sizes.misses(record)) or "both are kept"
+            return f"{sizes.table(record)} {limits}: {missed} (`{path.relative_to(root)}`)."
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"{path} is no record of a build: {type(error).__name__}, {error}") from None
+
+
 SUMS = ("torch, promoted", "torch, fast", "ours, promoted", "ours, fast sums", "every 512", "never promoted")
 PAIRS = (
     "m x n x k",
     *("promoted: rival, TFLOPS", "before", "now", "now, of torch"),
     *("fast: rival, TFLOPS", "before", "now", "now, of torch"),
 )
-TABLES: dict[str, Table | ShapesTable] = {
+TABLES: dict[str, Table | ShapesTable | BuildTable] = {
     "fp8-errors": Table("records/h200/fp8-sums.txt", ("k", *SUMS), products_by_sums("constant_rows_k", ".2f")),
     "fp8-teraflops": Table("records/h200/fp8-sums.txt", ("m x n x k", *SUMS), products_by_sums("tflops", ".0f")),
     "fp8-pairs": Table("records/h200/survey-fp8.txt", PAIRS, pairs),
@@ -121,6 +144,7 @@ TABLES: dict[str, Table | ShapesTable] = {
     ),
     "shapes": ShapesTable(rule_rows),
     "read-ceilings": ShapesTable(ceiling_rows),
+    "build": BuildTable(),
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ MOST_BYTES = 220_000_000
 MOST_SECONDS = 90.0
 """Of a whole build on CORES cores."""
 CORES = 32
+FACTS = "generated/build_facts.h"
+"""The header in which a build says what it is, from the folder of objects."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,18 @@ def compiled(objects: Path) -> list[Compiled]:
     return found
 
 
+def architectures(objects: Path) -> str:
+    """What the build's device code is for, such as "sm_80 compute_80 sm_90a". UsageError if its facts are missing."""
+    facts = objects / FACTS
+    try:
+        found = re.search(r'^#define BUILD_ARCHITECTURES "(.*)"$', facts.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError as error:
+        raise UsageError(f"{facts} cannot be read: {error.strerror}; build the extension first") from None
+    if found is None:
+        raise UsageError(f"{facts} does not name the build's architectures")
+    return found[1]
+
+
 def measured(module: Path, objects: Path, cores: int) -> dict[str, Any]:
     """The record of a build. UsageError if it is not whole."""
     sources = compiled(objects)
@@ -79,6 +94,7 @@ def measured(module: Path, objects: Path, cores: int) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{module} cannot be read: {error.strerror}; build the extension first") from None
     return {
+        "architectures": architectures(objects),
         "module_bytes": size,
         "seconds": round(max(one.end for one in sources) - min(one.begin for one in sources), 1),
         "longest_seconds": round(max(one.end - one.begin for one in sources), 1),
@@ -120,9 +136,9 @@ def table(record: dict[str, Any]) -> str:
     lines = ["| family | sources | MB of objects | seconds of compilation |", "|---|---|---|---|"]
     for name, of in sorted(record["families"].items(), key=lambda item: -item[1]["object_bytes"]):
         lines.append(f"| {name} | {of['sources']} | {of['object_bytes'] / 1e6:.1f} | {of['seconds']:.0f} |")
-    whole = f"The module has {record['module_bytes'] / 1e6:.0f} MB; the build took {record['seconds']:.0f} s"
-    longest = f"on {record['cores']} cores, its longest source {record['longest_seconds']} s."
-    return "\n".join([*lines, "", f"{whole} {longest}"])
+    whole = f"The module has {record['module_bytes'] / 1e6:.0f} MB, with code for {record['architectures']}."
+    took = f"The build took {record['seconds']:.0f} s on {record['cores']} cores, its longest source"
+    return "\n".join([*lines, "", f"{whole} {took} {record['longest_seconds']} s."])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,6 +29,8 @@ def build(tmp_path: Path) -> Path:
         (objects / name).write_bytes(b"x" * size)
         lines += [f"0\t99000\t1\t{objects / name}\tff", f"{begin}\t{end}\t1\t{objects / name}\tff"]  # built again
     (objects / ".ninja_log").write_text("\n".join(lines))
+    (objects / "generated").mkdir()
+    (objects / sizes.FACTS).write_text('#pragma once\n#define BUILD_ARCHITECTURES "sm_80 sm_90a"\n')
     (tmp_path / "_C.so").write_bytes(b"x" * 50)
     return tmp_path
 
@@ -44,10 +46,11 @@ def test_a_build_is_measured_by_family(build: Path, capsys: pytest.CaptureFixtur
         "gemm": {"sources": 2, "object_bytes": 40, "seconds": 5.0},
         "host": {"sources": 1, "object_bytes": 2, "seconds": 2.0},
     }
+    assert record["architectures"] == "sm_80 sm_90a"
     assert (record["module_bytes"], record["seconds"], record["longest_seconds"], record["cores"]) == (50, 6.0, 4.0, 2)
     out = capsys.readouterr().out
     assert out.index("| gemm | 2 |") < out.index("| host | 1 |")
-    assert "the build took 6 s on 2 cores, its longest source 4.0 s" in out
+    assert "The build took 6 s on 2 cores, its longest source 4.0 s" in out
 
 
 def test_the_seconds_on_more_cores_are_those_of_the_work_or_of_the_longest_source(build: Path) -> None:

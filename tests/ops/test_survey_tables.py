@@ -143,3 +143,20 @@ def test_the_table_of_shapes_follows_the_records_of_every_card(tmp_path: Path) -
     path.write_text("none")
     with pytest.raises(tables.UsageError, match=r"survey.jsonl is no record of a survey"):
         table.made(tmp_path)
+
+
+def test_the_table_of_a_build_follows_its_record(tmp_path: Path) -> None:
+    table = tables.TABLES["build"]
+    assert table.made(tmp_path) == "No build is on record."
+    family = {"sources": 3, "object_bytes": 2_000_000, "seconds": 10.0}
+    build = {"architectures": "sm_80 sm_90a", "module_bytes": 230_000_000, "seconds": 60.0, "longest_seconds": 9.0}
+    (tmp_path / "records").mkdir()
+    place = tmp_path / "records/build.json"
+    place.write_text(json.dumps({**build, "cores": 32, "families": {"gemm": family}}))
+    made = table.made(tmp_path)
+    assert "| gemm | 3 | 2.0 | 10 |" in made
+    assert "with code for sm_80 sm_90a. The build took 60 s on 32 cores" in made
+    assert made.endswith("are allowed: the module has 230 MB; 220 are allowed (`records/build.json`).")
+    place.write_text("{}")
+    with pytest.raises(UsageError, match="is no record of a build: KeyError"):
+        table.made(tmp_path)
