@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 
 from perfsuite.record.environment import Environment
+from perfsuite.settings import timing_version
 
 Machine = dict[str, str]
 HARNESS_KEY = "harness"
-"""Numbers of two harnesses may differ for that reason alone, so each harness has its own lines on a machine."""
+"""Times of two harnesses may differ for that reason alone, so each harness that takes other times has its own lines."""
 ENVIRONMENT = "virtualenv-py{python}"
 """asv's name for the environment that it makes for a Python version; an export takes the same name."""
 
@@ -27,7 +28,7 @@ def machine_of(where: Environment) -> Machine:
     else:
         cpu = where.cpu or "unknown"
         machine = {"machine": f"cpu-{slug(cpu)}", "gpu": "none", "cuda": "none", "flavour": "portable", "cpu": cpu}
-    return machine | {HARNESS_KEY: where.harness}
+    return machine | {HARNESS_KEY: timing_version(where.harness)}
 
 
 def named(machine: Machine, name: str | None) -> Machine:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfsuite.settings import HARNESS, DeviceKind
+from perfsuite.settings import HARNESS, DeviceKind, timing_version
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _noise_alike(
     if not calibration.cases:
         return fallback, (f"{shown} holds no cases: built-in noise figures are used",)
     warnings = []
-    if calibration.harness != HARNESS:
+    if timing_version(calibration.harness) != timing_version(HARNESS):
         warnings.append(f"{shown} is of harness version {calibration.harness}, this is {HARNESS}: calibrate again")
     return calibrated_noise(calibration, seconds), tuple(warnings)
 

@@ -10,6 +10,7 @@ from perfsuite.record.case import Case
 from perfsuite.report.difference import differences
 from perfsuite.report.matching import matched, several_cards
 from perfsuite.report.values import gated
+from perfsuite.settings import timing_version
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Version:
     def setting(self) -> tuple[str | None, str | None]:
         """The cards and the harness, which must agree before values of two versions may stand in one history."""
         cards = sorted({case.gpu for case in self.cases if case.gpu})
-        return (" and ".join(cards) or None, self.cases[0].harness) if self.cases else (None, None)
+        return (" and ".join(cards) or None, timing_version(self.cases[0].harness)) if self.cases else (None, None)
 
     @cached_property
     def several_cards(self) -> bool:
