@@ -18,6 +18,8 @@ from perfsuite.pytest_plugin.run import RUN
 from perfsuite.record.schema import RecordError, plain
 from perfsuite.record.store import read_record
 
+LOADED_BEFORE = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""Plugins that a template has loaded cannot be rewritten, which a suite may take for an error."""
 _PROCESSES = pytest.StashKey[Processes]()
 
 
@@ -39,9 +41,9 @@ def rounds_elsewhere(
     for way in processes.ways:
         with tempfile.TemporaryDirectory(prefix="perfsuite-fresh-") as folder:
             record = Path(folder) / "record.jsonl"
-            line = ["-q", "-p", "perfsuite.plugin", *options, f"--rootdir={root}", f"--perf-record={record}"]
+            line = ["-q", "-p", "perfsuite.plugin", *LOADED_BEFORE, *options, f"--rootdir={root}"]
             try:
-                way([*line, f"{root}/{test}"])
+                way([*line, f"--perf-record={record}", f"{root}/{test}"])
             except TimeoutError:
                 return []
             except WayError:

@@ -31,8 +31,8 @@ SAYS = "import json, os, sys\ndef test_it():\n    with open('said', 'a') as file
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    made = Processes(tmp_path)
+def processes(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Processes]:
+    made = Processes(tmp_path, fresh_process.plugin_modules(pytestconfig))
     yield made
     made.close()
 
