@@ -68,6 +68,13 @@ def weight_only() -> Iterator[tuple[str, Call]]:
     # Whole tiles and even runs, of more blocks than a card holds; rows of x that begin anywhere.
     for m, n, k in ((12, 8448, 128), (60, 17408, 128), (30, 10240, 384)):
         yield f"weight-only {m}x{n}x{k}", _weight_only(m, n, k, 128, False, torch.bfloat16)
+    # Seven packed tiles a block: warps take twice the k of a stage.
+    for group, zeros in ((64, True), (128, False), (0, False)):
+        for dtype in HALVES:
+            yield (
+                f"weight-only 5x28672x384 group {group} {short(dtype)}",
+                _weight_only(5, 28672, 384, group, zeros, dtype),
+            )
     yield "weight-only unaligned", _weight_only(7, 272, 256, 64, True, torch.float16, padding=1)
 
 

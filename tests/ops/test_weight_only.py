@@ -269,15 +269,17 @@ int main() {
         const FewRowsStage stage = few_rows_stage(a, rows, plan);
         const int stages = few_rows_stages(stage.bytes), sums = plan.tiles * plan.parts * rows * 16 * 4;
         if (plan.tiles < 1 || plan.tiles * plan.parts > kFewRowsConsumers) return 1;
-        if (plan.parts * plan.cluster > kMostSharers || plan.cluster * (plan.parts * 128 - 127) > k) return 2;
+        const int deep = plan.parts * plan.repeats * 128;
+        if (plan.parts * plan.cluster > kMostSharers || plan.cluster * (deep - 127) > k) return 2;
         if (stages < 3 || stages * (stage.bytes + 16) > kFewRowsSharedBytes || sums > stages * stage.bytes) return 3;
         if (stage.weights_at % 1024 || stage.scales_at % 128 || stage.zeros_at % 128 || stage.bytes % 1024) return 4;
         if (!(few_rows_microseconds(a, rows, plan, multiprocessors) > 0)) return 5;
+        if (plan.repeats < 1 || plan.repeats > (rows == 8 ? 2 : 1)) return 6;
       }
   WeightOnlyArguments a;
   a.m = 1, a.n = 28672, a.k = 4096;
   const FewRowsPlan plan = few_rows_plan(a, 8, 132);
-  return plan.tiles == 7 && plan.parts == 1 && plan.cluster == 1 ? 0 : 6;
+  return plan.tiles == 7 && plan.parts == 1 && plan.cluster == 1 && plan.repeats == 2 ? 0 : 7;
 }
 """
     )

@@ -6,7 +6,8 @@
 //                   weights a lane -> 16-bit fragments in registers -> mma.sync -> a group's sums -> times its scale,
 //                   to the totals -> sums of all warps and blocks with the same columns -> out
 //   warps           plan.parts times plan.tiles consumers: warp w has packed tile w % tiles of the block's, and part
-//                   w / tiles, which is 128 of a stage's k. The last warp is the producer: one thread of it.
+//                   w / tiles, which is plan.repeats times 128 of a stage's k. The last warp is the producer: one
+//                   thread of it.
 //
 //   shared memory   [stage 0: x, panels of 64 of k | weights, by packed tile | scales | zero points] ...
 //                   [full S][empty S]. At the end the sums of all warps take the place of the stages, where several have
@@ -34,10 +35,11 @@
 
 namespace cuda_llm_ops::cuda::weight_only::sm90 {
 
-template <typename T_, int Bits, int Group, int Rows>
+template <typename T_, int Bits, int Group, int Rows, int Repeats>
 struct FewRowsTile {
   using T = T_;
   static constexpr int bits = Bits, rows = Rows, registers = Rows / 2;  // of the sums, a thread
+  static constexpr int repeats = Repeats;
   static constexpr bool small_groups = Bits == 4 && Group == 64;
   static constexpr int groups = small_groups ? 2 : 1;                      // of a part
   static constexpr int packed = kWeightColumns * kWeightDepth * Bits / 8;  // bytes of a packed tile
@@ -120,9 +122,10 @@ __device__ __forceinline__ void sum_stages(const FewRowsParameters& p, float (&t
                                            uint32_t empty) {
   using T = typename Tile::T;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int32_t depth = 2 * p.plan.parts, columns = kWeightColumns * p.plan.tiles;
-  const int32_t x_at = part * 2 * Tile::x_panel, weights_at = p.weights_at + (tile * depth + 2 * part) * Tile::packed;
-  const int32_t group_at = part * Tile::groups * columns + tile * kWeightColumns + lane / 4;
+  const int32_t depth = 2 * p.plan.parts * Tile::repeats, columns = kWeightColumns * p.plan.tiles;
+  const int32_t first = part * Tile::repeats;  // times 128 of k, of a stage
+  const int32_t x_at = first * 2 * Tile::x_panel, weights_at = p.weights_at + (tile * depth + 2 * first) * Tile::packed;
+  const int32_t group_at = first * Tile::groups * columns + tile * kWeightColumns + lane / 4;
   float sums[Tile::registers];
 #pragma unroll
   for (int r = 0; r < Tile::registers; ++r) sums[r] = 0.0f;
@@ -130,30 +133,33 @@ __device__ __forceinline__ void sum_stages(const FewRowsParameters& p, float (&t
   for (int32_t i = 0; i < count; ++i) {
     const uint32_t stage = stages + at.stage * p.stage_bytes;
     ptx::mbarrier_wait(full + at.stage * 8, at.phase);
-    float scale[2][2];
-    Offsets offsets[2];
-    if constexpr (Tile::bits == 4) {
 #pragma unroll
-      for (int d = 0; d < Tile::groups; ++d) {
-        const int32_t place = group_at + d * columns;
-        load_group<T, true>(scale[d], offsets[d], stage + p.scales_at + 2 * place, stage + p.zeros_at + place,
-                            p.has_zeros);
+    for (int again = 0; again < Tile::repeats; ++again) {
+      float scale[2][2];
+      Offsets offsets[2];
+      if constexpr (Tile::bits == 4) {
+#pragma unroll
+        for (int d = 0; d < Tile::groups; ++d) {
+          const int32_t place = group_at + (again * Tile::groups + d) * columns;
+          load_group<T, true>(scale[d], offsets[d], stage + p.scales_at + 2 * place, stage + p.zeros_at + place,
+                              p.has_zeros);
+        }
+        if constexpr (!Tile::small_groups) {
+          scale[1][0] = scale[0][0], scale[1][1] = scale[0][1];
+          offsets[1] = offsets[0];
+        }
       }
-      if constexpr (!Tile::small_groups) {
-        scale[1][0] = scale[0][0], scale[1][1] = scale[0][1];
-        offsets[1] = offsets[0];
-      }
-    }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint32_t a[4][4];
-      widen<Tile, true>(a, stage + weights_at + half * Tile::packed + lane * 16, offsets[half]);
-      multiply_by_warp<Tile>(Tile::bits == 4 ? sums : total, a, stage + x_at + half * Tile::x_panel);
-      if (Tile::bits == 4 && (half == 1 || Tile::small_groups)) {
+      for (int half = 0; half < 2; ++half) {
+        uint32_t a[4][4];
+        widen<Tile, true>(a, stage + weights_at + (2 * again + half) * Tile::packed + lane * 16, offsets[half]);
+        multiply_by_warp<Tile>(Tile::bits == 4 ? sums : total, a, stage + x_at + (2 * again + half) * Tile::x_panel);
+        if (Tile::bits == 4 && (half == 1 || Tile::small_groups)) {
 #pragma unroll
-        for (int r = 0; r < Tile::registers; ++r) {
-          total[r] = fmaf(scale[half][r % 4 / 2], sums[r], total[r]);
-          sums[r] = 0.0f;
+          for (int r = 0; r < Tile::registers; ++r) {
+            total[r] = fmaf(scale[half][r % 4 / 2], sums[r], total[r]);
+            sums[r] = 0.0f;
+          }
         }
       }
     }
@@ -208,13 +214,13 @@ __global__ void __launch_bounds__(Tile::threads, kFewRowsBlocksPerSm)
           const uint32_t stage = stages + at.stage * p.stage_bytes, barrier = full + at.stage * 8;
           ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
           ptx::mbarrier_arrive_expect_tx(barrier, p.stage_arrives);
-          const int32_t depth_tile = chunk * 2 * p.plan.parts;
+          const int32_t depth_tile = chunk * 2 * p.plan.parts * Tile::repeats;
           ptx::tma_load_3d(stage + p.weights_at, &weights_map, barrier, 0, depth_tile, block * p.plan.tiles,
                            ptx::evict_first);
           ptx::tma_load_3d(stage, &x_map, barrier, 0, 0, depth_tile, ptx::evict_last);
           if constexpr (Tile::bits == 4) {
             const int32_t column = block * p.plan.tiles * kWeightColumns;
-            const int32_t group = chunk * p.plan.parts * Tile::groups;
+            const int32_t group = chunk * p.plan.parts * Tile::repeats * Tile::groups;
             ptx::tma_load_3d(stage + p.scales_at, &scales_map, barrier, column, group, 0, ptx::evict_first);
             if (p.has_zeros) {
               ptx::tma_load_3d(stage + p.zeros_at, &zeros_map, barrier, column, group, 0, ptx::evict_first);
@@ -292,9 +298,9 @@ __global__ void __launch_bounds__(Tile::threads, kFewRowsBlocksPerSm)
 #endif
 }
 
-template <ScalarType Type, int Bits, int Group, int Rows>
+template <ScalarType Type, int Bits, int Group, int Rows, int Repeats>
 constexpr Kernel few_rows_kernel(const char* name) {
-  using Tile = FewRowsTile<typename ElementOf<Type>::type, Bits, Group, Rows>;
+  using Tile = FewRowsTile<typename ElementOf<Type>::type, Bits, Group, Rows, Repeats>;
   return {name,
           reinterpret_cast<const void*>(&weight_only_few_rows<Tile>),
           Type,
@@ -303,19 +309,23 @@ constexpr Kernel few_rows_kernel(const char* name) {
           Rows,
           Tile::threads,
           kFewRowsSharedBytes,
-          kFewRowsBlocksPerSm};
+          kFewRowsBlocksPerSm,
+          Repeats};
 }
 
 // clang-format off: one kernel a line
 template <ScalarType Type>
 KernelList few_rows_list() {
   static const Kernel kernels[] = {
-      few_rows_kernel<Type, 4, 64, 8>("few rows int4 groups of 64 8 rows"),
-      few_rows_kernel<Type, 4, 64, 16>("few rows int4 groups of 64 16 rows"),
-      few_rows_kernel<Type, 4, 128, 8>("few rows int4 groups of 128 8 rows"),
-      few_rows_kernel<Type, 4, 128, 16>("few rows int4 groups of 128 16 rows"),
-      few_rows_kernel<Type, 8, 0, 8>("few rows int8 8 rows"),
-      few_rows_kernel<Type, 8, 0, 16>("few rows int8 16 rows"),
+      few_rows_kernel<Type, 4, 64, 8, 1>("few rows int4 groups of 64 8 rows"),
+      few_rows_kernel<Type, 4, 64, 16, 1>("few rows int4 groups of 64 16 rows"),
+      few_rows_kernel<Type, 4, 128, 8, 1>("few rows int4 groups of 128 8 rows"),
+      few_rows_kernel<Type, 4, 128, 16, 1>("few rows int4 groups of 128 16 rows"),
+      few_rows_kernel<Type, 8, 0, 8, 1>("few rows int8 8 rows"),
+      few_rows_kernel<Type, 8, 0, 16, 1>("few rows int8 16 rows"),
+      few_rows_kernel<Type, 4, 64, 8, 2>("few rows int4 groups of 64 8 rows, 256 of k"),
+      few_rows_kernel<Type, 4, 128, 8, 2>("few rows int4 groups of 128 8 rows, 256 of k"),
+      few_rows_kernel<Type, 8, 0, 8, 2>("few rows int8 8 rows, 256 of k"),
   };
   return kernels;
 }

@@ -9,6 +9,8 @@ namespace cuda_llm_ops::cuda::weight_only::sm90 {
 
 namespace {
 
+constexpr int32_t kFewestStages = 3;
+
 double fourth_power(double x) { return x * x * x * x; }
 
 // Bytes of weights, scales and zero points.
@@ -21,7 +23,7 @@ double weight_bytes(const WeightOnlyArguments& a) {
 }  // namespace
 
 FewRowsStage few_rows_stage(const WeightOnlyArguments& a, int32_t rows, const FewRowsPlan& plan) {
-  const int32_t depth = 2 * plan.parts, columns = plan.tiles * kWeightColumns;
+  const int32_t depth = 2 * plan.parts * plan.repeats, columns = plan.tiles * kWeightColumns;
   const int32_t groups = a.bits == 4 ? depth * kWeightDepth / a.group : 0;
   FewRowsStage stage{};
   stage.weights_at = depth * rows * kWeightDepth * 2;
@@ -41,7 +43,7 @@ double few_rows_microseconds(const WeightOnlyArguments& a, int32_t rows, const F
   // together on 132 multiprocessors, 64 did not.
   constexpr double places_of_four = 60.0 / 66.0;
   // Clusters with three stages were not measured.
-  const int32_t fewest_stages = plan.cluster == 1 ? 3 : 4;
+  const int32_t fewest_stages = plan.cluster == 1 ? kFewestStages : 4;
   const int32_t sharers = plan.parts * plan.cluster, chunks = ceil_div(a.k, plan.parts * 2 * kWeightDepth);
   if (plan.tiles * plan.parts > kFewRowsConsumers || sharers > kMostSharers || plan.cluster > chunks) return 0.0;
   if (few_rows_stages(few_rows_stage(a, rows, plan).bytes) < fewest_stages) return 0.0;
@@ -80,7 +82,13 @@ FewRowsPlan few_rows_plan(const WeightOnlyArguments& a, int32_t rows, int32_t mu
       }
     }
   }
-  return best;
+  // Twice the k for each warp of a stage: half as many barriers, and 2 KB of each packed tile side by side. It pays where
+  // warps have whole columns. There are kernels for 8 rows.
+  FewRowsPlan twice = best;
+  twice.repeats = 2;
+  const bool whole_columns = best.parts * best.cluster == 1 && best.tiles >= 7;
+  const bool room = few_rows_stages(few_rows_stage(a, rows, twice).bytes) >= kFewestStages;
+  return rows == 8 && a.k > kWeightDepth * 2 && whole_columns && room ? twice : best;
 }
 
 }  // namespace cuda_llm_ops::cuda::weight_only::sm90

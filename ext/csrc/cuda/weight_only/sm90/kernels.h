@@ -32,9 +32,11 @@ constexpr int kMostSharers = 8;       // warps, of all blocks, that share column
 constexpr int kFewRowsConsumers = 9;  // warps besides the producer, at most: more would leave each too few registers
 
 // How the kernel of few rows shares a product. A block has `tiles` packed tiles of 16 columns beside each other, and
-// its stages hold `parts` times 128 of k. `cluster` blocks share the k of their columns.
+// its stages hold `parts` times `repeats` times 128 of k, `repeats` of them for each warp. `cluster` blocks share the k
+// of their columns.
 struct FewRowsPlan {
   int32_t tiles, parts, cluster;
+  int32_t repeats = 1;
 };
 
 struct FewRowsParameters {
@@ -57,6 +59,7 @@ struct Kernel {
   int32_t bits, group;                       // no group with 8 bits
   int32_t rows;                              // of x, of a tile
   int threads, shared_bytes, blocks_per_sm;  // few rows: at most
+  int32_t repeats = 1;                       // few rows: of the plan
 };
 
 using KernelList = ArrayView<Kernel>;

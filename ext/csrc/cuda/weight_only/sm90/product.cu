@@ -17,13 +17,13 @@ namespace cuda_llm_ops::cuda::weight_only::sm90 {
 namespace {
 
 // Of the fewest rows that are enough, or of the most.
-const Kernel& kernel_for(const WeightOnlyArguments& a) {
+const Kernel& kernel_for(const WeightOnlyArguments& a, int32_t repeats = 1) {
   const bool half = a.type == ScalarType::float16;
   const KernelList few = half ? few_rows_float16_kernels() : few_rows_bfloat16_kernels();
   const KernelList more = half ? float16_kernels() : bfloat16_kernels();
   const Kernel* found = nullptr;
   for (const Kernel& one : a.m <= kMostFewRows ? few : more) {
-    if (one.bits != a.bits || (a.bits == 4 && one.group != a.group)) continue;
+    if (one.bits != a.bits || (a.bits == 4 && one.group != a.group) || one.repeats != repeats) continue;
     if (found == nullptr || found->rows < a.m) found = &one;
   }
   return *found;
@@ -135,24 +135,25 @@ struct Maps {
   }
 };
 
-const char* few_rows_product(const WeightOnlyArguments& a, const Kernel& kernel, const DeviceFacts& device,
-                             cudaStream_t stream) {
+const char* few_rows_product(const WeightOnlyArguments& a, const DeviceFacts& device, cudaStream_t stream) {
+  const int32_t rows = kernel_for(a).rows;
   FewRowsParameters p{};
   p.scales = a.scales;
   p.out = a.out;
   p.m = a.m, p.n = a.n;
   p.column_tiles = ceil_div(a.n, kWeightColumns);
   p.has_zeros = a.zeros != nullptr;
-  p.plan = few_rows_plan(a, kernel.rows, device.multiprocessors);
-  const int32_t depth = 2 * p.plan.parts;
+  p.plan = few_rows_plan(a, rows, device.multiprocessors);
+  const Kernel& kernel = kernel_for(a, p.plan.repeats);
+  const int32_t depth = 2 * p.plan.parts * p.plan.repeats;
   p.column_blocks = ceil_div(p.column_tiles, p.plan.tiles), p.chunks = ceil_div(a.k / kWeightDepth, depth);
-  const FewRowsStage stage = few_rows_stage(a, kernel.rows, p.plan);
+  const FewRowsStage stage = few_rows_stage(a, rows, p.plan);
   p.stage_bytes = stage.bytes, p.weights_at = stage.weights_at, p.scales_at = stage.scales_at;
   p.zeros_at = stage.zeros_at;
   p.stages = few_rows_stages(stage.bytes);
 
   Maps maps;
-  if (const char* refused = maps.encode(a, kernel.rows, p.plan.tiles, depth)) return refused;
+  if (const char* refused = maps.encode(a, rows, p.plan.tiles, depth)) return refused;
   p.stage_arrives = maps.bytes;
   const int shared_bytes = p.stages * (stage.bytes + 16), warps = p.plan.tiles * p.plan.parts + 1;
   if (const cudaError_t error = allow_dynamic_shared(kernel.function, kFewRowsSharedBytes); error != cudaSuccess) {
@@ -187,8 +188,8 @@ size_t workspace_bytes(const WeightOnlyArguments& a, const DeviceFacts& device) 
 }
 
 const char* product(const WeightOnlyArguments& a, const DeviceFacts& device, cudaStream_t stream) {
+  if (a.m <= kMostFewRows) return few_rows_product(a, device, stream);
   const Kernel& kernel = kernel_for(a);
-  if (a.m <= kMostFewRows) return few_rows_product(a, kernel, device, stream);
   Parameters p{};
   p.packed = static_cast<const uint8_t*>(a.packed);
   p.scales = a.scales;
