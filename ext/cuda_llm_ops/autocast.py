@@ -29,9 +29,10 @@ _library = torch.library.Library("cuda_llm_ops", "IMPL")  # kept: its registrati
 
 
 def _cast(value: Any, device: str, dtype: torch.dtype) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.device.type != device:
+    # What needs no cast is told by its dtype first: in training that is nearly every tensor.
+    if not isinstance(value, torch.Tensor) or value.dtype is dtype or value.dtype is torch.float64:
         return value
-    return value if value.dtype in (dtype, torch.float64) else value.to(dtype)
+    return value.to(dtype) if value.is_floating_point() and value.device.type == device else value
 
 
 def _rule(name: str, device: str) -> Callable[..., Any]:
