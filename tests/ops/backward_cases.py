@@ -69,9 +69,9 @@ class Made(NamedTuple):
             )
 
 
-def seen_of(case: Case, seq_q: int, seq_kv: int) -> Tensor:
+def seen_of(case: Case, seq_q: int, seq_kv: int, device: torch.device) -> Tensor:
     """Which keys a query sees, (seq_q, seq_kv)."""
-    return reference.visible_keys(seq_q, seq_kv, False, case.bottom_right, (case.left, case.right))
+    return reference.visible_keys(seq_q, seq_kv, False, case.bottom_right, (case.left, case.right), device)
 
 
 def sequences(case: Case) -> Iterator[tuple[slice, slice]]:
@@ -86,7 +86,7 @@ def attend(case: Case, q: Tensor, k: Tensor, v: Tensor, seq_q: int, seq_kv: int)
     """The output and the logarithms by the definition; a query that sees no key gets zeros, and minus infinity."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    seen = seen_of(case, seq_q, seq_kv).to(q.device)
+    seen = seen_of(case, seq_q, seq_kv, q.device)
     scores = (q @ k.mT * case.scale).masked_fill(~seen, float("-inf"))
     lse = scores.logsumexp(-1)
     weights = (scores - torch.where(lse == float("-inf"), 0.0, lse)[..., None]).exp()

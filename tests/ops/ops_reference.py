@@ -31,13 +31,18 @@ Window = tuple[int, int]
 
 
 def visible_keys(
-    seq_q: int, seq_kv: int, is_causal: bool, bottom_right: bool = False, window: Window | None = None
+    seq_q: int,
+    seq_kv: int,
+    is_causal: bool,
+    bottom_right: bool = False,
+    window: Window | None = None,
+    device: torch.device | str = "cpu",
 ) -> Tensor:
     """Which keys a query sees, (seq_q, seq_kv)."""
     left, right = window or (-1, -1)
     diagonal = seq_kv - seq_q if bottom_right else 0
-    behind = torch.arange(seq_kv) - torch.arange(seq_q)[:, None] - diagonal
-    visible = torch.ones(seq_q, seq_kv, dtype=torch.bool)
+    behind = torch.arange(seq_kv, device=device) - torch.arange(seq_q, device=device)[:, None] - diagonal
+    visible = torch.ones(seq_q, seq_kv, dtype=torch.bool, device=device)
     if is_causal:
         visible &= behind <= 0
     if left >= 0:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).parent))  # the cases are imported by their own names, as under pytest
 
@@ -83,41 +84,49 @@ def kind_of(case: cases.Case) -> str:
 
 
 def library(case: cases.Case, made: cases.Made) -> list[Tensor]:
-    """SDPA's gradients, one sequence after the other, key heads repeated; with those of the logarithms torch's own
-    operators in the dtype, as SDPA has no logarithms."""
+    """SDPA's gradients, one sequence after the other, key heads repeated, summed up in float64.
+
+    Its fused backends save the output in its dtype, as any kernel with linear memory does, and are asked for wherever
+    they serve: columns of zeros make up what they take. cuDNN would plan every shape anew. SDPA has no logarithms;
+    gradients by these are torch's own, of scores and a softmax in the dtype, and are added.
+    """
     found = [torch.zeros(one.shape, dtype=torch.float64, device=one.device) for one in (made.q, made.k, made.v)]
     group = case.heads // case.kv_heads
+    width = -(-case.head_dim // 8) * 8
     for q_rows, kv_rows in cases.sequences(case):
         seq_q, seq_kv = q_rows.stop - q_rows.start, kv_rows.stop - kv_rows.start
         if not seq_q or not seq_kv:
             continue
         q, k, v = made.q[:, :, q_rows], made.k[:, :, kv_rows], made.v[:, :, kv_rows]
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-        leaves = [one.detach().requires_grad_() for one in (q, k, v)]
-        seen = cases.seen_of(case, seq_q, seq_kv).to(q.device)
-        some = seen.any(-1)
+        seen = cases.seen_of(case, seq_q, seq_kv, q.device)
         # A row that sees no key has no part in a gradient; the library is not asked what it makes of it.
+        some = seen.any(-1)
         seen = seen | ~some[:, None]
-        d_out = made.d_out[:, :, q_rows] * some[:, None]
-        if made.d_lse is not None:
-            d_lse = made.d_lse[:, :, q_rows] * some
-            gradients = torch.autograd.grad(plain(*leaves, case.scale, seen), leaves, [d_out, d_lse])
-        else:
-            whole = bool(seen.all())
-            causal = not whole and (case.left, case.right) == (-1, 0) and not case.bottom_right
+        whole = bool(seen.all())
+        causal = not whole and (case.left, case.right) == (-1, 0) and not case.bottom_right
+        leaves = [_widened(one, width).detach().requires_grad_() for one in (q, k, v)]
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
             out = torch.nn.functional.scaled_dot_product_attention(
                 *leaves, None if whole or causal else seen, is_causal=causal, scale=case.scale
             )
-            gradients = torch.autograd.grad(out, leaves, d_out)
-        found[0][:, :, q_rows] = gradients[0].double()
+        d_out = _widened(made.d_out[:, :, q_rows] * some[:, None], width)
+        gradients = [one.double() for one in torch.autograd.grad(out, leaves, d_out)]
+        if made.d_lse is not None:
+            leaves = [one.detach().requires_grad_() for one in (q, k)]
+            lse = (leaves[0] @ leaves[1].mT).float().mul(case.scale).masked_fill(~seen, -math.inf).logsumexp(-1)
+            of_lse = torch.autograd.grad(lse, leaves, made.d_lse[:, :, q_rows] * some)
+            for place, gradient in enumerate(of_lse):
+                gradients[place][..., : case.head_dim] += gradient.double()
+        found[0][:, :, q_rows] = gradients[0][..., : case.head_dim]
         for place, gradient in zip((1, 2), gradients[1:], strict=True):
-            found[place][:, :, kv_rows] = gradient.double().unflatten(1, (-1, group)).sum(2)
+            summed = gradient.unflatten(1, (-1, group)).sum(2)
+            found[place][:, :, kv_rows] = summed[..., : found[place].shape[-1]]
     return found
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor, scale: float, seen: Tensor) -> tuple[Tensor, Tensor]:
-    scores = (q @ k.mT).float().mul(scale).masked_fill(~seen, -math.inf)
-    return scores.softmax(-1).to(v.dtype) @ v, scores.logsumexp(-1)
+def _widened(one: Tensor, width: int) -> Tensor:
+    return torch.nn.functional.pad(one, (0, width - one.shape[-1]))
 
 
 def magnitudes(case: cases.Case, made: cases.Made) -> Sequence[Tensor]:
@@ -128,7 +137,7 @@ def magnitudes(case: cases.Case, made: cases.Made) -> Sequence[Tensor]:
         for q_rows, kv_rows in cases.sequences(case):
             q, d_out, out = (one[:, :, q_rows].double() for one in (made.q, made.d_out, made.out))
             k, v = (one[:, :, kv_rows].double().repeat_interleave(group, 1) for one in (made.k, made.v))
-            seen = cases.seen_of(case, q.shape[2], k.shape[2]).to(q.device)
+            seen = cases.seen_of(case, q.shape[2], k.shape[2], q.device)
             lse = made.lse[:, :, q_rows, None].double().masked_fill(~seen.any(-1)[:, None], 0.0)
             weights = (q @ k.mT * case.scale - lse).masked_fill(~seen, -math.inf).exp()
             terms = d_out.abs() @ v.abs().mT + (d_out * out).abs().sum(-1, keepdim=True)

@@ -29,7 +29,7 @@ def test_the_same_bits_everywhere(tmp_path: Path) -> None:
     assert repeated.main([*FEW, "--out", str(file)]) == 0
     record = json.loads(file.read_text())
     assert sum(row["cases"] for row in record["rows"]) == len(repeated.repeats())
-    assert "| float32 | all | 4 | 2 | 0 |" in rows_table(file, {})
+    assert "| float32 | all | 12 | 2 | 0 |" in rows_table(file, {})
 
 
 def test_a_launch_with_other_bits_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,3 +48,9 @@ def test_a_launch_with_other_bits_is_told(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_too_little_time_is_told() -> None:
     assert repeated.main([*FEW, "--seconds", "0"]) == 1
+
+
+def test_instances_in_free_order_promise_nothing() -> None:
+    free = ["sm90_backward_d64_float16", "sm90_backward_d128_bfloat16_window", "sm90_backward_d192_128_float16"]
+    held = ["sm90_backward_d64_float16_deterministic", "mma_backward_keys_float16_64", "simt_backward_keys_64"]
+    assert [bool(repeated.FREE_ORDER.fullmatch(name)) for name in free + held] == [True] * 3 + [False] * 3
