@@ -274,7 +274,9 @@ def gemm(
             _refuse_factors(alpha=alpha, beta=beta)
         if forward_ad._current_level >= 0:
             _refuse_tangents("gemm", a=a, b=b, c=c)
-        if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)):
+        if torch.is_grad_enabled() and (
+            a.requires_grad or b.requires_grad or (c is not None and c.requires_grad) or _wrapped_requires_grad(a, b, c)
+        ):
             return _gemm_training(a, b, alpha, beta, c, trans_a, trans_b)
         return _gemm(a, b, alpha, beta, c, trans_a, trans_b)
     except (RuntimeError, AttributeError) as error:
@@ -305,7 +307,7 @@ def tensor_core_gemm(a: Tensor, b: Tensor) -> Tensor:
     try:
         if forward_ad._current_level >= 0:
             _refuse_tangents("tensor_core_gemm", a=a, b=b)
-        if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or _wrapped_requires_grad(a, b)):
             return _tensor_core_gemm_training(a, b)
         return _tensor_core_gemm(a, b)
     except (RuntimeError, AttributeError) as error:
@@ -338,7 +340,19 @@ def _any_requires_grad(q: Tensor | None, k: Tensor | None, v: Tensor | None) -> 
         (q is not None and q.requires_grad)
         or (k is not None and k.requires_grad)
         or (v is not None and v.requires_grad)
+        or _wrapped_requires_grad(q, k, v)
     )
+
+
+def _wrapped_requires_grad(*tensors: Tensor | None) -> bool:
+    """True if torch.vmap wraps a tensor that requires grad: the wrapper itself does not say so."""
+    if torch._C._are_functorch_transforms_active():
+        for one in tensors:
+            while one is not None and torch._C._functorch.is_functorch_wrapped_tensor(one):
+                one = torch._C._functorch.get_unwrapped(one)
+            if one is not None and one.requires_grad:
+                return True
+    return False
 
 
 def _refuse_tangents(op: str, **tensors: Tensor | None) -> None:

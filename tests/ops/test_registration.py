@@ -100,6 +100,19 @@ def test_vmap(device: str) -> None:
     torch.testing.assert_close(torch.vmap(cuda_llm_ops.gemm)(a, b), torch.vmap(torch.mm)(a, b))
 
 
+@pytest.mark.parametrize("name", reference.ATTENTION + reference.GEMM)
+def test_vmap_keeps_gradients(name: str, device: str) -> None:
+    """torch.vmap hides from a function that what it is given requires grad."""
+    count = 3 if name in reference.ATTENTION else 2
+    shape = (2, 1, 2, 8, 8) if name in reference.ATTENTION else (2, 8, 8)
+    leaves = [torch.randn(shape, device=device).half().requires_grad_() for _ in range(count)]
+    operator = getattr(cuda_llm_ops, name)
+    right = torch.stack([operator(*(leaf[i] for leaf in leaves)) for i in range(2)])
+    found = torch.vmap(operator)(*leaves)
+    d_out = torch.randn_like(right)
+    torch.testing.assert_close(torch.autograd.grad(found, leaves, d_out), torch.autograd.grad(right, leaves, d_out))
+
+
 def test_build_info_is_of_this_torch_and_these_sources() -> None:
     info = cuda_llm_ops.build_info()
     assert info["flavour"] in ("cuda", "portable")
