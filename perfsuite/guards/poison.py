@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.host_memory import FIRST, host_memory, in_view
-from perfsuite.problems.tensors import memory_of, tensors_in
+from perfsuite.problems.tensors import memory_of, tensors_in, turned, turns
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +31,7 @@ def poison(value: Any) -> None:
     pattern = POISON_HALF.to_bytes(2, "little") * 4
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     for tensor in tensors_in(value):
+        tensor = turned(tensor, turns(tensor))  # the memory, without the marks of what reads it
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         size = tensor.element_size()

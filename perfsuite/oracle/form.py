@@ -110,7 +110,7 @@ def values_in(result: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
     import torch
 
     if type(result) is torch.Tensor and result.layout is torch.strided and not result.is_nested:
-        return [(path, result)]
+        return [(path, result.resolve_conj().resolve_neg())]
     if isinstance(result, torch.Tensor) and result.layout not in (torch.strided, torch.jagged):
         dense = result.numel() * result.element_size() <= DENSE_BYTES
         if dense or (result.layout is torch.sparse_coo and not result.is_coalesced()):

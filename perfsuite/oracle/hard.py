@@ -23,7 +23,7 @@ from perfsuite.oracle.yardstick import LibraryWrongError
 from perfsuite.outcome import Reason
 from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
 from perfsuite.problems.redraw import MILDER
-from perfsuite.problems.tensors import copy_in_place, map_tensors
+from perfsuite.problems.tensors import copy_in_place, keep, map_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +77,7 @@ def _on(
     dice = Dice(generator.device)
     with torch.no_grad():
         try:
-            expected = map_tensors(map_tensors(kept, copy_in_place).call(library), torch.clone)
+            expected = keep(map_tensors(kept, copy_in_place).call(library))
         except Exception:  # these inputs are none of the user's
             return None
         if not finite(expected):
@@ -94,7 +94,7 @@ def judge_hard(
     import torch
 
     with torch.no_grad():
-        expected = map_tensors(map_tensors(inputs, copy_in_place).call(library), torch.clone)
+        expected = keep(map_tensors(inputs, copy_in_place).call(library))
         return _judged(problem, inputs, output, expected, library, name, None) if finite(expected) else None
 
 

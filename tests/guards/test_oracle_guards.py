@@ -23,6 +23,7 @@ from perfsuite.guards.fingerprint import fingerprint, same_fingerprint
 from perfsuite.guards.ground import looker
 from perfsuite.guards.library_use import ran, shared_kernels, shared_operators
 from perfsuite.guards.origin import strangers
+from perfsuite.guards.poison import poison
 from perfsuite.guards.surroundings import Surroundings, handicaps
 from perfsuite.oracle import Judgement, WeakProblemError, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
@@ -313,3 +314,17 @@ class TestCache:
         inputs = drawn(problem, 1)[0]
         assert torch.equal(cached_reference(problem, inputs).values, problem.answer(inputs))
         assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        lambda: torch.randn(4, 4, dtype=torch.complex64).conj(),
+        lambda: torch._neg_view(torch.randn(4, 4)),
+        lambda: torch._neg_view(torch.randn(4, 4, dtype=torch.float16)),
+    ],
+)
+def test_memory_behind_a_mark_is_poisoned(marked: Callable[[], torch.Tensor]) -> None:
+    tensor = marked()
+    poison(tensor)
+    assert tensor.isnan().all()
