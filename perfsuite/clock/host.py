@@ -107,7 +107,9 @@ class HostClock(CallingClock):
         for number in range(count):
             if number == hard and (count > 1 or self._secret.random() < HARD_IN_ONE):
                 self._hard_rounds()
-            rounds.append(self._quiet_round(keeper=number == drawn and not self._reuses))
+            # The last one too: a candidate that is honest for so many calls and never again is judged behind them.
+            keeper = number in (drawn, count - 1)
+            rounds.append(self._quiet_round(keeper=keeper and not self._reuses))
             if number == drawn and self._reuses:
                 for _ in range(CUT_ROUNDS):
                     self._round(keeper=True)

@@ -264,6 +264,31 @@ def test_a_round_that_was_interrupted_is_measured_again(monkeypatch: pytest.Monk
     assert len(made) == 3 + 5 + 1 + host.MOST_REPEATS  # all of the last were interrupted
 
 
+def test_calls_of_the_last_round_of_a_batch_are_judged_and_those_of_a_drawn_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A candidate that is honest for so many calls, and never again, is not honest in the last ones."""
+    monkeypatch.setattr(host, "interruptions", lambda: 0)
+    clock = HostClock(Sides(waits(1e-5), waits(1e-5), fresh))
+    clock.setup()
+    kept: list[bool] = []
+    measured = clock._round
+
+    def noted(*, keeper: bool, hard: str | None = None) -> Round:
+        kept.append(keeper)
+        return measured(keeper=keeper, hard=hard)
+
+    monkeypatch.setattr(clock, "_round", noted)
+    drawn = set()
+    for _ in range(30):
+        kept.clear()
+        clock.rounds(4)
+        assert kept[-1]
+        assert sum(kept) <= 2
+        drawn.add(kept.index(True))
+    assert drawn == set(range(4))
+
+
 def test_repeats_do_not_spend_a_case_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, made = interrupted(monkeypatch, itertools.count())
     assert len(clock.rounds(40)) == 40
