@@ -17,6 +17,7 @@ from perfsuite.case.timed_inputs import judged_call, timed_inputs
 from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides, TimedCall
 from perfsuite.clock.deck import Moves
+from perfsuite.clock.garbage import collect_young
 from perfsuite.clock.room import MOST_KEPT_CALLS
 from perfsuite.guards.first_use import settle
 from perfsuite.guards.ground import Look
@@ -89,6 +90,7 @@ class Checks:
             try:
                 return function(*args, **kwargs)
             finally:
+                collect_young()  # a call may leave its tensors in a cycle
                 if first:
                     spent = time.perf_counter() - start
                     self.seconds -= spent

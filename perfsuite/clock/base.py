@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from perfsuite.clock.deck import Moves
+from perfsuite.clock.garbage import collect_young
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.guards.watch import Watch
@@ -190,6 +191,7 @@ class CallingClock(Clock):
 
     def _look_at_names(self) -> None:
         """Look at all names, behind the last call of a batch: statistics and judgement follow, and rest on them."""
+        collect_young()
         if self.sides.watch is not None:
             self.sides.watch.batch()
 

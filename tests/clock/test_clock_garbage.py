@@ -92,3 +92,17 @@ def test_what_a_side_leaves_in_a_cycle_is_freed_within_the_case() -> None:
         assert not gc.isenabled()
     assert not gc.isenabled()
     gc.enable()
+
+
+def test_the_checks_free_what_each_call_leaves_in_a_cycle() -> None:
+    """Else a case of large tensors would run out of memory that its rival does not need."""
+    most = 0
+
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        nonlocal most
+        most = max(most, sum(type(one) is Loop for one in gc.get_objects()))
+        Loop()
+        return a @ b
+
+    run_case(Ask(Gemm(16, 16, 16, "float32"), product, settings=Settings(device="cpu")))
+    assert most == 0
