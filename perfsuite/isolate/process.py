@@ -76,7 +76,7 @@ class Process:
                 self.ask({"do": "driver"})  # most of a start, and no work on the card: others may time meanwhile
             with turns.working() if self.device == "cuda" else contextlib.nullcontext():
                 self.ask({"do": "begin", "device": self.device})
-            self.measure()
+                self.measure()  # here, so that whoever is alone finds no context of a process that is not known yet
         except (RuntimeError, OSError) as error:  # nothing of a candidate is in it yet
             theirs.close()
             self.nursery.reserved = False
