@@ -61,8 +61,11 @@ class Room:
 class CardQueue:
     """Captures calls, and replays them when the parent's word comes."""
 
-    def __init__(self, memory: CardMemory, pools: int) -> None:
-        """memory: shared with the parent; the words lie in it, then results. pools: places for results."""
+    def __init__(self, memory: CardMemory, pools: int, *, costs: bool) -> None:
+        """memory: shared with the parent; the words lie in it, then results. pools: places for results.
+
+        costs: there are graphs of tiny kernels, by which the parent measures what an order costs.
+        """
         import torch
 
         self._memory = memory
@@ -80,7 +83,7 @@ class CardQueue:
             self._owners = [torch.cuda.MemPool(allocator) for _ in range(pools)]
             self._pools = [Pool(memory.device, one.id) for one in self._owners]
             self._number = torch.zeros(1, device="cuda")
-            for key, kernels in ((TINY, 1), (TINIES, TINY_KERNELS)):
+            for key, kernels in ((TINY, 1), (TINIES, TINY_KERNELS)) if costs else ():
                 self._capture(key, 0, partial(self._add, kernels))
 
     def _add(self, kernels: int) -> None:

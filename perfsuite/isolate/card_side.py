@@ -122,7 +122,7 @@ class CardSide:
         self.close_pool()
         self._pool = Pool(size, device)
         torch.cuda.synchronize()
-        self.remote.ask({"do": "pool", "pools": pools}, self._pool)
+        self.remote.ask({"do": "pool", "pools": pools, "costs": self.remote.trusted}, self._pool)
         self._value = 0
 
     def capture(self, pool: int, pieces: Sequence[Sequence[int]], form: Any) -> tuple[list[int], Any, list[list[Span]]]:

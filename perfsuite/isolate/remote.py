@@ -51,7 +51,8 @@ class Remote:
         """
         import torch
 
-        self._trusted = trusted
+        self.trusted = trusted
+        """True if the code is the rival's."""
         self._threads = torch.get_num_threads()
         functools.update_wrapper(self, candidate, updated=())  # no attribute of a candidate replaces one of this object
         self.device, self._seconds, self._room = device, seconds, room
@@ -189,7 +190,7 @@ class Remote:
     def sandbox(self) -> str:
         """The candidate's sandbox in words, or the reason that there is none."""
         return (
-            "no sandbox: the code is trusted" if self._trusted else nursery(sandboxed=True, device=self.device).sandbox
+            "no sandbox: the code is trusted" if self.trusted else nursery(sandboxed=True, device=self.device).sandbox
         )
 
     def close(self) -> None:
@@ -197,7 +198,7 @@ class Remote:
         while self._lends:
             self._lends.popitem()[1].close()
         if self._process is not None:
-            if not (self._trusted and ahead.give_back(self._process)):
+            if not (self.trusted and ahead.give_back(self._process)):
                 self._process.close()
             self._process = None
         if self._folder is not None:
@@ -209,7 +210,7 @@ class Remote:
             return self._process
         self.close()
         modules = _modules(self._candidate) if self._source is None else {}
-        self._process = made = ahead.take(trusted=self._trusted, device=self.device, modules=modules)
+        self._process = made = ahead.take(trusted=self.trusted, device=self.device, modules=modules)
         if self._source is not None:
             self._folder, placed = self._source.placed()
             Sent(written := io.BytesIO(), placed).dump(self._whole)
@@ -220,7 +221,7 @@ class Remote:
         made.nursery.put_back(_key(self._source, modules))
         where = "\0" if self._folder is None else f"{Path(self._folder.name).name}/"
         request = {"candidate": self._candidate, "path": list(sys.path), "modules": modules, "room": self._room}
-        request |= {"share": SHARE_OF_MEMORY * turns.memory_share(), "again": self._trusted}
+        request |= {"share": SHARE_OF_MEMORY * turns.memory_share(), "again": self.trusted}
         made.ask({"do": "load", **request, "threads": self._threads, "device": self.device, "folder": where})
         made.seconds = self._seconds
         return made

@@ -218,15 +218,15 @@ class Worker:
             at = [tensor.data_ptr() for result in held for tensor in tensors_in(result)]
             self.channel.reply({"at": at, "tensors": [_described(tensor) for tensor in tensors_in(held[-1])]})
 
-    def do_pool(self, pools: int) -> None:
-        """Open memory for the words and the results of the card's protocol."""
+    def do_pool(self, pools: int, costs: bool) -> None:
+        """Open memory for the words and the results of the card's protocol. costs: as in `CardQueue`."""
         from perfsuite.isolate.card_queue import CardQueue
 
         if self.queue is not None:
             self.queue.close()
         memory = self._arenas["pool"].card_memory
         assert memory is not None
-        self.queue = CardQueue(memory, pools)
+        self.queue = CardQueue(memory, pools, costs=costs)
         self.channel.reply({"done": True})
 
     def do_capture(self, key: int, pool: int, sets: list[int]) -> None:

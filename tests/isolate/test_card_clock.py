@@ -177,6 +177,19 @@ def test_an_order_is_queued_then_started(side: Any) -> None:
     assert side.asked[-1]["value"] == 2
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_the_rivals_process_alone_has_graphs_that_tell_costs(
+    trusted: bool, side: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_side, "Pool", lambda size, device: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    asked: list[Any] = []
+    side.side.remote.ask, side.side.remote.trusted = lambda request, _: asked.append(request), trusted
+    side.side._pool = None
+    side.side.open(1 << 20, 0, 2)
+    assert asked == [{"do": "pool", "pools": 2, "costs": trusted}]
+
+
 def test_a_queue_that_fails_leaves_nothing_waiting(side: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(request: Any, **_: Any) -> None:
         if request["do"] == "wait":
