@@ -101,6 +101,33 @@ def test_every_plan(m: int, n: int, k: int, of_a: str, of_b: str, dtype: torch.d
             raise AssertionError(f"{name}: {error}") from None
 
 
+@pytest.mark.parametrize("dtype", reference.DTYPES[1:], ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("of_b", LAYOUTS, ids=["b rows", "b columns"])
+@pytest.mark.parametrize("of_a", ["columns dense", "columns padded"], ids=["dense", "padded"])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(8, 264, 1032), (8, 4608, 1160), (24, 4544, 4539), (72, 6400, 1601), (120, 3072, 2047)]
+)
+def test_few_rows_of_a_that_is_stored_in_columns(
+    m: int, n: int, k: int, of_a: str, of_b: str, dtype: torch.dtype
+) -> None:
+    """The rows are copied where that takes less time; twice in a row, so that a copy begins while one is read."""
+    generator = torch.Generator().manual_seed(m)
+    if of_b == "columns dense":
+        k = k // 8 * 8  # else lines of b begin anywhere, which is for other copies
+    a = stored(torch.randn(m, k, generator=generator).to("cuda", dtype), of_a)
+    b = stored(torch.randn(k, n, generator=generator).to("cuda", dtype), of_b)
+    c = torch.randn(m, n, generator=generator).to("cuda", dtype)
+    others = [stored(torch.randn(m, k, generator=generator).to("cuda", dtype), of_a) for _ in range(2)]
+    outs = [cuda_llm_ops.gemm(each, b) for each in (a, *others, a)]
+    reference.assert_right(outs[0], reference.gemm(a, b, dtype))
+    assert torch.equal(outs[0], outs[-1]), "the same product twice differs"
+    reference.assert_right(outs[1], reference.gemm(others[0], b, dtype))
+    added = cuda_llm_ops.gemm(a, b, alpha=0.5, beta=2.0, c=c)
+    reference.assert_right(added, reference.gemm(a, b, dtype, alpha=0.5, beta=2.0, c=c))
+    precise = cuda_llm_ops.tensor_core_gemm(a, b)
+    assert (precise.double() - a.double() @ b.double()).norm() < 1e-5 * precise.double().norm()
+
+
 @pytest.mark.parametrize("of_b", LAYOUTS, ids=["b rows", "b columns"])
 @pytest.mark.parametrize("m", [8, 40, 72, 136])
 def test_every_plan_that_fetches_ahead(m: int, of_b: str) -> None:

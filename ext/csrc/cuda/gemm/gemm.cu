@@ -19,6 +19,15 @@ size_t copies(const GemmArguments& arguments) {
   return copied < portable::realigned_plan(arguments).microseconds ? bytes : 0;
 }
 
+// Bytes for turned rows of `a`, or 0 where they do not pay, or a plan of the product as it is is forced.
+size_t turns(const GemmArguments& arguments) {
+  const size_t bytes = sm90::turn_bytes(arguments);
+  if (bytes == 0 || sm90::plan_is_forced()) return 0;
+  const GemmArguments copy = sm90::turned(arguments, arguments.b);  // any aligned place will do for its model
+  const double copied = sm90::realign_microseconds(bytes) + sm90::modelled_microseconds(copy);
+  return copied < sm90::modelled_microseconds(arguments) ? bytes : 0;
+}
+
 }  // namespace
 #endif
 
@@ -27,7 +36,9 @@ size_t gemm_workspace_bytes(const GemmArguments& arguments) {
   if (arguments.in_type == ScalarType::float32) return 0;
   DeviceFacts device;
   if (current_device_facts(&device) != cudaSuccess || device.capability != 90) return 0;
-  return sm90::gemm_supported(arguments) ? sm90::workspace_bytes(arguments) : copies(arguments);
+  if (!sm90::gemm_supported(arguments)) return copies(arguments);
+  const size_t turned = turns(arguments);
+  return turned > 0 ? turned : sm90::workspace_bytes(arguments);
 #endif
   return 0;
 }
@@ -45,7 +56,12 @@ const char* gemm(const GemmArguments& arguments, void* stream) {
   if (supported) {
     DeviceFacts device;
     if (const cudaError_t error = current_device_facts(&device); error != cudaSuccess) return error_text(error);
-    if (device.capability == 90) return sm90::gemm(arguments, cuda_stream);
+    if (device.capability == 90) {
+      if (arguments.workspace == nullptr || turns(arguments) == 0) return sm90::gemm(arguments, cuda_stream);
+      GemmArguments turned = arguments;
+      if (const char* refused = sm90::turn(turned, cuda_stream)) return refused;
+      return sm90::gemm(turned, cuda_stream);
+    }
   }
 #endif
   return portable::gemm(arguments, cuda_stream);

@@ -312,6 +312,8 @@ void force_plan(const std::string& name) {
   forcing.store(!name.empty(), std::memory_order_release);
 }
 
+bool plan_is_forced() { return forcing.load(std::memory_order_acquire); }
+
 double modelled_microseconds(const GemmArguments& arguments) {
   const int sms = multiprocessors();
   return sms == 0 ? 0.0 : modelled_microseconds(arguments, plan_of(arguments, sms, false), sms);

@@ -24,6 +24,7 @@ const char* gemm(const GemmArguments& arguments, cudaStream_t stream);
 // As cuda::gemm_plans and cuda::force_gemm_plan, for arguments that gemm_supported() accepts. Not thread-safe.
 std::vector<GemmPlanFacts> plan_facts(const GemmArguments& arguments, int sms);
 void force_plan(const std::string& name);
+bool plan_is_forced();
 
 // Appends one entry for every kernel instance of this path.
 void gemm_attributes(std::vector<KernelAttributes>& into);

@@ -1,4 +1,4 @@
-// The copies of sm90/realign.h.
+// The copies of sm90/realign.h. Those of lines:
 //
 //   a warp      32 chunks of 16 bytes of one line of the copy: each lane loads the aligned 16 bytes that hold the begin
 //               of its chunk, has the next 16 from the lane above (the last lane loads them), and shifts the two
@@ -62,6 +62,37 @@ __global__ void __launch_bounds__(kThreads) realign_lines(const __grid_constant_
   if (chunk >= copy.chunks) return;
   *reinterpret_cast<uint4*>(copy.to + row * copy.pitch_bytes + chunk * 16) = shifted_chunk(low, high, shift);
 #endif
+}
+
+// Rows of k from an `a` that is stored k x m; elements have two bytes.
+struct Turn {
+  const uint16_t* from;
+  uint16_t* to;
+  int64_t stride;  // of `from`: elements from one k to the next
+  int64_t pitch;   // of `to`: elements from row to row
+  int32_t rows, k;
+};
+
+// A thread has eight elements of a row, and its neighbours the same of the next rows.
+__global__ void __launch_bounds__(kThreads) turn_rows(const __grid_constant__ Turn turn) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int32_t task = static_cast<int32_t>(blockIdx.x) * kThreads + static_cast<int32_t>(threadIdx.x);
+  const int32_t first = task / turn.rows * 8, row = task % turn.rows;
+  if (first >= turn.k) return;
+  const uint16_t* const from = turn.from + first * turn.stride + row;
+  uint32_t words[4] = {};
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (first + i < turn.k) words[i / 2] |= static_cast<uint32_t>(from[i * turn.stride]) << (i % 2 * 16);
+  }
+  *reinterpret_cast<uint4*>(turn.to + row * turn.pitch + first) = make_uint4(words[0], words[1], words[2], words[3]);
+#endif
+}
+
+int64_t turned_pitch(const GemmArguments& arguments) {
+  return ceil_div(int64_t{arguments.k}, kPitchElements) * kPitchElements;
 }
 
 int64_t pitch_of(const Operand& operand) { return ceil_div(operand.inner(), kPitchElements) * kPitchElements; }
@@ -128,6 +159,40 @@ const char* realign(GemmArguments& arguments, cudaStream_t stream) {
   arguments.a = a.pointer, arguments.b = b.pointer;
   arguments.a_stride_m = a.stride_mn, arguments.a_stride_k = a.stride_k, arguments.a_stride_batch = a.stride_batch;
   arguments.b_stride_n = b.stride_mn, arguments.b_stride_k = b.stride_k, arguments.b_stride_batch = b.stride_batch;
+  return nullptr;
+}
+
+size_t turn_bytes(const GemmArguments& arguments) {
+  constexpr int kMostRows = 128;  // with more, most lines of 128 bytes are full
+  const Operand a = operand_a(arguments);
+  const bool few = arguments.m > 1 && arguments.m <= kMostRows && arguments.m % 64 != 0;
+  if (!few || arguments.batch != 1 || !a.mn_major() || !a.contiguous_lines()) return 0;
+  return static_cast<size_t>(turned_pitch(arguments) * arguments.m * 2);
+}
+
+GemmArguments turned(const GemmArguments& arguments, const void* to) {
+  GemmArguments made = arguments;
+  made.a = to;
+  made.a_stride_m = turned_pitch(arguments);
+  made.a_stride_k = 1;
+  made.workspace = nullptr;  // it is full
+  return made;
+}
+
+const char* turn(GemmArguments& arguments, cudaStream_t stream) {
+  Turn made{static_cast<const uint16_t*>(arguments.a),
+            static_cast<uint16_t*>(arguments.workspace),
+            arguments.a_stride_k,
+            turned_pitch(arguments),
+            arguments.m,
+            arguments.k};
+  const int64_t threads = ceil_div(int64_t{arguments.k}, 8) * arguments.m;
+  void* parameters[] = {&made};
+  const cudaError_t error = LaunchConfig(dim3(static_cast<unsigned>(ceil_div(threads, kThreads))), kThreads, 0, stream)
+                                .early()
+                                .launch(reinterpret_cast<const void*>(&turn_rows), parameters);
+  if (error != cudaSuccess) return error_text(error);
+  arguments = turned(arguments, arguments.workspace);
   return nullptr;
 }
 
