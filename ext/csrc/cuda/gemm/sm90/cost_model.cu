@@ -24,6 +24,11 @@ double misplaced(const Shape& shape, bool mn_major, int64_t extent, int tile, do
   return length % 64 != 0 || begin % 64 != 0 ? lines : 1.0;
 }
 
+// Columns of Q that a tile loads: of an MN-major one, whole pieces of 64.
+int loaded_columns(const Kernel& kernel) {
+  return kernel.q_mn_major ? ceil_div(kernel.tile_n, 64) * 64 : kernel.tile_n;
+}
+
 // Microseconds of a k block of an MN-major `a` of few rows: pieces of 128 bytes that end beyond the rows of `a` take
 // long, and longer if many blocks ask for the few lines of memory that `a` has then. A cluster shares them.
 double cut_pieces(const GemmArguments& arguments, const Plan& plan, double asking, const PlanCosts& cost) {
@@ -53,9 +58,10 @@ double multicast_microseconds(const GemmArguments& arguments, const Plan& plan, 
       misplaced(shape, kernel.p_mn_major, shape.rows, kernel.tile_m, cost.unaligned_bytes, cost.unaligned_sectors);
   const double q_lines =
       misplaced(shape, kernel.q_mn_major, shape.columns, kernel.tile_n, cost.unaligned_bytes, cost.unaligned_sectors);
-  const double asked = line * (p_lines * kernel.tile_m / plan.cluster_n + q_lines * kernel.tile_n / plan.cluster_m) /
+  const int q_extent = loaded_columns(kernel);
+  const double asked = line * (p_lines * kernel.tile_m / plan.cluster_n + q_lines * q_extent / plan.cluster_m) /
                        cost.asked_bytes_a_microsecond;
-  const double received = line * (kernel.tile_m + kernel.tile_n) / cost.received_bytes_a_microsecond;
+  const double received = line * (kernel.tile_m + q_extent) / cost.received_bytes_a_microsecond;
   const double waiting = (cost.latency + (sharing > 1 ? cost.cluster_latency : 0.0)) / kernel.stages;
   const double loop = waves * k_blocks * slowest({tensor, asked, received, waiting});
 
@@ -119,7 +125,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   const double waves = std::ceil(blocks / cluster / clusters_at_once);
 
   const double instructions = kernel.tile_m / 64.0 * (kernel.tile_k / 16.0);
-  const int q_extent = kernel.q_mn_major ? ceil_div(kernel.tile_n, 64) * 64 : kernel.tile_n;
+  const int q_extent = loaded_columns(kernel);
   const double stage = 2.0 * kernel.tile_k * (kernel.tile_m + q_extent);
   const double ring = kernel.persistent ? kernel.shared_bytes : kernel.stages * (stage + 16.0);
   const double p_lines = misplaced(shape, kernel.p_mn_major, shape.rows, kernel.tile_m, cost.unaligned_l2_bytes,
