@@ -192,13 +192,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="small sizes, which a CPU can judge")
     parser.add_argument("--seconds", type=float, default=600.0, help="begin no further shape after these")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the record")
-    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="add lines of other records")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every Nth shape, from I")
+    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="add other records' shapes")
     given = parser.parse_args(arguments)
     lines = [Line(**line) for file in given.join for line in json.loads(file.read_text())["faults"]]
+    known = {(line.family, line.shape) for line in lines}
     about = asdict(environment(Path(__file__).parents[2], device=given.device))
+
+    def save() -> None:
+        if given.out:
+            shown = {name: about[name] for name in SHOWN}
+            record = {"environment": shown, "rows": rows(lines), "faults": [asdict(one) for one in lines]}
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+            given.out.write_text(json.dumps(record, indent=1) + "\n")
+
     start, failed, left = time.monotonic(), 0, 0
     for family in given.family:
-        for problem in shapes(family, small=given.small):
+        for problem in shapes(family, small=given.small)[given.part[0] :: given.part[1]]:
+            if (family, problem.name) in known:
+                continue
             if time.monotonic() - start > given.seconds:
                 left += 1
                 continue
@@ -216,11 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{family:17}{problem.name:70} {told} {', '.join(missed)}", flush=True)
             if given.device == "cuda":
                 torch.cuda.empty_cache()
-        if given.out:
-            shown = {name: about[name] for name in SHOWN}
-            record = {"environment": shown, "rows": rows(lines), "faults": [asdict(one) for one in lines]}
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(json.dumps(record, indent=1) + "\n")
+            save()
+    save()
     caught = sum(line.caught for line in lines)
     print(f"{caught} of {len(lines)} faults are WRONG; {failed} shapes failed, {left} were left out for time")
     return int(caught < len(lines) or failed > 0 or left > 0)

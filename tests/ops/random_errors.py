@@ -1,6 +1,8 @@
 """Random calls of the 4- and 8-bit kernels and of attention's backward, and their errors over a plain kernel's.
 
     python -m tests.ops.random_errors --configurations 2000 --out records/h200/random-errors.json
+    python -m tests.ops.random_errors --family decode --part 0 2 --out half.json     # every second call
+    python -m tests.ops.random_errors --seconds 0 --join half.json other.json --out all.json
 
 Each call is judged against float64 on the values that its operands stand for. The plain kernel is torch's product or
 attention in float32 on these values; of FP8 products it is torch's own, promoted every 128 of k; of gradients it is
@@ -284,12 +286,14 @@ FAMILIES: dict[str, Callable[[Drawer], Found]] = {
 }
 
 
-def calls(family: str, device: str, count: int, most: int, seed: int, seconds: float) -> Iterator[Found]:
-    draw = Drawer(device, most, random.Random(f"{family} {seed}"), torch.Generator(device).manual_seed(seed))
+def calls(family: str, device: str, numbers: Sequence[int], most: int, seed: int, seconds: float) -> Iterator[Found]:
+    """Those of these numbers: a call depends on its number, and on no call before it."""
     start = time.monotonic()
-    for _ in range(count):
+    for number in numbers:
         if time.monotonic() - start > seconds:
             return
+        choice = random.Random(f"{family} {seed} {number}")
+        draw = Drawer(device, most, choice, torch.Generator(device).manual_seed(choice.getrandbits(60)))
         with torch.no_grad():
             yield FAMILIES[family](draw)
 
@@ -326,25 +330,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60.0, help="begin no further call of a family after these")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the record")
-    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="add rows of other records")
+    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="add calls of other records")
+    parser.add_argument("--part", type=int, nargs=2, metavar=("I", "N"), help="every Nth call, from I on")
     given = parser.parse_args(arguments)
     about = asdict(environment(Path(__file__).parents[2], device=given.device))
     record: dict[str, Any] = {"environment": {name: about[name] for name in SHOWN}, "rows": [], "told": []}
+    joined: dict[str, list[Found]] = {}
     for file in given.join:
         other = json.loads(file.read_text())
-        record["rows"] += other["rows"]
         record["told"] += other["told"]
+        for one in other.get("calls", ()):
+            joined.setdefault(one["family"], []).append(Found(one["kind"], "", one["right"], "", one["ratio"]))
+        record["rows"] += [row for row in other["rows"] if "calls" not in other]
     short = False
-    for family in given.family:
-        start, found = time.monotonic(), []
-        for one in calls(family, given.device, given.configurations, given.most, given.seed, given.seconds):
+    first, step = given.part or (0, 1)
+    numbers = range(first, given.configurations, step)
+    for family in [name for name in FAMILIES if name in given.family or name in joined]:
+        start, found = time.monotonic(), list(joined.get(family, ()))
+        mine = numbers if family in given.family else ()
+        for one in calls(family, given.device, mine, given.most, given.seed, given.seconds):
             found.append(one)
             if not one.right or (one.ratio or 0.0) > MOST_RATIO:
                 record["told"].append({"family": family, **asdict(one)})
                 if not one.right:
                     print(f"WRONG {family} {one.what}: {one.sentence}", flush=True)
         record["rows"] += rows(family, found)
-        short |= len(found) < given.configurations
+        if given.part is not None:  # whoever joins the parts makes rows of all their calls
+            told = [{"family": family, "kind": one.kind, "right": one.right, "ratio": one.ratio} for one in found]
+            record.setdefault("calls", []).extend(told)
+        short |= len(found) < len(numbers)
         print(f"{family}: {len(found)} calls in {time.monotonic() - start:.0f} s", flush=True)
         for row in rows(family, found):
             print("  " + "  ".join(f"{name} {value}" for name, value in row.items() if name != "family"), flush=True)

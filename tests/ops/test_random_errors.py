@@ -75,7 +75,7 @@ def test_a_kernel_that_rounds_once_more_is_above_the_ratio(monkeypatch: pytest.M
 
     monkeypatch.setattr(cuda_llm_ops, "weight_only_gemm", changed("weight_only_gemm", rounded))
     file = tmp_path / "errors.json"
-    words = ["--device", "cpu", "--configurations", "20", "--most", "96", "--family", "weight-only-gemm"]
+    words = ["--device", "cpu", "--configurations", "40", "--most", "96", "--family", "weight-only-gemm"]
     assert random_errors.main([*words, "--out", str(file)]) == 1
     found = json.loads(file.read_text())
     assert sum(row["above 1.2"] for row in found["rows"]) == sum(row["ratios"] for row in found["rows"]) > 3
@@ -89,3 +89,16 @@ def test_records_join_and_too_little_time_is_told(tmp_path: Path) -> None:
         random_errors.main([*FEW, "--family", "decode", "--seconds", "0", "--join", str(file), "--out", str(file)]) == 1
     )
     assert len(json.loads(file.read_text())["rows"]) == before
+
+
+def test_parts_have_the_calls_of_the_whole(tmp_path: Path) -> None:
+    whole, joined, parts = tmp_path / "whole.json", tmp_path / "joined.json", [tmp_path / f"{i}.json" for i in range(3)]
+    words = [*FEW, "--family", "weight-only-gemm", "fp8-gemm"]
+    random_errors.main([*words, "--out", str(whole)])
+    for i, file in enumerate(parts):
+        random_errors.main([*words, "--part", str(i), "3", "--out", str(file)])
+    join = [*words, "--seconds", "0", "--join", *map(str, parts)]
+    random_errors.main([*join, "--out", str(joined)])
+    assert json.loads(joined.read_text())["rows"] == json.loads(whole.read_text())["rows"]
+    assert "calls" not in json.loads(joined.read_text())
+    assert random_errors.main([*join[:-1], "--out", str(joined)]) == 1  # a part is missing
