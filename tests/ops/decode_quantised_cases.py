@@ -178,7 +178,7 @@ def small(
 def kernels() -> dict[str, dict[str, Any]]:
     """One small call of everything that the kernels for 8-bit caches tell apart on a Hopper card."""
     calls: dict[str, dict[str, Any]] = {}
-    for rows in (6, 12, 24):
+    for rows in (4, 6, 12, 24):
         for page_size in (None, 16, 128):
             for kind in ("head", "token"):
                 name = f"{rows}rows-{'in-order' if page_size is None else f'p{page_size}'}-{kind}"

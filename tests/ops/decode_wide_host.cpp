@@ -1,5 +1,5 @@
-// Decode of many rows on the host, as the dispatch launches it: its kernels run in the fibers of emulated_block.h. Built
-// and called by test_decode_wide.py.
+// Decode of many rows, and of any number against 8-bit caches, on the host, as the dispatch launches it: its kernels run
+// in the fibers of emulated_block.h. Built and called by test_decode_wide.py.
 #include "cuda/counters.h"
 #include "cuda/decode/decode.h"
 #include "cuda/decode/mma/instances.cuh"
@@ -14,7 +14,7 @@ using namespace cuda_llm_ops::cuda;
 namespace d = cuda_llm_ops::cuda::decode;
 
 namespace {
-int multiprocessors = 1;
+int multiprocessors = 1, clusters = 0;
 uint32_t counters[kCounters];
 std::vector<TensorMapArguments> maps;
 std::string launched;
@@ -96,7 +96,7 @@ cudaError_t current_device_facts(DeviceFacts* facts) {
 }
 namespace decode {
 cudaError_t prepare(const MmaInstance&, int) { return cudaSuccess; }
-int cluster_size(const MmaInstance&, const DeviceFacts&, int64_t) { return 0; }
+int cluster_size(const MmaInstance&, const DeviceFacts&, int64_t) { return clusters; }
 
 // Of many rows, and the one that the dispatch looks for first.
 const MmaInstances& mma_float16() {
@@ -109,15 +109,11 @@ const MmaInstances& mma_float16() {
 }
 const MmaInstances& mma_bfloat16() { return mma_float16(); }
 const QuantisedInstances& quantised_e4m3_float16() {
-  static const QuantisedInstances all{
-      quantised_tma_instance<E4m3, ScalarType::float16, 128, 16, 8, 4, 1, true>("e4m3 16 rows"),
-      quantised_tma_instance<E4m3, ScalarType::float16, 128, 32, 8, 4, 1, true>("e4m3 32 rows")};
+  static const QuantisedInstances all{CUDA_LLM_OPS_QUANTISED_INSTANCES(E4m3, float16, "e4m3")};
   return all;
 }
 const QuantisedInstances& quantised_int8_bfloat16() {
-  static const QuantisedInstances all{
-      quantised_tma_instance<Int8, ScalarType::bfloat16, 128, 16, 8, 4, 1, true>("int8 16 rows"),
-      quantised_tma_instance<Int8, ScalarType::bfloat16, 128, 32, 8, 4, 1, true>("int8 32 rows")};
+  static const QuantisedInstances all{CUDA_LLM_OPS_QUANTISED_INSTANCES(Int8, bfloat16, "int8")};
   return all;
 }
 const QuantisedInstances& quantised_e4m3_bfloat16() { return quantised_e4m3_float16(); }
@@ -134,8 +130,9 @@ const char* cudaGetErrorString(cudaError_t) { return "refused"; }
 // pointers: q, k, v, out, cache_lens, block_table, k_scale, v_scale. sizes: batch, heads, kv_heads, seq_q, head_dim,
 // capacity, page_size, num_pages. strides: q (3), k, v, k_scale, v_scale (3 each: page, slot, head), table. kind: 0 float16, 1 e4m3, 2 int8
 // with bfloat16. The name of what was launched, or nullptr if nothing was or counters are left.
+// cluster: thread blocks of a cluster that computes a unit, or 0 if none does.
 const char* decode(void** pointers, const int64_t* sizes, const int64_t* strides, float scale, int kind, int devices,
-                   int seed) {
+                   int cluster, int seed) {
   QuantisedDecodeArguments a;
   a.q = pointers[0], a.k = pointers[1], a.v = pointers[2], a.out = pointers[3];
   a.cache_lens = static_cast<const int32_t*>(pointers[4]), a.block_table = static_cast<const int32_t*>(pointers[5]);
@@ -150,7 +147,7 @@ const char* decode(void** pointers, const int64_t* sizes, const int64_t* strides
   a.scale = scale;
   a.type = kind == 2 ? ScalarType::bfloat16 : ScalarType::float16;
   a.cache_type = kind == 2 ? CacheType::int8 : CacheType::e4m3;
-  multiprocessors = devices;
+  multiprocessors = devices, clusters = cluster;
   emulated::random.seed(seed);
   maps.clear(), launched.clear();
   if (!(kind == 0 ? d::mma_supported(a) : d::quantised_mma_supported(a))) return nullptr;

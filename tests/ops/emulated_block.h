@@ -414,6 +414,7 @@ inline void stmatrix_x4_trans(uint32_t address, uint32_t r0, uint32_t r1, uint32
     }
   emulated::warp_sync();
 }
+inline int opaque(int value) { return value; }
 inline uint32_t movmatrix_trans(uint32_t v) {
   auto& w = *emulated::cur->warp;
   const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;

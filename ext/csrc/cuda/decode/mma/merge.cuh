@@ -13,7 +13,7 @@ __host__ __device__ constexpr int query_bytes(int head_dim, int tile_rows) {
 }
 
 // Floats behind a row of the merge buffer: those that a warp's store meets differ in bank.
-__host__ __device__ constexpr int merge_pad(int tile_rows) { return tile_rows == kRows ? 8 : 4; }
+__host__ __device__ constexpr int merge_pad(int tile_rows) { return tile_rows == kRows || tile_rows <= 4 ? 8 : 4; }
 
 // Floats of the merge buffer, and integers of the lists.
 __host__ __device__ constexpr int merge_floats(int slots, int rows, int head_dim, int tile_rows) {
@@ -26,9 +26,10 @@ __host__ __device__ constexpr int merge_slots(int warps, int rows, int groups) {
   return groups == 1 && rows > 4 && rows <= 8 ? warps / 2 : warps;
 }
 
-// Of wide.cuh: the weights of a tile of keys, twice for each warpgroup; in the same place, the sums of a unit.
-__host__ __device__ constexpr int wide_merge_bytes(int head_dim, int tile_rows, int warps) {
-  const int weights = warps / 4 * 2 * tile_rows * kWideKeys * 2;
+// Of wide.cuh: the weights of a tile of keys (in `parts`), twice for each warpgroup; in the same place, the sums of a
+// unit.
+__host__ __device__ constexpr int wide_merge_bytes(int head_dim, int tile_rows, int warps, int parts = 1) {
+  const int weights = parts * warps / 4 * 2 * tile_rows * kWideKeys * 2;
   const int sums = merge_floats(1, tile_rows, head_dim, tile_rows) * 4;
   return weights > sums ? weights : (sums + 7) / 8 * 8;
 }

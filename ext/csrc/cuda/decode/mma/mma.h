@@ -74,6 +74,7 @@ struct MmaInstance {
   int (*shared_bytes)(int rows, int batch);
   bool by_head = false;  // the order of the list of all blocks (worker.cuh)
   bool wide = false;     // warpgroups compute the rows (wide.cuh)
+  int per_sm = 2;        // thread blocks that registers leave room for on a multiprocessor, at most 2
 
   int unit_rows() const { return rows_of_unit(tile_rows); }
   bool tma() const { return kind != MmaKind::cp_async; }  // with warps more, which load

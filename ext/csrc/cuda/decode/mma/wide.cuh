@@ -29,7 +29,8 @@
 namespace cuda_llm_ops::cuda::decode {
 
 // A warpgroup's state, for any cache. Weight: the element type of weights. SplitsRows: the warpgroups divide the rows.
-template <typename T, typename Weight, int HeadDim, int Warps, int TileRows, bool SplitsRows>
+// Rests: what the rounding of a weight leaves is kept too, behind the tile's weights.
+template <typename T, typename Weight, int HeadDim, int Warps, int TileRows, bool SplitsRows, bool Rests>
 struct WideState : RowsBase<T, HeadDim, Warps, 1, TileRows> {
   using Base = RowsBase<T, HeadDim, Warps, 1, TileRows>;
   using Base::Base, Base::chunk_offset, Base::pitch, Base::p, Base::merge, Base::merge_stats;
@@ -39,6 +40,7 @@ struct WideState : RowsBase<T, HeadDim, Warps, 1, TileRows> {
   static constexpr int groups = Warps / 4, tiles = HeadDim / 64;
   static constexpr int group_tile = SplitsRows ? TileRows / groups : TileRows;  // rows of a warpgroup
   static constexpr int rows_of_lane = group_tile / 4, scores = group_tile / 2;
+  static constexpr int weights_bytes = group_tile * kWideKeys * 2, parts = Rests ? 2 : 1;
   static constexpr float kHeadroom = 8.0f;  // as in rows_8.cuh
   static_assert(Warps % 4 == 0 && groups <= 2 && group_tile % 16 == 0 && group_tile <= 64 && HeadDim % 64 == 0);
 
@@ -84,25 +86,36 @@ struct WideState : RowsBase<T, HeadDim, Warps, 1, TileRows> {
 
   // The address of the weights of the running tile: a row of 64 keys for each row of queries.
   __device__ __forceinline__ uint32_t weights_at() const {
-    return ptx::shared_address(merge) + (group() * 2 + turn) * (group_tile * 128);
+    return ptx::shared_address(merge) + (group() * 2 + turn) * (parts * weights_bytes);
   }
 
+  // The weights as they are multiplied, packed, and their rests.
+  using Packed = uint32_t[parts][scores / 2];
+
   template <typename Keys>
-  __device__ __forceinline__ void store_weights(const float (&s)[scores], const Keys& keys,
-                                                uint32_t (&packed)[scores / 2]) const {
+  __device__ __forceinline__ void store_weights(const float (&s)[scores], const Keys& keys, Packed& packed) const {
 #pragma unroll
     for (int j = 0; j < group_tile / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float first = ptx::ex2(s[4 * j + 2 * e] - base[2 * j]);
-        const float second = ptx::ex2(s[4 * j + 2 * e + 1] - base[2 * j + 1]);
-        packed[2 * j + e] = ptx::cvt_rn_x2<Weight>(keys.signed_weight(e, first), keys.signed_weight(e, second));
+        const float first = keys.signed_weight(e, ptx::ex2(s[4 * j + 2 * e] - base[2 * j]));
+        const float second = keys.signed_weight(e, ptx::ex2(s[4 * j + 2 * e + 1] - base[2 * j + 1]));
+        packed[0][2 * j + e] = ptx::cvt_rn_x2<Weight>(first, second);
+        if constexpr (Rests) {
+          const float2 rounded = unpack_pair<Weight>(packed[0][2 * j + e]);
+          packed[1][2 * j + e] = ptx::cvt_rn_x2<Weight>(first - rounded.x, second - rounded.y);
+        }
       }
     }
     const uint32_t to = weights_at() + chunk_offset(lane / 16 * 8 + lane % 8, warp_of_group() * 2 + lane / 8 % 2);
 #pragma unroll
-    for (int j = 0; j < group_tile / 8; j += 2) {
-      ptx::stmatrix_x4_trans(to + j * 1024, packed[2 * j], packed[2 * j + 1], packed[2 * j + 2], packed[2 * j + 3]);
+    for (int part = 0; part < parts; ++part) {
+      const uint32_t (&all)[scores / 2] = packed[part];
+#pragma unroll
+      for (int j = 0; j < group_tile / 8; j += 2) {
+        ptx::stmatrix_x4_trans(to + part * weights_bytes + j * 1024, all[2 * j], all[2 * j + 1], all[2 * j + 2],
+                               all[2 * j + 3]);
+      }
     }
     ptx::fence_proxy_async_shared();
   }
@@ -110,7 +123,7 @@ struct WideState : RowsBase<T, HeadDim, Warps, 1, TileRows> {
   // Scores, in units of log2, become weights in shared memory, which all warps of the group may read. `keys` knows what
   // the values' scales do to them.
   template <typename Keys>
-  __device__ __forceinline__ void weigh(const float (&s)[scores], const Keys& keys, uint32_t (&packed)[scores / 2]) {
+  __device__ __forceinline__ void weigh(const float (&s)[scores], const Keys& keys, Packed& packed) {
     bool higher = false;
 #pragma unroll
     for (int e = 0; e < scores; ++e) higher |= s[e] - base[e / 4 * 2 + e % 2] > kHeadroom;
@@ -124,15 +137,18 @@ struct WideState : RowsBase<T, HeadDim, Warps, 1, TileRows> {
 
   // Adds the weights as they are multiplied: where one key has nearly all the weight, its rounding cancels.
   template <typename Keys>
-  __device__ __forceinline__ void add_weights(const float (&s)[scores], const Keys& keys,
-                                              const uint32_t (&packed)[scores / 2]) {
+  __device__ __forceinline__ void add_weights(const float (&s)[scores], const Keys& keys, const Packed& packed) {
 #pragma unroll
     for (int j = 0; j < group_tile / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float2 rounded = unpack_pair<Weight>(packed[2 * j + e]);
-        sum[2 * j] += keys.weight(e, rounded.x, s[4 * j + 2 * e] - base[2 * j]);
-        sum[2 * j + 1] += keys.weight(e, rounded.y, s[4 * j + 2 * e + 1] - base[2 * j + 1]);
+        float2 weights = unpack_pair<Weight>(packed[0][2 * j + e]);
+        if constexpr (Rests) {
+          const float2 rests = unpack_pair<Weight>(packed[1][2 * j + e]);
+          weights.x += rests.x, weights.y += rests.y;
+        }
+        sum[2 * j] += keys.weight(e, weights.x, s[4 * j + 2 * e] - base[2 * j]);
+        sum[2 * j + 1] += keys.weight(e, weights.y, s[4 * j + 2 * e + 1] - base[2 * j + 1]);
       }
     }
   }
@@ -245,8 +261,8 @@ struct PlainKeys {
 
 // Of a 16-bit cache: both operands of every product come from shared memory. The warpgroups divide the rows.
 template <typename T, int HeadDim, int Warps, int TileRows>
-struct WideRows : WideState<T, T, HeadDim, Warps, TileRows, true> {
-  using State = WideState<T, T, HeadDim, Warps, TileRows, true>;
+struct WideRows : WideState<T, T, HeadDim, Warps, TileRows, true, false> {
+  using State = WideState<T, T, HeadDim, Warps, TileRows, true, false>;
   using State::group_tile;
   using State::State, State::o, State::p, State::shared_q, State::turn, State::lane, State::scores, State::tiles;
 
@@ -281,7 +297,7 @@ struct WideRows : WideState<T, T, HeadDim, Warps, TileRows, true> {
 #pragma unroll
     for (int e = 0; e < scores; ++e) s[e] *= p.scale_log2;
     if constexpr (!Whole) State::hide(s, left);
-    uint32_t packed[scores / 2];
+    typename State::Packed packed;
     State::weigh(s, PlainKeys{}, packed);
 #pragma unroll
     for (int m = 0; m < tiles; ++m) ptx::wgmma_fence_operand(o[m]);

@@ -22,8 +22,12 @@ struct QuantisedClusterShape : QuantisedShape<HeadDim, TileRows, Warps, Stages, 
   }
 };
 
+// Thread blocks of a multiprocessor: 16 rows with rests need the registers of two.
+template <typename T, int TileRows>
+inline constexpr int kClusterBlocks = TileRows == kRows && kRests<typename T::Out> ? 1 : 2;
+
 template <typename T, int HeadDim, int TileRows, int Warps, int Stages>
-__global__ void __launch_bounds__((Warps + kProducers) * 32, HeadDim <= 128 ? 2 : 1)
+__global__ void __launch_bounds__((Warps + kProducers) * 32, kClusterBlocks<T, TileRows>)
     quantised_cluster_decode(const __grid_constant__ QuantisedParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using S = QuantisedClusterShape<HeadDim, TileRows, Warps, Stages>;

@@ -48,15 +48,18 @@ constexpr QuantisedInstance quantised_cluster_instance(const char* name) {
            .groups = 1,
            .tile_rows = TileRows,
            .kind = MmaKind::cluster,
-           .shared_bytes = &QuantisedClusterShape<HeadDim, TileRows, Warps, Stages>::shared_bytes},
+           .shared_bytes = &QuantisedClusterShape<HeadDim, TileRows, Warps, Stages>::shared_bytes,
+           .per_sm = kClusterBlocks<T, TileRows>},
           CacheTypeOf<Number>::value};
 }
 
 // NUMBER: E4m3 or Int8. TYPE: of ScalarType, that of q and out. NAME: of both.
 #define CUDA_LLM_OPS_QUANTISED_INSTANCES(NUMBER, TYPE, NAME)                                           \
-  {quantised_tma_instance<NUMBER, ScalarType::TYPE, 128, 8, 4, 4, 2>("tma d128 two groups " NAME),     \
+  {quantised_tma_instance<NUMBER, ScalarType::TYPE, 128, 4, 4, 4, 2>("tma d128 4 rows " NAME),         \
+   quantised_tma_instance<NUMBER, ScalarType::TYPE, 128, 8, 4, 4, 2>("tma d128 8 rows " NAME),         \
    quantised_tma_instance<NUMBER, ScalarType::TYPE, 128, 16, 8, 4, 1, true>("tma d128 16 rows " NAME), \
    quantised_tma_instance<NUMBER, ScalarType::TYPE, 128, 32, 8, 4, 1, true>("tma d128 32 rows " NAME), \
+   quantised_cluster_instance<NUMBER, ScalarType::TYPE, 128, 4, 4, 3>("cluster d128 4 rows " NAME),    \
    quantised_cluster_instance<NUMBER, ScalarType::TYPE, 128, 8, 4, 3>("cluster d128 8 rows " NAME),    \
    quantised_cluster_instance<NUMBER, ScalarType::TYPE, 128, 16, 4, 3>("cluster d128 16 rows " NAME)}
 

@@ -131,7 +131,7 @@ MmaPlan plan_of(const Arguments& a) {
   const int64_t row_blocks = ceil_div(group_rows(a), kRows), units = int64_t{a.batch} * a.kv_heads * row_blocks;
   const auto fit = [&](const MmaInstance& instance) {
     const int rows = std::min(group_rows(a), instance.unit_rows());
-    return std::max(1, std::min(device.shared_per_sm / (instance.shared_bytes(rows, batch) + 1024), 2));
+    return std::max(1, std::min(device.shared_per_sm / (instance.shared_bytes(rows, batch) + 1024), instance.per_sm));
   };
   if (const MmaInstance* const cluster = narrowest(MmaKind::cluster);
       a.batch <= kMaxBatch && cluster != nullptr && units <= int64_t{device.multiprocessors} * fit(*cluster)) {
@@ -141,7 +141,7 @@ MmaPlan plan_of(const Arguments& a) {
     plan.prefetch = 1;
     const bool beside = 2 * plan.blocks <= device.multiprocessors;
     int64_t most = kClusterBytes;
-    if (cluster->tile_rows == kFewRows) {
+    if (cluster->tile_rows <= kFewRows) {
       if (beside && a.batch == 1) most *= a.block_table == nullptr ? 4 : 2;
       if (!beside && plan.cluster > 1) most /= 2;
     }

@@ -7,6 +7,7 @@
 namespace cuda_llm_ops::cuda::decode {
 
 constexpr int kWarpKeys = 32;      // of a warp's tile
+constexpr int kFewestRows = 4;     // of a tile that has room for a rest beside each weight
 constexpr int kWideUnitRows = 32;  // of a unit of wide.cuh, at most
 
 // Strides of the caches, and their tensor maps, count pairs of numbers.
@@ -21,7 +22,7 @@ struct QuantisedInstance : MmaInstance {
   CacheType cache_type;
 };
 
-using QuantisedInstances = std::array<QuantisedInstance, 5>;
+using QuantisedInstances = std::array<QuantisedInstance, 7>;
 const QuantisedInstances& quantised_e4m3_float16();
 const QuantisedInstances& quantised_e4m3_bfloat16();
 const QuantisedInstances& quantised_int8_float16();

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "../../numeric.cuh"
 #include "../../ptx/cvt.cuh"
@@ -48,6 +49,10 @@ struct Cached {
   using Number = Number_;
   uint16_t bits;
 };
+
+// Of a result in float16: what the rounding of a weight to float16 leaves counts (rows.cuh).
+template <typename Out>
+inline constexpr bool kRests = std::is_same_v<Out, __half>;
 
 }  // namespace cuda_llm_ops::cuda::decode
 

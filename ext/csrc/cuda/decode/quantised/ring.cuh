@@ -31,7 +31,7 @@ struct QuantisedShape {
   static constexpr int queries_bytes = query_bytes(HeadDim, TileRows) + (Wide ? 1024 : 128);
   static_assert(!Wide || scale_bytes % 1024 == 0);
   __host__ __device__ static constexpr int sums_bytes(int rows) {
-    return Wide ? wide_merge_bytes(HeadDim, TileRows, Warps)
+    return Wide ? wide_merge_bytes(HeadDim, TileRows, Warps, 2)
                 : merge_floats(merge_slots(Warps, rows, Groups), rows, HeadDim, TileRows) * 4;
   }
   __host__ __device__ static constexpr int merge_bytes(int rows) {

@@ -1,7 +1,10 @@
 // Decode of 8-bit caches for what the tensor-core kernels do not take: float32 queries, rows that are not multiples of
 // 16 bytes, other GPUs. As ../simt/simt.cu: a block is one query row; its warps take the keys in turn, each with an
-// online softmax of its own, and merge at the end.
+// online softmax of its own, and merge at the end. A result in float32 is computed in float64: where a few keys have the
+// weight, one more rounding of a score or of a power would be as large as that of the result.
 #include <cuda_fp8.h>
+
+#include <type_traits>
 
 #include "../../error_text.h"
 #include "../../kernel_attributes.h"
@@ -13,10 +16,14 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kPerLane = 8;  // head_dim is at most 256
-constexpr int kRun = 32;     // keys whose values are added up before they join the warp's sums: so roundings stay few
 constexpr unsigned kAll = 0xffffffffu;
 
-__device__ __forceinline__ float sum_of_warp(float value) {
+// Of scores, weights and sums, for a result of type T.
+template <typename T>
+using Exact = std::conditional_t<std::is_same_v<T, float>, double, float>;
+
+template <typename V>
+__device__ __forceinline__ V sum_of_warp(V value) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(kAll, value, step);
   return value;
@@ -30,7 +37,8 @@ __device__ __forceinline__ float number(CacheType type, uint8_t byte) {
 
 template <typename T>
 __global__ void __launch_bounds__(kWarps * 32) quantised_simt_decode(const QuantisedDecodeArguments a) {
-  __shared__ float rows[kWarps][256], maxima[kWarps], sums[kWarps];
+  using Number = Exact<T>;
+  __shared__ Number rows[kWarps][256], maxima[kWarps], sums[kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int query = blockIdx.x % a.seq_q, pair = blockIdx.x / a.seq_q;
   const int head = pair % a.heads, batch = pair / a.heads;
@@ -40,20 +48,14 @@ __global__ void __launch_bounds__(kWarps * 32) quantised_simt_decode(const Quant
   const int len = min(max(a.cache_lens[batch * a.lens_stride], 0), a.capacity);
   const int seen = len - (a.seq_q - 1 - query);
 
-  float mine[kPerLane], acc[kPerLane], run[kPerLane];
+  float mine[kPerLane];
+  Number acc[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     mine[i] = lane + 32 * i < a.head_dim ? to_float(q[lane + 32 * i]) : 0.0f;
-    acc[i] = run[i] = 0.0f;
+    acc[i] = 0;
   }
-  float maximum = -INFINITY, sum = 0.0f, run_sum = 0.0f;
-  const auto end_run = [&] {
-    sum += run_sum;
-    run_sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) acc[i] += run[i], run[i] = 0.0f;
-  };
-  int in_run = 0;
+  Number maximum = -INFINITY, sum = 0;
   for (int j = warp; j < seen; j += kWarps) {
     const int slot = j % a.page_size;
     const int64_t page = a.block_table == nullptr
@@ -68,58 +70,50 @@ __global__ void __launch_bounds__(kWarps * 32) quantised_simt_decode(const Quant
     const bool scaled = known && a.k_scale != nullptr;
     const float k_scale = scaled ? a.k_scale[offset(a.k_scale_stride)] : 1.0f;
     const float v_scale = scaled ? a.v_scale[offset(a.v_scale_stride)] : 1.0f;
-    float score = 0.0f;
+    Number products = 0;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int d = lane + 32 * i;
-      if (known && d < a.head_dim) score += mine[i] * number(a.cache_type, k[d]);
+      if (known && d < a.head_dim) products += Number{mine[i]} * number(a.cache_type, k[d]);
     }
-    // The rounding of the factor, and of the score, would be that of an exponent: it grows with the score.
-    const float products = sum_of_warp(score), factor = a.scale * k_scale, rest = fmaf(a.scale, k_scale, -factor);
-    score = products * factor;
-    const float top = fmaxf(maximum, score);  // drops NaN: the weight becomes NaN instead
-    const float base = top == -INFINITY ? 0.0f : top;
+    const Number score = sum_of_warp(products) * (Number{a.scale} * k_scale);
+    const Number top = fmax(maximum, score);  // drops NaN: the weight becomes NaN instead
+    const Number base = top == -INFINITY ? Number{0} : top;
     if (top > maximum) {
-      const float shrink = expf(maximum - base);
+      const Number shrink = exp(maximum - base);
       maximum = top;
-      sum *= shrink, run_sum *= shrink;
+      sum *= shrink;
 #pragma unroll
-      for (int i = 0; i < kPerLane; ++i) acc[i] *= shrink, run[i] *= shrink;
+      for (int i = 0; i < kPerLane; ++i) acc[i] *= shrink;
     }
-    const float more = products * rest;  // not a number where one of them is infinite
-    const float weight = expf(fmaf(products, factor, (isfinite(more) ? more : 0.0f) - base));
-    run_sum += weight;
+    const Number weight = exp(score - base), scaled_weight = weight * v_scale;
+    sum += weight;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int d = lane + 32 * i;
-      if (known && d < a.head_dim) run[i] += weight * v_scale * number(a.cache_type, v[d]);
-    }
-    if (++in_run == kRun) {
-      end_run();
-      in_run = 0;
+      if (known && d < a.head_dim) acc[i] += scaled_weight * number(a.cache_type, v[d]);
     }
   }
-  end_run();
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) rows[warp][lane + 32 * i] = acc[i];
   if (lane == 0) maxima[warp] = maximum, sums[warp] = sum;
   __syncthreads();
 
-  float top = -INFINITY, total = 0.0f, weights[kWarps];
+  Number top = -INFINITY, total = 0, weights[kWarps];
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) top = fmaxf(top, maxima[w]);
-  const float base = top == -INFINITY ? 0.0f : top;
+  for (int w = 0; w < kWarps; ++w) top = fmax(top, maxima[w]);
+  const Number base = top == -INFINITY ? Number{0} : top;
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
-    weights[w] = expf(maxima[w] - base);
+    weights[w] = exp(maxima[w] - base);
     total += weights[w] * sums[w];
   }
   T* const out = static_cast<T*>(a.out) + static_cast<int64_t>(blockIdx.x) * a.head_dim;
   for (int d = threadIdx.x; d < a.head_dim; d += kWarps * 32) {
-    float value = 0.0f;
+    Number value = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) value += weights[w] * rows[w][d];
-    out[d] = from_float<T>(total == 0.0f ? 0.0f : value / total);
+    out[d] = from_float<T>(static_cast<float>(total == 0 ? Number{0} : value / total));
   }
 }
 

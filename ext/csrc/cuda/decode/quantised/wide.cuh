@@ -6,13 +6,14 @@
 //   values      A transposing ldmatrix gives a lane columns 2 g and 2 g + 1 of two keys: rows g and g + 8 of the
 //               product. Each warp has 32 columns, of which it loads all 64 keys.
 //
-// Scales, and queries of bfloat16: as in rows.cuh.
+// Scales, queries of bfloat16, and rests: as in rows.cuh. Rests have products of their own, by mma.sync.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "../../ptx/ldmatrix.cuh"
+#include "../../ptx/mma_sync.cuh"
 #include "../mma/wide.cuh"
 #include "mma.h"
 #include "numbers.cuh"
@@ -48,8 +49,8 @@ struct ScaledKeys {
 
 template <typename Out_, typename Number_, int HeadDim, int Warps, int TileRows>
 struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
-    : WideState<Cached<Out_, Number_>, __half, HeadDim, Warps, TileRows, false> {
-  using State = WideState<Cached<Out_, Number_>, __half, HeadDim, Warps, TileRows, false>;
+    : WideState<Cached<Out_, Number_>, __half, HeadDim, Warps, TileRows, false, kRests<Out_>> {
+  using State = WideState<Cached<Out_, Number_>, __half, HeadDim, Warps, TileRows, false, kRests<Out_>>;
   using State::scores, State::tiles, State::rows_of_lane, State::chunk_offset;
   using State::State, State::o, State::p, State::shared_q, State::turn, State::warp, State::lane, State::head;
   using Out = Out_;
@@ -184,7 +185,7 @@ struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
 #pragma unroll
       for (int e = 0; e < 2; ++e) s[i / 2 * 4 + 2 * e + i % 2] *= of_row;
     }
-    uint32_t packed[scores / 2];
+    typename State::Packed packed;
     if (parameters().token_scales != 0) {
       const float* const mine = scales + of_warp * 16 + lane / 4;
       const ScaledKeys of_values(mine + block_keys);
@@ -198,6 +199,7 @@ struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
       State::weigh(s, PlainKeys{}, packed);
       State::add_weights(s, PlainKeys{}, packed);
     }
+    if constexpr (State::parts == 2) add_rests();
 #pragma unroll
     for (int m = 0; m < tiles; ++m) {
       ptx::wgmma_fence_operand(o[m]);
@@ -214,6 +216,33 @@ struct WideRows<Cached<Out_, Number_>, HeadDim, Warps, TileRows>
     ptx::wgmma_commit_group();
     turn ^= 1;
     return loaded;
+  }
+
+  // The products of the rests, by mma.sync, whose fragments are those of wgmma: from registers, the left operand costs
+  // wgmma 32 clocks more than so few rows need.
+  __device__ __forceinline__ void add_rests() {
+    const uint32_t rests =
+        State::weights_at() + State::weights_bytes + chunk_offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+    for (int i = 0; i < kWideKeys / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < TileRows / 8; j += 2) {
+        uint32_t of_rows[4];
+        ptx::ldmatrix_x4(of_rows, (rests + j * 1024) ^ (i * 32));
+#pragma unroll
+        for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float sums[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) sums[e] = o[m][4 * (j + h) + e];
+            ptx::mma_sync_m16n8k16<__half>(sums, b[m][i], of_rows[2 * h], of_rows[2 * h + 1]);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) o[m][4 * (j + h) + e] = sums[e];
+          }
+        }
+      }
+    }
   }
 
   // Waits for all products.
