@@ -7,7 +7,7 @@
 #include "cuda/decode/quantised/instances.cuh"
 #include "cuda/decode/quantised/kernels.h"
 #include "cuda/device.h"
-#include "cuda/tensor_map.h"
+#include "emulated_tma.h"
 
 using namespace cuda_llm_ops;
 using namespace cuda_llm_ops::cuda;
@@ -16,45 +16,12 @@ namespace d = cuda_llm_ops::cuda::decode;
 namespace {
 int multiprocessors = 1, clusters = 0;
 uint32_t counters[kCounters];
-std::vector<TensorMapArguments> maps;
 std::string launched;
 }  // namespace
 
 namespace emulated {
 
-// Copies a box at some later time.
-void tma(uint32_t shared, const CUtensorMap* map, uint32_t to_barrier, const int (&place)[5]) {
-  int number;
-  memcpy(&number, map, 4);
-  const TensorMapArguments m = maps[number];
-  const std::vector<int> first(place, place + 5);
-  if (shared % 1024 != 0) fail("a copy's place");
-  pending.push_back([=] {
-    uint32_t offset = 0;
-    uint64_t i[5];
-    for (i[4] = 0; i[4] < m.box[4]; ++i[4])
-      for (i[3] = 0; i[3] < m.box[3]; ++i[3])
-        for (i[2] = 0; i[2] < m.box[2]; ++i[2])
-          for (i[1] = 0; i[1] < m.box[1]; ++i[1])
-            for (i[0] = 0; i[0] < m.box[0]; ++i[0], offset += 2) {
-              uint32_t to = shared + offset;
-              to ^= (to >> 7 & 7) << 4;
-              bool inside = true;
-              const char* from = static_cast<const char*>(m.pointer);
-              for (int dim = 0; dim < 5; ++dim) {
-                const int64_t at = first[dim] + static_cast<int64_t>(i[dim]);
-                inside = inside && at >= 0 && static_cast<uint64_t>(at) < m.size[dim];
-                from += at * (dim == 0 ? 2 : static_cast<int64_t>(m.stride_bytes[dim]));
-              }
-              inside ? memcpy(arena + to, from, 2) : memset(arena + to, 0, 2);
-            }
-    Barrier& b = barrier(to_barrier);
-    b.tx -= offset;
-    settle(b);
-  });
-}
-
-void launch(const void* kernel, int grid, int block, int bytes, int cluster, void** parameters) {
+void launch(const void* kernel, dim3 grid, int block, int bytes, int cluster, void** parameters) {
   bool quantised = false;
   for (const d::QuantisedInstances* all : {&d::quantised_e4m3_float16(), &d::quantised_int8_bfloat16()}) {
     for (const d::QuantisedInstance& one : *all) {
@@ -82,13 +49,6 @@ void launch(const void* kernel, int grid, int block, int bytes, int cluster, voi
 }  // namespace emulated
 
 namespace cuda_llm_ops::cuda {
-const char* encode_tensor_map(CUtensorMap* map, const TensorMapArguments& arguments) {
-  if (!arguments.swizzle_128 || arguments.rank != 5 || arguments.box[0] != 64) emulated::fail("a tensor map");
-  const int number = static_cast<int>(maps.size());
-  maps.push_back(arguments);
-  memcpy(map, &number, 4);
-  return nullptr;
-}
 uint32_t* counters_for(cudaStream_t, cudaError_t*) { return counters; }
 cudaError_t current_device_facts(DeviceFacts* facts) {
   *facts = {multiprocessors, 90, 233472, 232448};
@@ -149,7 +109,7 @@ const char* decode(void** pointers, const int64_t* sizes, const int64_t* strides
   a.cache_type = kind == 2 ? CacheType::int8 : CacheType::e4m3;
   multiprocessors = devices, clusters = cluster;
   emulated::random.seed(seed);
-  maps.clear(), launched.clear();
+  emulated::maps.clear(), launched.clear();
   if (!(kind == 0 ? d::mma_supported(a) : d::quantised_mma_supported(a))) return nullptr;
   const size_t bytes = kind == 0 ? d::mma_workspace_bytes(a) : d::quantised_mma_workspace_bytes(a);
   std::vector<uint8_t> workspace(bytes + 256, 0xff);  // NaN

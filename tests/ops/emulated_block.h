@@ -51,6 +51,7 @@ struct Warp {
 };
 struct Block;
 struct Product {
+  int group;
   uint64_t a, b;
   uint32_t regs[4];
   bool rs, bf16, ta, tb;
@@ -67,6 +68,7 @@ struct Fiber {
   bool done = false;
   int lane;
   std::vector<Product> products;
+  int group = 0;  // of products: how many were committed
   uint32_t cluster_generation = 0;
 };
 struct Block {
@@ -82,6 +84,7 @@ inline Fiber* cur;
 inline ucontext_t scheduler;
 inline uint8_t* arena;
 inline dim3 grid_dim;
+inline bool in_order = false;  // thread blocks begin in the order of their index, as blocks that wait for others need
 inline int cluster_size;
 inline std::vector<Block*> blocks;
 inline Meet cluster_meet;
@@ -145,7 +148,7 @@ inline bool vote(bool v, bool all) {
   return r;
 }
 
-// Runs `body` in every thread of the grid, a cluster after the other in random order.
+// Runs `body` in every thread of the grid, a cluster after the other. Of a grid of several rows, clusters are of one row.
 inline std::function<void()> body;
 inline void entry() {
   body();
@@ -153,16 +156,17 @@ inline void entry() {
   --cur->block->left;
   swapcontext(&cur->context, &scheduler);
 }
-inline void run(int grid, int block, int bytes, int cluster) {
+inline void run(dim3 whole_grid, int block, int bytes, int cluster) {
+  const int width = whole_grid.x, grid = width * whole_grid.y;
   if (bytes > 227 * 1024) fail("too much shared memory");
-  if (grid % cluster != 0) fail("a grid of no whole clusters");
+  if (width % cluster != 0) fail("a grid of no whole clusters");
   if (arena == nullptr) arena = static_cast<uint8_t*>(aligned_alloc(1 << 20, kBlock * 10));
-  grid_dim = dim3(grid);
+  grid_dim = whole_grid;
   cluster_size = cluster;
   static std::vector<std::unique_ptr<Fiber>> pool;
   std::vector<int> order;
   for (int first = 0; first < grid; first += cluster) order.push_back(first);
-  std::shuffle(order.begin(), order.end(), random);
+  if (!in_order) std::shuffle(order.begin(), order.end(), random);
   for (const int first : order) {
     for (uint32_t i = 0; i < kBlock * (cluster + 1) / 4; ++i)
       reinterpret_cast<uint32_t*>(arena)[i] = 0x7fc07fc0;  // NaN
@@ -174,7 +178,7 @@ inline void run(int grid, int block, int bytes, int cluster) {
     for (int rank = 0; rank < cluster; ++rank) {
       own.emplace_back(new Block);
       Block* const b = own.back().get();
-      b->index = dim3(first + rank), b->rank = rank, b->warps.resize(block / 32), b->threads = b->left = block;
+      b->index = dim3((first + rank) % width, (first + rank) / width), b->rank = rank, b->warps.resize(block / 32), b->threads = b->left = block;
       blocks.push_back(b);
       for (int t = 0; t < block; ++t) {
         if (live.size() == pool.size()) {
@@ -183,7 +187,7 @@ inline void run(int grid, int block, int bytes, int cluster) {
         }
         Fiber* const f = pool[live.size()].get();
         f->tid = dim3(t, 0, 0), f->block = b, f->warp = &b->warps[t / 32], f->lane = t % 32, f->done = false;
-        f->products.clear();
+        f->products.clear(), f->group = 0;
         getcontext(&f->context);
         f->context.uc_stack.ss_sp = f->stack.data(), f->context.uc_stack.ss_size = f->stack.size();
         f->context.uc_link = nullptr;
@@ -256,6 +260,7 @@ inline float __uint_as_float(uint32_t u) {
   return f;
 }
 inline float __fdividef(float a, float b) { return a / b; }
+inline void __threadfence() {}
 inline float __log2f(float a) { return log2f(a); }
 namespace cuda_llm_ops::ptx {
 inline uint32_t shared_address(const void* p) { return (uint32_t)((const uint8_t*)p - emulated::arena); }
@@ -272,9 +277,22 @@ inline bool elect_sync() {
   return emulated::cur->lane == 0;
 }
 inline void bar_sync(uint32_t id, uint32_t threads) { emulated::meet(emulated::cur->block->named[id], threads); }
+inline void bar_arrive(uint32_t id, uint32_t threads) {
+  emulated::Meet& m = emulated::cur->block->named[id];
+  if (++m.arrived == static_cast<int>(threads)) {
+    m.arrived = 0;
+    ++m.generation;
+  }
+}
 inline bool bar_red_or(uint32_t id, uint32_t threads, bool v) {
   return emulated::meet(emulated::cur->block->named[id], threads, v);
 }
+template <int>
+void setmaxnreg_inc() {}
+template <int>
+void setmaxnreg_dec() {}
+inline int fresh_tid_x() { return emulated::cur->tid.x; }
+inline int opaque(int v) { return v; }
 inline uint32_t cluster_ctarank() { return emulated::cur->block->rank; }
 inline uint32_t cluster_nctarank() { return emulated::cluster_size; }
 inline uint32_t mapa(uint32_t a, uint32_t rank) { return a % emulated::kBlock + (rank + 1) * emulated::kBlock; }
@@ -313,6 +331,29 @@ inline uint32_t atomic_add_acq_rel(uint32_t* p, uint32_t v) {
   *p += v;
   return r;
 }
+inline void red_release_add(uint32_t* p, uint32_t v) { *p += v; }
+inline uint32_t load_acquire(const uint32_t* p) {
+  emulated::yield();
+  return *p;
+}
+inline void red_add_v4(float* p, float a, float b, float c, float d) {
+  if (reinterpret_cast<uintptr_t>(p) % 16) emulated::fail("alignment");
+  p[0] += a, p[1] += b, p[2] += c, p[3] += d;
+}
+template <typename V>
+V load_from(uint32_t a) {
+  if (a % sizeof(V)) emulated::fail("alignment");
+  V v;
+  memcpy(&v, emulated::at(a), sizeof v);
+  return v;
+}
+inline float2 load_shared_pair(uint32_t a) { return load_from<float2>(a); }
+inline uint4 load_shared_vector(uint32_t a) { return load_from<uint4>(a); }
+template <typename V>
+void store_shared_vector(uint32_t a, V v) {
+  if (a % 16) emulated::fail("alignment");
+  memcpy(emulated::at(a), &v, 16);
+}
 inline void mbarrier_init(uint32_t a, uint32_t n) {
   if (a % 8) emulated::fail("alignment");
   emulated::cur->block->barriers[a] = {(int)n, (int)n, 0, 0};
@@ -323,6 +364,20 @@ inline void mbarrier_arrive(uint32_t a) {
   --b.pending;
   emulated::settle(b);
   if (emulated::random() % 4 == 0) emulated::yield();
+}
+inline void mbarrier_arrive_cluster(uint32_t a, uint32_t rank) {
+  if (emulated::blocks[rank]->left == 0) emulated::fail("arrival at a block that has gone");
+  mbarrier_arrive(mapa(a, rank));
+}
+inline void bulk_copy_to_cluster(uint32_t to, uint32_t from, uint32_t bytes, uint32_t to_barrier) {
+  if ((to | from | bytes) % 16) emulated::fail("alignment");
+  emulated::pending.push_back([=] {
+    if (emulated::blocks[to / emulated::kBlock - 1]->left == 0) emulated::fail("copy to a block that has gone");
+    memcpy(emulated::at(to), emulated::at(from), bytes);
+    emulated::Barrier& b = emulated::barrier(to_barrier);
+    b.tx -= bytes;
+    emulated::settle(b);
+  });
 }
 inline void mbarrier_arrive_expect_tx(uint32_t a, uint32_t bytes) {
   auto& b = emulated::barrier(a);
@@ -337,6 +392,24 @@ inline void mbarrier_wait_cluster(uint32_t a, uint32_t parity) { mbarrier_wait(a
 inline void tma_load_5d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u, int v,
                         uint64_t) {
   emulated::tma(shared, map, barrier, {x, y, z, u, v});
+}
+inline void tma_load_4d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u, uint64_t) {
+  emulated::tma(shared, map, barrier, {x, y, z, u, 0});
+}
+inline void tma_load_4d_multicast(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u,
+                                  uint16_t mask, uint64_t) {
+  for (uint32_t rank = 0; rank < emulated::blocks.size(); ++rank) {
+    if (mask >> rank & 1) emulated::tma(mapa(shared, rank), map, mapa(barrier, rank), {x, y, z, u, 0});
+  }
+}
+inline void bulk_load(uint32_t shared, const void* from, uint32_t bytes, uint32_t to_barrier) {
+  if ((reinterpret_cast<uintptr_t>(from) | shared | bytes) % 16) emulated::fail("alignment");
+  emulated::pending.push_back([=] {
+    memcpy(emulated::at(shared), from, bytes);
+    emulated::Barrier& b = emulated::barrier(to_barrier);
+    b.tx -= bytes;
+    emulated::settle(b);
+  });
 }
 inline void cp_async_ca_4(uint32_t shared, const void* from, int bytes) {
   memset(emulated::at(shared), 0, 4);
@@ -414,7 +487,16 @@ inline void stmatrix_x4_trans(uint32_t address, uint32_t r0, uint32_t r1, uint32
     }
   emulated::warp_sync();
 }
-inline int opaque(int value) { return value; }
+inline void stmatrix_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  if (address % 16) emulated::fail("alignment");
+  auto& w = *emulated::cur->warp;
+  const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;
+  w.exchange[lane][0] = address;
+  emulated::warp_sync();
+  const uint32_t r[4] = {r0, r1, r2, r3};
+  for (int j = 0; j < 4; ++j) memcpy(emulated::at((uint32_t)w.exchange[8 * j + g][0] + t * 4), &r[j], 4);
+  emulated::warp_sync();
+}
 inline uint32_t movmatrix_trans(uint32_t v) {
   auto& w = *emulated::cur->warp;
   const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;
@@ -457,7 +539,7 @@ void mma_sync_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint3
 }
 // wgmma
 inline void wgmma_fence() {}
-inline void wgmma_commit_group() {}
+inline void wgmma_commit_group() { ++emulated::cur->group; }
 template <typename V>
 void wgmma_fence_operand(V&) {}
 inline uint64_t matrix_descriptor(uint32_t shared, uint32_t leading_bytes, uint32_t stride_bytes) {
@@ -503,24 +585,29 @@ inline void perform(const emulated::Product& p) {
       }
     }
 }
+// Performs what is waited for, and no more.
 template <int Pending>
 void wgmma_wait_group() {
-  static_assert(Pending == 0);
   emulated::yield();
-  for (const auto& p : emulated::cur->products) perform(p);
-  emulated::cur->products.clear();
+  auto& all = emulated::cur->products;
+  const auto first_left = std::find_if(all.begin(), all.end(), [](const emulated::Product& p) {
+    return p.group >= emulated::cur->group - Pending;
+  });
+  for (auto p = all.begin(); p != first_left; ++p) perform(*p);
+  all.erase(all.begin(), first_left);
+  emulated::warp_sync();
 }
 template <int N>
 struct Wgmma {
   template <typename T, int TA, int TB>
   static void ss(float (&d)[N / 2], uint64_t a, uint64_t b, int scale) {
     emulated::cur->products.push_back(
-        {a, b, {}, false, std::is_same_v<T, __nv_bfloat16>, TA == 1, TB == 1, N, d, scale != 0});
+        {emulated::cur->group, a, b, {}, false, std::is_same_v<T, __nv_bfloat16>, TA == 1, TB == 1, N, d, scale != 0});
   }
   template <typename T, int TB>
   static void rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int scale) {
     emulated::cur->products.push_back(
-        {0, b, {a[0], a[1], a[2], a[3]}, true, std::is_same_v<T, __nv_bfloat16>, false, TB == 1, N, d, scale != 0});
+        {emulated::cur->group, 0, b, {a[0], a[1], a[2], a[3]}, true, std::is_same_v<T, __nv_bfloat16>, false, TB == 1, N, d, scale != 0});
   }
 };
 }  // namespace cuda_llm_ops::ptx

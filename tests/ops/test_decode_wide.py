@@ -18,36 +18,19 @@ from torch import Tensor  # noqa: E402
 
 HOST = Path(__file__).with_name("decode_wide_host.cpp")
 EMULATED = Path(__file__).with_name("emulated_block.h")
+LAUNCH = Path(__file__).with_name("emulated_launch.h")
 SHARED = "extern __shared__ __align__(1024) uint8_t shared_memory[];"
-LAUNCH = """
-#pragma once
-namespace emulated {
-void launch(const void*, int, int, int, int, void**);
-}
-namespace cuda_llm_ops::cuda {
-struct LaunchConfig {
-  int grid, block, bytes, blocks = 1;
-  LaunchConfig(dim3 g, int b, int s, cudaStream_t) : grid(g.x), block(b), bytes(s) {}
-  LaunchConfig& early() { return *this; }
-  LaunchConfig& cluster(int count) { blocks = count; return *this; }
-  cudaError_t launch(const void* kernel, void** parameters) const {
-    emulated::launch(kernel, grid, block, bytes, blocks, parameters);
-    return cudaSuccess;
-  }
-};
-}
-"""
 KINDS = {"float16": 0, "e4m3": 1, "int8": 2}
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     build = copy_without_ptx(tmp_path_factory.mktemp("decode_wide") / "csrc", f'#include "{EMULATED}"\n')
-    (build / "cuda/launch_config.h").write_text(LAUNCH)
+    (build / "cuda/launch_config.h").write_text(LAUNCH.read_text())
     for source in (build / "cuda/decode").rglob("*.cuh"):
         source.write_text(source.read_text().replace(SHARED, "uint8_t* shared_memory = emulated::shared_memory();"))
     hosts = [str(build / f"cuda/decode/{folder}/mma.cu") for folder in ("mma", "quantised")]
-    flags = ["-w", "-fno-strict-aliasing", "-DCUDA_LLM_OPS_SM90_ATTENTION", "-include", str(EMULATED), f"-I{build}"]
+    flags = ["-w", "-fno-strict-aliasing", "-DCUDA_LLM_OPS_SM90_ATTENTION", "-include", str(EMULATED), f"-I{build}", f"-I{HOST.parent}"]
     library = compile_for_host(HOST, build, *flags, "-x", "c++", *hosts)
     library.decode.restype = ctypes.c_char_p
     return library

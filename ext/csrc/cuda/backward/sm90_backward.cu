@@ -25,7 +25,7 @@ bool is_plain(const BackwardArguments& a) {
 bool is_causal(const BackwardArguments& a) { return a.options.right != kEveryKey; }
 
 using FamilyFunction = Family (*)();
-constexpr FamilyFunction families[] = {family_64, family_128};
+constexpr FamilyFunction families[] = {family_64, family_128, family_192_of_128, family_192, family_256};
 
 // The first that is wide enough. What lies right of the columns reads as zeros.
 const Instance* find(const BackwardArguments& a) {
@@ -33,8 +33,8 @@ const Instance* find(const BackwardArguments& a) {
     const Family family = function();
     for (int i = 0; i < family.count; ++i) {
       const Instance& instance = family.instances[i];
-      if (instance.type == a.type && instance.head_dim >= a.head_dim && instance.deterministic == a.deterministic &&
-          instance.windowed == !is_plain(a)) {
+      if (instance.type == a.type && instance.head_dim >= a.head_dim && instance.value_dim >= a.value_dim &&
+          instance.deterministic == a.deterministic && instance.windowed == !is_plain(a)) {
         return &instance;
       }
     }
@@ -68,11 +68,19 @@ struct SmallKernels {
   const void* finish;
 };
 
+template <typename T, int HeadDim>
+SmallKernels small_pair() {
+  return {reinterpret_cast<const void*>(&prepare<T, HeadDim>), reinterpret_cast<const void*>(&finish<T, HeadDim>)};
+}
+
 template <typename T>
 SmallKernels small_of(int head_dim) {
-  if (head_dim == 64)
-    return {reinterpret_cast<const void*>(&prepare<T, 64>), reinterpret_cast<const void*>(&finish<T, 64>)};
-  return {reinterpret_cast<const void*>(&prepare<T, 128>), reinterpret_cast<const void*>(&finish<T, 128>)};
+  switch (head_dim) {
+    case 64: return small_pair<T, 64>();
+    case 128: return small_pair<T, 128>();
+    case 192: return small_pair<T, 192>();
+    default: return small_pair<T, 256>();
+  }
 }
 
 SmallKernels small_kernels(const Instance& instance) {
@@ -127,11 +135,15 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   const Workspace workspace(a, instance->head_dim);
 
   Parameters p{};
-  const char* refusal = encode(&p.q, a, a.q, a.q_stride, a.head_dim, a.seq_q, a.heads, instance->block_m);
+  const char* refusal =
+      encode(&p.q, a, a.q, a.q_stride, a.head_dim, a.seq_q, a.heads, instance->block_m / instance->cluster);
   if (refusal == nullptr)
-    refusal = encode(&p.d_out, a, a.d_out, a.d_out_stride, a.value_dim, a.seq_q, a.heads, instance->block_m);
-  if (refusal == nullptr) refusal = encode(&p.k, a, a.k, a.k_stride, a.head_dim, a.seq_kv, a.kv_heads, block_n);
-  if (refusal == nullptr) refusal = encode(&p.v, a, a.v, a.v_stride, a.value_dim, a.seq_kv, a.kv_heads, block_n);
+    refusal = encode(&p.d_out, a, a.d_out, a.d_out_stride, a.value_dim, a.seq_q, a.heads,
+                     instance->block_m / instance->cluster);
+  if (refusal == nullptr)
+    refusal = encode(&p.k, a, a.k, a.k_stride, a.head_dim, a.seq_kv, a.kv_heads, instance->block_n);
+  if (refusal == nullptr)
+    refusal = encode(&p.v, a, a.v, a.v_stride, a.value_dim, a.seq_kv, a.kv_heads, instance->block_n);
   if (refusal != nullptr) return refusal;
   p.lse = reinterpret_cast<float*>(memory + workspace.lse);
   p.d_sum = reinterpret_cast<float*>(memory + workspace.d_sum);
@@ -147,7 +159,8 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   p.kv_heads = a.kv_heads;
   p.group = a.heads / a.kv_heads;
   p.m_tiles = (a.seq_q + instance->block_m - 1) / instance->block_m;
-  p.n_tiles = (a.seq_kv + block_n - 1) / block_n;
+  const int keys = instance->block_n * instance->cluster;
+  p.n_tiles = (a.seq_kv + keys - 1) / keys;
   p.batch_heads = a.batch * a.kv_heads;
   p.section = section_of(a);
   p.scale = static_cast<float>(a.scale);
@@ -182,10 +195,10 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
     error = LaunchConfig(rows, small_threads, 0, stream).launch(small.prepare, before_arguments);
   }
   if (error == cudaSuccess) {
-    const dim3 blocks(static_cast<unsigned>(p.n_tiles * p.batch_heads));
-    error = LaunchConfig(blocks, instance->threads, instance->shared_bytes, stream)
-                .early()
-                .launch(instance->kernel, arguments);
+    const dim3 blocks(static_cast<unsigned>(p.n_tiles * p.batch_heads * instance->cluster));
+    LaunchConfig config(blocks, instance->threads, instance->shared_bytes, stream);
+    if (instance->cluster > 1) config.cluster(instance->cluster);
+    error = config.early().launch(instance->kernel, arguments);
   }
   if (error == cudaSuccess) {
     const dim3 blocks(static_cast<unsigned>((a.seq_q + sum_rows - 1) / sum_rows), rows.y);

@@ -1,8 +1,8 @@
 // The Hopper kernels of attention's backward: what they are told, and how the host finds them.
 //
-// A tile is `block_m` queries by 128 keys. dQ is summed in float32 in the workspace, in blocks of 64 queries by 64 columns
-// that lie there as wgmma leaves them in registers: element e of group j of thread t at (j * 128 + t) * 4 + e, see
-// ptx/wgmma.cuh. So every addition is 16 bytes a thread and 512 contiguous bytes a warp.
+// A tile is `block_m` queries by `block_n` keys. dQ is summed in float32 in the workspace, in blocks of 64 queries by
+// 64 columns that lie there as wgmma leaves them in registers: element e of group j of thread t at (j * 128 + t) * 4 +
+// e, see ptx/wgmma.cuh. So every addition is 16 bytes a thread and 512 contiguous bytes a warp.
 #pragma once
 
 #include <cuda.h>
@@ -15,20 +15,22 @@
 
 namespace cuda_llm_ops::cuda::backward {
 
-constexpr int block_n = 128;         // keys of a tile
 constexpr int sum_rows = 64;         // queries of a block of dQ's sums
 constexpr int sum_floats = 64 * 64;  // of a block
 constexpr int row_padding = 128;     // rows of a head in lse and d_sum are padded to a multiple of this
 
 struct Parameters {
   CUtensorMap q, d_out, k, v;  // 4-D: head_dim, sequence, head, batch
-  const float* lse;            // (batch * heads, padded_q): log2 of the rows' sums; +inf past the sequence
+  const float* lse;            // (batch * heads, padded_q): log2 of the rows' sums; +inf
+                               // past the sequence
   const float* d_sum;          // the same shape: rowsum(d_out * out) - d_lse; 0 past the sequence
-  float* dq_sums;              // (batch * heads, padded_q / 64, the instance's head_dim / 64, sum_floats)
-  uint32_t* turns;             // (batch * heads, padded_q / 64, the same / 64): how many key tiles were added
+  float* dq_sums;              // (batch * heads, padded_q / 64, the instance's head_dim /
+                               // 64, sum_floats)
+  uint32_t* turns;             // (batch * heads, padded_q / 64, the same / 64): how many
+                               // key tiles were added
   void* dk;
   void* dv;
-  int32_t head_dim, value_dim;  // at most the instance's head_dim
+  int32_t head_dim, value_dim;  // at most the instance's
   int32_t seq_q, seq_kv, padded_q;
   int32_t kv_heads, group;   // query heads of one key head
   int32_t m_tiles, n_tiles;  // of a head
@@ -36,12 +38,13 @@ struct Parameters {
   int32_t section;           // key heads that are worked on together
   float scale, scale_log2;   // scale * log2(e)
   bool causal;
-  int32_t low, high;  // of instances with a window: query i sees keys i + low <= j < i + high
+  int32_t low, high;  // of instances with a window: query i sees keys i + low <=
+                      // j < i + high
 };
 
 struct Instance {
   GradientType type;
-  int head_dim, block_m;
+  int head_dim, value_dim, block_m, block_n, cluster;
   bool deterministic, windowed;
   const void* kernel;
   int threads, shared_bytes;
@@ -54,8 +57,11 @@ struct Family {
 };
 Family family_64();
 Family family_128();
+Family family_192_of_128();
+Family family_192();
+Family family_256();
 
-// Whether these kernels compute it on the current device: head_dim up to 128; with a window in free order alone.
+// Whether these kernels compute it on the current device: head_dim up to 256; with a window in free order alone.
 bool sm90_takes(const BackwardArguments& a);
 size_t sm90_workspace_bytes(const BackwardArguments& a);
 const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream);

@@ -39,7 +39,7 @@ template <typename T, int HeadDim>
 __global__ void __launch_bounds__(small_threads) prepare(const PrepareParameters p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   ptx::griddepcontrol_launch_dependents();
-  constexpr int lanes = HeadDim / 8;  // of a row, 16 bytes each
+  constexpr int lanes = HeadDim > 128 ? 32 : HeadDim / 8;  // of a row, 16 bytes each
   const int first = blockIdx.x * sum_rows, batch = blockIdx.y / p.heads, head = blockIdx.y % p.heads;
   const T* const out = static_cast<const T*>(p.out) + batch * p.out_stride.batch + head * p.out_stride.head;
   const T* const d_out = static_cast<const T*>(p.d_out) + batch * p.d_out_stride.batch + head * p.d_out_stride.head;

@@ -18,12 +18,12 @@ struct Size64 {
 };
 template <typename T>
 struct Size96 {
-  using Keys = KeysConfig<T, 96, 96, 4, 1, 1, 64>;
-  using Queries = QueriesConfig<T, 96, 96, 4, 2, 32>;
+  using Keys = KeysConfig<T, 96, 96, 4, 2, 2, 64>;
+  using Queries = QueriesConfig<T, 96, 96, 4, 2, 48>;
 };
 template <typename T>
 struct Size128 {
-  using Keys = KeysConfig<T, 128, 128, 4, 1, 1, 64>;
+  using Keys = KeysConfig<T, 128, 128, 4, 2, 2, 64, 1>;
   using Queries = QueriesConfig<T, 128, 128, 4, 2, 32>;
 };
 template <typename T>
@@ -46,7 +46,7 @@ struct Size256 {
 template <typename T>
 struct Large192 {
   using Keys = KeysConfig<T, 192, 192, 8, 1, 2, 64>;
-  using Queries = QueriesConfig<T, 192, 192, 8, 1, 32>;
+  using Queries = QueriesConfig<T, 192, 192, 8, 1, 64, 1>;
 };
 template <typename T>
 struct Large256 {

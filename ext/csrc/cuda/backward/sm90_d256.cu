@@ -1,0 +1,21 @@
+// The Hopper backward for head_dim 256.
+#include "sm90_wide.cuh"
+
+namespace cuda_llm_ops::cuda::backward {
+
+template <typename T, Way Is>
+using D256 = WideConfig<T, 256, 256, Is>;
+
+Family family_256() {
+  static const Instance instances[] = {
+      instance<D256<__half, Way::free_order>>(GradientType::float16, "sm90_backward_d256_float16"),
+      instance<D256<__half, Way::in_turn>>(GradientType::float16, "sm90_backward_d256_float16_deterministic"),
+      instance<D256<__nv_bfloat16, Way::free_order>>(GradientType::bfloat16, "sm90_backward_d256_bfloat16"),
+      instance<D256<__nv_bfloat16, Way::in_turn>>(GradientType::bfloat16, "sm90_backward_d256_bfloat16_deterministic"),
+      instance<D256<__half, Way::window>>(GradientType::float16, "sm90_backward_d256_float16_window"),
+      instance<D256<__nv_bfloat16, Way::window>>(GradientType::bfloat16, "sm90_backward_d256_bfloat16_window"),
+  };
+  return {instances, 6};
+}
+
+}  // namespace cuda_llm_ops::cuda::backward
