@@ -32,6 +32,11 @@ GRACE = 60.0
 """Seconds beyond those of the calls after which a process is ended."""
 CALLS = re.compile(r"(\d+)(?: of \d+)? calls in \d+ s, (\d+) failed(: out of time)?")
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
+REPORT = re.compile(
+    r"^=+ (?!.*SUMMARY)(?:Error: |Warning: )?(.*(?:reported between|hazard|Invalid|Uninitialized|Barrier error).*)$",
+    re.MULTILINE,
+)
+REPORTS_SHOWN = 8
 INSTANCES = {
     "weight_only_gemm": ("weight_only", ("weight_only_",)),
     "flash_decode, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
@@ -50,6 +55,8 @@ class Watched:
     wrong: int
     findings: int
     complete: bool
+    reports: tuple[str, ...] = ()
+    """The first of the different sentences in which the tool told of its findings."""
 
 
 def read(code: int, told: str) -> Watched:
@@ -58,7 +65,9 @@ def read(code: int, told: str) -> Watched:
     if calls is None:
         raise ValueError(f"exit code {code}, and no line says how many calls were made: {told[-400:]!r}")
     findings = sum(int(number) for number in SUMMARY.findall(told))
-    return Watched(int(calls[1]), int(calls[2]), max(findings, int(code == FOUND)), calls[3] is None)
+    findings = max(findings, int(code == FOUND))
+    reports = tuple(dict.fromkeys(REPORT.findall(told)))[:REPORTS_SHOWN] if findings else ()
+    return Watched(int(calls[1]), int(calls[2]), findings, calls[3] is None, reports)
 
 
 def instances(told: str) -> list[dict[str, Any]]:
@@ -105,10 +114,15 @@ def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
         found = [read(*told[tool, part]) for part in range(parts)]
         numbers = {name: sum(getattr(one, name) for one in found) for name in ("calls", "wrong", "findings")}
         tools[tool] = numbers | {"complete": all(one.complete for one in found)}
+        for report in dict.fromkeys(report for one in found for report in one.reports):
+            print(f"{tool}: {report}", file=sys.stderr)
+    code, counted = told["coverage", 0]
+    if code:
+        print(f"exit code {code} of the process that counts instances: {counted[-400:]!r}", file=sys.stderr)
     return {
         "environment": origin("cuda") | {tool: sentence(found) for tool, found in tools.items()},
         "tools": tools,
-        "rows": instances(told["coverage", 0][1]),
+        "rows": instances(counted),
     }
 
 

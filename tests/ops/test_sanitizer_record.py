@@ -39,6 +39,9 @@ def test_what_a_process_tells_is_read() -> None:
     assert read(9, "3 calls in 1 s, 1 failed\n========= ERROR SUMMARY: 12 errors") == Watched(3, 1, 12, True)
     assert read(9, "3 calls in 1 s, 0 failed\n===== RACECHECK SUMMARY: 2 hazards displayed") == Watched(3, 0, 2, True)
     assert read(9, "3 calls in 1 s, 0 failed") == Watched(3, 0, 1, True)
+    race = "Race reported between Write access at f+0x10 and Read access at f+0x20 [2 hazards]"
+    lines = [f"========= Error: {race}"] * 2 + ["========= RACECHECK SUMMARY: 2 hazards displayed"]
+    assert read(9, "\n".join(["3 calls in 1 s, 0 failed", *lines])) == Watched(3, 0, 2, True, (race,))
     assert read(3, "7 of 30 calls in 9 s, 0 failed: out of time") == Watched(7, 0, 0, False)
     with pytest.raises(ValueError, match="exit code 1, and no line says how many calls"):
         read(1, "Traceback")
