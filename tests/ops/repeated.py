@@ -1,6 +1,8 @@
 """Launches of attention's backward one after the other: they must give the same bits.
 
     python -m tests.ops.repeated --out records/h200/repeated-backward.json
+    python -m tests.ops.repeated --part 0 2 --out half.json           # every second case
+    python -m tests.ops.repeated --join half.json other.json --out all.json
 
 Every instance that promises the same bits has cases here: all but those that add up the gradient of q in free order,
 whose gradients of k and v are held to it where no query heads share a key head. The exit code is 1 if a launch gave
@@ -30,7 +32,7 @@ import sanitized
 
 SIZES = ((64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256))
 LENGTH = 500
-FREE_ORDER = re.compile(r"sm90_backward_d[0-9_]+_b?float16(_window)?")
+FREE_ORDER = re.compile(r"sm90_backward_d\d+(_of_\d+)?_b?float16(_window)?")
 """Names of the instances that add up in free order. With a window, deterministic calls take those of every card."""
 
 
@@ -135,9 +137,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--launches", type=whole(1), default=1500, metavar="N", help="of each case (default: 1500)")
     parser.add_argument("--seconds", type=float, default=60.0, help="begin no further case after these (default: 60)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the record")
+    parser.add_argument(
+        "--part", type=int, nargs=2, metavar=("I", "N"), default=(0, 1), help="every Nth case, from I on"
+    )
+    parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="add cases of other records")
     given = parser.parse_args(arguments)
-    start, found = time.monotonic(), {}
-    for one in repeats():
+    start, all_of_them = time.monotonic(), repeats()
+    known = {name: others for file in given.join for name, others in json.loads(file.read_text())["cases"].items()}
+    found = {one: known[one.name] for one in all_of_them if one.name in known}
+    for one in all_of_them[given.part[0] :: given.part[1]]:
+        if one in found:
+            continue
         if time.monotonic() - start > given.seconds:
             break
         call, operands = one.call(given.device)
@@ -151,11 +161,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = list(rows(found, given.launches))
     for row in made:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
-    print(f"{len(found)} of {len(repeats())} cases in {time.monotonic() - start:.0f} s; {counted}")
+    print(f"{len(found)} of {len(all_of_them)} cases in {time.monotonic() - start:.0f} s; {counted}")
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps({"environment": environment, "rows": made}, indent=1) + "\n")
-    whole_of_it = len(found) == len(repeats()) and counted.get("launched") == counted.get("instances")
+        cases_of = {one.name: others for one, others in found.items()}
+        given.out.write_text(json.dumps({"environment": environment, "rows": made, "cases": cases_of}, indent=1) + "\n")
+    whole_of_it = len(found) == len(all_of_them) and counted.get("launched") == counted.get("instances")
     return 0 if whole_of_it and not any(found.values()) else 1
 
 

@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--family", nargs="+", choices=tuple(FAMILIES), default=tuple(FAMILIES))
     parser.add_argument("--part", type=int, nargs=2, metavar=("I", "N"), default=(0, 1), help="every Nth, from I on")
     parser.add_argument("--seconds", type=float, default=600.0, help="begin no further call after these")
-    parser.add_argument("--coverage", action="store_true", help="only print the instances that were launched")
+    parser.add_argument("--coverage", action="store_true", help="print the instances that were launched, and no more")
     given = parser.parse_args(arguments)
     if DEVICE == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU whose kernels could be watched")
@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = calls(given.family)[given.part[0] :: given.part[1]]
     if given.coverage:
         shared_bytes = torch.cuda.get_device_properties(DEVICE).shared_memory_per_block_optin
-        print("\n".join(told(launched(chosen), shared_bytes)))
+        print("\n".join(told(launched(chosen), shared_bytes)), flush=True)
         return 0
     start, failed = time.monotonic(), 0
     for done, (name, call) in enumerate(chosen):

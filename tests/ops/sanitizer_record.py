@@ -31,12 +31,11 @@ FOUND = 9
 GRACE = 60.0
 """Seconds beyond those of the calls after which a process is ended."""
 CALLS = re.compile(r"(\d+)(?: of \d+)? calls in \d+ s, (\d+) failed(: out of time)?")
-SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
-REPORT = re.compile(
-    r"^=+ (?!.*SUMMARY)(?:Error: |Warning: )?(.*(?:reported between|hazard|Invalid|Uninitialized|Barrier error).*)$",
-    re.MULTILINE,
+FINDING = re.compile(
+    r"^=+ ((?:Error|Warning|Invalid|Uninitialized|Barrier|Program hit|Race|Potential)\b.{0,300})", re.MULTILINE
 )
-REPORTS_SHOWN = 8
+MOST_SAID = 8
+SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 INSTANCES = {
     "weight_only_gemm": ("weight_only", ("weight_only_",)),
     "flash_decode, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
@@ -55,8 +54,8 @@ class Watched:
     wrong: int
     findings: int
     complete: bool
-    reports: tuple[str, ...] = ()
-    """The first of the different sentences in which the tool told of its findings."""
+    said: tuple[str, ...] = ()
+    """The first words of findings, each once."""
 
 
 def read(code: int, told: str) -> Watched:
@@ -65,9 +64,8 @@ def read(code: int, told: str) -> Watched:
     if calls is None:
         raise ValueError(f"exit code {code}, and no line says how many calls were made: {told[-400:]!r}")
     findings = sum(int(number) for number in SUMMARY.findall(told))
-    findings = max(findings, int(code == FOUND))
-    reports = tuple(dict.fromkeys(REPORT.findall(told)))[:REPORTS_SHOWN] if findings else ()
-    return Watched(int(calls[1]), int(calls[2]), findings, calls[3] is None, reports)
+    said = tuple(dict.fromkeys(found.strip() for found in FINDING.findall(told)))[:MOST_SAID]
+    return Watched(int(calls[1]), int(calls[2]), max(findings, int(code == FOUND)), calls[3] is None, said)
 
 
 def instances(told: str) -> list[dict[str, Any]]:
@@ -113,16 +111,12 @@ def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
     for tool in TOOLS:
         found = [read(*told[tool, part]) for part in range(parts)]
         numbers = {name: sum(getattr(one, name) for one in found) for name in ("calls", "wrong", "findings")}
-        tools[tool] = numbers | {"complete": all(one.complete for one in found)}
-        for report in dict.fromkeys(report for one in found for report in one.reports):
-            print(f"{tool}: {report}", file=sys.stderr)
-    code, counted = told["coverage", 0]
-    if code:
-        print(f"exit code {code} of the process that counts instances: {counted[-400:]!r}", file=sys.stderr)
+        said = list(dict.fromkeys(words for one in found for words in one.said))[:MOST_SAID]
+        tools[tool] = numbers | {"complete": all(one.complete for one in found)} | ({"said": said} if said else {})
     return {
         "environment": origin("cuda") | {tool: sentence(found) for tool, found in tools.items()},
         "tools": tools,
-        "rows": instances(counted),
+        "rows": instances(told["coverage", 0][1]),
     }
 
 
@@ -154,8 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"sanitizer_record: {error}", file=sys.stderr)
         return 1
-    for tool in found["tools"]:
-        print(f"{tool}: {found['environment'][tool]}")
+    for tool, told in found["tools"].items():
+        print(f"{tool}: {found['environment'][tool]}", *told.get("said", ()), sep="\n  ")
     for row in found["rows"]:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
     given.output.parent.mkdir(parents=True, exist_ok=True)

@@ -46,11 +46,16 @@ def test_a_launch_with_other_bits_is_told(monkeypatch: pytest.MonkeyPatch, capsy
     assert "OTHER BITS 192/128 packed bfloat16: 1 of 2 launches" in capsys.readouterr().out
 
 
-def test_too_little_time_is_told() -> None:
+def test_too_little_time_is_told_and_parts_join(tmp_path: Path) -> None:
+    files = [str(tmp_path / f"{part}.json") for part in range(3)]
     assert repeated.main([*FEW, "--seconds", "0"]) == 1
+    for part in range(2):
+        assert repeated.main([*FEW, "--part", str(part), "2", "--out", files[part]]) == 1
+    assert repeated.main([*FEW, "--seconds", "0", "--join", *files[:2], "--out", files[2]]) == 0
+    assert len(json.loads(Path(files[2]).read_text())["cases"]) == len(repeated.repeats())
 
 
 def test_instances_in_free_order_promise_nothing() -> None:
-    free = ["sm90_backward_d64_float16", "sm90_backward_d128_bfloat16_window", "sm90_backward_d192_128_float16"]
+    free = ["sm90_backward_d64_float16", "sm90_backward_d128_bfloat16_window", "sm90_backward_d192_of_128_float16"]
     held = ["sm90_backward_d64_float16_deterministic", "mma_backward_keys_float16_64", "simt_backward_keys_64"]
     assert [bool(repeated.FREE_ORDER.fullmatch(name)) for name in free + held] == [True] * 3 + [False] * 3
