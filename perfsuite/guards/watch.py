@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any
 
+from perfsuite.guards.allocator import fetches_anew, put_back
 from perfsuite.guards.ground import Look
 from perfsuite.guards.identity import Standing
 from perfsuite.guards.origin import late, strangers
@@ -67,6 +68,7 @@ class Watch:
         self.told: list[str] = []
         """Sentences for the record: changes that are put back, or that do no harm."""
         self._first = True
+        self._fetched = fetches_anew()
         self._modes = modes()
 
     def modes(self) -> None:
@@ -99,6 +101,9 @@ class Watch:
         for one in gone:
             with suppress(Exception):  # an owner that refuses to be written
                 one.put_back()
+        if not self._fetched and fetches_anew():  # it takes too long to ask behind each sample
+            put_back()
+            self.changed.append("thresholds of the C library's allocator, which fetches all memory anew")
 
     def _noted(self) -> tuple[_Late, list[str]]:
         """(the modules that may be loaded yet, functions from elsewhere at the case's start).
