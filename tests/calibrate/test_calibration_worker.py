@@ -19,9 +19,11 @@ from perfsuite.calibrate import plan as calibration_plan
 from perfsuite.calibrate import planted as calibration_planted
 from perfsuite.calibrate import worker as calibration_worker
 from perfsuite.calibrate.cases import CalibrationCase
+from perfsuite.calibrate.planted import PlantedClock
 from perfsuite.calibrate.slowed import Slowed
 from perfsuite.calibrate.summary import noise_cases, summarise
 from perfsuite.clock.rounds import Round
+from perfsuite.isolate import turns
 from perfsuite.problems import Custom
 from perfsuite.settings import HARNESS
 
@@ -187,3 +189,22 @@ def test_another_run_draws_other_values(tmp_path: Path, monkeypatch: pytest.Monk
     for number in (17, 10**9):
         run(tmp_path, process=3, gates=[("kernel", 0.05, 5)], seed=number)
     assert len(set(seeds)) == 10
+
+
+def test_processes_of_a_card_set_up_beside_one_another_and_time_alone(
+    card: Card, known: CalibrationCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    plan: dict[str, Any] = {"process": 3, "gates": [["kernel", 0.0, 1]]}
+    genuine = PlantedClock.rounds, PlantedClock.setup
+    monkeypatch.setattr(turns, "shared", lambda: turns)
+    for name in ("alone", "beside"):
+        monkeypatch.setattr(turns, name, lambda *rest, name=name: said.append(name))
+    monkeypatch.setattr(calibration_planted, "warm_up", lambda *how: said.append("warm"))
+    monkeypatch.setattr(PlantedClock, "rounds", lambda self, count: (said.append("rounds"), genuine[0](self, count))[1])
+    monkeypatch.setattr(PlantedClock, "setup", lambda self: (said.append("setup"), genuine[1](self))[1])
+    run(tmp_path, **plan)
+    assert said[:6] == ["setup", "beside", "rounds", "alone", "warm", "rounds"]
+    behind = [said[place + 1 : place + 5] for place, one in enumerate(said) if one == "setup"]
+    assert all(one == ["beside", "rounds", "alone", "warm"] for one in behind)
+    assert said.count("warm") == len(behind)

@@ -114,8 +114,9 @@ def test_cards_are_calibrated_at_once(made_up: None, tmp_path: Path, monkeypatch
         calibrate.run(arguments_for_cards(output, 4))
 
 
-def test_isolated_processes_take_turns_on_a_card(
-    made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("isolated", [False, True])
+def test_processes_take_turns_on_a_card(
+    made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated: bool
 ) -> None:
     cards = [Device(place, "a card", f"GPU-{place}", (9, 0), 2**30, str(place)) for place in range(2)]
     monkeypatch.setattr(calibrate, "usable_devices", lambda environ: Devices(tuple(cards)))
@@ -129,7 +130,7 @@ def test_isolated_processes_take_turns_on_a_card(
 
     monkeypatch.setattr(running.Calibration, "_process", watched)
     given = arguments_for_cards(tmp_path / "calibration.json", 2)
-    given.isolated, given.beside, given.processes = True, 2, 8
+    given.isolated, given.beside, given.processes = isolated, 2, 8
     assert calibrate.run(given) == 0
     locks = {selector: lock for selector, _, lock in plans}
     assert set(locks) == {"0", "1"}
@@ -137,8 +138,12 @@ def test_isolated_processes_take_turns_on_a_card(
     assert all((beside, lock) == (2, locks[selector]) for selector, beside, lock in plans)
     found = json.loads((tmp_path / "calibration.json").read_text())
     assert (found["cards"], found["beside"], found["processes"]) == (2, 2, 8)
-    given.isolated = False
-    with pytest.raises(UserError, match="--beside is 2; only isolated gates on a card have turns"):
+    if not isolated:
+        given.peers_seconds = 20.0
+        with pytest.raises(UserError, match="--beside is 2; the peers' timers know no turns"):
+            calibrate.run(given)
+    given.portable = True
+    with pytest.raises(UserError, match="--beside is 2; only gates on a card have turns"):
         calibrate.run(given)
 
 

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peers-seconds", type=float, default=20.0, help=peers)
     isolated = "calibrate gates that time both sides in processes of their own, as --perf-isolate does"
     parser.add_argument("--isolated", action="store_true", help=isolated)
-    beside = "isolated: processes on each card, which set up beside one another and time in turns (default 1)"
+    beside = "processes on each card, which set up beside one another and time in turns (default 1)"
     parser.add_argument("--beside", type=int, metavar="N", default=1, help=beside)
     parser.add_argument("--portable", action="store_true", help="calibrate the host clock on the CPU")
     parser.add_argument("--json", action="store_true", help="print JSON: what is written")
@@ -127,8 +127,10 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UserError(f"--{name} is {getattr(arguments, name)}; it must be 0 or more")
     if not 0.0 <= arguments.peers_seconds < math.inf:
         raise UserError(f"--peers-seconds is {arguments.peers_seconds:g}; it must be 0 or more")
-    if arguments.beside > 1 and (arguments.portable or not arguments.isolated):
-        raise UserError(f"--beside is {arguments.beside}; only isolated gates on a card have turns (--isolated)")
+    if arguments.beside > 1 and arguments.portable:
+        raise UserError(f"--beside is {arguments.beside}; only gates on a card have turns")
+    if arguments.beside > 1 and arguments.peers_seconds and not arguments.isolated:
+        raise UserError(f"--beside is {arguments.beside}; the peers' timers know no turns (--peers-seconds 0)")
     if arguments.part and arguments.output:
         raise UserError("--part writes a part and --output a calibration.json; give one, and join parts by --join")
     if arguments.after and not arguments.part:
