@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from perfsuite.report import markdown
+from perfsuite.report.figures import seconds
 from perfsuite.report.listed import Line, read_listed
 
 FIELDS = {"case": str, "kind": str, "what": str, "verdict": str, "reason": str, "sentence": str, "wall": float}
@@ -26,13 +27,22 @@ def corpus_table(path: Path, filters: Mapping[str, str]) -> str:
         for kind in dict.fromkeys(line["kind"] for line in ours):
             rows.append((what, kind, *_counts(line for line in ours if line["kind"] == kind)))
         rows.append((what, "all", *_counts(ours)))
-    parts = [markdown.grid(rows), f"Measured on one {where}."]
+    parts = [markdown.grid(rows), f"Measured on one {where}.{_checks(lines)}"]
     others = [line for line in lines if line["verdict"] != "MET"]
     if others:
         shown = [("judged", "case", "verdict", "sentence", "plain torch"), ("---",) * 5]
         shown += [(one["what"], one["case"], one["verdict"], _short(one["sentence"]), _plain(one)) for one in others]
         parts.append(markdown.grid(shown))
     return "\n\n".join(parts)
+
+
+def _checks(lines: Iterable[Line]) -> str:
+    """ " Checks took 27% of the 40 s.": the share of wall time that checks took; "" if the lines do not have it."""
+    known = [line for line in lines if isinstance(line.get("checks"), float) and line["wall"] > 0.0]
+    if not known:
+        return ""
+    wall, checks = sum(line["wall"] for line in known), sum(line["checks"] for line in known)
+    return f" Checks took {checks / wall:.0%} of {seconds(wall)}, first examinations included."
 
 
 def _counts(lines: Iterable[Line]) -> tuple[str, ...]:

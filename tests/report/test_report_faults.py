@@ -84,6 +84,10 @@ def test_the_corpus_is_counted_by_kind_and_what_is_not_met_is_shown(tmp_path: Pa
     assert "| modules | group norm | WRONG | group norm \\| was WRONG | cannot tell: no memory |" in table
     assert "| calls | a list | UNDECIDED | a list \\| was UNDECIDED | - |" in table
     assert "layer norm |" not in table
+    assert "Checks took" not in table
+    timed = [judged("x", "MET", wall=3.0, checks=0.5), judged("y", "MET", wall=1.0, checks=0.5), judged("z", "MET")]
+    file.write_text(json.dumps({"environment": CARD, "corpus": timed}))
+    assert "Checks took 25% of 4 s, first examinations included." in corpus_table(file, {})
     file.write_text(json.dumps({"environment": CARD, "corpus": [judged("x", "MET", wall="long")]}))
     with pytest.raises(RecordError, match="a line of corpus must hold case, kind, what"):
         corpus_table(file, {})
