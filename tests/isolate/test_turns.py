@@ -23,8 +23,11 @@ FORK = multiprocessing.get_context("fork")
 LONGEST = 30.0
 
 
-def works_and_times(path: Path, number: int, told: Any) -> None:
+def works_and_times(path: Path, number: int, told: Any, all_there: Any) -> None:
     mine = Turns(path, 3, lambda: 10 + number)
+    mine.begin()
+    mine.end()  # from now on it is counted
+    all_there.wait(LONGEST)
     for _ in range(6):
         mine.begin()
         told.put((time.monotonic(), number, "work"))
@@ -36,11 +39,13 @@ def works_and_times(path: Path, number: int, told: Any) -> None:
         told.put((time.monotonic(), number, f"there are {mine.contexts_beside()} others"))
         mine.beside()
         mine.end()
+    all_there.wait(LONGEST)  # who has ended is counted no more
 
 
 def test_nobody_works_while_one_is_alone_and_each_knows_the_others_processes(tmp_path: Path) -> None:
-    told = FORK.Queue()
-    there = [FORK.Process(target=works_and_times, args=(tmp_path / "turns", number, told)) for number in range(3)]
+    told, all_there = FORK.Queue(), FORK.Barrier(3)
+    given = [(tmp_path / "turns", number, told, all_there) for number in range(3)]
+    there = [FORK.Process(target=works_and_times, args=one) for one in given]
     for one in there:
         one.start()
     rows = sorted(told.get(timeout=LONGEST) for _ in range(3 * 6 * 4))
@@ -60,9 +65,8 @@ def test_nobody_works_while_one_is_alone_and_each_knows_the_others_processes(tmp
         else:
             assert alone == number
             alone = None
-    # The first ones may be alone before others have begun, the last ones after others have ended.
     counted = {(number, what) for _, number, what in rows if what.startswith("there")}
-    assert counted & {(0, "there are 23 others"), (1, "there are 22 others"), (2, "there are 21 others")}
+    assert counted == {(0, "there are 23 others"), (1, "there are 22 others"), (2, "there are 21 others")}
 
 
 def holds(path: Path, ready: Any) -> None:
