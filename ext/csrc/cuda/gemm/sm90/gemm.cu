@@ -241,7 +241,9 @@ const char* launch_plan(const GemmArguments& g, const Plan& plan, int sms, cudaS
     if (arguments.tma_store != 0) {
       if (const char* refused = encode_tensor_map(&out_map, out_description)) return refused;
     }
-    grid = std::min<int64_t>(tiles, sms * kernel.blocks_per_sm / cluster) * cluster;
+    // A cluster that waits for others to end has all of its tiles left then: of four blocks, 30 run at once, not 33.
+    const int at_once = std::min(sms * kernel.blocks_per_sm / cluster, clusters_at_once(kernel, cluster, sms));
+    grid = std::min<int64_t>(tiles, at_once) * cluster;
   } else {
     const int bytes = element_bytes(g.out_type);
     arguments.vector_store =
