@@ -29,7 +29,7 @@ void microseconds(const int32_t* rows, int64_t count, const double* plans, const
   sm90::CostModel costs;
   std::memcpy(&costs.plans, plans, sizeof(costs.plans));
   std::memcpy(&costs.multicast, multicast, sizeof(costs.multicast));
-  costs.margins = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
+  costs.margins = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
   for (int64_t i = 0; i < count; ++i) {
     Row row;
     std::memcpy(&row, rows + i * fields_of_a_row(), sizeof(row));

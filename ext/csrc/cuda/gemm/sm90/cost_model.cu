@@ -184,6 +184,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
   double alone = outside + cost.outside_a_stage_byte * stage + body;
   if (plan.cluster_m * plan.cluster_n > 1) alone *= 1.0 + cost.cluster;
   if (plan.split > 1 && waves > 1.0) alone *= margin.late_clusters;
+  if (plan.split == 1 && cluster > 2 && waves > 1.0) alone *= margin.large_clusters;
   if (kernel.pingpong && waves == 1.0) alone *= cost.pingpong_one_turn;
   if (!kernel.persistent && kernel.swap && tiles_n > 1.0) alone *= cost.skinny_tiles;
   if (plan.parts == 1) return alone;

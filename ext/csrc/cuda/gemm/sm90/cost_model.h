@@ -79,6 +79,7 @@ struct MulticastCosts {
 // fit leaves them alone: without them the model is a time.
 struct ChoiceMargins {
   double late_clusters = 1.25;       // split-K clusters of a second wave: the quickest plan of none of 1,790 products
+  double large_clusters = 1.1;       // persistent clusters of four with several tiles each
   double parts = 1.05;               // parts of k
   double unused_rows = 1.02;         // tiles of which at most half the rows are used
   double multicast_few_rows = 1.05;  // multicast plans, up to 128 rows
