@@ -24,6 +24,7 @@ from perfsuite.report import (
     accuracy,
     by_card,
     calibration,
+    clocks,
     corpus,
     exploits,
     faults,
@@ -117,6 +118,12 @@ def errors(path: Path, filters: Filters) -> str:
     return f"{accuracy.table(cases)}\n\n{_measured(cases)}"
 
 
+def limits(path: Path, filters: Filters) -> str:
+    """A row of clocks and power for each case, and a line that names the machine."""
+    cases = _fitting(path, filters)
+    return f"{clocks.table(cases)}\n\n{_measured(cases)}"
+
+
 def shown(path: Path, filters: Filters) -> str:
     """The terminal's table at the end of the recorded run: all of it, if the record has at most `rows=N` cases.
 
@@ -163,6 +170,7 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "cards": cards,
     "summary": summed,
     "errors": errors,
+    "clocks": limits,
     "terminal": shown,
     "calibration": calibration.gates_table,
     "peers": calibration.peers_table,
