@@ -142,7 +142,8 @@ MmaPlan plan_of(const Arguments& a) {
     const bool beside = 2 * plan.blocks <= device.multiprocessors;
     int64_t most = kClusterBytes;
     if (cluster->tile_rows <= kFewRows) {
-      if (beside && a.batch == 1) most *= a.block_table == nullptr ? 4 : 2;
+      // One warp loads the scales of tokens there, which takes longer than the keys.
+      if (beside && a.batch == 1 && !a.scale_per_token()) most *= a.block_table == nullptr ? 4 : 2;
       if (!beside && plan.cluster > 1) most /= 2;
     }
     if (plan.blocks > 0 && bytes * row_blocks <= most * plan.blocks) return plan;
