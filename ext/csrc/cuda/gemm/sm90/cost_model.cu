@@ -132,8 +132,15 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
                                    cost.unaligned_l2_sectors);
   const double q_lines = misplaced(shape, kernel.q_mn_major, shape.columns, kernel.tile_n, cost.unaligned_l2_bytes,
                                    cost.unaligned_l2_sectors);
+  // Rows beyond a K-major operand are not loaded (gemm.cu), unless a cluster shares the tile.
+  const double p_loaded = !kernel.p_mn_major && plan.cluster_n == 1
+                              ? static_cast<double>(std::min<int64_t>(shape.rows, kernel.tile_m))
+                              : kernel.tile_m;
+  const double q_loaded = !kernel.q_mn_major && plan.cluster_m == 1
+                              ? static_cast<double>(std::min<int64_t>(shape.columns, kernel.tile_n))
+                              : q_extent;
   const double from_l2 =
-      2.0 * kernel.tile_k * (p_lines * kernel.tile_m / plan.cluster_n + q_lines * q_extent / plan.cluster_m);
+      2.0 * kernel.tile_k * (p_lines * p_loaded / plan.cluster_n + q_lines * q_loaded / plan.cluster_m);
   const double tensor = (instructions * kernel.tile_n / 2.0 + cost.barrier_cycles) / cost.cycles_a_microsecond;
   const double loads =
       stage / (resident * ring) * cost.load_latency * (kernel.tile_m == 64 ? cost.narrow_load_latency : 1.0);
@@ -181,7 +188,7 @@ double modelled_microseconds(const GemmArguments& arguments, const Plan& plan, i
       cost.pingpong_turn * loop + cost.pingpong_panel * std::max(panels - cost.pingpong_free_panels, 0.0);
   const double overlapped = kernel.pingpong ? gain * (waves - 1.0) : 0.0;
   const double body = slowest({waves * resident * (ragged * loop + after) - overlapped, ragged * memory + after});
-  double alone = outside + cost.outside_a_stage_byte * stage + body;
+  double alone = outside + cost.outside_a_stage_byte * 2.0 * kernel.tile_k * (p_loaded + q_loaded) + body;
   if (plan.cluster_m * plan.cluster_n > 1) alone *= 1.0 + cost.cluster;
   if (plan.split > 1 && waves > 1.0) alone *= margin.late_clusters;
   if (plan.split == 1 && cluster > 2 && waves > 1.0) alone *= margin.large_clusters;
