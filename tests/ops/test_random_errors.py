@@ -102,3 +102,20 @@ def test_parts_have_the_calls_of_the_whole(tmp_path: Path) -> None:
     assert json.loads(joined.read_text())["rows"] == json.loads(whole.read_text())["rows"]
     assert "calls" not in json.loads(joined.read_text())
     assert random_errors.main([*join[:-1], "--out", str(joined)]) == 1  # a part is missing
+
+
+def test_a_ratio_above_is_that_of_several_draws() -> None:
+    def found(ratio: float, right: bool = True) -> random_errors.Found:
+        return random_errors.Found("kind", "what", right, "said", ratio)
+
+    assert random_errors.pooled([found(1.3)]).ratio == 1.3
+    several = random_errors.pooled([found(1.6), found(0.9), found(0.9)])
+    assert several.ratio == pytest.approx((1.6 * 0.9 * 0.9) ** (1 / 3))
+    assert several.sentence == "said; 3 draws, ratios 0.900 to 1.600"
+    assert not random_errors.pooled([found(1.6), found(0.9, right=False)]).right
+
+
+def test_a_draw_again_is_of_the_same_configuration() -> None:
+    draws = [random_errors._draw("fp8-gemm", "cpu", 48, 0, 5, again) for again in range(3)]
+    assert len({one.what for one in draws}) == 1
+    assert len({one.sentence for one in draws}) == 3
