@@ -22,9 +22,9 @@ void set_body(const void* kernel, void** parameters) {
 
 template <typename T>
 bool is_prepare(const void* kernel) {
-  for (const void* one : {reinterpret_cast<const void*>(&prepare<T, 64>), reinterpret_cast<const void*>(&prepare<T, 128>),
-                          reinterpret_cast<const void*>(&prepare<T, 192>),
-                          reinterpret_cast<const void*>(&prepare<T, 256>)}) {
+  for (const void* one :
+       {reinterpret_cast<const void*>(&prepare<T, 64>), reinterpret_cast<const void*>(&prepare<T, 128>),
+        reinterpret_cast<const void*>(&prepare<T, 192>), reinterpret_cast<const void*>(&prepare<T, 256>)}) {
     if (one == kernel) return true;
   }
   return false;

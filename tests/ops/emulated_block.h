@@ -178,7 +178,8 @@ inline void run(dim3 whole_grid, int block, int bytes, int cluster) {
     for (int rank = 0; rank < cluster; ++rank) {
       own.emplace_back(new Block);
       Block* const b = own.back().get();
-      b->index = dim3((first + rank) % width, (first + rank) / width), b->rank = rank, b->warps.resize(block / 32), b->threads = b->left = block;
+      b->index = dim3((first + rank) % width, (first + rank) / width), b->rank = rank, b->warps.resize(block / 32),
+      b->threads = b->left = block;
       blocks.push_back(b);
       for (int t = 0; t < block; ++t) {
         if (live.size() == pool.size()) {
@@ -393,7 +394,8 @@ inline void tma_load_5d(uint32_t shared, const CUtensorMap* map, uint32_t barrie
                         uint64_t) {
   emulated::tma(shared, map, barrier, {x, y, z, u, v});
 }
-inline void tma_load_4d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u, uint64_t) {
+inline void tma_load_4d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u,
+                        uint64_t) {
   emulated::tma(shared, map, barrier, {x, y, z, u, 0});
 }
 inline void tma_load_4d_multicast(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u,
@@ -590,9 +592,8 @@ template <int Pending>
 void wgmma_wait_group() {
   emulated::yield();
   auto& all = emulated::cur->products;
-  const auto first_left = std::find_if(all.begin(), all.end(), [](const emulated::Product& p) {
-    return p.group >= emulated::cur->group - Pending;
-  });
+  const auto first_left = std::find_if(
+      all.begin(), all.end(), [](const emulated::Product& p) { return p.group >= emulated::cur->group - Pending; });
   for (auto p = all.begin(); p != first_left; ++p) perform(*p);
   all.erase(all.begin(), first_left);
   emulated::warp_sync();
@@ -606,8 +607,17 @@ struct Wgmma {
   }
   template <typename T, int TB>
   static void rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int scale) {
-    emulated::cur->products.push_back(
-        {emulated::cur->group, 0, b, {a[0], a[1], a[2], a[3]}, true, std::is_same_v<T, __nv_bfloat16>, false, TB == 1, N, d, scale != 0});
+    emulated::cur->products.push_back({emulated::cur->group,
+                                       0,
+                                       b,
+                                       {a[0], a[1], a[2], a[3]},
+                                       true,
+                                       std::is_same_v<T, __nv_bfloat16>,
+                                       false,
+                                       TB == 1,
+                                       N,
+                                       d,
+                                       scale != 0});
   }
 };
 }  // namespace cuda_llm_ops::ptx

@@ -32,17 +32,9 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
         text = source.read_text().replace(SHARED, "unsigned char* memory = emulated::shared_memory();")
         source.write_text(text.replace("__shared__ __align__(16) T tile", "static T tile"))
     hosts = [str(folder / f"sm90_{name}.cu") for name in ("backward", *INSTANCES)]
-    flags = [
-        "-w",
-        "-Wno-psabi",
-        "-O2",
-        "-fno-strict-aliasing",
-        "-include",
-        str(EMULATED),
-        f"-I{build}",
-        f"-I{HOST.parent}",
-    ]
-    library = compile_for_host(HOST, build, *flags, "-x", "c++", *hosts)
+    flags = ["-w", "-Wno-psabi", "-O2", "-fno-strict-aliasing", "-include", str(EMULATED)]
+    flags += [f"-I{build}", f"-I{HOST.parent}", "-x", "c++", *hosts]
+    library = compile_for_host(HOST, build, *flags)
     library.run.restype = library.name_of_launched.restype = ctypes.c_char_p
     assert library.bytes_of_arguments() == ctypes.sizeof(Arguments)
     return library

@@ -30,16 +30,9 @@ def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..
     for source in (build / "cuda/decode").rglob("*.cuh"):
         source.write_text(source.read_text().replace(SHARED, "uint8_t* shared_memory = emulated::shared_memory();"))
     hosts = [str(build / f"cuda/decode/{folder}/mma.cu") for folder in ("mma", "quantised")]
-    flags = [
-        "-w",
-        "-fno-strict-aliasing",
-        "-DCUDA_LLM_OPS_SM90_ATTENTION",
-        "-include",
-        str(EMULATED),
-        f"-I{build}",
-        f"-I{HOST.parent}",
-    ]
-    library = compile_for_host(HOST, build, *flags, "-x", "c++", *hosts)
+    flags = ["-w", "-fno-strict-aliasing", "-DCUDA_LLM_OPS_SM90_ATTENTION", "-include", str(EMULATED)]
+    flags += [f"-I{build}", f"-I{HOST.parent}", "-x", "c++", *hosts]
+    library = compile_for_host(HOST, build, *flags)
     library.decode.restype = ctypes.c_char_p
     return library
 
