@@ -398,12 +398,6 @@ inline void tma_load_4d(uint32_t shared, const CUtensorMap* map, uint32_t barrie
                         uint64_t) {
   emulated::tma(shared, map, barrier, {x, y, z, u, 0});
 }
-inline void tma_load_4d_multicast(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u,
-                                  uint16_t mask, uint64_t) {
-  for (uint32_t rank = 0; rank < emulated::blocks.size(); ++rank) {
-    if (mask >> rank & 1) emulated::tma(mapa(shared, rank), map, mapa(barrier, rank), {x, y, z, u, 0});
-  }
-}
 inline void bulk_load(uint32_t shared, const void* from, uint32_t bytes, uint32_t to_barrier) {
   if ((reinterpret_cast<uintptr_t>(from) | shared | bytes) % 16) emulated::fail("alignment");
   emulated::pending.push_back([=] {

@@ -135,11 +135,9 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   const Workspace workspace(a, instance->head_dim);
 
   Parameters p{};
-  const char* refusal =
-      encode(&p.q, a, a.q, a.q_stride, a.head_dim, a.seq_q, a.heads, instance->block_m / instance->cluster);
+  const char* refusal = encode(&p.q, a, a.q, a.q_stride, a.head_dim, a.seq_q, a.heads, instance->block_m);
   if (refusal == nullptr)
-    refusal = encode(&p.d_out, a, a.d_out, a.d_out_stride, a.value_dim, a.seq_q, a.heads,
-                     instance->block_m / instance->cluster);
+    refusal = encode(&p.d_out, a, a.d_out, a.d_out_stride, a.value_dim, a.seq_q, a.heads, instance->block_m);
   if (refusal == nullptr)
     refusal = encode(&p.k, a, a.k, a.k_stride, a.head_dim, a.seq_kv, a.kv_heads, instance->block_n);
   if (refusal == nullptr)

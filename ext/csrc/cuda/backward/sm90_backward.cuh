@@ -31,7 +31,7 @@ struct Config {
   using T = T_;
   static constexpr int head_dim = HeadDim, value_dim = HeadDim, block_m = BlockM, block_n = 128, q_stages = 2,
                        o_stages = 2;
-  static constexpr int cluster = 1, walk_n = block_n, releases = consumers, other_k_bytes = 0;
+  static constexpr int cluster = 1, walk_n = block_n, other_k_bytes = 0;
   static constexpr bool deterministic = Is == Way::in_turn, windowed = Is == Way::window;
   static constexpr bool halves = BlockM == 128;  // of a tile's queries, one after the other
   static constexpr int panels = HeadDim / 64, value_panels = panels, query_panels = BlockM / 64;
@@ -174,7 +174,7 @@ struct Consumer {
     if constexpr (!C::halves) {
       issue_gradient<0, steps>(dk, ds, q);
       ptx::wgmma_wait_group<1>();
-      release<C>(shared.o_empty(stage));
+      release(shared.o_empty(stage));
     } else {
       issue_gradient<half, steps>(dv, weights, d_out);
       issue_gradient<half, steps>(dk, ds, q);
@@ -186,8 +186,8 @@ struct Consumer {
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(dk);
     ptx::wgmma_fence_operand(dv);
-    if constexpr (C::halves) release<C>(shared.o_empty(stage));
-    release<C>(shared.q_empty(stage));
+    if constexpr (C::halves) release(shared.o_empty(stage));
+    release(shared.q_empty(stage));
   }
 
   __device__ __forceinline__ void run() {

@@ -160,19 +160,6 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
   ptx::mbarrier_arrive_expect_tx(shared.v_full(), C::v_bytes);
   load(shared.v, &p.v, shared.v_full(), C::value_panels, C::block_n, key, work.kv_head, ptx::evict_first);
   ptx::griddepcontrol_wait();
-  // Rows of a tile: all of them, or this block's half, for both blocks of the pair.
-  const auto load_rows = [&](uint32_t to, const CUtensorMap* map, uint32_t barrier, int panels, int row, int head) {
-    if constexpr (C::cluster == 1) {
-      load(to, map, barrier, panels, C::block_m, row, head, ptx::evict_last);
-    } else {
-      const int first = static_cast<int>(ptx::cluster_ctarank()) * (C::block_m / 2);
-#pragma unroll
-      for (int panel = 0; panel < panels; ++panel) {
-        ptx::tma_load_4d_multicast(to + panel * C::block_m * 128 + first * 128, map, barrier, panel * 64, row + first,
-                                   head, work.batch, 3, ptx::evict_last);
-      }
-    }
-  };
   uint32_t i = 0;
   for (int g = 0; g < p.group; ++g) {
     const int head = work.kv_head * p.group + g;
@@ -183,13 +170,14 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
       ptx::mbarrier_wait(shared.q_empty(stage), parity_of<C::q_stages>(i) ^ 1);
       const uint32_t q_full = shared.q_full(stage);
       ptx::mbarrier_arrive_expect_tx(q_full, C::q_bytes + C::row_bytes);
-      load_rows(shared.q + stage * C::q_bytes, &p.q, q_full, C::panels, row, head);
+      load(shared.q + stage * C::q_bytes, &p.q, q_full, C::panels, C::block_m, row, head, ptx::evict_last);
       ptx::bulk_load(shared.lse + stage * C::row_bytes, p.lse + rows + row, C::row_bytes, q_full);
       stage = stage_of<C::o_stages>(i);
       ptx::mbarrier_wait(shared.o_empty(stage), parity_of<C::o_stages>(i) ^ 1);
       const uint32_t o_full = shared.o_full(stage);
       ptx::mbarrier_arrive_expect_tx(o_full, C::d_out_bytes + C::row_bytes);
-      load_rows(shared.d_out + stage * C::d_out_bytes, &p.d_out, o_full, C::value_panels, row, head);
+      load(shared.d_out + stage * C::d_out_bytes, &p.d_out, o_full, C::value_panels, C::block_m, row, head,
+           ptx::evict_last);
       ptx::bulk_load(shared.d_sum + stage * C::row_bytes, p.d_sum + rows + row, C::row_bytes, o_full);
       ++i;
     }
@@ -244,15 +232,8 @@ __device__ __forceinline__ int own_key() {
   return t / 32 * 16 + t % 32 / 4;
 }
 
-// Every thread for itself: each has read rows of lse or d_sum there by ordinary loads. Of a pair of blocks, each loads
-// half of a tile of both, so a warp tells the other block too.
-template <typename C>
-__device__ __forceinline__ void release(uint32_t barrier) {
-  ptx::mbarrier_arrive(barrier);
-  if constexpr (C::cluster == 2) {
-    if (lane() == 0) ptx::mbarrier_arrive_cluster(barrier, ptx::cluster_ctarank() ^ 1);
-  }
-}
+// Every thread for itself: each has read rows of lse or d_sum there by ordinary loads.
+__device__ __forceinline__ void release(uint32_t barrier) { ptx::mbarrier_arrive(barrier); }
 
 // Here and below Begin and End count steps of 16 queries.
 //
@@ -391,11 +372,11 @@ __device__ __forceinline__ void init_barriers(const Layout<C>& shared) {
   ptx::mbarrier_init(shared.v_full(), 1);
   for (int s = 0; s < C::q_stages; ++s) {
     ptx::mbarrier_init(shared.q_full(s), 1);
-    ptx::mbarrier_init(shared.q_empty(s), C::releases);
+    ptx::mbarrier_init(shared.q_empty(s), consumers);
   }
   for (int s = 0; s < C::o_stages; ++s) {
     ptx::mbarrier_init(shared.o_full(s), 1);
-    ptx::mbarrier_init(shared.o_empty(s), C::releases);
+    ptx::mbarrier_init(shared.o_empty(s), consumers);
   }
   for (int w = 0; w < 2; ++w) ptx::mbarrier_init(shared.turn(w), 1);
   if constexpr (C::cluster == 2) {

@@ -5,7 +5,7 @@
 // dK and dV of 64 keys and 256 columns fill the registers of two warpgroups, so each has one of them, and the products that
 // lead to it. The weights, 64 by 64 in float32, go through shared memory from one to the other, each thread's to the same
 // thread's. The blocks give each other a copy of dS, so that each sums dQ over all 128 keys, for half of the columns: a
-// block alone would add twice as much to memory. Each loads half of Q and dO, for both.
+// block alone would add twice as much to memory.
 //
 //   the first warpgroup     S^T = K Q^T     P            dV += P^T dO    dQ = dS K, 64 columns
 //   the second              dP^T = V dO^T   dS of P, dP  dK += dS^T Q    dQ = dS K, 64 others
@@ -33,7 +33,7 @@ struct WideConfig {
   static constexpr int head_dim = HeadDim, value_dim = ValueDim, block_m = 64, block_n = 64, q_stages = 2;
   static constexpr int o_stages = HeadDim + ValueDim > 384 ? 1 : 2, cluster = 2;
   static constexpr bool left_in_registers = HeadDim + ValueDim <= 320;  // K and V, for scores
-  static constexpr int walk_n = 128, releases = consumers + 8, other_k_bytes = 2 * 8192;
+  static constexpr int walk_n = 128, other_k_bytes = 2 * 8192;
   static constexpr bool deterministic = Is == Way::in_turn, windowed = Is == Way::window;
   static constexpr int panels = HeadDim / 64, value_panels = ValueDim / 64, query_panels = 1;
   static constexpr int threads = 384;
@@ -219,7 +219,7 @@ struct WideConsumer {
     const uint32_t stage = stage_of<C::q_stages>(at.i), o_stage = stage_of<C::o_stages>(at.i);
     Fragments weights;
     weigh<C, 0, steps>(p, s, shared.lse + stage * C::row_bytes, at.m * m, first_key());
-    release<C>(shared.q_empty(stage));
+    release(shared.q_empty(stage));
     give(s);
     ptx::bar_arrive(weights_barrier, consumers);
     pack<T, 0, steps>(weights, s);
@@ -234,7 +234,7 @@ struct WideConsumer {
       ptx::wgmma_wait_group<0>();
     }
     ptx::wgmma_fence_operand(dv);
-    release<C>(shared.o_empty(o_stage));
+    release(shared.o_empty(o_stage));
     finish_dq<0>(at);
     if constexpr (!Last) ptx::wgmma_fence_operand(s);
     at.next(p, work);
@@ -269,7 +269,7 @@ struct WideConsumer {
     ptx::mbarrier_wait_cluster(shared.ds_free(buffer), (at.i / 2 & 1) ^ 1);
     ptx::bar_sync(weights_barrier, consumers);
     differentiate(dp, ds, shared.d_sum + o_stage * C::row_bytes, own_ds(buffer));
-    release<C>(shared.o_empty(o_stage));
+    release(shared.o_empty(o_stage));
     ptx::fence_proxy_async_shared();
     ptx::bar_sync(half_barrier, 128);
     if (thread() == 0) {
@@ -289,7 +289,7 @@ struct WideConsumer {
       ptx::wgmma_wait_group<0>();
     }
     ptx::wgmma_fence_operand(dk);
-    release<C>(shared.q_empty(stage));
+    release(shared.q_empty(stage));
     finish_dq<1>(at);
     if constexpr (!Last) ptx::wgmma_fence_operand(dp);
     at.next(p, work);
