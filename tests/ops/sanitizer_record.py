@@ -36,8 +36,6 @@ FINDING = re.compile(
 )
 MOST_SAID = 8
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
-PLACE = re.compile(r"^========= +((?:Error|Warning|Invalid|and|Race|Barrier|Program)[^\n]*)$", re.MULTILINE)
-"""A line of a finding."""
 INSTANCES = {
     "weight_only_gemm": ("weight_only", ("weight_only_",)),
     "flash_decode, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
@@ -68,12 +66,6 @@ def read(code: int, told: str) -> Watched:
     findings = sum(int(number) for number in SUMMARY.findall(told))
     said = tuple(dict.fromkeys(found.strip() for found in FINDING.findall(told)))[:MOST_SAID]
     return Watched(int(calls[1]), int(calls[2]), max(findings, int(code == FOUND)), calls[3] is None, said)
-
-
-def places(told: str, most: int = 8) -> list[str]:
-    """The first lines of findings that differ by more than addresses and thread numbers."""
-    lines = (re.sub(r"0x[0-9a-f]+|\(\d+,\d+,\d+\)", "", line)[:300] for line in PLACE.findall(told))
-    return list(dict.fromkeys(lines))[:most]
 
 
 def instances(told: str) -> list[dict[str, Any]]:
@@ -115,9 +107,6 @@ def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
             jobs[tool, part] = [*command, "--part", str(part), str(parts)]
     with ThreadPoolExecutor(len(jobs)) as pool:
         told = dict(zip(jobs, pool.map(lambda job: _run(job, seconds + GRACE), jobs.values()), strict=True))
-    for (tool, part), (_, words) in told.items():
-        for line in places(words):
-            print(f"{tool} {part}: {line}", flush=True)
     tools = {}
     for tool in TOOLS:
         found = [read(*told[tool, part]) for part in range(parts)]

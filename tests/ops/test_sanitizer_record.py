@@ -49,13 +49,6 @@ def test_what_a_process_tells_is_read() -> None:
         read(1, "Traceback")
 
 
-def test_findings_are_told_once() -> None:
-    lines = "Error: Race reported between Write access at 0x{0} in k<8>", "    and Read access at 0x{0} in k<8>"
-    races = "\n".join(f"========= {line}".format(place) for place in (1, 2) for line in lines)
-    told = sanitizer_record.places(f"{races}\n========= RACECHECK SUMMARY: 2 hazards")
-    assert told == ["Error: Race reported between Write access at  in k<8>", "and Read access at  in k<8>"]
-
-
 def test_instances_that_no_call_launched_are_seen() -> None:
     rows = {row["kernels"]: row for row in instances(COVERAGE)}
     assert set(rows) == set(INSTANCES)
