@@ -48,7 +48,7 @@ def random_case(draw: Drawer) -> cases.Case:
         with_lse=draw.choice.random() < 0.25,
         scale=pick((0.5, 1.0, 1.0, 3.0)) * head_dim**-0.5,
         packed=packed,
-        seed=draw.choice.randrange(2**31),
+        seed=draw.generator.initial_seed(),
         deterministic=pick((False, True)),
         cancelling=pick((False, True)),
     )

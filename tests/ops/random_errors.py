@@ -301,7 +301,7 @@ def calls(family: str, device: str, numbers: Sequence[int], most: int, seed: int
         if time.monotonic() - start > seconds:
             return
         draws = [_draw(family, device, most, seed, number, 0)]
-        if (draws[0].ratio or 0.0) > MOST_RATIO:
+        if draws[0].right and (draws[0].ratio or 0.0) > MOST_RATIO:
             draws += [_draw(family, device, most, seed, number, again) for again in range(1, AGAIN + 1)]
         yield pooled(draws)
 

@@ -119,3 +119,10 @@ def test_a_draw_again_is_of_the_same_configuration() -> None:
     draws = [random_errors._draw("fp8-gemm", "cpu", 48, 0, 5, again) for again in range(3)]
     assert len({one.what for one in draws}) == 1
     assert len({one.sentence for one in draws}) == 3
+
+
+def test_a_backward_that_is_drawn_again_has_other_values() -> None:
+    draws = [random_errors._draw("backward", "cpu", 48, 0, 3, again) for again in range(2)]
+    shapes = [one.what.split("seed=")[0] for one in draws]
+    assert shapes[0] == shapes[1]
+    assert draws[0].sentence != draws[1].sentence
