@@ -88,6 +88,8 @@ class Watch:
             if not self._looks_at_rival:
                 return
             self._looks_at_rival -= 1
+        if side == "case":  # not between rounds, since the heap does not stay as it was
+            self._look_at_the_allocator()
         changes = self.before.changes()
         first, self._first = self._first, self._first and side != "candidate"
         if changes:
@@ -101,7 +103,9 @@ class Watch:
         for one in gone:
             with suppress(Exception):  # an owner that refuses to be written
                 one.put_back()
-        if not self._fetched and fetches_anew():  # it takes too long to ask behind each sample
+
+    def _look_at_the_allocator(self) -> None:
+        if not self._fetched and fetches_anew():
             put_back()
             self.changed.append("thresholds of the C library's allocator, which fetches all memory anew")
 

@@ -9,7 +9,7 @@ import pytest
 
 from perfsuite.guards.allocator import fetches_anew, put_back
 
-pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library")
+pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="another C library")
 
 
 def thresholds(value: int) -> None:
