@@ -195,13 +195,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every Nth shape, from I")
     parser.add_argument("--join", type=Path, nargs="+", default=[], metavar="FILE", help="add other records' shapes")
     given = parser.parse_args(arguments)
-    lines = [Line(**line) for file in given.join for line in json.loads(file.read_text())["faults"]]
+    others = [json.loads(file.read_text()) for file in given.join]
+    lines = list(dict.fromkeys(Line(**line) for other in others for line in other["faults"]))
     known = {(line.family, line.shape) for line in lines}
     about = asdict(environment(Path(__file__).parents[2], device=given.device))
+    commits = dict.fromkeys(str(other["environment"]["commit"])[:10] for other in others)
+    older = ", ".join(one for one in commits if one != str(about["commit"])[:10])
 
     def save() -> None:
         if given.out:
-            shown = {name: about[name] for name in SHOWN}
+            shown = {name: about[name] for name in SHOWN} | ({"some of commit": older} if older else {})
             record = {"environment": shown, "rows": rows(lines), "faults": [asdict(one) for one in lines]}
             given.out.parent.mkdir(parents=True, exist_ok=True)
             given.out.write_text(json.dumps(record, indent=1) + "\n")

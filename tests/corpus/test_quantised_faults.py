@@ -42,9 +42,13 @@ def test_the_record_and_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "| page read twice | 4 | 4 |" in table
     assert "scale of a left out" not in table
     cut = [line for line in found["faults"] if line["family"] == "decode"][:-20]
-    file.write_text(json.dumps(found | {"faults": cut}))
-    assert quantised_faults.main([*words, "--family", "decode", "--part", "0", "2", "--join", str(file)]) == 0
-    assert len(json.loads(file.read_text())["faults"]) > len(cut)
+    file.write_text(json.dumps(found | {"faults": cut, "environment": {"commit": "c0ffee" * 6}}))
+    assert (
+        quantised_faults.main([*words, "--family", "decode", "--part", "0", "2", "--join", str(file), str(file)]) == 0
+    )
+    found = json.loads(file.read_text())
+    assert len({str(line) for line in found["faults"]}) == len(found["faults"]) > len(cut)
+    assert found["environment"]["some of commit"] == "c0ffeec0ff"
 
 
 def test_a_fault_that_is_none_and_an_answer_that_is_wrong_are_told(

@@ -365,6 +365,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for file in given.join:
         other = json.loads(file.read_text())
         record["told"] += other["told"]
+        if (commit := other["environment"]["commit"]) != about["commit"]:
+            of_other = dict.fromkeys(one["family"] for one in other.get("calls", other["rows"]))
+            record["environment"] |= {f"{family} of commit": str(commit)[:10] for family in of_other}
         for one in other.get("calls", ()):
             joined.setdefault(one["family"], []).append(Found(one["kind"], "", one["right"], "", one["ratio"]))
         record["rows"] += [row for row in other["rows"] if "calls" not in other]

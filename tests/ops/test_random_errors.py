@@ -101,6 +101,11 @@ def test_parts_have_the_calls_of_the_whole(tmp_path: Path) -> None:
     random_errors.main([*join, "--out", str(joined)])
     assert json.loads(joined.read_text())["rows"] == json.loads(whole.read_text())["rows"]
     assert "calls" not in json.loads(joined.read_text())
+    older = json.loads(parts[0].read_text())
+    older["environment"]["commit"] = "c0ffee" * 6
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    random_errors.main([*words, "--seconds", "0", "--join", str(tmp_path / "older.json"), "--out", str(joined)])
+    assert json.loads(joined.read_text())["environment"]["fp8-gemm of commit"] == "c0ffeec0ff"
     assert random_errors.main([*join[:-1], "--out", str(joined)]) == 1  # a part is missing
 
 
