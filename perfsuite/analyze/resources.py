@@ -209,14 +209,20 @@ def _attainable(problem: Problem, bytes_a_second: Callable[[int], float]) -> flo
     import torch
 
     from perfsuite.analyze.roofline import Ceiling, Cost
-    from perfsuite.machine.ceilings import product_flops_a_second
+    from perfsuite.machine.ceilings import PRODUCT_DTYPES, product_flops_a_second
 
     dtype = _dtype(problem)
     device = torch.cuda.current_device()
     if problem.flops is None and problem.bytes is not None:
         return bytes_a_second(device)
-    if problem.flops is None or dtype not in ("float16", "bfloat16", "float32"):
-        raise ResourceError(f"{problem.family} {problem.name} has no known FLOPs or bytes, or its dtype is not known")
+    if problem.flops is None:
+        raise ResourceError(f"{problem.family} {problem.name} has no known FLOPs or bytes")
+    if dtype not in PRODUCT_DTYPES:
+        known = ", ".join(PRODUCT_DTYPES)
+        raise ResourceError(
+            f"{problem.family} {problem.name} has FLOPs of {dtype}, whose ceiling is not known (known: {known}); "
+            "without FLOPs, its bytes alone are judged"
+        )
     product = product_flops_a_second(device, dtype)
     if problem.bytes is None:
         return product
@@ -255,8 +261,8 @@ def exponent(small: float, large: float, factor: float = 2.0) -> float:
 
 
 def _dtype(problem: Problem) -> str:
-    """The problem's dtype; of a custom problem, that of its first tensor ("float16[64x64]")."""
-    told = problem.params.get("dtype", problem.params.get("arg0"))
+    """The problem's dtype, or that of its first operand; of a custom problem, its first tensor's ("float16[64x64]")."""
+    told = next((problem.params[name] for name in ("dtype", "a_dtype", "arg0") if name in problem.params), None)
     return str(told).partition("[")[0]
 
 

@@ -45,16 +45,34 @@ def largest(most: int, device: int) -> int:
     return min(most, torch.cuda.get_device_properties(device).total_memory // MEMORY_PARTS)
 
 
+PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
+
+
 @cache
 def product_flops_a_second(device: int, dtype: str = "float16") -> float:
-    """FLOPs per second of torch.mm on square matrices of PRODUCT_SIZE, normal values: the best of REPEATS."""
+    """FLOPs per second of the library's product of square matrices of PRODUCT_SIZE, normal values: the best of REPEATS.
+
+    dtype: one of PRODUCT_DTYPES. Two matrices of 8-bit floats are multiplied by torch._scaled_mm with fast sums, the
+    second one being e4m3, since cuBLASLt has no product of two e5m2.
+    """
     import torch
 
     with torch.cuda.device(device):
         kind = getattr(torch, dtype)
         a, b = (torch.randn(PRODUCT_SIZE, PRODUCT_SIZE, device="cuda").to(kind) for _ in range(2))
+        if dtype.startswith("float8"):
+            return 2.0 * PRODUCT_SIZE**3 / best_seconds(_scaled(a, b.to(torch.float8_e4m3fn)))
         result = torch.empty_like(a)
         return 2.0 * PRODUCT_SIZE**3 / best_seconds(lambda: torch.mm(a, b, out=result))
+
+
+def _scaled(a: Any, b: Any) -> Callable[[], Any]:
+    """A product of 8-bit floats, both stored along k, with scales of 1."""
+    import torch
+
+    one = torch.ones((), device=a.device)
+    options: dict[str, Any] = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+    return lambda: torch._scaled_mm(a, b.T, **options)
 
 
 def best_seconds(call: Callable[[], Any]) -> float:

@@ -32,7 +32,7 @@ class Gpu:
         return copy_bytes_a_second(self.device.index)
 
     def product_flops_a_second(self, dtype: str = "float16") -> float:
-        """Measured ceiling of the arithmetic, of a large torch.mm. Measured once in a process for each dtype."""
+        """A large product of torch's library, the measured ceiling of a dtype. Measured once in a process for each."""
         from perfsuite.machine.ceilings import product_flops_a_second
 
         return product_flops_a_second(self.device.index, dtype)

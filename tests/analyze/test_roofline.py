@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from perfsuite.analyze import roofline
+from perfsuite.analyze import resources, roofline
 from perfsuite.analyze.roofline_ceilings import Ceilings, from_data_sheet, measured
 from perfsuite.analyze.roofline_plot import COLOURS, look, rate_text, svg
 from perfsuite.analyze.roofline_points import points
 from perfsuite.cli.main import main
-from perfsuite.problems import Attention, Gemm
+from perfsuite.problems import Attention, Fp8Gemm, Gemm
 from perfsuite.problems.base import Problem
 from perfsuite.record.case import Case
 from perfsuite.record.store import write_record
@@ -78,6 +79,36 @@ def test_flash_moves_attention_past_the_ridge() -> None:
 def test_the_problems_count_as_the_formulas_do(problem: Gemm) -> None:
     item = {"float16": 2.0, "float32": 4.0}[problem.dtype]
     assert roofline.gemm(problem.m, problem.n, problem.k, item=item) == roofline.Cost(problem.flops, problem.bytes)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_a_product_of_8_bit_floats_has_both_ceilings(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    asked: list[str] = []
+
+    def product(device: int, dtype: str) -> float:
+        asked.append(dtype)
+        return 1.4e15
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr("perfsuite.machine.ceilings.product_flops_a_second", product)
+    monkeypatch.setattr("perfsuite.machine.ceilings.read_bytes_a_second", lambda device: 4e12)
+    few, many = (Fp8Gemm(m, 8192, 8192, a_dtype=dtype, scales="row") for m in (16, 8192))
+    assert few.bytes is not None
+    seconds = few.bytes / 4e12
+    assert resources.attainable_flops_reading(few, sum) == pytest.approx(few.flops / seconds)
+    assert resources.attainable_flops_reading(many, sum) == 1.4e15
+    assert asked == [dtype] * 2
+
+
+def test_a_dtype_without_a_ceiling_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    problem: Any = SimpleNamespace(family="custom", name="sum", params={"arg0": "int8[64x64]"}, flops=1e9, bytes=1e6)
+    with pytest.raises(resources.ResourceError, match="has FLOPs of int8, whose ceiling is not known"):
+        resources.attainable_flops_reading(problem, sum)
 
 
 def test_batch_walks_a_layer_up_to_the_ridge() -> None:
