@@ -13,8 +13,8 @@ HARNESS = "5"
 """Version of the measuring and deciding code. It changes with every change that can affect a measured number. Records
 and calibrations carry it."""
 _TIMES_OF = {"5": "4"}
-"""Versions that changed other numbers than the mean of times: 5 the ceilings of a roofline, and what is known of an
-isolated sample's own cost, which is the same on average."""
+"""Versions that take times in one process as an earlier one does. 5 changed the ceilings of a roofline, and what is
+taken off an isolated sample for its own cost."""
 
 _SPREAD = 0x9E3779B97F4A7C15
 """An odd number with mixed bits: other seeds give generators that have nothing in common."""
@@ -26,7 +26,7 @@ ClockChoice = Literal["auto", "graph", "events", "host"]
 
 
 def timing_version(harness: str) -> str:
-    """The earliest version of the harness that takes times as this one does."""
+    """The earliest version of the harness that takes times in one process as this one does."""
     return _TIMES_OF.get(harness, harness)
 
 

@@ -42,7 +42,7 @@ class OwnFiles:
         self._known = known
         if descriptor is None:
             return
-        with open(descriptor, "rb"):
+        with open(descriptor, "rb"):  # from its begin: the parent's descriptor shares the position
             files: dict[str, tuple[int, bytes]] = pickle.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
         for name, (mode, content) in files.items():
             path = os.path.join(self._folder, name)

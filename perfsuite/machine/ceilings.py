@@ -9,6 +9,7 @@ from typing import Any
 COPY_BYTES = 2**30
 READ_BYTES = 2**32
 PRODUCT_SIZE = 8192
+PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
 REPEATS = 10
 MEMORY_PARTS = 8
 """Copy and sum take at most one of these parts of the card's memory. The copy takes two."""
@@ -43,9 +44,6 @@ def largest(most: int, device: int) -> int:
     import torch
 
     return min(most, torch.cuda.get_device_properties(device).total_memory // MEMORY_PARTS)
-
-
-PRODUCT_DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
 
 
 @cache

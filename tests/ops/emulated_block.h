@@ -469,29 +469,25 @@ inline void gather(uint32_t (&r)[4], uint32_t address, bool trans) {
 }
 inline void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) { gather(r, address, false); }
 inline void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t address) { gather(r, address, true); }
-inline void stmatrix_x4_trans(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+inline void scatter(uint32_t address, const uint32_t (&r)[4], bool trans) {
   if (address % 16) emulated::fail("alignment");
   auto& w = *emulated::cur->warp;
   const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;
   w.exchange[lane][0] = address;
   emulated::warp_sync();
-  const uint32_t r[4] = {r0, r1, r2, r3};
   for (int j = 0; j < 4; ++j)
     for (int h = 0; h < 2; ++h) {
       const uint16_t x = r[j] >> 16 * h;
-      memcpy(emulated::at((uint32_t)w.exchange[8 * j + 2 * t + h][0] + g * 2), &x, 2);
+      const int row = trans ? 2 * t + h : g, column = trans ? g : 2 * t + h;
+      memcpy(emulated::at((uint32_t)w.exchange[8 * j + row][0] + column * 2), &x, 2);
     }
   emulated::warp_sync();
 }
 inline void stmatrix_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
-  if (address % 16) emulated::fail("alignment");
-  auto& w = *emulated::cur->warp;
-  const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4;
-  w.exchange[lane][0] = address;
-  emulated::warp_sync();
-  const uint32_t r[4] = {r0, r1, r2, r3};
-  for (int j = 0; j < 4; ++j) memcpy(emulated::at((uint32_t)w.exchange[8 * j + g][0] + t * 4), &r[j], 4);
-  emulated::warp_sync();
+  scatter(address, {r0, r1, r2, r3}, false);
+}
+inline void stmatrix_x4_trans(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  scatter(address, {r0, r1, r2, r3}, true);
 }
 inline uint32_t movmatrix_trans(uint32_t v) {
   auto& w = *emulated::cur->warp;
