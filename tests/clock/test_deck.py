@@ -258,13 +258,16 @@ def test_a_large_operand_needs_no_copy_of_its_size(written: Any, monkeypatch: py
     deck = Deck(make, make(), 2, "elements", stacked=True, written=written)
     # No set is made for the reserve alone, unless a written operand has to be restored.
     assert len(made) == 2
-    before = keep(deck.sets)
-    deck.deal()
-    for one, old in zip(deck.sets, before, strict=True):
-        assert not torch.equal(one.args[1], old.args[1])
-        assert 0.0 < float((one.args[1] != old.args[1]).double().mean()) < 0.2
-        if not written:
-            assert not torch.equal(one.args[0], old.args[0])
+    changed = []
+    for _ in range(20):
+        before = keep(deck.sets)
+        deck.deal()
+        for one, old in zip(deck.sets, before, strict=True):
+            changed.append([float((new != was).double().mean()) for new, was in zip(one.args, old.args, strict=True)])
+    for shares in zip(*(one[len(written) :] for one in changed), strict=True):
+        assert max(shares) < 0.2
+        # A stretch of the first set may get the values that it has had, since the line was taken from there.
+        assert sum(share > 0.0 for share in shares) >= 30
     if written:
         dealt = keep(deck.sets)
         for one in deck.sets:
