@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import shutil
 import subprocess
+import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +30,17 @@ def pytest_perfsuite_device_check() -> str | None:
     if facts["flavour"] == "cuda":
         return None
     return f"cuda_llm_ops is a portable build, without CUDA kernels: {facts['reason']}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test draws depends on its name alone, not on the tests before it in its process."""
+    seed = zlib.crc32(item.nodeid.encode())
+    random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
 
 
 @pytest.fixture(scope="session")
