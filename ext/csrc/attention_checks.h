@@ -13,9 +13,70 @@ inline constexpr int64_t kMaxHeadDim = 256;
 
 // The kernels read head_dim with stride 1; any other layout of it is copied.
 inline Tensor with_unit_last_stride(const char* op, const char* name, const Tensor& tensor) {
-  const bool unit = tensor.size(3) <= 1 || tensor.stride(3) == 1;
+  const int64_t last = tensor.dim() - 1;
+  const bool unit = tensor.size(last) <= 1 || tensor.stride(last) == 1;
   return unit ? tensor : dense_copy(op, name, tensor);
 }
+
+// A view of the first `columns` of every row.
+inline Tensor first_columns(const Tensor& tensor, int64_t columns) {
+  const int64_t rank = tensor.dim();
+  int64_t sizes[4] = {};
+  std::copy_n(tensor.sizes().data(), rank - 1, sizes);
+  sizes[rank - 1] = columns;
+  AtenTensorHandle view = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(tensor.get(), rank, sizes, tensor.strides().data(),
+                                                        tensor.storage_offset(), &view));
+  return Tensor(view);
+}
+
+inline void copy_into(const char* op, const char* name, const Tensor& to, const Tensor& from) {
+  if (aoti_torch_copy_(to.get(), from.get(), 0) != TORCH_SUCCESS) {
+    fail("RuntimeError", op, "torch could not copy ", name, " of shape ", shape_text(from));
+  }
+}
+
+inline Tensor allocate_like(const char* op, const std::string& what, const Tensor& like, int64_t columns) {
+  const int64_t rank = like.dim();
+  int64_t sizes[4] = {};
+  std::copy_n(like.sizes().data(), rank - 1, sizes);
+  sizes[rank - 1] = columns;
+  return allocate(op, what.c_str(), like, like.scalar_type(), {sizes, static_cast<size_t>(rank)});
+}
+
+// A dense copy whose rows have `columns` elements: zeros behind its own.
+inline Tensor padded_copy(const char* op, const char* name, const Tensor& tensor, int64_t columns) {
+  const Tensor wide = zero(op, allocate_like(op, std::string("wide copy of ") + name, tensor, columns));
+  copy_into(op, name, first_columns(wide, tensor.size(tensor.dim() - 1)), tensor);
+  return wide;
+}
+
+// v and the output as the kernels take them. Those of a GPU need a v as wide as q and k: a narrower one gets zeros behind
+// its columns, and its output has as many, of which finish() keeps the first.
+template <bool cuda>
+class Values {
+ public:
+  Values(const char* op, int64_t head_dim, const Tensor& v, const Tensor& result)
+      : op_(op), narrow_(cuda && v.size(v.dim() - 1) != head_dim), result_(result), v_(v), out_(result) {
+    if (narrow_) {
+      v_ = padded_copy(op, "v", v, head_dim);
+      out_ = allocate_like(op, "wide output", result, head_dim);
+    } else {
+      v_ = with_unit_last_stride(op, "v", v);
+    }
+  }
+  const Tensor& v() const { return v_; }
+  Tensor& out() { return out_; }
+  // Behind the launch.
+  void finish() const {
+    if (narrow_) copy_into(op_, "the output", result_, first_columns(out_, result_.size(result_.dim() - 1)));
+  }
+
+ private:
+  const char* op_;
+  bool narrow_;
+  Tensor result_, v_, out_;
+};
 
 // A dimension of size 1 is never stepped over: stride 0 spares the kernels its arbitrary value.
 inline HeadStrides head_strides(const Tensor& tensor) {
@@ -46,6 +107,7 @@ inline AttentionArguments attention_arguments(const Tensor& q, const Tensor& k, 
   arguments.heads = static_cast<int32_t>(heads);
   arguments.kv_heads = static_cast<int32_t>(kv_heads);
   arguments.head_dim = static_cast<int32_t>(q.size(q.dim() - 1));
+  arguments.value_dim = static_cast<int32_t>(v.size(v.dim() - 1));
   arguments.scale = scale;
   arguments.type = kernel_type(q.scalar_type());
   return arguments;
@@ -61,7 +123,7 @@ inline AttentionArguments batched_arguments(const Tensor& q, const Tensor& k, co
   arguments.q_stride = head_strides(q);
   arguments.k_stride = head_strides(k);
   arguments.v_stride = head_strides(v);
-  arguments.out_stride = {q.size(1) * q.size(2) * q.size(3), q.size(2) * q.size(3), q.size(3)};
+  arguments.out_stride = {q.size(1) * q.size(2) * v.size(3), q.size(2) * v.size(3), v.size(3)};
   return arguments;
 }
 
@@ -85,15 +147,24 @@ inline void check_tensors(const char* op, const Tensor* const (&tensors)[3], int
   }
 }
 
+inline void check_value_dim(const char* op, int64_t head_dim, int64_t value_dim) {
+  if (value_dim > head_dim) {
+    fail("NotImplementedError", op, "v has head_dim ", value_dim, " and q has ", head_dim,
+         "; that of v must not be larger");
+  }
+}
+
 // What both layouts require of the number of heads, which is the size of dimension `heads_dim`, of head_dim and of
 // extents.
 inline void check_heads(const char* op, const Tensor* const (&tensors)[3], int64_t heads_dim) {
   const char* names[] = {"q", "k", "v"};
-  const Tensor &q = *tensors[0], &k = *tensors[1];
-  const int64_t head_dim = q.size(q.dim() - 1), heads = q.size(heads_dim), kv_heads = k.size(heads_dim);
+  const Tensor &q = *tensors[0], &k = *tensors[1], &v = *tensors[2];
+  const int64_t head_dim = q.size(q.dim() - 1), value_dim = v.size(v.dim() - 1), heads = q.size(heads_dim),
+                kv_heads = k.size(heads_dim);
   if (head_dim > kMaxHeadDim) {
     fail("NotImplementedError", op, "q has head_dim ", head_dim, "; it must be at most ", kMaxHeadDim);
   }
+  check_value_dim(op, head_dim, value_dim);
   if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
     fail("ValueError", op, "q has ", heads, " heads and k has ", kv_heads,
          "; the heads of q must be a multiple of the heads of k and v");
@@ -117,7 +188,6 @@ inline void check_attention(const char* op, const Tensor& q, const Tensor& k, co
   same(1, "batch", k.size(0), "q", q.size(0));
   same(2, "batch", v.size(0), "q", q.size(0));
   same(1, "head_dim", k.size(3), "q", q.size(3));
-  same(2, "head_dim", v.size(3), "q", q.size(3));
   same(2, "heads", v.size(1), "k", k.size(1));
   same(2, "sequence", v.size(2), "k", k.size(2));
   check_heads(op, tensors, 1);

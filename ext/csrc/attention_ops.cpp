@@ -25,16 +25,16 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
   const OnDeviceOf<cuda> on_device(q_given);
   const Dtype dtype = q_given.scalar_type();
   const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2), head_dim = q_given.size(3);
-  Tensor out = allocate(op, "output", q_given, dtype, {batch, heads, seq_q, head_dim});
+  Tensor out = allocate(op, "output", q_given, dtype, {batch, heads, seq_q, v_given.size(3)});
   if (out.numel() == 0) {
     return out;
   }
   if (k_given.size(2) == 0) {  // no key to look at: zeros, as SDPA gives
     return zero(op, out);
   }
-  const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given),
-               v = with_unit_last_stride(op, "v", v_given);
-  AttentionArguments arguments = batched_arguments(q, k, v, out, factor);
+  const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given);
+  Values<cuda> values(op, head_dim, v_given, out);
+  AttentionArguments arguments = batched_arguments(q, k, values.v(), values.out(), factor);
   arguments.causal = is_causal;
 
   if constexpr (cuda) {
@@ -55,6 +55,7 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
       case Attention::flash: cpu::flash_attention(arguments, parallel); break;
     }
   }
+  values.finish();
   return out;
 }
 

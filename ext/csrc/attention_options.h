@@ -56,16 +56,13 @@ inline bool simplify(AttentionOptions& options, AttentionArguments& arguments) {
 
 inline void check_varlen(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
   const Tensor* const tensors[3] = {&q, &k, &v};
-  const char* names[] = {"q", "k", "v"};
   check_tensors(op, tensors, 3, "(tokens of all sequences, heads, head_dim)");
-  for (int i = 1; i < 3; ++i) {
-    if (tensors[i]->size(2) != q.size(2)) {
-      fail("ValueError", op, names[i], " has head_dim ", tensors[i]->size(2), " but q has ", q.size(2),
-           "; they must be equal");
-    }
+  if (k.size(2) != q.size(2)) {
+    fail("ValueError", op, "k has head_dim ", k.size(2), " but q has ", q.size(2), "; they must be equal");
   }
   if (v.size(0) != k.size(0) || v.size(1) != k.size(1)) {
-    fail("ValueError", op, "v has shape ", shape_text(v), " but k has ", shape_text(k), "; they must be equal");
+    fail("ValueError", op, "v has shape ", shape_text(v), " but k has ", shape_text(k),
+         "; they must be equal but for head_dim");
   }
   check_heads(op, tensors, 1);
 }

@@ -11,12 +11,12 @@ namespace cuda_llm_ops {
 namespace {
 
 // Allocates the logarithms of the row sums: an empty tensor unless `asked`.
-Tensor allocate_lse(const char* op, const Tensor& q, bool asked, Sizes sizes) {
+Tensor allocate_lse(const char* op, const Tensor& q, const Tensor& v, bool asked, Sizes sizes) {
   if (!asked) {
     return allocate(op, "log-sum-exp", q, Dtype::Float, {0});
   }
-  if (q.size(q.dim() - 1) == 0) {
-    fail("ValueError", op, "q has head_dim 0; with return_lse it must be at least 1");
+  if (const bool no_q = q.size(q.dim() - 1) == 0; no_q || v.size(v.dim() - 1) == 0) {
+    fail("ValueError", op, no_q ? "q" : "v", " has head_dim 0; with return_lse it must be at least 1");
   }
   return allocate(op, "log-sum-exp", q, Dtype::Float, sizes);
 }
@@ -56,14 +56,14 @@ std::tuple<Tensor, Tensor> general(Tensor q_given, Tensor k_given, Tensor v_give
   check_sequence(op, "the sequence of k", k_given.size(2));
   const OnDeviceOf<cuda> on_device(q_given);
   const float factor = attention_scale(op, scale, head_dim);
-  Tensor out = allocate(op, "output", q_given, q_given.scalar_type(), {batch, heads, seq_q, head_dim});
-  Tensor lse = allocate_lse(op, q_given, return_lse, {batch, heads, seq_q});
+  Tensor out = allocate(op, "output", q_given, q_given.scalar_type(), {batch, heads, seq_q, v_given.size(3)});
+  Tensor lse = allocate_lse(op, q_given, v_given, return_lse, {batch, heads, seq_q});
   if (out.numel() == 0) {
     return {out, lse};
   }
-  const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given),
-               v = with_unit_last_stride(op, "v", v_given);
-  AttentionArguments arguments = batched_arguments(q, k, v, out, factor);
+  const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given);
+  Values<cuda> values(op, head_dim, v_given, out);
+  AttentionArguments arguments = batched_arguments(q, k, values.v(), values.out(), factor);
   if (return_lse) {
     options.lse = static_cast<float*>(lse.mutable_data_ptr());
     options.lse_stride_batch = heads * seq_q;
@@ -74,6 +74,7 @@ std::tuple<Tensor, Tensor> general(Tensor q_given, Tensor k_given, Tensor v_give
   } else {
     launch<cuda>(op, arguments, options, q);
   }
+  values.finish();
   return {out, lse};
 }
 
@@ -92,29 +93,29 @@ std::tuple<Tensor, Tensor> varlen(Tensor q_given, Tensor k_given, Tensor v_given
   const OnDeviceOf<cuda> on_device(q_given);
   const Packed packed =
       packed_sequences<cuda>(op, q_given, k_given, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k);
-  Tensor out = allocate(op, "output", q_given, q_given.scalar_type(), {total, heads, head_dim});
-  Tensor lse = allocate_lse(op, q_given, return_lse, {heads, total});
+  Tensor out = allocate(op, "output", q_given, q_given.scalar_type(), {total, heads, v_given.size(2)});
+  Tensor lse = allocate_lse(op, q_given, v_given, return_lse, {heads, total});
   if (out.numel() == 0 || packed.sequences == 0 || max_seqlen_q == 0) {
     return {out, lse};
   }
-  const auto unit = [&](const char* name, const Tensor& tensor) {
-    return tensor.size(2) <= 1 || tensor.stride(2) == 1 ? tensor : dense_copy(op, name, tensor);
-  };
-  const Tensor q = unit("q", q_given), k = unit("k", k_given), v = unit("v", v_given);
-  AttentionArguments arguments = attention_arguments(q, k, v, out, heads, k.size(1), factor);
+  const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given);
+  Values<cuda> values(op, head_dim, v_given, out);
+  const Tensor& v = values.v();
+  AttentionArguments arguments = attention_arguments(q, k, v, values.out(), heads, k.size(1), factor);
   arguments.batch = static_cast<int32_t>(packed.sequences);
   arguments.seq_q = packed.longest_q;
   arguments.seq_kv = packed.longest_kv;
   arguments.q_stride = varlen_strides(q);
   arguments.k_stride = varlen_strides(k);
   arguments.v_stride = varlen_strides(v);
-  arguments.out_stride = {0, head_dim, heads * head_dim};
+  arguments.out_stride = {0, v.size(2), heads * v.size(2)};
   packed.describe(options, q, k);
   if (return_lse) {
     options.lse = static_cast<float*>(lse.mutable_data_ptr());
     options.lse_stride_head = total;
   }
   launch<cuda>(op, arguments, options, q);
+  values.finish();
   return {out, lse};
 }
 

@@ -81,10 +81,7 @@ void check(const char* op, const Inputs& in, const char* layout, int seq, int he
   if (head_dim > kMaxHeadDim) {
     fail("NotImplementedError", op, "q has head_dim ", head_dim, "; it must be at most ", kMaxHeadDim);
   }
-  if (value_dim > head_dim) {
-    fail("NotImplementedError", op, "v has head_dim ", value_dim, " and q has ", head_dim,
-         "; that of v must not be larger");
-  }
+  check_value_dim(op, head_dim, value_dim);
   if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
     fail("ValueError", op, "q has ", heads, " heads and k has ", kv_heads,
          "; the heads of q must be a multiple of the heads of k and v");
@@ -97,24 +94,9 @@ HeadStrides strides_of(const Tensor& tensor) {
 
 // A dense copy whose rows begin on multiples of 16 bytes, with zeros between them.
 Tensor aligned_copy(const char* op, const char* name, const Tensor& tensor) {
-  const int64_t rank = tensor.dim(), columns = tensor.size(rank - 1);
+  const int64_t columns = tensor.size(tensor.dim() - 1);
   if (columns % 8 == 0) return dense_copy(op, name, tensor);
-  int64_t strides[4];
-  int64_t step = (columns + 7) / 8 * 8;
-  strides[rank - 1] = 1;
-  for (int64_t i = rank - 2; i >= 0; --i) {
-    strides[i] = step;
-    step *= tensor.size(i);
-  }
-  const std::string what = std::string("aligned copy of ") + name;
-  const Tensor memory = zero(op, allocate(op, what.c_str(), tensor, tensor.scalar_type(), {step}));
-  AtenTensorHandle view = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(memory.get(), rank, tensor.sizes().data(), strides, 0, &view));
-  const Tensor copy(view);
-  if (aoti_torch_copy_(copy.get(), tensor.get(), 0) != TORCH_SUCCESS) {
-    fail("RuntimeError", op, "torch could not copy ", name, " of shape ", shape_text(tensor));
-  }
-  return copy;
+  return first_columns(padded_copy(op, name, tensor, (columns + 7) / 8 * 8), columns);
 }
 
 // As the kernels read it: dense along head_dim, and on CUDA with rows where TMA or 16-byte copies can begin. `kept` holds

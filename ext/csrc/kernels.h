@@ -48,7 +48,8 @@ struct AttentionArguments {
   const void* k = nullptr;
   const void* v = nullptr;
   void* out = nullptr;
-  int32_t batch = 0, heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0, head_dim = 0;
+  int32_t batch = 0, heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0;
+  int32_t head_dim = 0, value_dim = 0;  // of q and k; of v and out, at most that, and the same for a kernel of cuda::
   HeadStrides q_stride, k_stride, v_stride, out_stride;
   float scale = 1.0f;
   bool causal = false;

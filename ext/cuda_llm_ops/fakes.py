@@ -23,6 +23,17 @@ def _check_pair(op: str, name: str, tensor: Tensor, first_name: str, first: Tens
     )
 
 
+def _check_values(op: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+    _require(
+        v.shape[:-1] == k.shape[:-1], ValueError, f"{op}: v {v.shape} against k {k.shape}; only head_dim may differ"
+    )
+    _require(
+        v.shape[-1] <= q.shape[-1],
+        NotImplementedError,
+        f"{op}: v has head_dim {v.shape[-1]} and q has {q.shape[-1]}; that of v must not be larger",
+    )
+
+
 def _attention(op: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _require(tensor.dim() == 4, ValueError, f"{op}: {name} has {tensor.dim()} dimensions; it must have 4")
@@ -34,8 +45,8 @@ def _attention(op: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     _require(q.shape[3] <= 256, NotImplementedError, f"{op}: q has head_dim {q.shape[3]}; it must be at most 256")
     divisible = q.shape[1] == 0 if k.shape[1] == 0 else q.shape[1] % k.shape[1] == 0
     _require(divisible, ValueError, f"{op}: heads of q {q.shape} are no multiple of those of k {k.shape}")
-    _require(v.shape == k.shape, ValueError, f"{op}: v {v.shape} against k {k.shape}; they must be equal")
-    return q.new_empty(q.shape)
+    _check_values(op, q, k, v)
+    return q.new_empty((*q.shape[:3], v.shape[3]))
 
 
 def _gemm(op: str, a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> Tensor:

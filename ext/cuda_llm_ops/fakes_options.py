@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .fakes import _DTYPES, _attention, _check_pair, _require
+from .fakes import _DTYPES, _attention, _check_pair, _check_values, _require
 
 
 @torch.library.register_fake("cuda_llm_ops::flash_attention_general")
@@ -34,7 +34,7 @@ def _varlen(
     _require(q.dtype in _DTYPES, TypeError, f"{op}: q is {q.dtype}; it must be one of {_DTYPES}")
     _require(q.shape[2] <= 256, NotImplementedError, f"{op}: q has head_dim {q.shape[2]}; it must be at most 256")
     _require(k.shape[2] == q.shape[2], ValueError, f"{op}: k {k.shape} against q {q.shape}")
-    _require(v.shape == k.shape, ValueError, f"{op}: v {v.shape} against k {k.shape}; they must be equal")
+    _check_values(op, q, k, v)
     divisible = q.shape[1] == 0 if k.shape[1] == 0 else q.shape[1] % k.shape[1] == 0
     _require(divisible, ValueError, f"{op}: heads of q {q.shape} are no multiple of those of k {k.shape}")
     for name, offsets in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
@@ -47,7 +47,7 @@ def _varlen(
         f"{op}: cu_seqlens_k {cu_seqlens_k.shape} against cu_seqlens_q {cu_seqlens_q.shape}; they must be as many",
     )
     lse = (q.shape[1], q.shape[0]) if return_lse else (0,)
-    return q.new_empty(q.shape), q.new_empty(lse, dtype=torch.float32)
+    return q.new_empty((*q.shape[:2], v.shape[2])), q.new_empty(lse, dtype=torch.float32)
 
 
 @torch.library.register_fake("cuda_llm_ops::flash_attention_varlen")

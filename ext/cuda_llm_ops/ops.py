@@ -117,7 +117,7 @@ def flash_attention(
         q: (batch, heads, seq_q, head_dim), float32, float16 or bfloat16, head_dim at most 256.
         k: (batch, kv_heads, seq_kv, head_dim); heads is a multiple of kv_heads, and query head h reads key head
             h // (heads // kv_heads).
-        v: the shape of k.
+        v: (batch, kv_heads, seq_kv, value_dim), value_dim at most head_dim.
         is_causal: query i sees keys j <= i + d.
         scale: factor of the scores, finite and not negative; 1 / sqrt(head_dim) by default.
         bottom_right: what d is, in the causal mask and in the window: 0 by default, the diagonal from the top left
@@ -136,16 +136,16 @@ def flash_attention(
     to 128 and 16-bit inputs: there too under torch.use_deterministic_algorithms(True), at some cost in time.
 
     Returns:
-        (batch, heads, seq_q, head_dim), contiguous, of q's dtype; with return_lse a pair of that and
+        (batch, heads, seq_q, value_dim), contiguous, of q's dtype; with return_lse a pair of that and
         log(sum over the keys that a query sees of exp(scale q·k)), the natural logarithm, (batch, heads, seq_q),
         contiguous, float32, minus infinity where a query sees no key.
 
     Raises:
         TypeError: an argument is no tensor, or of a dtype that is not supported, or dtypes differ.
         ValueError: rank, sizes, devices, scale or window do not fit, or an offset passes 2**31 elements.
-        NotImplementedError: head_dim is over 256, a tensor is not strided, its device has no kernel in this build, an
-            input carries a tangent, or torch.func differentiates the call; or a sequence is over 2**28 with one of the
-            last three arguments or a gradient.
+        NotImplementedError: head_dim is over 256, value_dim is over head_dim, a tensor is not strided, its device has
+            no kernel in this build, an input carries a tangent, or torch.func differentiates the call; or a sequence is
+            over 2**28 with one of the last three arguments or a gradient.
         torch.OutOfMemoryError: the output or the workspace cannot be allocated.
     """
     try:

@@ -91,7 +91,7 @@ def flash_attention_varlen(
         q: (tokens of all sequences, heads, head_dim), float32, float16 or bfloat16, head_dim at most 256.
         k: (tokens, kv_heads, head_dim); heads is a multiple of kv_heads, and query head h reads key head
             h // (heads // kv_heads).
-        v: the shape of k.
+        v: (tokens, kv_heads, value_dim), value_dim at most head_dim.
         cu_seqlens_q: (sequences + 1,), int32, on q's device: 0, then how many tokens the first 1, 2, ... sequences
             have together. A sequence may be empty.
         cu_seqlens_k: the same for k and v.
@@ -109,7 +109,7 @@ def flash_attention_varlen(
     get zeros too.
 
     Returns:
-        (tokens, heads, head_dim), contiguous, of q's dtype; with return_lse a pair of that and the logarithms of the
+        (tokens, heads, value_dim), contiguous, of q's dtype; with return_lse a pair of that and the logarithms of the
         rows' sums, (heads, tokens), contiguous, float32.
 
     Raises:

@@ -141,7 +141,7 @@ def packed(tensor: Tensor) -> Tensor:
 
 
 def gradients(case: Case, made: Made, device: str) -> list[Tensor]:
-    """Through the functions that users call; a narrower v, which the forward does not take, through the operator."""
+    """Through the functions that users call."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(case.deterministic, warn_only=True)
     try:
@@ -153,32 +153,16 @@ def gradients(case: Case, made: Made, device: str) -> list[Tensor]:
 def _gradients(case: Case, made: Made, device: str) -> list[Tensor]:
     on = [tensor.to(device) for tensor in (made.q, made.k, made.v, made.d_out)]
     d_lse = None if made.d_lse is None else made.d_lse.to(device)
-    if case.value_dim != case.head_dim:
-        out, lse = made.out.to(device), made.lse.to(device)
-        mask = False, case.scale, case.deterministic, case.bottom_right, case.left, case.right
-        if case.packed:
-            wide = [packed(tensor) for tensor in (on[3], *on[:3], out)]
-            d_lse = None if d_lse is None else d_lse[0]
-            found = [
-                gradient.transpose(0, 1)[None]
-                for gradient in torch.ops.cuda_llm_ops.flash_attention_varlen_backward(
-                    *wide, lse[0], *offsets_of(case, device), *mask, d_lse
-                )
-            ]
-        else:
-            found = list(torch.ops.cuda_llm_ops.flash_attention_backward(on[3], *on[:3], out, lse, *mask, d_lse))
+    leaves = [tensor.requires_grad_() for tensor in on[:3]]
+    if case.packed:
+        out, lse = cuda_llm_ops.flash_attention_varlen(
+            *map(packed, leaves), *offsets_of(case, device), return_lse=True, **options_of(case)
+        )
+        out, lse = out.transpose(0, 1)[None], lse[None]
     else:
-        leaves = [tensor.requires_grad_() for tensor in on[:3]]
-        if case.packed:
-            out, lse = cuda_llm_ops.flash_attention_varlen(
-                *map(packed, leaves), *offsets_of(case, device), return_lse=True, **options_of(case)
-            )
-            out, lse = out.transpose(0, 1)[None], lse[None]
-        else:
-            out, lse = cuda_llm_ops.flash_attention(*leaves, return_lse=True, **options_of(case))
-        results, given = ([out], [on[3]]) if d_lse is None else ([out, lse], [on[3], d_lse])
-        found = list(torch.autograd.grad(results, leaves, given))
-    return found
+        out, lse = cuda_llm_ops.flash_attention(*leaves, return_lse=True, **options_of(case))
+    results, given = ([out], [on[3]]) if d_lse is None else ([out, lse], [on[3], d_lse])
+    return list(torch.autograd.grad(results, leaves, given))
 
 
 def random_case(seed: int) -> Case:

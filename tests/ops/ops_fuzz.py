@@ -87,6 +87,11 @@ def _trimmed(sizes: list[int], order: tuple[int, ...]) -> list[int]:
     return sizes
 
 
+def _value_dim(head_dim: int) -> st.SearchStrategy[int]:
+    """That of v: as wide as q and k, or narrower."""
+    return st.one_of(st.just(head_dim), st.integers(min(1, head_dim), head_dim))
+
+
 OPTIONS = ("bottom_right", "window", "return_lse")  # of flash_attention alone
 
 
@@ -116,7 +121,7 @@ def varlen_calls(draw: st.DrawFn, device: str) -> Call:
         "q": draw(tensors((totals[0], kv_heads * group, head_dim), dtype, device)),
         "k": draw(tensors((totals[1], kv_heads, head_dim), dtype, device)),
         # What lies behind a sequence may share a block of keys with its end.
-        "v": draw(tensors((totals[1], kv_heads, head_dim), dtype, device, special=False)),
+        "v": draw(tensors((totals[1], kv_heads, draw(_value_dim(head_dim))), dtype, device, special=False)),
     }
     for side, name in enumerate(("q", "k")):
         ends = [0, *(pair[side] for pair in pairs)]
@@ -143,7 +148,7 @@ def attention_calls(draw: st.DrawFn, device: str, options: bool = False, backwar
         "q": draw(tensors((batch, kv_heads * group, seq_q, head_dim), dtype, device)),
         "k": draw(tensors((batch, kv_heads, seq_kv, head_dim), dtype, device)),
         # An infinite value times a weight that underflows is NaN or not, depending on the order of the arithmetic.
-        "v": draw(tensors((batch, kv_heads, seq_kv, head_dim), dtype, device, special=False)),
+        "v": draw(tensors((batch, kv_heads, seq_kv, draw(_value_dim(head_dim))), dtype, device, special=False)),
     }
     if draw(st.booleans()):
         arguments["is_causal"] = draw(st.booleans())

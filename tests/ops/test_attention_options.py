@@ -313,6 +313,9 @@ def test_the_logarithm_of_a_row_without_columns_is_refused(device: str) -> None:
     q = torch.zeros(1, 1, 2, 0, device=device)
     with pytest.raises(ValueError, match="q has head_dim 0; with return_lse it must be at least 1"):
         flash(q, q, q, return_lse=True)
+    wide = torch.zeros(1, 1, 2, 8, device=device)
+    with pytest.raises(ValueError, match="v has head_dim 0; with return_lse it must be at least 1"):
+        flash(wide, wide, q, return_lse=True)
 
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -322,6 +325,7 @@ BAD_PACKS: dict[str, tuple[Change, type[Exception], str]] = {
     "head_dim": (lambda c: c | {"k": c["k"][..., :7]}, ValueError, "k has head_dim 7 but q has 8"),
     "shape of v": (lambda c: c | {"v": c["v"][1:]}, ValueError, "v has shape (8, 2, 8) but k has (9, 2, 8)"),
     "heads": (lambda c: c | {"q": c["q"][:, :3]}, ValueError, "q has 3 heads and k has 2"),
+    "wide v": (lambda c: c | {"v": c["v"].new_zeros(9, 2, 9)}, NotImplementedError, "v has head_dim 9 and q has 8"),
     "wide": (lambda c: c | {n: c[n].new_zeros(9, 2, 257) for n in "qkv"}, NotImplementedError, "head_dim 257"),
     "offsets int64": (lambda c: c | {"cu_seqlens_q": c["cu_seqlens_q"].long()}, TypeError, "is int64; it must be"),
     "offsets rank": (lambda c: c | {"cu_seqlens_k": c["cu_seqlens_k"][None]}, ValueError, "cu_seqlens_k has 2 dimen"),

@@ -62,7 +62,7 @@ ATTENTION_ERRORS: dict[str, tuple[Change, type[Exception], str]] = {
     "batch": (alter("k", lambda k: k[:1]), VALUE, "k has batch 1 but q has 2"),
     "batch of v": (alter("v", lambda v: v[:1]), VALUE, "v has batch 1 but q has 2"),
     "head_dim": (alter("k", lambda k: k[..., :7]), VALUE, "k has head_dim 7 but q has 8"),
-    "head_dim of v": (alter("v", lambda v: v[..., :7]), VALUE, "v has head_dim 7 but q has 8"),
+    "head_dim of v": (alter("v", lambda v: v.new_zeros(*v.shape[:3], 9)), MISSING, "v has head_dim 9 and q has 8"),
     "sequence": (alter("v", lambda v: v[:, :, :6]), VALUE, "v has sequence 6 but k has 7"),
     "heads of v": (alter("v", lambda v: v[:, :1]), VALUE, "v has heads 1 but k has 2"),
     "heads not divisible": (alter("q", lambda q: q[:, :3]), VALUE, "q has 3 heads and k has 2; the heads of q must"),

@@ -133,7 +133,7 @@ def _lenient(q: Any, k: Any, v: Any, is_causal: bool = False, *, scale: float | 
 def _misaligned(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, *, scale: float | None = None) -> Tensor:
     out = RIGHT(q, k, v, is_causal, scale=scale)
     if q.shape[3] == 129:
-        out[..., 128] = 0
+        out[..., -1:] = 0
     return out
 
 

@@ -173,12 +173,12 @@ CUDA_LLM_OPS_INLINE void multiply_columns(const float* v, int64_t stride, int co
 
 template <typename M>
 CUDA_LLM_OPS_INLINE void multiply_values(const float* v, int64_t stride, int count, const float* weights,
-                                         const float* shrink, int head_dim, float* out) {
+                                         const float* shrink, int columns, float* out) {
   int d = 0;
-  for (; d + M::Rows <= head_dim; d += M::Rows) {
+  for (; d + M::Rows <= columns; d += M::Rows) {
     multiply_columns<M, M::Rows>(v + d, stride, count, weights, shrink, out + d * M::Queries);
   }
-  for (; d < head_dim; ++d) multiply_columns<M, 1>(v + d, stride, count, weights, shrink, out + d * M::Queries);
+  for (; d < columns; ++d) multiply_columns<M, 1>(v + d, stride, count, weights, shrink, out + d * M::Queries);
 }
 
 // Query i sees the keys from i + low to before i + high.
@@ -208,14 +208,14 @@ CUDA_LLM_OPS_INLINE void row_maximum(const float* scores, int count, float* maxi
 
 // The rows of a block of keys as float32: where they are, or converted into `room`.
 template <typename T>
-CUDA_LLM_OPS_INLINE const float* as_floats(const T* rows, int64_t& stride, int count, int head_dim, float* room) {
+CUDA_LLM_OPS_INLINE const float* as_floats(const T* rows, int64_t& stride, int count, int columns, float* room) {
   if constexpr (std::is_same_v<T, float>) {
     return rows;
   } else {
     for (int j = 0; j < count; ++j) {
-      for (int d = 0; d < head_dim; ++d) room[j * head_dim + d] = to_float(rows[j * stride + d]);
+      for (int d = 0; d < columns; ++d) room[j * columns + d] = to_float(rows[j * stride + d]);
     }
-    stride = head_dim;
+    stride = columns;
     return room;
   }
 }
@@ -234,7 +234,7 @@ const T* head_of(const void* tensor, const HeadStrides& stride, int64_t batch, i
   return static_cast<const T*>(tensor) + batch * stride.batch + head * stride.head;
 }
 
-// Floats of a task's room, for tiled and flash.
+// Floats of a task's room, for tiled and flash. That for values has head_dim columns too, which is enough.
 template <typename M>
 int64_t blocked_room(const AttentionArguments& a) {
   const int64_t of_panels = static_cast<int64_t>(kMaxPanels) * M::Queries * (2 * a.head_dim + 2);
@@ -245,7 +245,7 @@ template <typename M, typename T, Algorithm Which>
 CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
   constexpr int W = M::Queries;
   const AttentionArguments& a = *task.arguments;
-  const int D = a.head_dim;
+  const int D = a.head_dim, value_dim = a.value_dim;
   const int64_t kv_head = task.head / (a.heads / a.kv_heads);
   const T* const q = head_of<T>(a.q, a.q_stride, task.batch, task.head);
   const T* const k = head_of<T>(a.k, a.k_stride, task.batch, kv_head);
@@ -289,7 +289,7 @@ CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
       int64_t k_stride = a.k_stride.seq, v_stride = a.v_stride.seq;
       const float* const keys = as_floats(k + first_key * a.k_stride.seq, k_stride, block, D, k_room);
       const float* const values =
-          last ? as_floats(v + first_key * a.v_stride.seq, v_stride, block, D, v_room) : nullptr;
+          last ? as_floats(v + first_key * a.v_stride.seq, v_stride, block, value_dim, v_room) : nullptr;
       for (int panel = 0; panel < panels; ++panel) {
         const int64_t first_query = task.first_query + panel * W;
         const int64_t last_query = first_query + W - 1;
@@ -329,7 +329,8 @@ CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
           for (int i = 0; i < W; ++i) sum[i] += added[i];
         }
         if (last) {
-          multiply_values<M>(values, v_stride, count, scores, shrink, D, all_out + static_cast<int64_t>(panel) * D * W);
+          multiply_values<M>(values, v_stride, count, scores, shrink, value_dim,
+                             all_out + static_cast<int64_t>(panel) * D * W);
         }
       }
     }
@@ -346,7 +347,7 @@ CUDA_LLM_OPS_INLINE void blocked(const Task& task) {
     }
     const float* const from = all_out + panel * D * W + i;
     T* const row = out + (task.first_query + query) * a.out_stride.seq;
-    for (int d = 0; d < D; ++d) row[d] = from_float<T>(from[d * W] * inverse);
+    for (int d = 0; d < value_dim; ++d) row[d] = from_float<T>(from[d * W] * inverse);
   }
 }
 
@@ -355,7 +356,7 @@ template <typename M, typename T>
 CUDA_LLM_OPS_INLINE void by_rows(const Task& task) {
   constexpr int W = M::Lanes;
   const AttentionArguments& a = *task.arguments;
-  const int D = a.head_dim;
+  const int D = a.head_dim, value_dim = a.value_dim;
   const int64_t kv_head = task.head / (a.heads / a.kv_heads);
   const T* const q = head_of<T>(a.q, a.q_stride, task.batch, task.head);
   const T* const k = head_of<T>(a.k, a.k_stride, task.batch, kv_head);
@@ -387,13 +388,13 @@ CUDA_LLM_OPS_INLINE void by_rows(const Task& task) {
     float sum = 0.0f;
     for (int64_t j = 0; j < a.seq_kv; ++j) sum += scores[j];
     const float inverse = sum == 0.0f ? 1.0f : 1.0f / sum;
-    std::fill(sums, sums + D, 0.0f);
+    std::fill(sums, sums + value_dim, 0.0f);
     for (int64_t j = 0; j < a.seq_kv; ++j) {
       const float weight = scores[j] * inverse;
       const T* const row = v + j * a.v_stride.seq;
-      for (int d = 0; d < D; ++d) sums[d] += weight * to_float(row[d]);
+      for (int d = 0; d < value_dim; ++d) sums[d] += weight * to_float(row[d]);
     }
-    for (int d = 0; d < D; ++d) out[i * a.out_stride.seq + d] = from_float<T>(sums[d]);
+    for (int d = 0; d < value_dim; ++d) out[i * a.out_stride.seq + d] = from_float<T>(sums[d]);
   }
 }
 
