@@ -149,24 +149,27 @@ def attention_bytes(
     *,
     kv_heads: int | None = None,
     seq_kv: int | None = None,
+    value_dim: int | None = None,
     dtype: str = "fp16",
     scores_dtype: str | None = None,
 ) -> AttentionMemory:
     """Memory of softmax(q kᵀ) v, by the definitions of Dao et al. (2022), section 3.
 
-    q and the output are (batch, heads, seq, head_dim), k and v (batch, kv_heads, seq_kv, head_dim). The score matrix
-    has batch · heads · seq · seq_kv elements of `scores_dtype`, by default q's dtype.
+    q is (batch, heads, seq, head_dim), k (batch, kv_heads, seq_kv, head_dim); v and the output have value_dim columns,
+    by default head_dim. The score matrix has batch · heads · seq · seq_kv elements of `scores_dtype`, by default q's
+    dtype.
     """
     batch, heads, seq = whole("batch", batch), whole("heads", heads), whole("seq", seq)
     head_dim, keys = whole("head_dim", head_dim), whole("seq_kv", seq if seq_kv is None else seq_kv)
     key_heads = whole("kv_heads", heads if kv_heads is None else kv_heads)
     if heads % key_heads:
         raise ValueError(f"kv_heads is {key_heads}; it must divide heads, which is {heads}")
+    columns = whole("value_dim", head_dim if value_dim is None else value_dim)
     one, score = item_bytes(dtype), item_bytes(scores_dtype or dtype)
-    queries, values = batch * heads * seq * head_dim * one, batch * key_heads * keys * head_dim * one
+    of_queries, of_keys = batch * heads * seq * one, batch * key_heads * keys * one
     return AttentionMemory(
-        inputs=queries + 2 * values,
-        output=queries,
+        inputs=of_queries * head_dim + of_keys * (head_dim + columns),
+        output=of_queries * columns,
         scores_of_one_head=seq * keys * score,
         scores=batch * heads * seq * keys * score,
         statistics=float(batch * heads * seq * STATISTICS_BYTES),
@@ -184,7 +187,7 @@ def saved_by_fusion(family: str, params: Mapping[str, Any]) -> float | None:
 def attention_problem_bytes(params: Mapping[str, Any], scores_dtype: str | None = None) -> AttentionMemory:
     """`attention_bytes` of a problem of the family attention, given its `params`."""
     sizes = [params[name] for name in ("batch", "heads", "seq_q", "head_dim")]
-    options = {name: params[name] for name in ("kv_heads", "seq_kv", "dtype")}
+    options = {name: params[name] for name in ("kv_heads", "seq_kv", "dtype")} | {"value_dim": params.get("value_dim")}
     return attention_bytes(*sizes, scores_dtype=scores_dtype, **options)
 
 

@@ -26,10 +26,10 @@ def attention_gradients(
 
     group, keys = problem.heads // problem.key_heads, problem.keys
     # One "head" below is a key head with the queries of its whole group.
-    queries, upstream = (t.reshape(-1, group, problem.seq_q, problem.head_dim) for t in (q, gradient))
-    heads_k, heads_v = (t.reshape(-1, keys, problem.head_dim) for t in (k, v))
-    out, by_q = (torch.empty(queries.shape, dtype=torch.float64, device=q.device) for _ in range(2))
-    by_k, by_v = (torch.zeros(heads_k.shape, dtype=torch.float64, device=q.device) for _ in range(2))
+    queries, upstream = (t.reshape(-1, group, problem.seq_q, t.shape[-1]) for t in (q, gradient))
+    heads_k, heads_v = (t.reshape(-1, keys, t.shape[-1]) for t in (k, v))
+    by_q, out = (torch.empty(t.shape, dtype=torch.float64, device=q.device) for t in (queries, upstream))
+    by_k, by_v = (torch.zeros(t.shape, dtype=torch.float64, device=q.device) for t in (heads_k, heads_v))
     masked = problem.causal or problem.banded
     step = max(1, BLOCK_BYTES[q.device.type] // (4 * 8 * keys * group))  # four matrices of weights at once
     for head in range(queries.shape[0]):
@@ -57,7 +57,7 @@ def attention_gradients(
             by_k[head, seen].addmm_(by_scores.mT, mine)
             out[head, :, block] = result.unflatten(0, (group, -1))
             by_q[head, :, block] = (by_scores @ k64[seen]).unflatten(0, (group, -1))
-    return out.reshape(q.shape), [by_q.reshape(q.shape), by_k.reshape(k.shape), by_v.reshape(v.shape)]
+    return out.reshape(gradient.shape), [by_q.reshape(q.shape), by_k.reshape(k.shape), by_v.reshape(v.shape)]
 
 
 def product_gradients(

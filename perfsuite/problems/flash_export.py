@@ -81,8 +81,8 @@ class Plans:
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        def tensor(heads: int, rows: int) -> torch.Tensor:
-            shape = problem.batch, heads, rows, problem.head_dim
+        def tensor(heads: int, rows: int, columns: int) -> torch.Tensor:
+            shape = problem.batch, heads, rows, columns
             return torch.empty(shape, dtype=torch_dtype(problem.dtype), device="cuda").transpose(1, 2)
 
         mask = mask_of(problem)
@@ -96,8 +96,8 @@ class Plans:
         forward, backward = self.package._flash_attn_fwd, self.package._flash_attn_bwd
         with FakeTensorMode():
             kv_heads = problem.kv_heads or problem.heads
-            q, d_out = (tensor(problem.heads, problem.seq_q) for _ in range(2))
-            k, v = (tensor(kv_heads, problem.keys) for _ in range(2))
+            q, d_out = (tensor(problem.heads, problem.seq_q, of) for of in (problem.head_dim, problem.columns))
+            k, v = (tensor(kv_heads, problem.keys, of) for of in (problem.head_dim, problem.columns))
             inputs = {"q": q, "k": k, "v": v}
             made = {"inference": self._plan(inputs, lambda *given: forward(*given, **options)[:1])[0]}
             plan, (out, lse) = self._plan(inputs, lambda *given: forward(*given, return_lse=True, **options)[:2])

@@ -18,6 +18,7 @@ from perfsuite.problems.rivals import flash_attn as flash_rival
 PROBLEMS = [
     Attention(2, 4, 8, 16, dtype="float32", kv_heads=2, causal=True, scale=0.5, backward="only"),
     Attention(1, 2, 12, 16, dtype="float32", window=(2, 1), backward="only"),
+    Attention(1, 2, 12, 16, value_dim=8, dtype="float32", causal=True, backward="only"),
 ]
 
 
@@ -40,7 +41,7 @@ def package() -> ModuleType:
         q: Any, k: Any, v: Any, *, softmax_scale: Any, causal: bool, window_size_left: Any, window_size_right: Any,
         return_lse: bool = False,
     ) -> Any:  # fmt: skip
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
         lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], device=q.device) if return_lse else None
         mask = causal, (window_size_left, window_size_right)
         compiled(forward, (q.dtype, return_lse))(q, k, v, out, lse, softmax_scale, *mask)
@@ -107,7 +108,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         target.touch()
 
     monkeypatch.setattr(flash_export, "link", link)
-    assert flash_export.export(PROBLEMS, tmp_path, "cc") == 2
+    assert flash_export.export(PROBLEMS, tmp_path, "cc") == 3
     assert objects == ["flash_flash_attn_bwd_0", "flash_flash_attn_fwd_0", "flash_flash_attn_fwd_1"]
     kernels = dict.fromkeys(objects[1:], run_forward) | {objects[0]: run_backward}
     monkeypatch.setattr(flash_objects, "library", lambda folder: kernels)
@@ -167,4 +168,4 @@ def test_what_a_plan_cannot_hold_is_refused(
 
 def test_the_record_says_what_it_is(folder: Path) -> None:
     found = json.loads((folder / flash_objects.PLANS).read_text())
-    assert (found["architecture"], len(found["problems"])) == ("sm_90a", 2)
+    assert (found["architecture"], len(found["problems"])) == ("sm_90a", 3)

@@ -124,6 +124,8 @@ def test_a_backend_that_cannot_run_says_why(backend):
         (lambda: Attention(1, 1, 8, 8, scale=-1.0), ValueError, "scale is -1.0"),
         (lambda: Attention(1, 1, 8, 8, scale=float("nan")), ValueError, "scale is nan"),
         (lambda: Attention(1, 1, 8, 8, scale="big"), TypeError, "scale is 'big'"),
+        (lambda: Attention(1, 1, 8, 8, value_dim=9), ValueError, "value_dim is 9; it must be at most head_dim, .* 8"),
+        (lambda: Attention(1, 1, 8, 8, value_dim=0), ValueError, "value_dim is 0; it must be a whole number"),
         (lambda: Attention(1, 1, 8, 8).rival("cublas"), ValueError, "sdpa, sdpa:flash, sdpa:cudnn"),
         (lambda: Gemm(1, 1, 1).inputs(seeded(), distribution="zeros"), ValueError, "distribution is 'zeros'; .*normal"),
         (lambda: Custom(torch.ones(2)), TypeError, r"write args=\(tensor,\)"),
@@ -150,6 +152,7 @@ def test_dtypes_may_be_given_as_torch_dtypes_and_names_tell_cases_apart():
         Attention(1, 2, 3, 4, seq_kv=5),
         Attention(1, 2, 3, 4, causal=True),
         Attention(1, 2, 3, 4, scale=2.0),
+        Attention(1, 2, 3, 4, value_dim=3),
         Custom((torch.ones(2),), label="copy"),
     ]
     assert len({problem.name for problem in problems}) == len(problems)

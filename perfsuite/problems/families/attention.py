@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from perfsuite.problems.base import Inputs, Problem, Scalar
-from perfsuite.problems.checks import DTYPE_WORDS, ITEM_BYTES, flag, torch_dtype, window_sides
+from perfsuite.problems.checks import DTYPE_WORDS, ITEM_BYTES, flag, positive, torch_dtype, window_sides
 from perfsuite.problems.distributions import dominate, draw
 from perfsuite.problems.exact import BLOCK_BYTES, MOST_ROWS, attended, running, spread
 from perfsuite.problems.exact_gradients import attention_gradients
@@ -35,8 +35,10 @@ class Attention(Differentiable, Heads):
     bottom_right: the diagonal ends where the last query meets the last key, for `causal` and `window` alike.
     window: (left, right), FlashAttention's: query i sees the keys from `left` before the diagonal to `right` behind it;
         -1 for no limit.
-    backward: "only" for the gradients of q, k and v alone, True for forward and backward. FLOPs of a backward are 2.5
-        times those of the forward pass, as in FlashAttention's papers: five products, where the forward has two.
+    value_dim: the head_dim of v and of the result where it is smaller than that of q and k.
+    backward: "only" for the gradients of q, k and v alone, True for forward and backward. As in FlashAttention's
+        papers a backward has five products, three over head_dim and two over value_dim, where the forward has one over
+        each: 2.5 times its FLOPs where they are equal.
     Candidates are called `f(q, k, v)`, with `is_causal=True`, `scale=...`, `bottom_right=True` and `window=...` only
     where they differ from the default.
     """
@@ -59,11 +61,16 @@ class Attention(Differentiable, Heads):
     bottom_right: bool = False
     window: tuple[int, int] | None = None
     backward: bool | str = False
+    value_dim: int | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "seq_kv", self.seq_q if self.seq_kv is None else self.seq_kv)
         self.check_heads("batch", "seq_q", "seq_kv")
+        columns = positive("value_dim", self.columns)
+        if columns > self.head_dim:
+            raise ValueError(f"value_dim is {columns}; it must be at most head_dim, which is {self.head_dim}")
+        put(self, "value_dim", None if columns == self.head_dim else columns)
         flag("causal", self.causal)
         flag("bottom_right", self.bottom_right)
         self.check_backward()
@@ -74,6 +81,11 @@ class Attention(Differentiable, Heads):
         """Length of the keys and values."""
         assert self.seq_kv is not None  # __post_init__ filled it in
         return self.seq_kv
+
+    @property
+    def columns(self) -> int:
+        """Those of v and of the result."""
+        return self.head_dim if self.value_dim is None else self.value_dim
 
     @property
     def pairs(self) -> int:
@@ -117,16 +129,19 @@ class Attention(Differentiable, Heads):
         mask += " bottom-right" if self.bottom_right else ""
         mask += "" if self.window is None else f" window {self.window[0]},{self.window[1]}"
         words = f"{self.dtype}{mask}{self.scale_word}{self.backward_word}"
-        return f"{self.batch}x{self.heads_word}x{length}x{self.head_dim} {words}"
+        columns = str(self.head_dim) if self.value_dim is None else f"{self.head_dim}/{self.value_dim}"
+        return f"{self.batch}x{self.heads_word}x{length}x{columns} {words}"
 
     @property
     def params(self) -> dict[str, Scalar]:
-        # Unused masks are left out: params stay equal to those of cases recorded before these masks existed.
+        # Defaults are left out: params stay equal to those of cases recorded before these parameters existed.
         band: dict[str, Scalar] = {"bottom_right": True} if self.bottom_right else {}
         if self.window is not None:
             band |= {"window_left": self.window[0], "window_right": self.window[1]}
         if self.backward is not False:
             band["backward"] = self.backward
+        if self.value_dim is not None:
+            band["value_dim"] = self.value_dim
         shown = ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim", "causal", "scale", "dtype")
         return band | {name: getattr(self, name) for name in shown}
 
@@ -141,8 +156,10 @@ class Attention(Differentiable, Heads):
     @property
     def flops(self) -> float:
         """Two products, two operations a pair and channel in each; without softmax, as in FlashAttention's papers."""
-        passes = {False: 1.0, True: 3.5, "only": 2.5}[self.backward]
-        return passes * 4.0 * self.batch * self.heads * self.pairs * self.head_dim
+        forward = self.head_dim + self.columns
+        backward = 3 * self.head_dim + 2 * self.columns
+        products = {False: forward, True: forward + backward, "only": backward}[self.backward]
+        return 2.0 * self.batch * self.heads * self.pairs * products
 
     @property
     def bytes(self) -> float:
@@ -150,9 +167,9 @@ class Attention(Differentiable, Heads):
         seen = min(self.seq_q, self.keys) if self.causal else self.keys
         if self.banded:  # every query sees keys between those of the first and the last
             seen = max(0, self.span(self.seq_q - 1)[1] - self.span(0)[0])
-        elements = 2 * self.heads * self.seq_q + 2 * self.key_heads * seen
+        rows = self.heads * self.seq_q + self.key_heads * seen
         passes = {False: 1, True: 3, "only": 2}[self.backward]
-        return float(passes * self.batch * elements * self.head_dim * ITEM_BYTES[self.dtype])
+        return float(passes * self.batch * rows * (self.head_dim + self.columns) * ITEM_BYTES[self.dtype])
 
     @property
     def row_count(self) -> int | None:
@@ -179,14 +196,19 @@ class Attention(Differentiable, Heads):
 
     @classmethod
     def parse(cls, shape: str, words: Sequence[str]) -> Self:
-        """The shape is batch x heads x length x head_dim; heads and length may be those of q / of k and v: "8/2"."""
+        """The shape is batch x heads x length x head_dim.
+
+        heads and length may be those of q / of k and v: "8/2"; head_dim that of q and k / of v: "192/128".
+        """
         parts = [part.split("/") for part in shape.split("x")]
         whole = all(size.isdecimal() for part in parts for size in part)
-        if not (whole and len(parts) == 4 and max(map(len, parts)) <= 2 and len(parts[0]) == len(parts[3]) == 1):
-            form = "batch x heads x length x head_dim, such as 2x8x4096x64 or 2x8/2x1/4096x64"
+        if not (whole and len(parts) == 4 and max(map(len, parts)) <= 2 and len(parts[0]) == 1):
+            form = "batch x heads x length x head_dim, such as 2x8x4096x64, 2x8/2x1/4096x64 or 2x8x4096x192/128"
             raise ValueError(f"the shape is {shape!r}; it must be {form}, in whole numbers")
-        (batch,), (heads, *kv_heads), (seq_q, *seq_kv), (head_dim,) = (list(map(int, part)) for part in parts)
-        named = {"kv_heads": kv_heads, "seq_kv": seq_kv}
+        (batch,), (heads, *kv_heads), (seq_q, *seq_kv), (head_dim, *value_dim) = (
+            list(map(int, part)) for part in parts
+        )
+        named = {"kv_heads": kv_heads, "seq_kv": seq_kv, "value_dim": value_dim}
         given = {name: value[0] for name, value in named.items() if value} | cls.parse_words(words)
         return cls(batch, heads, seq_q, head_dim, **given)
 
@@ -213,13 +235,13 @@ class Attention(Differentiable, Heads):
         """(q, k, v) on the generator's device."""
         dtype = torch_dtype(self.dtype)
 
-        def operand(role: str, heads: int, length: int, axis: int) -> torch.Tensor:
-            shape = (self.batch, heads, length, self.head_dim)
+        def operand(role: str, heads: int, length: int, columns: int, axis: int) -> torch.Tensor:
+            shape = (self.batch, heads, length, columns)
             return draw(distribution, shape, dtype, generator, role=role, axis=axis)
 
-        q = operand("q", self.heads, self.seq_q, -1)
-        k = operand("k", self.key_heads, self.keys, -1)
-        v = operand("v", self.key_heads, self.keys, -2)
+        q = operand("q", self.heads, self.seq_q, self.head_dim, -1)
+        k = operand("k", self.key_heads, self.keys, self.head_dim, -1)
+        v = operand("v", self.key_heads, self.keys, self.columns, -2)
         if distribution == "dominant":
             spans = [self.span(query) for query in range(self.seq_q)] if self.causal or self.banded else None
             tied = self.backward is not False
@@ -235,7 +257,8 @@ class Attention(Differentiable, Heads):
         )
         if self.backward is False:
             return forward
-        return self.with_gradient(forward, draw("normal", tuple(q.shape), dtype, generator))
+        shape = (*q.shape[:3], self.columns)
+        return self.with_gradient(forward, draw("normal", shape, dtype, generator))
 
     def reference(self, inputs: Inputs, *, rows: torch.Tensor | None = None) -> Any:
         import torch
@@ -252,8 +275,8 @@ class Attention(Differentiable, Heads):
         count, group = q.shape[2], self.heads // self.key_heads
         # One "head" below is a key head with the queries of its whole group: (batch * kv_heads, group, rows, head_dim).
         queries = q.reshape(-1, group, count, self.head_dim)
-        keys, values = (t.reshape(-1, self.keys, self.head_dim) for t in (k, v))
-        out = torch.empty(queries.shape, dtype=torch.float64, device=device)
+        keys, values = (t.reshape(-1, self.keys, t.shape[-1]) for t in (k, v))
+        out = torch.empty((*queries.shape[:3], self.columns), dtype=torch.float64, device=device)
         room = max(1, BLOCK_BYTES[device.type] // (8 * self.keys * group))
         step = min(count, room)
         if self.causal or self.banded:
@@ -288,7 +311,7 @@ class Attention(Differentiable, Heads):
                 if self.banded:  # a query that sees no key gives zeros
                     blind = ~self.visible(at, torch.arange(seen.start, seen.stop, device=device)).any(-1)
                     out[some, :, block].masked_fill_(blind[:, None], 0.0)
-        return out.reshape(q.shape)
+        return out.reshape(*q.shape[:3], self.columns)
 
     def in_order(
         self, inputs: Inputs, right: torch.Tensor, rows: torch.Tensor | None = None

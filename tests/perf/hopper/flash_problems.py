@@ -11,11 +11,12 @@ TOKENS, TOKENS_BACKWARD = 16384, 32768
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 HEADS_AND_DIMS = ((32, 64), (16, 128), (8, 256))
 HEADS = ((16, 16), (64, 8))
+NARROW = {"head_dim": 192, "value_dim": 128}
 WINDOWS = ((127, 0), (256, 256), (511, 0), (2047, 0))
 
 
-def forward(length: int, heads: int, head_dim: int, causal: bool) -> Attention:
-    return Attention(TOKENS // length, heads, length, head_dim, causal=causal)
+def forward(length: int, heads: int, head_dim: int, causal: bool, **options: Any) -> Attention:
+    return Attention(TOKENS // length, heads, length, head_dim, causal=causal, **options)
 
 
 def backward(length: int, heads: int, kv_heads: int, head_dim: int, causal: bool, **options: Any) -> Attention:
@@ -30,5 +31,7 @@ PROBLEMS = [
     *(forward(length, *of, causal) for length, of, causal in product(LENGTHS, HEADS_AND_DIMS, (False, True))),
     *(backward(length, *of, d, causal) for length, of, d, causal in product(LENGTHS, HEADS, (64, 128), (False, True))),
     *(backward(length, 8, 8, d, causal) for length, d, causal in product((8192, 16384), (96, 192, 256), (False, True))),
+    *(forward(length, 16, causal=causal, **NARROW) for length, causal in product(LENGTHS[3:], (False, True))),
+    *(backward(length, 16, 16, causal=causal, **NARROW) for length, causal in product(LENGTHS[3:], (False, True))),
     *(backward(8192, 16, 16, d, window[1] == 0, window=window) for d, window in product((64, 128), WINDOWS)),
 ]

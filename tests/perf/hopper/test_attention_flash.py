@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from perfsuite import Perf
-from tests.perf.hopper.flash_problems import HEADS_AND_DIMS, LENGTHS, forward
+from tests.perf.hopper.flash_problems import HEADS_AND_DIMS, LENGTHS, NARROW, forward
 
 pytestmark = [
     pytest.mark.gpu(min_capability=(9, 0)),
@@ -24,3 +24,9 @@ def test_sixteen_thousand_tokens(
     length: int, heads: int, head_dim: int, causal: bool, perf: Perf, ops: ModuleType
 ) -> None:
     perf(forward(length, heads, head_dim, causal), ops.flash_attention)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("length", LENGTHS[3:])
+def test_a_narrower_v(length: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
+    perf(forward(length, 16, causal=causal, **NARROW), ops.flash_attention)

@@ -52,3 +52,9 @@ def test_one_sequence_of_a_language_model(perf: Perf, ops: ModuleType) -> None:
 @masks
 def test_a_large_batch(causal: bool, perf: Perf, ops: ModuleType) -> None:
     perf(Attention(32, 16, 4096, 128, causal=causal), ops.flash_attention)
+
+
+@masks
+@pytest.mark.parametrize("length", [4096, 16384])
+def test_a_narrower_v(length: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
+    perf(Attention(TOKENS // length, 16, length, 192, value_dim=128, causal=causal), ops.flash_attention)

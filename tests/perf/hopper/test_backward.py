@@ -76,6 +76,16 @@ def test_wide(head_dim: int, length: int, causal: bool, perf: Perf, ops: ModuleT
     perf(problem(length, 8, 8, head_dim, causal), ops.flash_attention)
 
 
+@pytest.mark.perf_target(against="sdpa", at_least=1.05)
+@pytest.mark.perf_target(against="sdpa:cudnn", at_least=1.05)
+@free_order
+@masks
+@pytest.mark.parametrize("length", [4096, 8192, 16384])
+def test_a_narrower_v(length: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
+    """As in training with multi-head latent attention; the FlashAttention-2 in torch does not take it."""
+    perf(problem(length, 16, 16, 192, causal, value_dim=128), ops.flash_attention)
+
+
 @pytest.fixture
 def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both sides give the same bits at every launch. cuDNN has no such backward, so SDPA's default is another's."""

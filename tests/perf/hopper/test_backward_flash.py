@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from perfsuite import Perf
-from tests.perf.hopper.flash_problems import HEADS, LENGTHS, WINDOWS, backward
+from tests.perf.hopper.flash_problems import HEADS, LENGTHS, NARROW, WINDOWS, backward
 
 # Both sides add up the gradient by queries in free order.
 pytestmark = [
@@ -48,6 +48,14 @@ def test_short(
 @pytest.mark.parametrize("head_dim", [96, 192, 256], ids=["d96", "d192", "d256"])
 def test_wide(head_dim: int, length: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
     perf(backward(length, 8, 8, head_dim, causal), ops.flash_attention)
+
+
+@faster
+@pytest.mark.correctness(against="sdpa", deterministic=False)  # FlashAttention-2 takes no narrower v
+@masks
+@pytest.mark.parametrize("length", LENGTHS[3:])
+def test_a_narrower_v(length: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
+    perf(backward(length, 16, 16, causal=causal, **NARROW), ops.flash_attention)
 
 
 @faster
