@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import math
 import os
+from itertools import product
 from typing import Any
 
 import pytest
@@ -22,16 +23,25 @@ _backward = torch.ops.cuda_llm_ops.flash_attention_backward.default
 
 
 def inputs(
-    shape: tuple[int, int, int, int, int, int], dtype: torch.dtype, device: str, seed: int = 0
+    shape: tuple[int, int, int, int, int, int],
+    dtype: torch.dtype,
+    device: str,
+    seed: int = 0,
+    value_dim: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """q, k, v and the gradient of the output; shape: batch, heads, key heads, queries, keys, head_dim."""
+    """q, k, v and the gradient of the output; shape: batch, heads, key heads, queries, keys, head_dim.
+
+    value_dim: the head_dim of v and of the output, if it is another.
+    """
     batch, heads, kv_heads, seq_q, seq_kv, head_dim = shape
+    columns = head_dim if value_dim is None else value_dim
     generator = torch.Generator().manual_seed(seed)
 
-    def normal(heads: int, rows: int) -> Tensor:
-        return torch.randn(batch, heads, rows, head_dim, generator=generator).to(device, dtype)
+    def normal(heads: int, rows: int, columns: int) -> Tensor:
+        return torch.randn(batch, heads, rows, columns, generator=generator).to(device, dtype)
 
-    return normal(heads, seq_q), normal(kv_heads, seq_kv), normal(kv_heads, seq_kv), normal(heads, seq_q)
+    q, k = normal(heads, seq_q, head_dim), normal(kv_heads, seq_kv, head_dim)
+    return q, k, normal(kv_heads, seq_kv, columns), normal(heads, seq_q, columns)
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None) -> Tensor:
@@ -306,13 +316,21 @@ HOPPER_SHAPES = [
 ]  # fmt: skip
 
 
+FEWER_SHAPES = [(2, 4, 2, 640, 640), (1, 4, 1, 333, 333), (1, 2, 1, 200, 520), (1, 2, 2, 500, 130)]
+WIDER = [(96, 96), (192, 192), (192, 128), (256, 256)]
+"""Head_dims of q and k, and of v."""
+
+
 @hopper
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("shape", HOPPER_SHAPES, ids=str)
-def test_hopper_gradients(shape: tuple[int, ...], is_causal: bool, head_dim: int, dtype: torch.dtype) -> None:
-    made = inputs((*shape, head_dim), dtype, "cuda")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [*product(HOPPER_SHAPES, [(64, 64), (128, 128)]), *product(FEWER_SHAPES, WIDER)],
+    ids=str,
+)
+def test_hopper_gradients(shape: tuple[int, ...], dims: tuple[int, int], is_causal: bool, dtype: torch.dtype) -> None:
+    made = inputs((*shape, dims[0]), dtype, "cuda", value_dim=dims[1])  # type: ignore[arg-type]
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     fused = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
@@ -338,10 +356,10 @@ def test_with_one_key_only_v_has_a_gradient(device: str) -> None:
 
 
 @hopper
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("dims", [(64, 64), (128, 128), *WIDER], ids=str)
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_hopper_gives_the_same_bits_when_asked(is_causal: bool, head_dim: int) -> None:
-    q, k, v, d_out = inputs((2, 8, 2, 1024, 1024, head_dim), torch.bfloat16, "cuda")
+def test_hopper_gives_the_same_bits_when_asked(is_causal: bool, dims: tuple[int, int]) -> None:
+    q, k, v, d_out = inputs((2, 8, 2, 1024, 1024, dims[0]), torch.bfloat16, "cuda", value_dim=dims[1])
     out, lse = cuda_llm_ops.flash_attention(q, k, v, is_causal, return_lse=True)
     first = _backward(d_out, q, k, v, out, lse, is_causal, None, True)
     for _ in range(300):
