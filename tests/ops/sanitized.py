@@ -37,6 +37,10 @@ Call = Callable[[], None]
 DEVICE = "cuda"
 HALVES = (torch.float16, torch.bfloat16)
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+CALL = "call: "
+"""How --named begins the line of a call."""
+SETTLES = 0.02
+"""Seconds for what a tool prints of a call to come before the next call's line."""
 ON_A_GPU = {"cuda": fp8_cases.PROMISED_BITS, "cpu": None}
 KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8", "keys_kernel", "queries_kernel", "backward::kernel<")
 """How the names of these kernels begin."""
@@ -275,6 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--family", nargs="+", choices=tuple(FAMILIES), default=tuple(FAMILIES))
     parser.add_argument("--part", type=int, nargs=2, metavar=("I", "N"), default=(0, 1), help="every Nth, from I on")
     parser.add_argument("--seconds", type=float, default=600.0, help="begin no further call after these")
+    parser.add_argument("--named", action="store_true", help="print the name of each call before it")
     parser.add_argument("--coverage", action="store_true", help="print the instances that were launched, and no more")
     given = parser.parse_args(arguments)
     if DEVICE == "cuda" and not torch.cuda.is_available():
@@ -290,6 +295,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if time.monotonic() - start > given.seconds:
             print(f"{done} of {len(chosen)} calls in {time.monotonic() - start:.0f} s, {failed} failed: out of time")
             return 3
+        if given.named:
+            time.sleep(SETTLES)
+            print(f"{CALL}{name}", flush=True)
         try:
             call()
         except (AssertionError, RuntimeError) as error:

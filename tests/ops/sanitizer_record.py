@@ -3,8 +3,9 @@
     python -m tests.ops.sanitizer_record --output records/h200/sanitizers.json
 
 Each tool watches the calls in several processes at once, and one more process counts the instances that the calls
-launch, against those of the build that the device can choose. The exit code is 1 if a tool found anything, a call was
-wrong, the time was too short, or an instance was not launched.
+launch, against those of the build that the device can choose. The record has every place that a tool found, with all
+accesses that it names and the calls during which it was found: an inlined function alone does not tell the kernel. The
+exit code is 1 if a tool found anything, a call was wrong, the time was too short, or an instance was not launched.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cuda_llm_ops.levers import origin, whole
+
+from tests.ops.sanitized import CALL
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -31,10 +34,13 @@ FOUND = 9
 GRACE = 60.0
 """Seconds beyond those of the calls after which a process is ended."""
 CALLS = re.compile(r"(\d+)(?: of \d+)? calls in \d+ s, (\d+) failed(: out of time)?")
-FINDING = re.compile(
-    r"^=+ ((?:Error|Warning|Invalid|Uninitialized|Barrier|Program hit|Race|Potential)\b.{0,300})", re.MULTILINE
-)
-MOST_SAID = 8
+FINDING = re.compile(r"=+ ((?:Error|Warning|Invalid|Uninitialized|Barrier|Program hit|Race|Potential)\b.*)")
+ACCESS = re.compile(r"=+ {4,}((?:and (?:Read|Write) access )?at .*)")
+"""A further line of a finding: the other side of a race, or where anything else was found."""
+LESS = re.compile(r" \[\d+ hazards?\]|\((?:int|bool|unsigned int)\)(?=\d)|\bcuda_llm_ops::(?:cuda::)?")
+"""What is left out of a place: how often it was hit, types of template arguments, namespaces."""
+PRINTED = 10_000
+"""Findings that a process may print; a tool stops at 100 by itself."""
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 INSTANCES = {
     "weight_only_gemm": ("weight_only", ("weight_only_",)),
@@ -54,8 +60,8 @@ class Watched:
     wrong: int
     findings: int
     complete: bool
-    said: tuple[str, ...] = ()
-    """The first words of findings, each once."""
+    places: dict[str, list[str]] = field(default_factory=dict)
+    """Each place that was found, and the calls during which it was, once for each time."""
 
 
 def read(code: int, told: str) -> Watched:
@@ -64,8 +70,27 @@ def read(code: int, told: str) -> Watched:
     if calls is None:
         raise ValueError(f"exit code {code}, and no line says how many calls were made: {told[-400:]!r}")
     findings = sum(int(number) for number in SUMMARY.findall(told))
-    said = tuple(dict.fromkeys(found.strip() for found in FINDING.findall(told)))[:MOST_SAID]
-    return Watched(int(calls[1]), int(calls[2]), max(findings, int(code == FOUND)), calls[3] is None, said)
+    return Watched(int(calls[1]), int(calls[2]), max(findings, int(code == FOUND)), calls[3] is None, places(told))
+
+
+def places(told: str) -> dict[str, list[str]]:
+    """Each finding with all its accesses, and the calls that ran when it was printed."""
+    found: list[tuple[str, list[str]]] = []
+    call, last = "", None
+    for line in told.splitlines():
+        if line.startswith(CALL):
+            call, last = line.removeprefix(CALL), None
+        elif begin := FINDING.match(line):
+            last = [begin[1].strip()]
+            found.append((call, last))
+        elif last is not None and (more := ACCESS.match(line)):
+            last.append(more[1].strip())
+        elif not line.startswith("="):
+            last = None
+    where: dict[str, list[str]] = {}
+    for during, lines in found:
+        where.setdefault(LESS.sub("", "; ".join(lines)), []).append(during)
+    return where
 
 
 def instances(told: str) -> list[dict[str, Any]]:
@@ -100,10 +125,11 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
 def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
     """The record: all tools and the count of instances, at once."""
     calls = [sys.executable, "-m", "tests.ops.sanitized", "--seconds", f"{seconds:g}"]
+    options = ["--error-exitcode", str(FOUND), "--print-limit", str(PRINTED)]
     jobs = {("coverage", 0): [*calls, "--coverage"]}
     for tool in TOOLS:
         for part in range(parts):
-            command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), *calls]
+            command = [sanitizer, "--tool", tool, *options, *calls, "--named"]
             jobs[tool, part] = [*command, "--part", str(part), str(parts)]
     with ThreadPoolExecutor(len(jobs)) as pool:
         told = dict(zip(jobs, pool.map(lambda job: _run(job, seconds + GRACE), jobs.values()), strict=True))
@@ -111,13 +137,32 @@ def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
     for tool in TOOLS:
         found = [read(*told[tool, part]) for part in range(parts)]
         numbers = {name: sum(getattr(one, name) for one in found) for name in ("calls", "wrong", "findings")}
-        said = list(dict.fromkeys(words for one in found for words in one.said))[:MOST_SAID]
-        tools[tool] = numbers | {"complete": all(one.complete for one in found)} | ({"said": said} if said else {})
+        tools[tool] = numbers | {"complete": all(one.complete for one in found)} | joined([one.places for one in found])
+    about = {"sanitizer": version(sanitizer)} | {tool: sentence(found) for tool, found in tools.items()}
     return {
-        "environment": origin("cuda") | {tool: sentence(found) for tool, found in tools.items()},
+        "environment": origin("cuda") | about,
         "tools": tools,
         "rows": instances(told["coverage", 0][1]),
     }
+
+
+def joined(parts: Sequence[dict[str, list[str]]]) -> dict[str, Any]:
+    """The places of all processes, for the record; nothing where there are none."""
+    every: dict[str, list[str]] = {}
+    for part in parts:
+        for place, during in part.items():
+            every.setdefault(place, []).extend(during)
+    made = [
+        {"found": place, "times": len(during), "calls": sorted(set(during))} for place, during in sorted(every.items())
+    ]
+    return {"places": made} if made else {}
+
+
+def version(sanitizer: str) -> str:
+    """Of the program, as it tells: what a tool follows depends on it."""
+    told = subprocess.run([sanitizer, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^Version (\S+)", told, re.MULTILINE)
+    return found[1] if found else "unknown"
 
 
 def sentence(found: dict[str, int]) -> str:
@@ -149,7 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sanitizer_record: {error}", file=sys.stderr)
         return 1
     for tool, told in found["tools"].items():
-        print(f"{tool}: {found['environment'][tool]}", *told.get("said", ()), sep="\n  ")
+        print(f"{tool}: {found['environment'][tool]}")
+        for place in told.get("places", ()):
+            print(f"  {place['times']} times during {', '.join(place['calls'])}: {place['found']}")
     for row in found["rows"]:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
     given.output.parent.mkdir(parents=True, exist_ok=True)

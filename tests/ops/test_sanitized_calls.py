@@ -39,6 +39,17 @@ def test_a_wrong_answer_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "weight-only 5x" not in told
 
 
+def test_calls_are_named_before_what_a_tool_prints_of_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record of the sanitizers reads these lines."""
+    monkeypatch.setattr(sanitized, "calls", lambda _: [(name, lambda: print("found")) for name in ("one", "two")])
+    assert sanitized.main(["--named"]) == 0
+    assert capsys.readouterr().out.startswith("call: one\nfound\ncall: two\nfound\n2 calls in")
+    assert sanitized.main([]) == 0
+    assert capsys.readouterr().out.startswith("found\nfound\n2 calls in")
+
+
 def test_too_little_time_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert sanitized.main(["--family", "decode", "--seconds", "0"]) == 3
     assert "out of time" in capsys.readouterr().out

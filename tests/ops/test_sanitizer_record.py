@@ -28,21 +28,47 @@ built: quantize_fp8: 3
 FAKE = """#!{python}
 import sys
 words = sys.argv[1:]
+if words == ["--version"]:
+    print("NVIDIA (R) Compute Sanitizer\\nVersion 2025.3.1.0 (build 1)")
+    sys.exit()
 tool, part = words[words.index("--tool") + 1], int(words[-2])
+assert words[words.index("--print-limit") + 1] == "10000" and "--named" in words
 print({calls!r}[part])
+if {races!r}.get(tool):
+    print({races!r}[tool][part])
 print("========= " + ("RACECHECK SUMMARY: 0 hazards" if tool == "racecheck" else "ERROR SUMMARY: 0 errors"))
 """
+
+
+RACE = """========= Error: Race reported between Write access at void cuda_llm_ops::cuda::add<(int)8>(int)+0x{} in a:3
+=========     and Read access at cuda_llm_ops::ptx::ldmatrix_x4(unsigned int (&)[4])+0x20 in b:4 [64 hazards]
+=========     and Write access at other(int)+0x30 in c:5 [1 hazard]
+========="""
+INVALID = """========= Invalid __global__ read of size 16 bytes
+=========     at kernel(int *)+0x70 in d.cu:6
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Access to 0x7f0 is out of bounds"""
+SIDES = (
+    "Error: Race reported between Write access at void add<8>(int)+0x{} in a:3; and Read access at "
+    "ptx::ldmatrix_x4(unsigned int (&)[4])+0x20 in b:4; and Write access at other(int)+0x30 in c:5"
+)
+
+
+def test_every_place_is_kept_with_all_its_accesses_and_calls() -> None:
+    many = "\n".join(RACE.format(number) for number in range(10, 40))
+    told = f"call: first\n{many}\nwords of torch\n=========     at nothing of a finding\ncall: second\n"
+    told += f"{RACE.format(12)}\n{INVALID}\ncall: third\n=========     at nothing\n2 calls in 1 s, 0 failed"
+    found = read(9, told).places
+    assert len(found) == 31
+    assert found[SIDES.format(10)] == ["first"]
+    assert found[SIDES.format(12)] == ["first", "second"]
+    assert found["Invalid __global__ read of size 16 bytes; at kernel(int *)+0x70 in d.cu:6"] == ["second"]
 
 
 def test_what_a_process_tells_is_read() -> None:
     assert read(0, "256 calls in 16 s, 0 failed\n========= ERROR SUMMARY: 0 errors") == Watched(256, 0, 0, True)
     assert read(9, "3 calls in 1 s, 1 failed\n========= ERROR SUMMARY: 12 errors") == Watched(3, 1, 12, True)
     assert read(9, "3 calls in 1 s, 0 failed\n===== RACECHECK SUMMARY: 2 hazards displayed") == Watched(3, 0, 2, True)
-    race = "========= Error: Race reported between Write access at kernel<int>+0x10 in a.cu:3"
-    told = read(
-        9, f"{race}\n=========     and Read access\n{race}\n2 calls in 1 s, 0 failed\n== RACECHECK SUMMARY: 2 hazards"
-    )
-    assert told.said == (race.removeprefix("========= "),)
     assert read(9, "3 calls in 1 s, 0 failed") == Watched(3, 0, 1, True)
     assert read(3, "7 of 30 calls in 9 s, 0 failed: out of time") == Watched(7, 0, 0, False)
     with pytest.raises(ValueError, match="exit code 1, and no line says how many calls"):
@@ -64,10 +90,13 @@ def test_a_tool_that_is_not_clean_is_no_good(change: dict[str, Any]) -> None:
     assert not good({"tools": {"memcheck": found | change}, "rows": []})
 
 
-def test_the_parts_of_every_tool_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_of_every_tool_are_added_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     calls = ["10 calls in 1 s, 0 failed", "5 of 9 calls in 1 s, 0 failed: out of time"]
     program = tmp_path / "sanitizer"
-    program.write_text(FAKE.format(python=sys.executable, calls=calls))
+    races = {"racecheck": ["call: one\n" + RACE.format(10), "call: two\n" + RACE.format(10)]}
+    program.write_text(FAKE.format(python=sys.executable, calls=calls, races=races))
     program.chmod(0o755)
     genuine = sanitizer_record._run
 
@@ -80,7 +109,12 @@ def test_the_parts_of_every_tool_are_added_up(tmp_path: Path, monkeypatch: pytes
     assert sanitizer_record.main(["--sanitizer", str(program), "--output", str(file)]) == 1
     found = json.loads(file.read_text())
     assert list(found["tools"]) == list(sanitizer_record.TOOLS)
+    assert found["tools"]["racecheck"].pop("places") == [
+        {"found": SIDES.format(10), "times": 2, "calls": ["one", "two"]}
+    ]
     assert all(one == {"calls": 15, "wrong": 0, "findings": 0, "complete": False} for one in found["tools"].values())
+    assert found["environment"]["sanitizer"] == "2025.3.1.0"
+    assert f"  2 times during one, two: {SIDES.format(10)}" in capsys.readouterr().out
     assert found["environment"]["racecheck"] == "0 findings in 15 calls (0 wrong, out of time)"
 
 
