@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the operators need torch")
 import cuda_llm_ops  # noqa: E402
 
 from perfsuite.report.rows import rows_table  # noqa: E402
-from tests.ops import random_backward, random_errors  # noqa: E402
+from tests.ops import random_backward, random_decode, random_errors  # noqa: E402
 
 FEW = ["--device", "cpu", "--configurations", "12", "--most", "48"]
 
@@ -40,6 +40,7 @@ def changed(name: str, change: Callable[[Any], Any]) -> Callable[..., Any]:
     [
         ("weight-only-gemm", "weight_only_gemm"),
         ("decode", "flash_decode"),
+        ("decode-16", "flash_decode"),
         ("fp8-gemm", "fp8_gemm"),
         ("grouped-gemm", "fp8_grouped_gemm"),
     ],
@@ -50,6 +51,19 @@ def test_a_wrong_kernel_is_told(
     monkeypatch.setattr(cuda_llm_ops, name, changed(name, lambda out: out * 1.03))
     assert random_errors.main([*FEW, "--family", family]) == 1
     assert capsys.readouterr().out.count(f"WRONG {family}") >= 9  # zeros stay right
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_16_bit_cache_is_beside_sdpa(dtype: torch.dtype) -> None:
+    """A query sees the keys up to its own; one that sees none has zeros."""
+    sides = [random_decode.Side(torch.randn(2, 1, 6, 32).to(dtype), torch.ones(2, 1, 6), None) for _ in range(2)]
+    q = torch.randn(2, 3, 4, 32).to(dtype)
+    lens = torch.tensor([6, 2])
+    exact = random_decode._attention(q, sides, lens, 0.2, torch.float64)
+    found = random_decode._library(q, sides, lens, 0.2)
+    torch.testing.assert_close(found.double(), exact, atol=3e-2, rtol=1e-2)
+    assert not found[1, :, :2].any()
+    assert found[1, :, 2].any()
 
 
 @pytest.mark.parametrize("which", range(3))
