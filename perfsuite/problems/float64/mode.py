@@ -7,21 +7,19 @@ that have no float64 form, and draws random numbers.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .equivalents import equivalent
+from .operators import Facts, facts_of, leaves, mapped, plain_name, tensors_of
 from .origins import mark_results
 from .twins import Twins, inexact, plain, wide
 
 if TYPE_CHECKING:
     import torch
 
-KNOWN_NAMESPACES = frozenset({"aten", "prims", "prim", "torchvision"})
-"""Operators of other namespaces may be code that only takes the dtypes it was written for."""
 FOREIGN_MEMORY = "memory that code outside of torch fills"
-_EMPTY = ("aten::empty", "aten::new_empty")
-_WRITES_STATISTICS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm")
 _GIVES_AN_ADDRESS = frozenset({"data_ptr", "numpy", "__array__", "__dlpack__", "__cuda_array_interface__"})
 
 
@@ -43,37 +41,39 @@ class Widening:
 
     def call(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator's own result. Its twin is noted."""
-        import torch
-        from torch.utils._pytree import tree_leaves
+        from torch import Tensor
 
+        facts = facts_of(operator)
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise TooLongError(f"stopped in {_plain_name(operator)}")
-        if operator.is_view or operator.name().startswith("aten::set_"):
+            raise TooLongError(f"stopped in {facts.name}")
+        if facts.makes_a_view:
             return operator(*args, **kwargs)
-        written = self._written(operator, args, kwargs)
-        if torch.Tag.nondeterministic_seeded in operator.tags:
-            self.random = True
-        if operator.namespace not in KNOWN_NAMESPACES:
+        written = self._written(facts, args, kwargs) if facts.writes else []
+        self.random = self.random or facts.draws
+        if not facts.known:
             return self._opaque(operator, args, kwargs, written)
-        wide_args, wide_kwargs = self._widened((args, kwargs), written)
+        seen: list[torch.Tensor] = []
+        wide_args, wide_kwargs = self._widened(args, kwargs, written, seen)
         own = operator(*args, **kwargs)
-        if operator.name().startswith(_EMPTY):
+        if facts.gives_empty:
             self.twins.note_empty(own)
             return own
-        if operator is torch.ops.aten._local_scalar_dense.default:
+        if facts.gives_a_number:
             # A number follows float64. A size or a condition must suit the tensors that the function sees.
             return wide_args[0].item() if isinstance(own, float | complex) else own
-        if not _holds_tensors(own):
+        owns = leaves(own)
+        results = [leaf for leaf in owns if isinstance(leaf, Tensor)]
+        if not results:
             return own
-        drawn = torch.Tag.nondeterministic_seeded in operator.tags and equivalent(_plain_name(operator)) is None
-        result = None if drawn else self._in_float64(operator, own, wide_args, wide_kwargs)
+        drawn = facts.draws and facts.special is None
+        result = None if drawn else self._in_float64(facts, operator, own, wide_args, wide_kwargs)
         if result is None:
             for tensor in written:
                 self.twins.forget(tensor)
-        self._note(own, result, written)
-        seen = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        first = wide_args[0] if wide_args else None
-        mark_results(self.twins, _plain_name(operator), operator._schema, args, kwargs, seen, first, own)
+        self._note(owns, result, written)
+        if not all(map(inexact, results)):
+            first = wide_args[0] if wide_args else None
+            mark_results(self.twins, facts.name, operator._schema, args, kwargs, seen, first, own)
         return own
 
     def restore(self) -> None:
@@ -84,46 +84,37 @@ class Widening:
 
     def _opaque(self, operator: Any, args: Any, kwargs: Any, written: list[torch.Tensor]) -> Any:
         """Run an operator that nothing is known of; its results are widened as they are."""
-        self.gaps.setdefault(_plain_name(operator))
+        self.gaps.setdefault(plain_name(operator))
         own = operator(*args, **kwargs)
         for tensor in written:
             self.twins.forget(tensor)
-        self._note(own, None, written)
+        self._note(leaves(own), None, written)
         return own
 
-    def _in_float64(self, operator: Any, own: Any, args: Any, kwargs: Any) -> Any:
+    def _in_float64(self, facts: Facts, operator: Any, own: Any, args: Any, kwargs: Any) -> Any:
         """The operator's result on twins; None if it has no float64 form, which is noted."""
         import torch
 
-        name, before = _plain_name(operator), torch.get_default_dtype()
-        special = equivalent(name)
+        before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # what torch makes from integers or from nothing
         try:
-            return special(own, *args, **kwargs) if special else operator(*args, **kwargs)
+            return facts.special(own, *args, **kwargs) if facts.special else operator(*args, **kwargs)
         except torch.OutOfMemoryError:
             raise
         except Exception:  # whatever an operator raises that does not take float64
-            self.gaps.setdefault(name)
+            self.gaps.setdefault(facts.name)
             return None
         finally:
             torch.set_default_dtype(before)
 
-    def _written(self, operator: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    def _written(self, facts: Facts, args: Any, kwargs: Any) -> list[torch.Tensor]:
         """Tensors that the operator writes into; those from before the run are saved first."""
-        from torch import Tensor
-        from torch.utils._pytree import tree_leaves
-
-        schema, given = operator._schema, []
-        places = {argument.name: place for place, argument in enumerate(schema.arguments)}
-        statistics = _plain_name(operator).startswith(_WRITES_STATISTICS)
-        for argument in schema.arguments:
-            writes = argument.alias_info is not None and argument.alias_info.is_write
-            if not writes and not (statistics and argument.name.startswith("running_")):
-                continue
-            value = kwargs.get(argument.name)
-            if value is None and places[argument.name] < len(args):
-                value = args[places[argument.name]]
-            given += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        given: list[torch.Tensor] = []
+        for name, place in facts.writes:
+            value = kwargs.get(name)
+            if value is None and place < len(args):
+                value = args[place]
+            given += tensors_of(value)
         for tensor in given:
             self._save(tensor)
         return given
@@ -137,34 +128,37 @@ class Widening:
             whole = tensor.detach().view_as(tensor).as_strided((_count(tensor),), (1,), 0)
             self._saved[key] = whole, whole.clone()
 
-    def _widened(self, given: Any, written: list[torch.Tensor]) -> Any:
+    def _widened(self, args: Any, kwargs: Any, written: list[torch.Tensor], seen: list[torch.Tensor]) -> Any:
+        """(args, kwargs) on twins. seen: takes the tensors among them."""
         from torch import Tensor, dtype
-        from torch.utils._pytree import tree_map
 
         writable = {id(tensor) for tensor in written}
 
         def widen(value: Any) -> Any:
             if isinstance(value, Tensor):
+                seen.append(value)
                 if id(value) not in writable and self.twins.unfilled(value):
                     self.gaps.setdefault(FOREIGN_MEMORY)
                 return self.twins.of(value, written=id(value) in writable)
             return wide(value) if isinstance(value, dtype) else value
 
-        return tree_map(widen, given)
+        return mapped(args, widen), {name: mapped(value, widen) for name, value in kwargs.items()}
 
-    def _note(self, own: Any, result: Any, written: list[torch.Tensor]) -> None:
-        """Keep the twins of the tensors in `own`; where there is no fitting result, their own values widened."""
+    def _note(self, owns: list[Any], result: Any, written: list[torch.Tensor]) -> None:
+        """Keep the twins of the tensors in `owns`; where there is no fitting result, their own values widened.
+
+        owns: the leaves of the operator's own result. result: that on twins.
+        """
         from torch import Tensor
-        from torch.utils._pytree import tree_leaves
 
-        owns = tree_leaves(own)
-        results = tree_leaves(result) if result is not None else [None] * len(owns)
+        twins = leaves(result)
+        if result is None or len(twins) != len(owns):
+            twins = [None] * len(owns)
         mine = {tensor.untyped_storage()._cdata for tensor in written if plain(tensor)}
-        for one, other in zip(owns, results if len(results) == len(owns) else [None] * len(owns), strict=True):
+        for one, other in zip(owns, twins, strict=True):
             if not isinstance(one, Tensor):
                 continue
-            known = plain(one) and self.twins.entry(one) is not None
-            if known or (plain(one) and one.untyped_storage()._cdata in mine):
+            if plain(one) and (one.untyped_storage()._cdata in mine or self.twins.entry(one) is not None):
                 continue  # its storage's twin was written, or is viewed
             if not isinstance(other, Tensor) or other.shape != one.shape:
                 if result is not None:
@@ -177,13 +171,25 @@ class Widening:
 
 def both_modes(widening: Widening) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """The modes under which `widening` sees every operator, and every address that the function hands out."""
+    operators, addresses = _kinds_of_modes()
+    return operators(widening), addresses(widening)
+
+
+@cache
+def _kinds_of_modes() -> tuple[Callable[[Widening], Any], Callable[[Widening], Any]]:
     import torch
     from torch._ops import HigherOrderOperator
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    plain_kinds = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
     class Operators(TorchDispatchMode):
         supports_higher_order_operators = True
+
+        def __init__(self, widening: Widening) -> None:
+            super().__init__()
+            self.widening = widening
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
@@ -197,36 +203,28 @@ def both_modes(widening: Widening) -> tuple[AbstractContextManager[Any], Abstrac
                     raise NotImplementedError(f"{operator.name()} under a mode")
                 with self:
                     return kernel(*args, **kwargs)
-            if any(kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) for kind in types):
+            if any(kind not in plain_kinds for kind in types):
                 return NotImplemented  # a subclass takes itself apart, and its parts are seen
-            if operator._can_decompose():
+            if facts_of(operator).takes_apart:
                 with self:
                     parts = operator.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
-            return widening.call(operator, tuple(args), kwargs)
+            return self.widening.call(operator, tuple(args), kwargs)
 
     class Addresses(TorchFunctionMode):
+        def __init__(self, widening: Widening) -> None:
+            super().__init__()
+            self.widening = widening
+
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = getattr(function, "__name__", "")
             if name in _GIVES_AN_ADDRESS and args and isinstance(args[0], torch.Tensor):
-                widening.twins.note_foreign(args[0])
-                widening.gaps.setdefault("code outside of torch")
+                self.widening.twins.note_foreign(args[0])
+                self.widening.gaps.setdefault("code outside of torch")
             return function(*args, **(kwargs or {}))
 
-    return Operators(), Addresses()
-
-
-def _holds_tensors(value: Any) -> bool:
-    from torch import Tensor
-    from torch.utils._pytree import tree_leaves
-
-    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(value))
-
-
-def _plain_name(operator: Any) -> str:
-    """The operator's name without its overload."""
-    return str(operator.name()).partition(".")[0]
+    return Operators, Addresses
 
 
 def _count(tensor: torch.Tensor) -> int:

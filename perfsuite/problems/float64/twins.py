@@ -20,9 +20,9 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     """float64 for floating-point dtypes, complex128 for complex ones, the same dtype for others."""
     import torch
 
-    if dtype.is_complex:
-        return torch.complex128
-    return torch.float64 if dtype.is_floating_point else dtype
+    if dtype.is_floating_point:
+        return torch.float64
+    return torch.complex128 if dtype.is_complex else dtype
 
 
 class _Entry:
@@ -193,10 +193,12 @@ def inexact(tensor: torch.Tensor) -> bool:
 
 def _real(dtype: torch.dtype) -> torch.dtype:
     """The dtype itself; for a complex one, that of its real part."""
+    if not dtype.is_complex:
+        return dtype
     import torch
 
     halves = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-    return halves.get(dtype, dtype)
+    return halves[dtype]
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
