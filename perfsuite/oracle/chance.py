@@ -54,29 +54,21 @@ class Dice:
 
 def judge_by_distribution(library: Callable[..., Any], inputs: Inputs, output: Any) -> Judgement:
     """Judge one result of the candidate by many of the library on the same inputs, with other random numbers."""
-    import torch
 
     mine = _values(output)
     held = [_values(inputs.call(library)) for _ in range(HELD_OUT)]
-    means: list[torch.Tensor] = [torch.zeros_like(one, dtype=_wide(one)) for one in mine]
-    nearest = [[torch.full_like(mean.abs(), torch.inf) for mean in means] for _ in range(HELD_OUT + 1)]
-    furthest = [0.0 for _ in means]
+    known = [_Known([one, *(each[place] for each in held)]) for place, one in enumerate(mine)]
     for _ in range(KNOWN):
-        for place, one in enumerate(_values(inputs.call(library))):
-            means[place] += one.to(means[place].dtype) / KNOWN
-            for judged, each in enumerate([mine, *held]):
-                apart = (each[place].to(means[place].dtype) - one.to(means[place].dtype)).abs()
-                torch.minimum(nearest[judged][place], apart, out=nearest[judged][place])
-                if judged and apart.numel():
-                    furthest[place] = max(furthest[place], float(apart.max()))
-    for place, mean in enumerate(means):
-        if not mean.numel():
+        for one, value in zip(known, _values(inputs.call(library)), strict=True):
+            one.add(value)
+    for one, tensor in zip(known, mine, strict=True):
+        if not tensor.numel():
             continue
-        rows = [_statistics(each[place], mean, nearest[at][place]) for at, each in enumerate([mine, *held])]
-        found = torch.tensor(rows, dtype=torch.float64)
+        found, furthest = one.statistics()
+        size = _size(one.mean)
         own, others = found[0], found[1:]
-        slack = DEVIATIONS * others.std(0) + 4 * grain(mine[place].dtype)[0] + 1 / mean.numel()
-        rare = RARE * furthest[place] ** 2 / _size(mean)
+        slack = DEVIATIONS * others.std(0) + 4 * grain(tensor.dtype)[0] + 1 / tensor.numel()
+        rare = RARE * furthest**2 / size
         slack[2] = max(slack[2], float((others[:, 2].mean() + slack[2]).square() + rare) ** 0.5 - others[:, 2].mean())
         off = (own - others.mean(0)).abs()
         for at, what in enumerate(_STATISTICS):
@@ -88,16 +80,51 @@ def judge_by_distribution(library: Callable[..., Any], inputs: Inputs, output: A
     return Judgement(ok=True, reason=None, sentence=said)
 
 
-def _statistics(one: torch.Tensor, mean: torch.Tensor, nearest: torch.Tensor) -> list[float]:
-    values = one.to(mean.dtype)
-    size = _size(mean)
-    along = (values * mean.conj()).sum() / size
-    return [
-        float(along.real if along.is_complex() else along),
-        (float((values - mean).abs().square().sum()) / size) ** 0.5,
-        (float(nearest.square().sum()) / size) ** 0.5,
-        float((values == 0).double().mean()),
-    ]
+class _Known:
+    """What the library's results give for one tensor: a mean, and how near to them each judged result comes.
+
+    The judged results are compared all at once: launches and passes over memory are what takes time here.
+    """
+
+    def __init__(self, judged: list[torch.Tensor]) -> None:
+        """judged: the candidate's result, and the library's held-out ones."""
+        import torch
+
+        first = judged[0]
+        # Of values as large as these no two differ by more than float32 holds. A difference is rounded there, alike
+        # for the candidate and the library, by less than the slack of any statistic.
+        narrow = first.is_floating_point() and first.element_size() <= 4
+        together = torch.stack([one.float() if narrow else one.to(_wide(one)) for one in judged])
+        if narrow and not float(together.abs().amax() if first.numel() else 0.0) < torch.finfo(torch.float32).max / 4:
+            together = together.double()
+        self._judged, self.mean = together, torch.zeros_like(first, dtype=_wide(first))
+        self._nearest = torch.full_like(together.real, torch.inf)
+        self._furthest = torch.zeros((), dtype=self._nearest.dtype, device=first.device)
+
+    def add(self, result: torch.Tensor) -> None:
+        """Count one more result of the library among the known ones."""
+        import torch
+
+        if not result.numel():
+            return
+        self.mean.add_(result.to(self.mean.dtype) if result.element_size() == 1 else result, alpha=1 / KNOWN)
+        apart = self._judged - result.to(self._judged.dtype)
+        apart = apart.abs() if apart.is_complex() else apart.abs_()
+        torch.minimum(self._nearest, apart, out=self._nearest)
+        self._furthest = torch.fmax(self._furthest, apart[1:].amax())
+
+    def statistics(self) -> tuple[torch.Tensor, float]:
+        """(the statistics of each judged result, the largest distance of a held-out result from a known one)."""
+        import torch
+
+        size, rows = _size(self.mean), []
+        for one, nearest in zip(self._judged, self._nearest, strict=True):
+            values = one.to(self.mean.dtype)
+            along = (values * self.mean.conj()).sum() / size
+            distances = map(torch.linalg.vector_norm, (values - self.mean, nearest.double()))
+            apart = torch.stack([*distances]) / size**0.5
+            rows.append(torch.cat([along.real.reshape(1), apart, (one == 0).double().mean().reshape(1)]))
+        return torch.stack(rows).cpu(), float(self._furthest)
 
 
 def _size(mean: torch.Tensor) -> float:
