@@ -107,15 +107,15 @@ def _hardened(values: torch.Tensor, name: str) -> torch.Tensor:
     import torch
 
     memory = memory_of(values)
-    wide = memory.double()
+    wide = memory.to(_arithmetic(memory))
     if name in FACTORS:
         most = torch.finfo(values.dtype).max / 4
-        wide = (wide * FACTORS[name]).clamp(-most, most)
+        wide = (wide * FACTORS[name]).clamp_(-most, most)
     elif name == "negative":
         wide = -wide.abs() if bool((wide < 0).any()) else wide
     elif name == "ties":
         step = STEP * wide.std().clamp(min=torch.finfo(torch.float32).tiny)
-        wide = (wide / step).round() * step
+        wide = (wide / step).round_().mul_(step)
         if wide.dim() > 1:
             wide[1::2] = wide[: 2 * (len(wide) // 2) : 2]
     memory.copy_(wide)
@@ -135,18 +135,18 @@ def _shifted(values: torch.Tensor, apart: float, generator: torch.Generator | No
     import torch
 
     memory = memory_of(values)
-    wide = memory.double()
-    if (wide.amin() >= 0 and wide.amax() <= 1) or wide.amax() <= 0:
+    wide = memory.to(_arithmetic(memory))
+    least, most = map(float, wide.aminmax())
+    if (least >= 0 and most <= 1) or most <= 0:
         return values
     where: Any = apart
     if generator is not None:
-        positive = bool(wide.amin() >= 0)
-        centres = torch.tensor(CENTRES, dtype=torch.float64, device=wide.device) * apart
+        centres = torch.tensor(CENTRES, dtype=wide.dtype, device=wide.device) * apart
         rows = (*wide.shape[:-1], 1) if wide.dim() > 1 else wide.shape
         drawn = torch.randint(len(CENTRES), rows, generator=generator, device=generator.device).to(wide.device)
-        where = centres[drawn].abs() if positive else centres[drawn]
-    most = torch.finfo(values.dtype).max / 4
-    memory.copy_((wide + where).clamp(-most, most))
+        where = centres[drawn].abs() if least >= 0 else centres[drawn]
+    bound = torch.finfo(values.dtype).max / 4
+    memory.copy_((wide + where).clamp_(-bound, bound))
     return values
 
 
@@ -225,14 +225,15 @@ def _drawn(values: torch.Tensor, generator: torch.Generator, distribution: str, 
     # Stretching would undo the values of "tiny" and spread those of "non-finite".
     if distribution not in ("tiny", "non-finite"):
         for part in _parts(fresh):
-            stretched = part.to(_wide(part)) * deviation + mean
+            stretched = part.to(_arithmetic(part)).mul_(deviation).add_(mean)  # in place where it is no copy
             if least >= 0:
-                stretched = stretched.abs()
-                if most <= 1:
-                    stretched = 1 - (stretched % 2 - 1).abs()  # folded at 0 and at 1
+                stretched.abs_()
+                if most <= 1:  # folded at 0 and at 1
+                    stretched.remainder_(2).sub_(1).abs_().neg_().add_(1)
             elif most <= 0:  # logarithms of probabilities
-                stretched = -stretched.abs()
-            part.copy_(stretched)
+                stretched.abs_().neg_()
+            if stretched is not part:
+                part.copy_(stretched)
     return fresh
 
 
@@ -288,6 +289,16 @@ def _wide(values: torch.Tensor) -> torch.dtype:
     import torch
 
     return torch.complex128 if values.is_complex() else torch.float64
+
+
+def _arithmetic(values: torch.Tensor) -> torch.dtype:
+    """The dtype in which values are drawn: their own, but float32 for those of fewer bits.
+
+    A value drawn is rounded to its dtype in the end. In float64 that takes four times the traffic of memory.
+    """
+    import torch
+
+    return torch.promote_types(values.dtype, torch.float32) if values.element_size() > 1 else torch.float32
 
 
 def _drawn_again(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
