@@ -137,9 +137,12 @@ class Widening:
         def widen(value: Any) -> Any:
             if isinstance(value, Tensor):
                 seen.append(value)
-                if id(value) not in writable and self.twins.unfilled(value):
+                if id(value) in writable:
+                    return self.twins.of(value, written=True)
+                twin, unfilled = self.twins.read(value)
+                if unfilled:
                     self.gaps.setdefault(FOREIGN_MEMORY)
-                return self.twins.of(value, written=id(value) in writable)
+                return twin
             return wide(value) if isinstance(value, dtype) else value
 
         return mapped(args, widen), {name: mapped(value, widen) for name, value in kwargs.items()}
@@ -182,7 +185,7 @@ def _kinds_of_modes() -> tuple[Callable[[Widening], Any], Callable[[Widening], A
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    plain_kinds = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    plain_kinds = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 
     class Operators(TorchDispatchMode):
         supports_higher_order_operators = True
@@ -203,7 +206,7 @@ def _kinds_of_modes() -> tuple[Callable[[Widening], Any], Callable[[Widening], A
                     raise NotImplementedError(f"{operator.name()} under a mode")
                 with self:
                     return kernel(*args, **kwargs)
-            if any(kind not in plain_kinds for kind in types):
+            if not plain_kinds.issuperset(types):
                 return NotImplemented  # a subclass takes itself apart, and its parts are seen
             if facts_of(operator).takes_apart:
                 with self:

@@ -32,7 +32,7 @@ class _Entry:
         from torch.multiprocessing.reductions import StorageWeakRef
 
         storage = tensor.untyped_storage()
-        # While the weak reference lives, no other storage gets this one's address.
+        # While the weak reference lives, no other storage gets this one's address: who has a tensor at it has this one.
         self.alive = StorageWeakRef(storage)
         self.kind, self.bytes, self.twin = _real(tensor.dtype), storage.nbytes(), twin
         self.made_here = made_here
@@ -65,12 +65,19 @@ class Twins:
 
         written: the caller writes into the result, so the tensor itself is never returned.
         """
+        return self._of(tensor, self.entry(tensor), written=written) if plain(tensor) else self._other(tensor)
+
+    def read(self, tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        """(what `of` gives, True for memory that the function made and that torch has not seen anybody write to)."""
         if not plain(tensor):
-            return self._other(tensor)
+            return self._other(tensor), False
         entry = self.entry(tensor)
-        keeps = tensor.dtype is wide(tensor.dtype)
+        unfilled = entry is not None and entry.twin is None and entry.made_here and inexact(tensor)
+        return self._of(tensor, entry), unfilled
+
+    def _of(self, tensor: torch.Tensor, entry: _Entry | None, *, written: bool = False) -> torch.Tensor:
         if entry is None or entry.twin is None:
-            if keeps and not written:
+            if tensor.dtype is wide(tensor.dtype) and not written:
                 return tensor
             twin = _flat(tensor).to(wide(_real(tensor.dtype)), copy=True)
             if (entry is not None and entry.foreign) or (entry is None and self._otherwise(tensor) and not written):
@@ -84,7 +91,7 @@ class Twins:
     def entry(self, tensor: torch.Tensor) -> _Entry | None:
         """The entry of the tensor's storage; None if the storage is not known, or was known by other elements."""
         found = self._entries.get(tensor.untyped_storage()._cdata)
-        if found is None or found.alive.expired():
+        if found is None:
             return None
         if not found.fits(tensor):
             if found.foreign or found.twin is None:
@@ -98,7 +105,7 @@ class Twins:
     def _otherwise(self, tensor: torch.Tensor) -> bool:
         """True if the storage is known by elements of another type, and keeps its twin."""
         found = self._entries.get(tensor.untyped_storage()._cdata)
-        return found is not None and not found.alive.expired() and not found.fits(tensor)
+        return found is not None and not found.fits(tensor)
 
     def put(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Make `value` the twin of `tensor`, a tensor with a new storage."""
@@ -130,11 +137,6 @@ class Twins:
         if plain(tensor):
             entry = self.entry(tensor) or self._note(tensor, None, made_here=False)
             entry.foreign, entry.twin = True, None
-
-    def unfilled(self, tensor: torch.Tensor) -> bool:
-        """True for floating-point memory that the function made and that torch has not seen anybody write to."""
-        entry = self.entry(tensor) if plain(tensor) and inexact(tensor) else None
-        return entry is not None and entry.twin is None and entry.made_here
 
     def made_here(self, tensor: torch.Tensor) -> bool:
         """True if the function made the tensor's storage; False for its arguments and parameters."""
