@@ -207,6 +207,8 @@ def _redraw(
         values = _drawn(values, generator, distribution, source)
     elif _values(given) or (shuffle and given.numel() > 1 and not _sorted(values)):
         values = _drawn_again(values, generator)
+    if values.untyped_storage()._cdata != given.untyped_storage()._cdata and values.stride() == given.stride():
+        return values
     laid = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=generator.device)
     return laid.copy_(values)
 
