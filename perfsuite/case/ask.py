@@ -37,6 +37,8 @@ class Ask:
     """The label that the test gave to this call."""
     test: str | None = None
     """The test's name, for a candidate without a name."""
+    examined: bool = False
+    """True: another process of this run has found the candidate right. Its timed calls are judged all the same."""
     remeasure: Remeasure | None = None
     """Measures the same case in a fresh process and returns its rounds; called at most once, before a MISSED."""
 
@@ -55,6 +57,16 @@ class Ask:
     def rival(self) -> str | Callable[..., Any] | None:
         """The rival as it was named, or the problem's default rival."""
         return self.against if self.against is not None else self.problem.default_rival
+
+    @property
+    def library(self) -> str | None:
+        """The library whose error sets the tolerance, if one is named."""
+        return self.correctness if isinstance(self.correctness, str) else None
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """All that the examination of a candidate on a problem depends on."""
+        return self.settings.distribution, self.correctness, self.deterministic, self.other_sizes
 
     @property
     def candidate_name(self) -> str:

@@ -156,13 +156,13 @@ class Checks:
             raise Stop(Verdict.WRONG, Reason.TAMPERED, said)
 
     def examined_before(self) -> bool:
-        """True if this process has found the candidate right on this problem, against any rival."""
-        return _examined.has(self.candidate, self.problem, self.settings.distribution)
+        """True if this process has found the candidate right on this problem, on the same terms, beside any rival."""
+        return _examined.has(self.candidate, self.problem, self.ask.terms)
 
-    def check(self, library: str | None) -> None:
+    def check(self) -> None:
         """Judge the candidate's answer, and stop the case if it is wrong."""
         with failures(), self.a_check():
-            measure = library or self.problem.yardstick
+            measure = self.ask.library or self.problem.yardstick
             rival = self.rival(measure) if measure or self.ask.rival is not None else None
             judgement = self._examined(rival)
             if judgement.ok and rival is not None:
@@ -172,8 +172,7 @@ class Checks:
             self.warnings.append(f"there was no time to check these hard inputs: {', '.join(judgement.left_out)}")
         if judgement.note:
             self.warnings.append(judgement.note)
-        if library is None:
-            _examined.note(self.candidate, self.problem, self.settings.distribution)
+        _examined.note(self.candidate, self.problem, self.ask.terms)
 
     def _examined(self, rival: Callable[..., Any] | None, *, adversarial: bool = True) -> Judgement:
         pure = self.effects.pure

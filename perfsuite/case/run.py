@@ -87,10 +87,10 @@ def _through(case: _Case, open_clock: OpenClock) -> Comparison:
     case.warnings += [f"the rival is not at its best: {handicap}" for handicap in handicaps()]
     try:
         checks.untouched()
-        # A candidate that this process has examined before counts as right until its timed calls are judged.
-        examined = ask.timed and ask.correctness is True and checks.examined_before()
+        # A candidate that was examined before counts as right until its timed calls are judged.
+        examined = ask.timed and ask.correctness is not False and (ask.examined or checks.examined_before())
         if ask.correctness is not False and not examined:
-            checks.check(ask.correctness if isinstance(ask.correctness, str) else None)
+            checks.check()
             checks.untouched()
         if not ask.timed:
             return case.result(Verdict.MET, Reason.CHECKED, checks.sentence())
@@ -144,7 +144,7 @@ class _Case:
         with self.checks.a_check():
             self.checks.check_timed(clock, timed=timed.estimate is not None)
         if self.checks.errors.candidate is None and examined:  # no timed call could be judged
-            self.checks.check(None)
+            self.checks.check()
         self._host(clock)
         self._floor(clock)
         return self._verdict(timed)

@@ -71,7 +71,8 @@ class Examined:
     def __init__(self) -> None:
         self._found: dict[int, tuple[weakref.ref[Callable[..., Any]], set[object]]] = {}
 
-    def note(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> None:
+    def note(self, candidate: Callable[..., Any], problem: Problem, terms: object) -> None:
+        """Remember the candidate as right on that problem. terms: what else the examination depended on."""
         if not _recognisable(problem):
             return
         if not self._of(candidate):
@@ -79,10 +80,11 @@ class Examined:
                 self._found[id(candidate)] = weakref.ref(candidate), set()
             except TypeError:
                 return
-        self._found[id(candidate)][1].add((problem, distribution))
+        self._found[id(candidate)][1].add((problem, terms))
 
-    def has(self, candidate: Callable[..., Any], problem: Problem, distribution: str) -> bool:
-        return _recognisable(problem) and (problem, distribution) in self._of(candidate)
+    def has(self, candidate: Callable[..., Any], problem: Problem, terms: object) -> bool:
+        """True if the candidate was found right on an equal problem, on equal terms."""
+        return _recognisable(problem) and (problem, terms) in self._of(candidate)
 
     def _of(self, candidate: Callable[..., Any]) -> set[object]:
         reference, found = self._found.get(id(candidate), (None, set()))

@@ -151,6 +151,7 @@ def test_a_candidate_is_examined_once_at_a_problem():
     for others in ((online_attention, Gemm(8, 8, 9), "normal"), (online_attention, Gemm(8, 8, 8), "tiny")):
         assert not found.has(*others)
     assert not found.has(sums_in_blocks, Gemm(8, 8, 8), "normal")
+    assert not found.has(online_attention, Gemm(8, 8, 8), ("normal", "sdpa"))
     # Nobody is taken for a function that is gone, or for one that it says it equals; and a number is never kept.
     found.note(lambda: None, Gemm(8, 8, 8), "normal")
     assert not found.has(lambda: None, Gemm(8, 8, 8), "normal")

@@ -1,0 +1,79 @@
+"""A candidate is examined once on the same terms; its timed calls are judged in every case."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from perfsuite.case import checks
+from perfsuite.case.ask import Ask
+from perfsuite.case.run import run_case
+from perfsuite.outcome import Verdict
+from perfsuite.problems import Gemm
+from perfsuite.settings import Settings
+
+SETTINGS = Settings(device="cpu", seconds=0.1)
+_calls: list[None] = []
+"""The candidate's calls in examinations."""
+
+
+@pytest.fixture(autouse=True)
+def _nobody_examined() -> Iterator[None]:
+    checks._examined._found.clear()
+    yield
+    checks._examined._found.clear()
+
+
+def looked_at() -> bool:
+    """True if there was an examination since the last look."""
+    found = bool(_calls)
+    _calls.clear()
+    return found
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if any(one.filename.endswith("examine.py") for one in traceback.extract_stack(limit=12)):
+        _calls.append(None)
+    return torch.mm(a, b)
+
+
+def wrong(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return product(a, b) * 1.5
+
+
+def other(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.mm(a, b)
+
+
+def verdict(candidate: Any, **terms: Any) -> Verdict:
+    asked = {"against": "cublas", "at_least": 0.001, "settings": SETTINGS, **terms}
+    return run_case(Ask(Gemm(32, 32, 32, dtype="float32"), candidate, **asked)).verdict
+
+
+def test_what_another_process_has_examined_is_judged_in_its_timed_calls_alone() -> None:
+    for candidate, expected in ((product, Verdict.MET), (wrong, Verdict.WRONG)):
+        assert verdict(candidate, examined=True) is expected
+        assert not looked_at()
+
+
+def test_one_examination_serves_all_rivals_on_its_terms() -> None:
+    for terms in ({}, {"correctness": "cublas"}, {"deterministic": False}, {"other_sizes": True}):
+        assert verdict(product, **terms) is Verdict.MET
+        assert looked_at()
+        assert verdict(product, **terms, against=other) is Verdict.MET
+        assert not looked_at()
+
+
+def test_a_wrong_answer_is_not_remembered_as_right() -> None:
+    for _ in range(2):
+        assert verdict(wrong, correctness="cublas") is Verdict.WRONG
+        assert looked_at()
+
+
+def test_without_a_check_there_is_no_examination() -> None:
+    assert verdict(product, correctness=False) is Verdict.MET
+    assert not looked_at()
