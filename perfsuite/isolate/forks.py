@@ -58,12 +58,8 @@ def serve(
 
     if architecture:
         _load_triton(architecture)
-    for name in modules:
-        with contextlib.suppress(Exception):  # whatever a broken installation raises, those who need it will say
-            importlib.import_module(name)
     become = importlib.import_module(program).serve
-    gc.collect()
-    gc.freeze()  # what is loaded stays: a worker's collector would walk over all of it
+    _load(modules)
     _prctl(PR_SET_DUMPABLE, 0)  # a candidate must not change the process that forks the next ones
     _prctl(PR_SET_CHILD_SUBREAPER, int(folder is not None))  # what a worker leaves becomes a child of this process
     files = None if folder is None else OwnFiles(folder)
@@ -84,6 +80,9 @@ def serve(
         elif "signal" in request:
             _signalled(request["signal"], request["number"], alone)
             answer = {"others": max(0, _processes() - PROCESSES_ALONE - 1) if alone else 0}
+        elif "load" in request:
+            _load(request["load"])
+            answer = {}
         elif "known" in request:
             if files is not None:
                 files.put_back(request["known"], descriptors[0] if descriptors else None)
@@ -105,6 +104,15 @@ def serve(
             for descriptor in descriptors:
                 os.close(descriptor)
         end.send(json.dumps(answer).encode())
+
+
+def _load(modules: Sequence[str]) -> None:
+    """Import these, as far as that can be done."""
+    for name in modules:
+        with contextlib.suppress(Exception):  # whatever a broken installation raises, those who need it will say
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what is loaded stays: a worker's collector would walk over all of it
 
 
 def _load_triton(architecture: int) -> None:

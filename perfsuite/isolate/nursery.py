@@ -122,6 +122,10 @@ class Nursery:
         """True if its processes see no others, and so have other numbers there than here."""
         return self._box.alone
 
+    def load(self, modules: Sequence[str]) -> None:
+        """Import more modules, for the workers that follow."""
+        self._ask({"load": list(modules)})
+
     def signal(self, worker: int, number: int) -> int:
         """Send a signal to a worker and to all that it has started; return the number of the others, if it is known.
 

@@ -1,6 +1,7 @@
 """Measures a suspect, a case about to be MISSED, again in a fresh process: a second pytest that runs its test alone.
 
-All rounds of one process share its addresses, heap and clocks, so a second process may disagree.
+All rounds of one process share its addresses, heap and clocks, so a second process may disagree. It measures what comes
+before the suspect's call of `perf`, on which the test may build, then the suspect, and ends.
 """
 
 from __future__ import annotations
@@ -23,19 +24,25 @@ LOADED_BEFORE = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 _PROCESSES = pytest.StashKey[Processes]()
 
 
-def measure_afresh(item: pytest.Item, number: int) -> list[Round]:
-    """Rounds of a test's comparison of that number (from 0), measured in a fresh process; empty if that fails."""
+def measure_afresh(item: pytest.Item, number: int, before: int) -> list[Round]:
+    """Rounds of a test's comparison of that number (from 0), measured in a fresh process; empty if that fails.
+
+    before: the comparisons of the test's earlier calls of `perf`.
+    """
     config, run = item.config, item.config.stash[RUN]
     if _PROCESSES not in config.stash:
         made = config.stash[_PROCESSES] = Processes(config.invocation_params.dir, plugin_modules(config))
         run.held.callback(made.close)
     return rounds_elsewhere(
-        item.nodeid, number, root=config.rootpath, options=options_of(config), processes=config.stash[_PROCESSES]
+        *(item.nodeid, number, before),
+        root=config.rootpath,
+        options=options_of(config),
+        processes=config.stash[_PROCESSES],
     )
 
 
 def rounds_elsewhere(
-    test: str, number: int, *, root: Path, options: Sequence[str], processes: Processes
+    test: str, number: int, before: int, *, root: Path, options: Sequence[str], processes: Processes
 ) -> list[Round]:
     """The rounds that `measure_afresh` returns. test: an id below the folder `root`."""
     for way in processes.ways:
@@ -43,12 +50,12 @@ def rounds_elsewhere(
             record = Path(folder) / "record.jsonl"
             line = ["-q", "-p", "perfsuite.plugin", *LOADED_BEFORE, *options, f"--rootdir={root}"]
             try:
-                way([*line, f"--perf-record={record}", f"{root}/{test}"])
+                way([*line, f"--perf-record={record}", f"{root}/{test}"], number)
             except TimeoutError:
                 return []
             except WayError:
                 continue
-            if rounds := rounds_in(record, test, number):
+            if rounds := rounds_in(record, test, before):
                 processes.succeeded(way)
                 return rounds
     return []

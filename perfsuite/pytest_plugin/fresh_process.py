@@ -26,8 +26,13 @@ from perfsuite.pytest_plugin.run import FRESH_VARIABLE
 PROGRAM = "perfsuite.pytest_plugin.fresh_run"
 LONGEST_SECONDS = 120.0
 """Longest time of a process, including the start of Python, torch and CUDA."""
-Way = Callable[[Sequence[str]], None]
-"""Runs pytest with these arguments in a new process. Raises WayError, or TimeoutError after LONGEST_SECONDS."""
+LATE_IMPORTS = ("torch.fx.experimental.symbolic_shapes",)
+"""Modules that torch imports in its first use of something: this one, with sympy's 480, for gradients of given outputs.
+That takes up to 3.5 s, so a template imports those that the run has loaded."""
+Way = Callable[[Sequence[str], int], None]
+"""Runs pytest with these arguments in a new process, for a test's comparison of that number (from 0).
+
+Raises WayError, or TimeoutError after LONGEST_SECONDS."""
 
 
 class WayError(RuntimeError):
@@ -54,25 +59,25 @@ class Processes:
         if not self._forks:
             self.close()
 
-    def fork(self, words: Sequence[str]) -> None:
+    def fork(self, words: Sequence[str], number: int = 0) -> None:
         """Run pytest in a fork of the template."""
         try:
             if self._template is None or not self._template.fits:
                 self.close()
                 self._template = _Template(self.modules)
-            self._template.run(words, self.folder)
+            self._template.run(_order(words, number), self.folder)
         except TimeoutError:
             raise
         except (NurseryError, OSError) as error:
             self.close()
             raise WayError(str(error)) from None
 
-    def start(self, words: Sequence[str]) -> None:
+    def start(self, words: Sequence[str], number: int = 0) -> None:
         """Run pytest in a new interpreter."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             line = f"from {PROGRAM} import serve; serve({theirs.fileno()})"
-            environment = _environment() | {"PYTHONPATH": os.pathsep.join(filter(None, START_PATH))}
+            environment = _environment(number) | {"PYTHONPATH": os.pathsep.join(filter(None, START_PATH))}
             try:
                 made = subprocess.Popen(
                     [sys.executable, "-c", line],
@@ -87,7 +92,7 @@ class Processes:
                 raise WayError(str(error)) from None
             theirs.close()
             try:
-                ours.sendall(_order(words))
+                ours.sendall(_order(words, number))
                 made.wait(LONGEST_SECONDS)
             except subprocess.TimeoutExpired:
                 raise TimeoutError(f"it took longer than {LONGEST_SECONDS:g} s") from None
@@ -107,21 +112,25 @@ class Processes:
 class _Template:
     def __init__(self, modules: Sequence[str]) -> None:
         self._environment = _lasting_environment()
-        self.nursery = Nursery(program=PROGRAM, modules=[*_loaded(), *modules])
+        self._late = _late()
+        self.nursery = Nursery(program=PROGRAM, modules=[*_loaded(), *modules, *self._late])
 
     @property
     def fits(self) -> bool:
         """True if it runs, and began in the environment of now: a library may have read that as it was loaded."""
         return self.nursery.alive and self._environment == _lasting_environment()
 
-    def run(self, words: Sequence[str], folder: Path) -> None:
+    def run(self, order: bytes, folder: Path) -> None:
+        if late := [name for name in _late() if name not in self._late]:
+            self.nursery.load(late)
+            self._late += late
         ours, theirs = socket.socketpair()
         with ours, theirs, open(os.devnull, "w") as log:
             made = self.nursery.worker(theirs, log.fileno(), folder=str(folder))
             theirs.close()
             ended = False
             try:
-                ours.sendall(_order(words))
+                ours.sendall(order)
                 ended = self.nursery.ended(made, LONGEST_SECONDS) is not None
             finally:
                 self.nursery.leave(made, ended=ended)
@@ -141,15 +150,20 @@ def _loaded() -> list[str]:
     return ["pytest", *(name for name in list(sys.modules) if name.startswith("perfsuite."))]
 
 
-def _order(words: Sequence[str]) -> bytes:
-    order = {"environment": _environment(), "path": START_PATH, "words": list(words)}
+def _late() -> list[str]:
+    """Those of LATE_IMPORTS that this process has loaded."""
+    return [name for name in LATE_IMPORTS if name in sys.modules]
+
+
+def _order(words: Sequence[str], number: int) -> bytes:
+    order = {"environment": _environment(number), "path": START_PATH, "words": list(words)}
     return (json.dumps(order) + "\n").encode()
 
 
-def _environment() -> dict[str, str]:
+def _environment(number: int) -> dict[str, str]:
     """This process's environment, with the chosen card, but without the marks of an xdist worker."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
-    return kept | {FRESH_VARIABLE: "1"}
+    return kept | {FRESH_VARIABLE: str(number)}
 
 
 def _lasting_environment() -> dict[str, str]:

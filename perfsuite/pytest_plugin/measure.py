@@ -83,11 +83,18 @@ class Gate:
             targets = [(as_rival(rival) if callable(rival) else rival, share) for rival, share in targets]
         candidate = problem.called(candidate)
         modes = cache_modes(cache or self.run.options.cache or Settings.cache)
-        made = [
-            self._one(problem, candidate, *target, mode)
+        planned = [
+            (*target, mode)
             for target in targets or [(None, None)]
             for mode in (modes if targets else modes[:1])  # a call that is not timed has no state of the cache
         ]
+        # A fresh process judges no limits, so it counts comparisons alone.
+        before = sum(case.aspect is None for case in self.item.stash[CASES])
+        suspect = self.run.suspect
+        if suspect is not None and before <= suspect < before + len(planned):
+            self._one(problem, candidate, *planned[suspect - before], before, suspect)
+            pytest.skip("the suspect is measured")
+        made = [self._one(problem, candidate, *one, before, before + place) for place, one in enumerate(planned)]
         if not self.run.fresh:
             self._judge(problem, candidate, made)
         return made[0]
@@ -112,11 +119,18 @@ class Gate:
         return [self.run.override(marker, value, self.item.nodeid) for value in values]
 
     def _one(
-        self, problem: Problem, candidate: Candidate, against: Rival, at_least: float | None, cache: CacheMode
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        against: Rival,
+        at_least: float | None,
+        cache: CacheMode,
+        before: int,
+        number: int,
     ) -> Comparison:
+        """Measure one comparison, of that number in its test. before: the number of its call's first one."""
         named = marks.values_of(self.item, "correctness")
-        # A fresh process judges no limits, so it counts comparisons alone.
-        number = sum(case.aspect is None for case in self.item.stash[CASES])
+        repeat = None if at_least is None or self.run.fresh else partial(measure_afresh, self.item, number, before)
         ask = Ask(
             problem,
             candidate,
@@ -127,7 +141,8 @@ class Gate:
             label=self._label,
             test=self.test,
             settings=replace(self.run.settings(), cache=cache),
-            remeasure=None if at_least is None or self.run.fresh else partial(measure_afresh, self.item, number),
+            remeasure=repeat,
+            examined=number == self.run.suspect,
         )
         comparison: Comparison = self.run.config.hook.pytest_perfsuite_compare(config=self.run.config, ask=ask)
         if self.run.config.getoption("usepdb", False) and comparison.error is not None:

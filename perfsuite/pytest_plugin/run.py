@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from perfsuite.settings import Settings
 
 FRESH_VARIABLE = "PERFSUITE_FRESH"
-"""Set in a process that measures one suspect for another run."""
+"""Set in a process that measures one suspect for another run, to the number of the test's comparison (from 0)."""
 
 
 class Run:
@@ -40,8 +40,10 @@ class Run:
         """The overrides of perf_targets.toml, if that file exists."""
         self.worker = hasattr(config, "workerinput")
         """True in an xdist worker."""
-        self.fresh = FRESH_VARIABLE in os.environ
-        """True in the process that measures one suspect again; its parent waits and holds the card's locks."""
+        self.suspect = _number(os.environ.get(FRESH_VARIABLE))
+        """In a process that measures one suspect again: the number of the test's comparison; else None."""
+        self.fresh = self.suspect is not None
+        """True in such a process; its parent waits and holds the card's locks."""
         self.collects_only = bool(config.getoption("collectonly"))
         self.planned = 0
         """Timed cases of the whole run, over which the error of the verdicts is divided."""
@@ -175,6 +177,10 @@ class Run:
             where = f"; the cases so far are in {kept}" if kept else ""
             self.complaints.append(f"the record cannot be written: {error}{where}")
             self.journal = None
+
+
+def _number(said: str | None) -> int | None:
+    return None if said is None else int(said) if said.isdecimal() else 0
 
 
 RUN = pytest.StashKey[Run]()

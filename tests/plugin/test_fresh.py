@@ -64,3 +64,41 @@ def test_a_worker_measures_afresh_outside_xdist(suite: Suite) -> None:
     outcome = suite.run("--gpu", "-p", "xdist", "-n1", "--perf-seed=7", "--perf-distribution=uniform", subprocess=True)
     assert outcome.code == 0, outcome.out
     assert outcome.cases[0]["samples"]["setup"] == [0, 1]
+
+
+def test_a_fresh_process_measures_what_comes_before_its_call_and_the_suspect(suite: Suite) -> None:
+    """The suspect counts as examined, and the test ends behind it; its other rivals are left out."""
+    suite.add_hooks("""
+import dataclasses
+from perfsuite.clock.rounds import Round
+fake = pytest_perfsuite_compare
+
+def pytest_perfsuite_compare(ask):
+    made, remeasure = fake(ask), ask.remeasure
+    with open("asked", "a") as asked:
+        print(os.environ.get("PERFSUITE_FRESH"), ask.problem.m, ask.against, ask.examined, file=asked)
+    if "PERFSUITE_FRESH" in os.environ:
+        assert remeasure is None
+        return dataclasses.replace(made, rounds=(Round(1e-5, ask.problem.m + len(ask.against), "rival", 0, None),))
+    wanted = ask.problem.m == 4 and ask.against == "cublas:other"
+    return dataclasses.replace(made, rounds=tuple(remeasure()), retries=1) if wanted else made
+""")
+    suite.write(
+        "@pytest.mark.perf_target(against='cublas:other', at_least=0.5)\n@TARGET\n"
+        "def test_it(perf):\n"
+        "    assert perf(Gemm(3, 8, 8), met).verdict == 'MET'\n"
+        "    perf(Gemm(4, 8, 8), met)\n"
+        "    perf(Gemm(5, 8, 8), met)\n"
+    )
+    outcome = suite.run("--gpu", subprocess=True)
+    assert outcome.code == 0, outcome.out
+    order = [case["rival"] for case in outcome.cases][:2]
+    asked = (suite.path / "asked").read_text().splitlines()
+    number = 2 + order.index("cublas:other")
+    fresh = [line.split(maxsplit=1)[1] for line in asked if line.startswith(f"{number} ")]
+    assert fresh == [*(f"3 {rival} False" for rival in order), "4 cublas:other True"]
+    assert [line for line in asked if line.startswith("None")] == [
+        f"None {m} {rival} False" for m in (3, 4, 5) for rival in order
+    ]
+    (found,) = (case for case in outcome.cases if (case["params"]["m"], case["rival"]) == (4, "cublas:other"))
+    assert found["samples"]["rival_seconds"] == [4 + len("cublas:other")]

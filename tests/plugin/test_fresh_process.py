@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -49,7 +50,7 @@ def test_forks_of_one_template_measure_a_case_each(tmp_path: Path, processes: Pr
     (tmp_path / "test_case.py").write_text(textwrap.dedent(CASE))
     for _ in range(2):
         rounds = rounds_elsewhere(
-            "test_case.py::test_mm", 0, root=tmp_path, options=["--perf-portable"], processes=processes
+            "test_case.py::test_mm", 0, 0, root=tmp_path, options=["--perf-portable"], processes=processes
         )
         assert len(rounds) >= 4
         assert all(one.candidate_seconds > 0.0 for one in rounds)
@@ -57,12 +58,12 @@ def test_forks_of_one_template_measure_a_case_each(tmp_path: Path, processes: Pr
     assert first[0] != second[0]
     assert first[1:] == second[1:]
     assert int(first[1]) != os.getpid()
-    assert first[2] == "1"
+    assert first[2] == "0"
 
 
 def test_a_case_that_no_way_measures_has_no_rounds(tmp_path: Path, processes: Processes) -> None:
     options = ["--perf-portable"]
-    assert rounds_elsewhere("test_none.py::test_mm", 0, root=tmp_path, options=options, processes=processes) == []
+    assert rounds_elsewhere("test_none.py::test_mm", 0, 0, root=tmp_path, options=options, processes=processes) == []
     assert len(processes.ways) == 2
 
 
@@ -80,7 +81,7 @@ def test_a_process_has_the_surroundings_of_the_run(
     assert folder == str(tmp_path)
     hidden = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     assert environment == hidden | {
-        "PERFSUITE_FRESH": "1",
+        "PERFSUITE_FRESH": "0",
         **{name: value for name, value in environment.items() if name.startswith("PYTEST_")},
     }
     assert "PYTEST_XDIST_WORKER" not in environment
@@ -108,6 +109,22 @@ def test_a_template_is_replaced_if_the_environment_changes_or_it_dies(
     assert len(set(parents)) == 3
 
 
+def test_a_template_loads_what_torch_has_loaded_meanwhile(
+    tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late.py").write_text("import os\nHERE = os.getpid()\n")
+    asks = "[os.getppid(), getattr(sys.modules.get('late'), 'HERE', None)]"
+    (tmp_path / "test_it.py").write_text(SAYS.format(asks))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(fresh_process, "LATE_IMPORTS", ("late", "no.such.module"))
+    processes.fork(words(tmp_path))
+    monkeypatch.setitem(sys.modules, "late", object())
+    for _ in range(2):
+        processes.fork(words(tmp_path))
+    (template, _), *_ = found = said(tmp_path)  # type: ignore[misc]
+    assert found == [[template, None], [template, template], [template, template]]
+
+
 def test_where_forks_give_nothing_a_new_interpreter_does_and_forks_are_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +137,7 @@ def test_where_forks_give_nothing_a_new_interpreter_does_and_forks_are_not_tried
     try:
         for _ in range(2):
             rounds = rounds_elsewhere(
-                "test_case.py::test_mm", 0, root=tmp_path, options=["--perf-portable"], processes=poisoned
+                "test_case.py::test_mm", 0, 0, root=tmp_path, options=["--perf-portable"], processes=poisoned
             )
             assert len(rounds) >= 4
             assert poisoned.ways == [poisoned.start]
@@ -161,7 +178,7 @@ def test_plugins_that_a_template_has_loaded_are_no_error_where_warnings_are(
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_case.py").write_text(textwrap.dedent(CASE))
     options = ["--perf-portable", f"--config-file={tmp_path / 'pytest.ini'}"]
-    assert rounds_elsewhere("test_case.py::test_mm", 0, root=tmp_path, options=options, processes=processes)
+    assert rounds_elsewhere("test_case.py::test_mm", 0, 0, root=tmp_path, options=options, processes=processes)
     assert len(processes.ways) == 2
 
 
