@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from cost_models import attention, constants, fp8, gemm, measure_attention, measure_gemm, times, weights
+from cost_models import attention, constants, fp8, gemm, measure_attention, measure_gemm, regret, times, weights
 from cost_models.compiled import CompiledModel
 from cost_models.errors import UsageError
 from cost_models.fitted import Fitted
+from cost_models.least_squares import Vector
 from cost_models.times import Rows, Seconds
 
 TIMES = Path(".perfsuite/cost_models")
 EXAMPLE = """examples:
   python -m cost_models gemm                      measure on this card for five minutes, then fit
   python -m cost_models gemm --times FILE         fit to times measured before
+  python -m cost_models gemm --times FILE --within 0.3   only to plans near the quickest of their product
   python -m cost_models fp8 --times FILE          fit to a survey of FP8 products
   python -m cost_models weights --times FILE      fit to a survey of weight-only products of few rows
   python -m cost_models gemm --times FILE --write also write the constants into the header
@@ -41,6 +44,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--near", type=float, default=0.0, metavar="N", help="of gemm: times that hold a constant where it is (0)"
     )
+    made.add_argument(
+        "--within",
+        type=float,
+        metavar="X",
+        help="of gemm: leave out plans that take this share longer than the quickest of their product",
+    )
     made.add_argument("--write", action="store_true", help="write the fitted constants into the header")
     return made
 
@@ -59,6 +68,8 @@ def run(given: argparse.Namespace) -> int:
     """The exit code of a fit."""
     if given.near and (given.model != "gemm" or not given.near > 0):
         raise UsageError(f"--near is {given.near}; it must be 0 or more, and is for gemm")
+    if given.within is not None and (given.model != "gemm" or not given.within > 0):
+        raise UsageError(f"--within is {given.within}; it must be above 0, and is for gemm")
     if not given.seconds > 0 or not given.margin > 0:
         raise UsageError(f"--seconds is {given.seconds} and --margin {given.margin}; both must be above 0")
     path = given.times
@@ -70,7 +81,7 @@ def run(given: argparse.Namespace) -> int:
         times.write(path, measure(given.seconds, given.seed))
         print(f"times are in {path}")
     rows, measured, plans = READERS[given.model](path)
-    more = {"near": given.near} if given.near else {}
+    more = {"near": given.near, "within": given.within} if given.model == "gemm" else {}
     fitted, today, refitted = FITS[given.model](rows, measured, plans, given.write, **more)
     for one in fitted:
         print_table(one)
@@ -84,10 +95,51 @@ def run(given: argparse.Namespace) -> int:
 
 
 def fit_gemm(
-    rows: Rows, measured: Seconds, plans: list[str], write: bool, near: float = 0.0
+    rows: Rows, measured: Seconds, plans: list[str], write: bool, near: float = 0.0, within: float | None = None
 ) -> tuple[list[Fitted], Seconds, Seconds]:
-    """The fit, and the times of today's and of the fitted constants."""
-    return fit_structs(gemm.GemmModel(), rows, measured, write, near)
+    """The fit, and the times of today's and of the fitted constants. Prints what the choices of both lose."""
+    model = gemm.GemmModel()
+    products = regret.Products.of_rows(rows, gemm.product_of)
+    chosen = np.ones(len(rows), bool) if within is None else regret.near_best(products, measured, within)
+    if products.keys:
+        print_regrets(model, products, rows, measured, near, within)
+    fitted, *_ = fit_structs(model, rows[chosen], measured[chosen], write, near)
+    return fitted, model.microseconds(rows, model.start()), model.microseconds(rows, after_fit(model, fitted))
+
+
+def print_regrets(
+    model: gemm.GemmModel,
+    products: regret.Products,
+    rows: Rows,
+    measured: Seconds,
+    near: float,
+    within: float | None,
+) -> None:
+    """The time that choices lose: by today's constants, and by constants that were fitted to other products."""
+
+    def fit(rows: Rows, measured: Seconds) -> Callable[[Rows], Seconds]:
+        if within is not None:
+            kept = regret.near_best(regret.Products.of_rows(rows, gemm.product_of), measured, within)
+            rows, measured = rows[kept], measured[kept]
+        values = after_fit(model, model.fit(rows, measured, near=near))
+        return lambda rows: model.microseconds(rows, values, choosing=True)
+
+    of_today = regret.regrets(products, model.microseconds(rows, model.start(), choosing=True), measured)
+    print(
+        f"choices of {len(products.keys)} products lose {of_today.mean():.2%} of the time with today's constants",
+        end="",
+    )
+    if len(products.keys) >= regret.FOLDS:
+        fitted = regret.held_out(products, rows, measured, fit)
+        print(f", {fitted.mean():.2%} with constants that were fitted to the others", end="")
+    print()
+    for name, (count, lost) in regret.by_quickest(products, of_today, measured).items():
+        print(f"  {name:<16} {count:>4} products {lost:>7.2%}")
+
+
+def after_fit(model: CompiledModel, fitted: list[Fitted]) -> dict[str, Vector]:
+    """All constants, with the fitted ones."""
+    return {**model.start(), **{one.struct: np.array(list(one.after.values())) for one in fitted}}
 
 
 def fit_fp8(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
@@ -105,7 +157,7 @@ def fit_structs(
 ) -> tuple[list[Fitted], Seconds, Seconds]:
     """The same, of a model whose constants are structs of one header."""
     fitted = model.fit(rows, measured, near=near)
-    after = {**model.start(), **{one.struct: np.array(list(one.after.values())) for one in fitted}}
+    after = after_fit(model, fitted)
     if write:
         for one in fitted:
             constants.write(model.header, one.struct, one.after)

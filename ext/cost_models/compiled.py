@@ -40,12 +40,12 @@ class CompiledModel:
         if counted != read or self._library.fields_of_a_row() != len(fields):
             raise UsageError(f"{header}: the structs have {counted} doubles but {read} lines 'double name = value;'")
 
-    def microseconds(self, rows: Rows, given: dict[str, Vector]) -> Seconds:
-        """The time of each row with these constants."""
+    def microseconds(self, rows: Rows, given: dict[str, Vector], *, choosing: bool = False) -> Seconds:
+        """The time of each row with these constants. choosing: with the margins that a plan must earn, for gemm."""
         rows = np.ascontiguousarray(rows, dtype=np.int32)
         out = np.empty(len(rows))
         doubles = ctypes.POINTER(ctypes.c_double)
-        self._library.microseconds(
+        (self._library.choosing if choosing else self._library.microseconds)(
             rows.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
             ctypes.c_int64(len(rows)),
             *(np.ascontiguousarray(given[struct]).ctypes.data_as(doubles) for struct in self.constants),

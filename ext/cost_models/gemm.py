@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from cost_models import host_library
@@ -17,6 +18,13 @@ FIELDS = (
     *("split", "cluster_m", "cluster_n", "parts", "clusters", "multiprocessors"),
 )
 SHARES = {"balanced", "short_line_bandwidth"}  # constants that cannot be above 1
+
+
+def product_of(row: Sequence[int]) -> tuple[int, ...]:
+    """What tells a product: its sizes and types, and how `a` and `b` are stored."""
+    of = dict(zip(FIELDS, row, strict=True))
+    stored = of["p_mn_major"], of["q_mn_major"]
+    return (*(of[name] for name in ("m", "n", "k", "batch", "out_float")), *(stored[::-1] if of["swap"] else stored))
 
 
 class GemmModel(CompiledModel):

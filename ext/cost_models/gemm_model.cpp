@@ -24,12 +24,13 @@ int fields_of_a_row() { return sizeof(Row) / sizeof(int32_t); }
 int plan_constants() { return sizeof(sm90::PlanCosts) / sizeof(double); }
 int multicast_constants() { return sizeof(sm90::MulticastCosts) / sizeof(double); }
 
-// Times without the margins that a plan must earn.
-void microseconds(const int32_t* rows, int64_t count, const double* plans, const double* multicast, double* out) {
+// margins: with the margins that a plan must earn before it is chosen; without them the model is a time.
+void modelled(const int32_t* rows, int64_t count, const double* plans, const double* multicast, int margins,
+              double* out) {
   sm90::CostModel costs;
   std::memcpy(&costs.plans, plans, sizeof(costs.plans));
   std::memcpy(&costs.multicast, multicast, sizeof(costs.multicast));
-  costs.margins = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
+  if (!margins) costs.margins = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
   for (int64_t i = 0; i < count; ++i) {
     Row row;
     std::memcpy(&row, rows + i * fields_of_a_row(), sizeof(row));
@@ -45,6 +46,14 @@ void microseconds(const int32_t* rows, int64_t count, const double* plans, const
     const sm90::Plan plan{&kernel, row.split, row.cluster_m, row.cluster_n, row.parts};
     out[i] = sm90::modelled_microseconds(arguments, plan, row.multiprocessors, row.clusters, costs);
   }
+}
+
+void microseconds(const int32_t* rows, int64_t count, const double* plans, const double* multicast, double* out) {
+  modelled(rows, count, plans, multicast, 0, out);
+}
+
+void choosing(const int32_t* rows, int64_t count, const double* plans, const double* multicast, double* out) {
+  modelled(rows, count, plans, multicast, 1, out);
 }
 
 }  // extern "C"

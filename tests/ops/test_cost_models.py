@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ext"))  # the package is not installed: it belongs to the tree, not to the wheel
 
-from cost_models import attention, constants, gemm, host_library, measure_attention, times  # noqa: E402
+from cost_models import attention, constants, gemm, host_library, measure_attention, regret, times  # noqa: E402
 from cost_models.errors import UsageError  # noqa: E402
 from cost_models.fitted import Fitted  # noqa: E402
 from cost_models.measure_gemm import draw  # noqa: E402
@@ -126,6 +126,49 @@ def test_few_times_move_little_of_what_is_held(model: gemm.GemmModel, rows: np.n
     ]
     assert moved[0] > 0.1
     assert moved[1] < 0.01
+
+
+def test_choices_lose_what_the_quickest_plan_would_save(model: gemm.GemmModel, rows: np.ndarray) -> None:
+    """Two layouts of one size are two products; a swapped kernel has its operands the other way round."""
+    i = {name: place for place, name in enumerate(gemm.FIELDS)}
+    of = np.repeat(rows[:1], 4 * 12, axis=0)
+    of[:, [i["swap"], i["p_mn_major"], i["q_mn_major"]]] = np.repeat(
+        [[0, 0, 0], [0, 1, 0], [1, 0, 1], [1, 1, 0]], 12, 0
+    )
+    products = regret.Products.of_rows(np.concatenate([of, rows[1:6]]), gemm.product_of)
+    assert [len(one) for one in products.of] == [12, 24, 12]
+    measured = np.full(len(of) + 5, 20.0)
+    measured[[3, 15, 40]] = 10.0, 16.0, 4.0
+    chosen = np.full(len(measured), 2.0)
+    chosen[[3, 20, 37]] = 1.0
+    lost = regret.regrets(products, chosen, measured)
+    assert lost.tolist() == [0.0, 0.25, 4.0]
+    assert regret.by_quickest(products, lost, measured) == {"0 to 5 us": (1, 4.0), "10 to 25 us": (2, 0.125)}
+    near = regret.near_best(products, measured, 0.3)
+    assert near[12:36].all()
+    assert np.flatnonzero(near[:12]).tolist() == [3]
+    assert near[len(of) :].all()
+
+
+def test_a_product_is_chosen_for_by_a_fit_to_the_others() -> None:
+    rows = np.repeat(np.arange(10, dtype=np.int32), 10).reshape(-1, 1)
+    measured = np.tile(np.arange(1.0, 11.0), 10)
+    products = regret.Products.of_rows(rows, lambda row: (row[0],))
+    seen = []
+
+    def fit(some: np.ndarray, times: np.ndarray) -> Any:
+        seen.append(set(some[:, 0].tolist()))
+        return lambda every: np.where(np.isin(every[:, 0], some), measured, -measured)
+
+    assert regret.held_out(products, rows, measured, fit).tolist() == [9.0] * 10
+    assert [set(range(10)) - one for one in seen] == [{fold, fold + 5} for fold in range(5)]
+
+
+def test_margins_count_where_a_plan_is_chosen(model: gemm.GemmModel, rows: np.ndarray) -> None:
+    times, choosing = (model.microseconds(rows, model.start(), choosing=one) for one in (False, True))
+    assert (choosing >= times).all()
+    late = rows[:, gemm.FIELDS.index("multicasts")] == 1
+    assert (choosing[late] > times[late]).all()
 
 
 def test_fitted_constants_are_written_where_they_were_read(tmp_path: Path) -> None:
