@@ -46,3 +46,4 @@ class CardCalibrationClock(_Processes, IsolatedCardClock):
     def renew(self) -> None:
         self.launches = 0
         self._least_read = None
+        self._workers["rival"].remote.order_costs.clear()

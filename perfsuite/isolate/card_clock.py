@@ -186,7 +186,8 @@ class IsolatedCardClock(GraphClock):
 
     def _measure_costs(self) -> None:
         """Measure what a sample costs beside its calls, in the rival's process: a candidate could make it cost more."""
-        self._event_cost, self._gap = order_costs(lambda keys: self.run("rival", keys))
+        known = self._workers["rival"].remote.order_costs
+        self._event_cost, self._gap = order_costs(lambda keys: self.run("rival", keys), known)
 
     def _capture_all(self, planned: list[tuple[Track, Side, int]]) -> None:
         """Both processes capture at the same time, each in the order of its samples, and run what they have once."""

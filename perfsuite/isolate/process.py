@@ -55,6 +55,8 @@ class Process:
         """The longest time of one request."""
         self.modules: dict[str, str] = {}
         """Name -> file of the modules that the candidates here came from."""
+        self.order_costs: list[tuple[float, float]] = []
+        """The last measurements of an order's cost on a card; see `card_offset`."""
         self.uses = 0
         """Candidates that were here before, all of them trusted."""
         self.descriptors: list[int] = []

@@ -151,6 +151,11 @@ class Remote:
         """True if its process opens memory of the card by its descriptor; starts the process."""
         return self._start().nursery.opens_card_memory
 
+    @property
+    def order_costs(self) -> list[tuple[float, float]]:
+        """`Process.order_costs`."""
+        return self._start().order_costs
+
     def arena(self, nest: Any, stacks: int = 0) -> Arena:
         """Shared memory for the tensors of a nest; see `Arena`."""
         return Arena(nest, on_card=self.opens_card_memory, stacks=stacks)

@@ -143,6 +143,7 @@ def test_the_process_of_a_rival_serves_the_next_one_and_keeps_nothing_of_the_fir
     one = Remote(kernels.product, **RIVAL)
     assert torch.allclose(one(*values), values[0] @ values[1], atol=1e-5)
     process = one._process
+    one.order_costs.append((3e-4, 2e-6))
     one.close()
     assert process is not None
     assert not process.closed
@@ -150,6 +151,7 @@ def test_the_process_of_a_rival_serves_the_next_one_and_keeps_nothing_of_the_fir
     two = Remote(torch.add, **RIVAL | {"room": 1 << 33})
     assert torch.equal(two(*values), values[0] + values[1])
     assert two._process is process
+    assert two.order_costs == [(3e-4, 2e-6)]
     two.close()
     monkeypatch.setattr(ahead, "MOST_USES", 2)
     three = Remote(torch.add, **RIVAL)

@@ -30,7 +30,7 @@ from perfsuite.clock.rounds import SIDES
 from perfsuite.isolate import card_clock, card_memory, card_queue, card_side, card_words, compare_isolated
 from perfsuite.isolate.card_clock import PLACES, IsolatedCardClock
 from perfsuite.isolate.card_fit import why_not
-from perfsuite.isolate.card_offset import BEYOND
+from perfsuite.isolate.card_offset import BEYOND, COST_ORDERS, FRESH_ORDERS, order_costs
 from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS, UNIT, CardQueue, Room
 from perfsuite.isolate.card_side import CardSide
 from perfsuite.isolate.card_words import END, START, WORDS_BYTES, Gate, wait, write
@@ -289,6 +289,7 @@ def measured(noise: float, random: Random) -> IsolatedCardClock:
         return ORDER + random.gauss(0.0, noise) + sum(kernels[key] for key in keys) + (len(keys) - 1) * GAP
 
     clock.run = run  # type: ignore[assignment, method-assign]
+    clock._workers = {"rival": SimpleNamespace(remote=SimpleNamespace(order_costs=[]))}  # type: ignore[dict-item]
     clock._measure_costs()
     clock._overhead, clock._seconds, clock._delays = clock._event_cost, 0.0, {}
     return clock
@@ -312,6 +313,45 @@ def speed(cost: dict[Any, float], ratio: float, noise: float, random: Random) ->
 def test_what_a_sample_costs_is_an_order_and_what_a_change_of_processes_takes() -> None:
     clock = measured(0.0, Random(1))
     assert (clock._event_cost, clock._gap) == (pytest.approx(ORDER + BEYOND), pytest.approx(GAP))
+
+
+def orders(order: float, noise: float, random: Random, known: list[Any]) -> tuple[float, float, int]:
+    """(the cost that a set-up finds beyond BEYOND, of the gap, orders that it takes), on a made-up card."""
+    taken = 0
+
+    def run(keys: list[int]) -> float:
+        nonlocal taken
+        taken += 1
+        kernels = sum({TINY: KERNEL, TINIES: TINY_KERNELS * KERNEL}[key] for key in keys)
+        return order + random.gauss(0.0, noise) + kernels + (len(keys) - 1) * GAP
+
+    cost, gap = order_costs(run, known)
+    return cost - BEYOND, gap, taken
+
+
+def test_a_later_set_up_takes_few_orders_and_errs_no_more_than_the_first() -> None:
+    random, known, firsts, laters = Random(5), list[Any](), list[float](), list[float]()
+    for _ in range(200):
+        known.clear()
+        cost, _, taken = orders(ORDER, 1e-6, random, known)
+        firsts.append(cost)
+        assert taken == 3 * COST_ORDERS
+        for _ in range(5):
+            cost, _, taken = orders(ORDER, 1e-6, random, known)
+            laters.append(cost)
+            assert taken in (3 * FRESH_ORDERS, 3 * COST_ORDERS)
+            assert len(known) == COST_ORDERS
+    assert statistics.median(laters) == pytest.approx(ORDER, abs=2e-7)
+    assert statistics.pstdev(laters) <= 1.1 * statistics.pstdev(firsts)
+
+
+@pytest.mark.parametrize("apart", [-20e-6, -4e-6, 4e-6, 20e-6])
+def test_what_orders_have_cost_is_forgotten_when_they_cost_something_else(apart: float) -> None:
+    known: list[Any] = []
+    orders(ORDER, 0.0, Random(7), known)
+    cost, gap, taken = orders(ORDER + apart, 0.0, Random(7), known)
+    assert (cost, gap, taken) == (pytest.approx(ORDER + apart), pytest.approx(GAP), 3 * COST_ORDERS)
+    assert orders(ORDER + apart, 0.0, Random(7), known)[2] == 3 * FRESH_ORDERS
 
 
 @pytest.mark.parametrize(("ratio", "most"), [(1.0, 0.0005), (1.1, 0.0006), (1.5, 0.0019)])
