@@ -123,11 +123,11 @@ class GraphClock(CudaClock):
     def _choose_launches(self) -> None:
         """Set `launches`, the number of calls in a sample."""
         count = len(self._sets)
-        indices = [call % count for call in range(min(TRIAL_CALLS, max(2, count)))]
+        once, several = self._tried()
         found = []
         for side in SIDES:
-            seconds = self._trial(side, [0])
-            found.append(seconds if seconds >= LONG_CALL_SECONDS else self._trial(side, indices))
+            seconds = self._trial(side, once)
+            found.append(seconds if seconds >= LONG_CALL_SECONDS else self._trial(side, several))
         self._note_seconds(found)
         slower = max(found)
         rotation = count * self._call_seconds
@@ -137,6 +137,11 @@ class GraphClock(CudaClock):
             self.launches = math.ceil(self.least_sample / self._call_seconds)
         most = min(self.launches, int(LONGEST_SAMPLE_SECONDS / slower), self._most_calls)
         self.launches = self._most_in_a_sample(max(1, most))
+
+    def _tried(self) -> tuple[list[int], list[int]]:
+        """The sets of the calls by which it is found how long a call takes: of one, and of several."""
+        count = len(self._sets)
+        return [0], [call % count for call in range(min(TRIAL_CALLS, max(2, count)))]
 
     def _trial(self, side: Side, indices: list[int]) -> float:
         """Seconds a call, from a few replays of a small graph."""

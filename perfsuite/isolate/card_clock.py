@@ -72,6 +72,8 @@ class IsolatedCardClock(GraphClock):
         self._probe = SettledProbe()
         self._own = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
         self._least_read: float | None = None
+        self._trials: dict[tuple[Side, int], RemoteGraph] = {}
+        """Graphs of the calls by which it is found how long a call takes, by side and number of calls."""
         self._opened = 0
         """Calls for whose results there is memory."""
         self._delays: dict[int, float] = {}
@@ -152,15 +154,22 @@ class IsolatedCardClock(GraphClock):
         super()._prepare()
 
     def _load(self) -> None:
-        """Let both sides load their kernels, while others still use the card."""
+        """Let both sides load their kernels and capture their trials, while others still use the card."""
         for side, pool in zip(SIDES, self._pools, strict=True):
-            self._capture(side, [0], pool)[0].reset()
+            for sets in self._tried()[:1] if self.launches else self._tried():
+                graph = self._capture(side, sets, pool)[0]
+                if self.launches:
+                    graph.reset()
+                else:
+                    self._trials[side, len(sets)] = graph
 
     def _calls_that_fit(self, result_bytes: int) -> int:
         return max(1, super()._calls_that_fit(result_bytes) // FEWER_CALLS)
 
     def _choose_launches(self) -> None:
         super()._choose_launches()
+        while self._trials:  # of long calls one was enough
+            self._trials.popitem()[1].reset()
         if self.launches > self._opened:
             turns.beside()
             self._open(self.launches)
@@ -213,6 +222,8 @@ class IsolatedCardClock(GraphClock):
         return time.perf_counter() - begin
 
     def _capture(self, side: Side, indices: list[int], pool: Pool, **_: Any) -> tuple[Any, list[Any]]:
+        if (there := self._trials.pop((side, len(indices)), None)) is not None:
+            return there, []
         return self._captured(side, [indices], self._pools.index(pool), nodes=False).graphs[0], []
 
     def _captured(self, side: Side, pieces: list[list[int]], place: int, *, nodes: bool) -> Captured:
@@ -312,6 +323,7 @@ class IsolatedCardClock(GraphClock):
             except RuntimeError:  # the process has ended, and its graphs with it
                 continue
         self._tracks, self._named, self._mine, self._next = [], None, None, None
+        self._trials.clear()  # the processes free these with the memory for results
 
     def close(self) -> None:
         if self._setups:  # no other clock will use the processes: they free their graphs when they end or forget
