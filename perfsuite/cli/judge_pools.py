@@ -11,6 +11,7 @@ from typing import Any
 
 from perfsuite.cli.cards import held, tell
 from perfsuite.device.cards import usable_devices
+from perfsuite.judge.beside import on_each_card
 from perfsuite.judge.engine import Terms
 from perfsuite.judge.pool import Pool
 from perfsuite.judge.sanitize import check_tool
@@ -37,7 +38,10 @@ def pools(arguments: argparse.Namespace, terms: Mapping[str, Any], files: Sequen
         given = _checked(terms, "cuda" if cards else "cpu")
         if given.sanitize:
             check_tool(given.device)
-        local = Pool(given, jobs=jobs, cards=[card.selector for card in cards], beside=arguments.beside)
+        beside = arguments.beside
+        if beside is None:
+            beside = on_each_card(cards, len(set(arguments.files)))
+        local = Pool(given, jobs=jobs, cards=[card.selector for card in cards], beside=beside)
         with local, held(cards):
             yield {None: local}
         return
@@ -50,7 +54,7 @@ def pools(arguments: argparse.Namespace, terms: Mapping[str, Any], files: Sequen
         given = _checked(terms, "cuda" if on_cards else "cpu")
         own = {
             "most": arguments.jobs,
-            "beside": arguments.beside,
+            "beside": 1 if arguments.beside is None else arguments.beside,
             "trusted": arguments.trust_candidates,
             "files": files,
         }

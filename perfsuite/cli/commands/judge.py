@@ -23,6 +23,7 @@ from perfsuite.cli.cards import tell
 from perfsuite.cli.judge_pools import pools, table
 from perfsuite.cli.places import check_place
 from perfsuite.judge.answer import answer_schema
+from perfsuite.judge.beside import MOST
 from perfsuite.judge.jobs import Job
 from perfsuite.judge.problem_forms import task_of
 from perfsuite.judge.ray_pool import answers
@@ -55,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile-seconds", type=float, default=120.0, help="limit of a compiler (default: 120)")
     parser.add_argument("--one-in", type=float, default=20.0, metavar="N", help="at most one false verdict in N (20)")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes, or cards (default: 1; over Ray: all)")
-    beside = "processes on each card, which take turns to time (default: 1)"
-    parser.add_argument("--beside", type=int, default=1, metavar="N", help=beside)
+    beside = f"processes on each card, in turns (default: what the machine feeds, at most {MOST}; over Ray: 1)"
+    parser.add_argument("--beside", type=int, metavar="N", help=beside)
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="default: a GPU if there is")
     parser.add_argument("--ray", metavar="ADDRESS", help="judge on a Ray cluster: HOST:PORT of its head, auto or local")
     parser.add_argument("--card-model", metavar="A,B", help="over Ray: one verdict for each model, such as H100,H200")

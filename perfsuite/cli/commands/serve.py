@@ -23,6 +23,7 @@ from perfsuite import outcome
 from perfsuite.cli.cards import held, tell
 from perfsuite.device import cards as devices
 from perfsuite.isolate import sandbox
+from perfsuite.judge.beside import MOST, on_each_card
 from perfsuite.judge.clients import Clients, Rates, add_client
 from perfsuite.judge.engine import Terms
 from perfsuite.judge.pool import Pool
@@ -48,7 +49,7 @@ STOP_SECONDS = 5
 LIMITS: tuple[tuple[str, float, float, float, str, str], ...] = (
     ("--port", 8421, 0, 65535, "N", "the port; 0 takes a free one"),
     ("--jobs", 1, 1, 1024, "N", "processes, or cards"),
-    ("--beside", 1, 1, 64, "N", "processes on each card, which take turns to time"),
+    ("--beside", 0, 0, 64, "N", f"processes on each card, in turns; 0: what the machine feeds, at most {MOST}"),
     ("--seconds", 1.0, 1e-3, 1e6, "S", "time of a workload's timed rounds; clients may ask for less"),
     ("--run-seconds", 30.0, 1e-3, 1e6, "S", "limit of one request to a candidate; clients may ask for less"),
     ("--compile-seconds", 120.0, 1e-3, 1e6, "S", "limit of a compiler; clients may ask for less"),
@@ -117,8 +118,8 @@ def run(arguments: argparse.Namespace) -> int:
     listener = _listener(arguments)
     with listener, held(cards):
         selectors, longest = [card.selector for card in cards], arguments.job_seconds
-        beside = {"jobs": arguments.jobs, "beside": arguments.beside}
-        pool = Pool(terms, **beside, cards=selectors, most_seconds=longest)
+        many = {"jobs": arguments.jobs, "beside": arguments.beside or on_each_card(cards)}
+        pool = Pool(terms, **many, cards=selectors, most_seconds=longest)
         service = Service(Queue(arguments.folder / "queue.db", limits), pool)
         desk = http_forms.Desk(terms, arguments.problems, arguments.trust_candidates)
         parts = http_app.Parts(service, desk, clients, Rates(arguments.rate), arguments.most_bytes, arguments.drain)
