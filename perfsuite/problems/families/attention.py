@@ -37,8 +37,8 @@ class Attention(Differentiable, Heads):
         -1 for no limit.
     value_dim: the head_dim of v and of the result where it is smaller than that of q and k.
     backward: "only" for the gradients of q, k and v alone, True for forward and backward. As in FlashAttention's
-        papers a backward has five products, three over head_dim and two over value_dim, where the forward has one over
-        each: 2.5 times its FLOPs where they are equal.
+        papers a backward has five products, three over head_dim and two over value_dim. The forward has one over
+        each, so a backward has 2.5 times its FLOPs where they are equal.
     Candidates are called `f(q, k, v)`, with `is_causal=True`, `scale=...`, `bottom_right=True` and `window=...` only
     where they differ from the default.
     """
