@@ -22,6 +22,7 @@
 #include <string>
 #include <type_traits>
 #include <vector>
+#include "emulated_races.h"
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #undef __grid_constant__
@@ -39,11 +40,13 @@ struct Barrier {
   int count = 0, pending = 0;
   int64_t tx = 0;
   uint32_t phase = 0;
+  races::Seen coming, seen;
 };
 struct Meet {
   int arrived = 0;
   uint32_t generation = 0;
   bool any = false, last_any = false;
+  races::Seen coming, seen;
 };
 struct Warp {
   Meet meet;
@@ -58,6 +61,7 @@ struct Product {
   int n;
   float* d;
   bool scale;
+  races::Snapshot asked;
 };
 struct Fiber {
   ucontext_t context;
@@ -66,7 +70,7 @@ struct Fiber {
   Block* block;
   Warp* warp;
   bool done = false;
-  int lane;
+  int lane, number;  // of a warp; of the cluster
   std::vector<Product> products;
   int group = 0;  // of products: how many were committed
   uint32_t cluster_generation = 0;
@@ -96,19 +100,25 @@ inline std::vector<std::function<void()>> pending;
   abort();
 }
 inline void yield() { swapcontext(&cur->context, &scheduler); }
-inline bool meet(Meet& m, int count, bool value = false) {
+inline void all_came(Meet& m) {
+  m.arrived = 0;
+  m.seen = races::taken(m.coming);
+  ++m.generation;
+}
+inline bool meet(Meet& m, int count, bool value = false, bool orders = true) {
   const uint32_t g = m.generation;
+  if (orders) races::release(m.coming);
   m.any |= value;
   if (++m.arrived == count) {
-    m.arrived = 0;
     m.last_any = m.any;
     m.any = false;
-    ++m.generation;
+    all_came(m);
   } else
     while (m.generation == g) yield();
+  if (orders) races::acquire(m.seen);
   return m.last_any;
 }
-inline void warp_sync() { meet(cur->warp->meet, 32); }
+inline void warp_sync() { meet(cur->warp->meet, 32, false, false); }  // the lanes are together, and no more
 inline uint8_t* shared_memory() { return arena + (cur->block->rank + 1) * kBlock; }
 inline uint8_t* at(uint32_t address) { return arena + address; }
 inline Barrier& barrier(uint32_t address) {
@@ -124,6 +134,7 @@ inline void settle(Barrier& b) {
   if (b.pending == 0 && b.tx == 0) {
     b.phase ^= 1;
     b.pending = b.count;
+    b.seen = races::taken(b.coming);
   }
 }
 void tma(uint32_t shared, const CUtensorMap* map, uint32_t barrier, const int (&place)[5]);
@@ -171,6 +182,7 @@ inline void run(dim3 whole_grid, int block, int bytes, int cluster) {
     for (uint32_t i = 0; i < kBlock * (cluster + 1) / 4; ++i)
       reinterpret_cast<uint32_t*>(arena)[i] = 0x7fc07fc0;  // NaN
     blocks.clear();
+    races::begin(arena, block * cluster);
     cluster_meet = Meet();
     cluster_threads = block * cluster;
     std::vector<std::unique_ptr<Block>> own;
@@ -187,7 +199,8 @@ inline void run(dim3 whole_grid, int block, int bytes, int cluster) {
           pool.back()->stack.resize(64 * 1024);
         }
         Fiber* const f = pool[live.size()].get();
-        f->tid = dim3(t, 0, 0), f->block = b, f->warp = &b->warps[t / 32], f->lane = t % 32, f->done = false;
+        f->tid = dim3(t, 0, 0), f->block = b, f->warp = &b->warps[t / 32], f->lane = t % 32, f->done = false,
+        f->number = rank * block + t;
         f->products.clear(), f->group = 0;
         getcontext(&f->context);
         f->context.uc_stack.ss_sp = f->stack.data(), f->context.uc_stack.ss_size = f->stack.size();
@@ -208,7 +221,9 @@ inline void run(dim3 whole_grid, int block, int bytes, int cluster) {
       for (size_t i = from; i < std::min(live.size(), from + 32); ++i) {
         if (live[i]->done) continue;
         cur = live[i];
+        races::me = cur->number;
         swapcontext(&scheduler, &cur->context);
+        races::me = -1;
       }
       live.erase(std::remove_if(live.begin(), live.end(), [](Fiber* f) { return f->done; }), live.end());
       if (idle > 1000000) fail("deadlock");
@@ -220,7 +235,7 @@ inline void run(dim3 whole_grid, int block, int bytes, int cluster) {
 #define threadIdx (emulated::cur->tid)
 #define blockIdx (emulated::cur->block->index)
 #define gridDim (emulated::grid_dim)
-inline void __syncwarp() { emulated::warp_sync(); }
+inline void __syncwarp() { emulated::meet(emulated::cur->warp->meet, 32); }
 inline void __syncthreads() { emulated::meet(emulated::cur->block->named[0], emulated::cur->block->threads); }
 inline int __syncthreads_and(int v) {
   return !emulated::meet(emulated::cur->block->named[0], emulated::cur->block->threads, !v);
@@ -277,16 +292,16 @@ inline bool elect_sync() {
   emulated::warp_sync();
   return emulated::cur->lane == 0;
 }
-inline void bar_sync(uint32_t id, uint32_t threads) { emulated::meet(emulated::cur->block->named[id], threads); }
+inline void bar_sync(uint32_t id, uint32_t threads) {
+  emulated::meet(emulated::cur->block->named[id], threads, false, races::follows(id));
+}
 inline void bar_arrive(uint32_t id, uint32_t threads) {
   emulated::Meet& m = emulated::cur->block->named[id];
-  if (++m.arrived == static_cast<int>(threads)) {
-    m.arrived = 0;
-    ++m.generation;
-  }
+  races::release(m.coming);
+  if (++m.arrived == static_cast<int>(threads)) emulated::all_came(m);
 }
 inline bool bar_red_or(uint32_t id, uint32_t threads, bool v) {
-  return emulated::meet(emulated::cur->block->named[id], threads, v);
+  return emulated::meet(emulated::cur->block->named[id], threads, v, races::follows(id));
 }
 template <int>
 void setmaxnreg_inc() {}
@@ -297,22 +312,24 @@ inline int opaque(int v) { return v; }
 inline uint32_t cluster_ctarank() { return emulated::cur->block->rank; }
 inline uint32_t cluster_nctarank() { return emulated::cluster_size; }
 inline uint32_t mapa(uint32_t a, uint32_t rank) { return a % emulated::kBlock + (rank + 1) * emulated::kBlock; }
-inline void barrier_cluster_arrive() {
+inline void barrier_cluster_arrive_relaxed() {
   emulated::Meet& m = emulated::cluster_meet;
   emulated::cur->cluster_generation = m.generation;
-  if (++m.arrived == emulated::cluster_threads) {
-    m.arrived = 0;
-    ++m.generation;
-  }
+  if (++m.arrived == emulated::cluster_threads) emulated::all_came(m);
 }
-inline void barrier_cluster_arrive_relaxed() { barrier_cluster_arrive(); }
+inline void barrier_cluster_arrive() {
+  races::release(emulated::cluster_meet.coming);
+  barrier_cluster_arrive_relaxed();
+}
 inline void barrier_cluster_wait() {
   while (emulated::cluster_meet.generation == emulated::cur->cluster_generation) emulated::yield();
+  races::acquire(emulated::cluster_meet.seen);
 }
 template <typename V>
 void st_async(uint32_t a, V v, uint32_t b) {
-  memcpy(emulated::at(a), &v, sizeof v);
   auto& w = emulated::barrier(b);
+  races::land(emulated::at(a), sizeof v, races::snapshot(), races::here(), b, w.coming);
+  races::put(emulated::at(a), &v, sizeof v);
   w.tx -= sizeof v;
   emulated::settle(w);
 }
@@ -322,7 +339,7 @@ V ld_remote(uint32_t a) {
   if (a % sizeof(V)) emulated::fail("alignment");
   if (emulated::blocks[a / emulated::kBlock - 1]->left == 0) emulated::fail("read of a block that has gone");
   V v;
-  memcpy(&v, emulated::at(a), sizeof v);
+  races::load(&v, emulated::at(a), sizeof v);
   return v;
 }
 inline float ld_cluster(uint32_t a) { return ld_remote<float>(a); }
@@ -345,7 +362,7 @@ template <typename V>
 V load_from(uint32_t a) {
   if (a % sizeof(V)) emulated::fail("alignment");
   V v;
-  memcpy(&v, emulated::at(a), sizeof v);
+  races::load(&v, emulated::at(a), sizeof v);
   return v;
 }
 inline float2 load_shared_pair(uint32_t a) { return load_from<float2>(a); }
@@ -353,7 +370,7 @@ inline uint4 load_shared_vector(uint32_t a) { return load_from<uint4>(a); }
 template <typename V>
 void store_shared_vector(uint32_t a, V v) {
   if (a % 16) emulated::fail("alignment");
-  memcpy(emulated::at(a), &v, 16);
+  races::store(emulated::at(a), &v, 16);
 }
 inline void mbarrier_init(uint32_t a, uint32_t n) {
   if (a % 8) emulated::fail("alignment");
@@ -362,6 +379,7 @@ inline void mbarrier_init(uint32_t a, uint32_t n) {
 inline void fence_mbarrier_init() {}
 inline void mbarrier_arrive(uint32_t a) {
   auto& b = emulated::barrier(a);
+  races::release(b.coming);
   --b.pending;
   emulated::settle(b);
   if (emulated::random() % 4 == 0) emulated::yield();
@@ -372,22 +390,27 @@ inline void mbarrier_arrive_cluster(uint32_t a, uint32_t rank) {
 }
 inline void bulk_copy_to_cluster(uint32_t to, uint32_t from, uint32_t bytes, uint32_t to_barrier) {
   if ((to | from | bytes) % 16) emulated::fail("alignment");
+  const auto asked = races::snapshot();
+  void* const place = races::here();
   emulated::pending.push_back([=] {
     if (emulated::blocks[to / emulated::kBlock - 1]->left == 0) emulated::fail("copy to a block that has gone");
     memcpy(emulated::at(to), emulated::at(from), bytes);
     emulated::Barrier& b = emulated::barrier(to_barrier);
+    races::land(emulated::at(to), bytes, asked, place, to_barrier, b.coming);
     b.tx -= bytes;
     emulated::settle(b);
   });
 }
 inline void mbarrier_arrive_expect_tx(uint32_t a, uint32_t bytes) {
   auto& b = emulated::barrier(a);
+  races::release(b.coming);
   b.tx += bytes;
   --b.pending;
   emulated::settle(b);
 }
 inline void mbarrier_wait(uint32_t a, uint32_t parity) {
   while (emulated::barrier(a).phase == parity) emulated::yield();
+  races::acquire(emulated::barrier(a).seen);
 }
 inline void mbarrier_wait_cluster(uint32_t a, uint32_t parity) { mbarrier_wait(a, parity); }
 inline void tma_load_5d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u, int v,
@@ -400,30 +423,36 @@ inline void tma_load_4d(uint32_t shared, const CUtensorMap* map, uint32_t barrie
 }
 inline void bulk_load(uint32_t shared, const void* from, uint32_t bytes, uint32_t to_barrier) {
   if ((reinterpret_cast<uintptr_t>(from) | shared | bytes) % 16) emulated::fail("alignment");
+  const auto asked = races::snapshot();
+  void* const place = races::here();
   emulated::pending.push_back([=] {
     memcpy(emulated::at(shared), from, bytes);
     emulated::Barrier& b = emulated::barrier(to_barrier);
+    races::land(emulated::at(shared), bytes, asked, place, to_barrier, b.coming);
     b.tx -= bytes;
     emulated::settle(b);
   });
 }
 inline void cp_async_ca_4(uint32_t shared, const void* from, int bytes) {
-  memset(emulated::at(shared), 0, 4);
-  memcpy(emulated::at(shared), from, bytes);
+  uint8_t all[4] = {};
+  memcpy(all, from, bytes);
+  races::store(emulated::at(shared), all, 4);
 }
 inline void cp_async_cg_16(uint32_t shared, const void* from, int bytes) {
-  memset(emulated::at(shared), 0, 16);
-  memcpy(emulated::at(shared), from, bytes);
+  uint8_t all[16] = {};
+  memcpy(all, from, bytes);
+  races::store(emulated::at(shared), all, 16);
 }
 inline void cp_async_mbarrier_arrive_noinc(uint32_t a) {
   auto& b = emulated::barrier(a);
+  races::release(b.coming);
   --b.pending;
   emulated::settle(b);
 }
 inline void cp_async_commit_group() {}
 template <int>
 void cp_async_wait_group() {}
-inline void fence_proxy_async_shared() {}
+inline void fence_proxy_async_shared() { races::fence(); }
 inline float ex2(float x) { return exp2f(x); }
 template <typename T>
 uint32_t cvt_rn_x2(float low, float high) {
@@ -457,11 +486,11 @@ inline void gather(uint32_t (&r)[4], uint32_t address, bool trans) {
   emulated::warp_sync();
   for (int j = 0; j < 4; ++j) {
     if (!trans)
-      memcpy(&r[j], emulated::at((uint32_t)w.exchange[8 * j + g][0] + t * 4), 4);
+      races::load(&r[j], emulated::at((uint32_t)w.exchange[8 * j + g][0] + t * 4), 4);
     else {
       uint16_t x, y;
-      memcpy(&x, emulated::at((uint32_t)w.exchange[8 * j + 2 * t][0] + g * 2), 2);
-      memcpy(&y, emulated::at((uint32_t)w.exchange[8 * j + 2 * t + 1][0] + g * 2), 2);
+      races::load(&x, emulated::at((uint32_t)w.exchange[8 * j + 2 * t][0] + g * 2), 2);
+      races::load(&y, emulated::at((uint32_t)w.exchange[8 * j + 2 * t + 1][0] + g * 2), 2);
       r[j] = x | (uint32_t)y << 16;
     }
   }
@@ -479,7 +508,7 @@ inline void scatter(uint32_t address, const uint32_t (&r)[4], bool trans) {
     for (int h = 0; h < 2; ++h) {
       const uint16_t x = r[j] >> 16 * h;
       const int row = trans ? 2 * t + h : g, column = trans ? g : 2 * t + h;
-      memcpy(emulated::at((uint32_t)w.exchange[8 * j + row][0] + column * 2), &x, 2);
+      races::store(emulated::at((uint32_t)w.exchange[8 * j + row][0] + column * 2), &x, 2);
     }
   emulated::warp_sync();
 }
@@ -542,13 +571,13 @@ inline uint64_t k_major_descriptor(uint32_t shared) { return matrix_descriptor(s
 inline uint64_t mn_major_descriptor(uint32_t shared, uint32_t rows_k) {
   return matrix_descriptor(shared, rows_k * 128, 1024);
 }
-inline float element(uint64_t desc, bool mn_major, int mn, int k, bool bf16) {
+inline float element(uint64_t desc, bool mn_major, int mn, int k, bool bf16, const races::Snapshot& asked) {
   const uint32_t start = (desc & 0x3fff) << 4, lead = (desc >> 16 & 0x3fff) << 4, stride = (desc >> 32 & 0x3fff) << 4;
   uint32_t a = mn_major ? start + mn / 64 * lead + k / 8 * stride + k % 8 * 128 + mn % 64 * 2
                         : start + mn / 8 * stride + mn % 8 * 128 + k * 2;
   a ^= (a >> 7 & 7) << 4;
   uint16_t bits;
-  memcpy(&bits, emulated::shared_memory() + a, 2);
+  races::load_async(&bits, emulated::shared_memory() + a, 2, asked);
   return number(bits, bf16);
 }
 inline void perform(const emulated::Product& p) {
@@ -564,11 +593,11 @@ inline void perform(const emulated::Product& p) {
     emulated::warp_sync();
   } else
     for (int e = 0; e < 2; ++e)
-      for (int k = 0; k < 16; ++k) a[e][k] = element(p.a, p.ta, of_group * 16 + g + 8 * e, k, p.bf16);
+      for (int k = 0; k < 16; ++k) a[e][k] = element(p.a, p.ta, of_group * 16 + g + 8 * e, k, p.bf16, p.asked);
   for (int j = 0; j < p.n / 8; ++j)
     for (int h = 0; h < 2; ++h) {
       float b[16];
-      for (int k = 0; k < 16; ++k) b[k] = element(p.b, p.tb, 8 * j + 2 * t + h, k, p.bf16);
+      for (int k = 0; k < 16; ++k) b[k] = element(p.b, p.tb, 8 * j + 2 * t + h, k, p.bf16, p.asked);
       for (int e = 0; e < 2; ++e) {
         float& d = p.d[4 * j + 2 * e + h];
         double sum = p.scale ? d : 0;
@@ -592,8 +621,18 @@ template <int N>
 struct Wgmma {
   template <typename T, int TA, int TB>
   static void ss(float (&d)[N / 2], uint64_t a, uint64_t b, int scale) {
-    emulated::cur->products.push_back(
-        {emulated::cur->group, a, b, {}, false, std::is_same_v<T, __nv_bfloat16>, TA == 1, TB == 1, N, d, scale != 0});
+    emulated::cur->products.push_back({emulated::cur->group,
+                                       a,
+                                       b,
+                                       {},
+                                       false,
+                                       std::is_same_v<T, __nv_bfloat16>,
+                                       TA == 1,
+                                       TB == 1,
+                                       N,
+                                       d,
+                                       scale != 0,
+                                       races::snapshot()});
   }
   template <typename T, int TB>
   static void rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int scale) {
@@ -607,7 +646,8 @@ struct Wgmma {
                                        TB == 1,
                                        N,
                                        d,
-                                       scale != 0});
+                                       scale != 0,
+                                       races::snapshot()});
   }
 };
 }  // namespace cuda_llm_ops::ptx

@@ -13,6 +13,8 @@ void tma(uint32_t shared, const CUtensorMap* map, uint32_t to_barrier, const int
   TensorMapArguments m = maps[number];
   for (int dim = m.rank; dim < 5; ++dim) m.box[dim] = 1;
   const std::vector<int> first(place, place + 5);
+  const auto asked = races::snapshot();
+  void* const asked_at = races::here();
   if (shared % 1024 != 0) fail("a copy's place");
   pending.push_back([=] {
     uint32_t offset = 0;
@@ -34,6 +36,7 @@ void tma(uint32_t shared, const CUtensorMap* map, uint32_t to_barrier, const int
               inside ? memcpy(arena + to, from, 2) : memset(arena + to, 0, 2);
             }
     Barrier& b = barrier(to_barrier);
+    races::land(arena + shared, offset, asked, asked_at, to_barrier, b.coming);
     b.tx -= offset;
     settle(b);
   });
