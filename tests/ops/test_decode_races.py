@@ -111,7 +111,10 @@ def test_and_of_a_cluster(cluster: int, host: ctypes.CDLL, library: Path) -> Non
 
 @pytest.mark.parametrize("barrier", [1, 2, 3])
 def test_a_barrier_too_few_is_found(barrier: int, host: ctypes.CDLL, library: Path) -> None:
-    """That of all warps, and those of the warpgroups: results stay right, since the emulator still waits there."""
+    """That of all warps, and those of the warpgroups: results stay right, since the emulator still waits there.
+
+    Rows of sums, which racecheck says to be read too early, have the former alone between their stores and loads.
+    """
     case = quantised.small(torch.float16, torch.float8_e4m3fn, [150, 90], kind="head", group=4, seq_q=5, kv_heads=1)
     host.races_leave_out(barrier)
     try:
@@ -121,3 +124,4 @@ def test_a_barrier_too_few_is_found(barrier: int, host: ctypes.CDLL, library: Pa
     quantised.assert_right(out, case)
     told = found(host, library)
     assert any(one.startswith("write-read wide.cuh:") for one in told), told
+    assert any("columns.cuh" in one for one in told) == (barrier == 1)
