@@ -56,10 +56,10 @@ class Checks:
         self.generator = ask.settings.generator()
         self.errors = Errors()
         self._effects: Effects | None = None
-        rival = ask.rival if callable(ask.rival) else None
         with_it = (getattr(self.problem, name, None) for name in ("reference", "against"))
-        objects = (one for one in (rival, *with_it) if one is not None)
-        self.watch = Watch(look, self.problem, *objects, library=isinstance(ask.rival, str))
+        objects = (one for one in (ask.rival, *with_it) if callable(one))
+        by_name, device = isinstance(ask.rival, str), ask.settings.device
+        self.watch = Watch(look, self.problem, *objects, library=by_name, on_host=device == "cpu")
         self.warnings: list[str] = []
         self.rival_differs: list[str] = []
         """Sentences about strides of results, and settings of precision, that differ between the sides."""

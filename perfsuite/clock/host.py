@@ -41,6 +41,8 @@ REPEATS_A_ROUND = 1.0
 rounds to decide even what is plain."""
 
 
+MOST_OF_SUSPECTS = 200
+"""Rounds behind the timing, at most, that show whether a thread is busy in the rival's calls alone."""
 CUT_ROUNDS = 2
 """Rounds of drawn length behind each batch of a candidate that reuses its output: as many calls as others keep."""
 REUSES = "the candidate returns the same memory again: only the last results of samples of drawn length are judged"
@@ -103,6 +105,8 @@ class HostClock(CallingClock):
 
     def rounds(self, count: int) -> list[Round]:
         rounds: list[Round] = []
+        if self.sides.watch is not None:
+            self.sides.watch.company.batch()
         drawn, hard = self._secret.randrange(count), self._secret.randrange(count)
         for number in range(count):
             if number == hard and (count > 1 or self._secret.random() < HARD_IN_ONE):
@@ -165,7 +169,11 @@ class HostClock(CallingClock):
 
     def timed_calls(self, count: int) -> list[TimedCall]:
         """See `Clock`. The calls are of rounds that were drawn before the timing."""
-        if self._hard_due:
+        more = 0 if self.sides.watch is None else MOST_OF_SUSPECTS
+        while more and self.sides.watch is not None and self.sides.watch.company.suspected():
+            self._round(keeper=False)
+            more -= 1
+        if self._hard_due or more < MOST_OF_SUSPECTS:
             self._hard_rounds()
             self._look_at_names()
         self._kept.shuffle()
@@ -209,8 +217,11 @@ class HostClock(CallingClock):
         for call in range(min(calls, len(self._sets)) if needs_preparing(self._function(side)) else 0):
             self._ready(side, self._sets[(start + call) % len(self._sets)])
         watch = self.sides.watch
+        before = {} if watch is None else watch.company.now()
         seconds, *outputs = self._run(side, start, calls, chosen if keeper else None)
         if watch is not None:
+            watch.company.used(side, before, seconds)
+            watch.company.began(side)
             watch.modes()
         if half is not None:
             # Copied at once: writes of a thread after the last call come too late.

@@ -1,10 +1,11 @@
-"""The state of this thread that torch's dispatcher asks at every call: dispatch modes, and dispatch keys."""
+"""The state that torch's dispatcher asks at every call: dispatch modes, dispatch keys, and observers of operators."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from perfsuite.guards.stack import EMPTY, Stack, stack_of
 
@@ -43,3 +44,18 @@ def _write_keys(label: str, read: Callable[[], Any], old: Any) -> None:
     for key in torch._C.DispatchKey.__members__.values():
         if old.has(key) != now.has(key):
             write(key, old.has(key))
+
+
+def observed() -> Callable[[], bool] | None:
+    """A function that is true while somebody observes torch's operators: on all threads, or on the one that asks.
+
+    Python has no name for it, and C++ has: at::hasCallbacks() of ATen/record_function.h. None where it is not found.
+    """
+    import torch
+
+    try:
+        found = ctypes.CDLL(torch._C.__file__)._ZN2at12hasCallbacksEv
+    except (OSError, AttributeError):
+        return None
+    found.restype, found.argtypes = ctypes.c_bool, []
+    return cast(Callable[[], bool], found)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
-from perfsuite.guards.dispatch import dispatch_modes, keys, write_dispatch_modes
+from perfsuite.guards.dispatch import dispatch_modes, keys, observed, write_dispatch_modes
 from perfsuite.guards.overrides import overridden, write_overridden
 from perfsuite.guards.stack import EMPTY, Stack, stack_of, stack_of_one
 
@@ -185,9 +184,9 @@ def _watchers() -> Iterator[Setting]:
     import torch
 
     yield Setting("torch's profiler", torch.autograd._profiler_enabled, _stop_profiler, False)
-    if (observed := _observed()) is not None:
+    if (read := observed()) is not None:
         # Nobody takes it away: an observer that ends when somebody else has removed it ends the process.
-        yield Setting("observers of torch's operators", observed, default=False)
+        yield Setting("observers of torch's operators", read, default=False)
 
 
 def _hooks() -> Iterator[Setting]:
@@ -329,21 +328,6 @@ def _stop_profiler(old: bool) -> None:
 
     if not old and torch.autograd._profiler_enabled():
         torch._C._autograd._disable_profiler()
-
-
-def _observed() -> Callable[[], bool] | None:
-    """A function that is true while somebody observes torch's operators: on all threads, or on the one that asks.
-
-    Python has no name for it, and C++ has: at::hasCallbacks() of ATen/record_function.h. None where it is not found.
-    """
-    import torch
-
-    try:
-        found = ctypes.CDLL(torch._C.__file__)._ZN2at12hasCallbacksEv
-    except (OSError, AttributeError):
-        return None
-    found.restype, found.argtypes = ctypes.c_bool, []
-    return cast(Callable[[], bool], found)
 
 
 def _items(hooks: dict[Any, Any]) -> Stack:

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 
 from perfsuite.guards.allocator import fetches_anew, put_back
+from perfsuite.guards.company import Company
 from perfsuite.guards.ground import Look
 from perfsuite.guards.identity import Standing
 from perfsuite.guards.origin import late, strangers
@@ -51,15 +52,17 @@ class Watch:
     A first call may set up what it needs. Of that, the rival is spared what slows it.
     """
 
-    def __init__(self, look: Look, *objects: Any, library: bool = False) -> None:
+    def __init__(self, look: Look, *objects: Any, library: bool = False, on_host: bool = False) -> None:
         """look: puts back what this class itself calls, and names it.
 
         objects: the problem, the rival and others whose methods, functions and hooks no side may change.
         library: the rival is one that perfsuite calls by name, not a function of the user's.
+        on_host: the processor is what computes.
         """
         self._look = look
         self._looks_at_rival = LOOKS_AT_LIBRARY if library else -1
         self.before = Surroundings.now()
+        self.company = Company(library=library, on_host=on_host)
         self._standing = (Standing.of_modules(), Standing.of_case(*objects))
         self._late, self.replaced = self._noted()
         """Full names that stand for something else than at the start."""
@@ -125,6 +128,8 @@ class Watch:
     def batch(self) -> None:
         """Look at all names behind a batch of rounds. TamperedError if a side has tampered with anything so far."""
         self.names()
+        if (said := self.company.accusation()) is not None:
+            self.changed.append(said)
         if self.replaced or self.changed:
             raise TamperedError(", ".join([*self.replaced, *self.changed]))
 
@@ -135,9 +140,11 @@ class Watch:
         def call(*args: Any, **kwargs: Any) -> Any:
             case, self.before = self.before, Surroundings.now()
             now = list(self.before.values)
+            self.company.began("")
             try:
                 return function(*args, **kwargs)
             finally:
+                self.company.began("candidate")
                 self.after("candidate")
                 for place, (old, new) in enumerate(zip(now, self.before.values, strict=True)):
                     if old is not new:  # it was adopted

@@ -81,7 +81,7 @@ def judge_by_distribution(library: Callable[..., Any], inputs: Inputs, output: A
 
 
 class _Known:
-    """What the library's results give for one tensor: a mean, and how near to them each judged result comes.
+    """One tensor of the library's results: their mean, and how near to them each judged result comes.
 
     The judged results are compared all at once: launches and passes over memory are what takes time here.
     """

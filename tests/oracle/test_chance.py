@@ -102,3 +102,24 @@ def test_atomics_are_allowed_where_the_test_says_so() -> None:
     settings = Settings(device="cpu", seconds=0.05)
     assert compare(problem, varies, settings=settings).reason is Reason.NOT_DETERMINISTIC
     assert compare(problem, varies, deterministic=False, settings=settings).verdict is Verdict.MET
+
+
+@pytest.mark.parametrize("size", [1.0, 5e37], ids=["of size one", "whose differences float32 does not hold"])
+def test_values_of_any_size_are_told_from_their_negatives(size) -> None:
+    inputs = Inputs((torch.randn(64, 128).sign() * size,), {})
+
+    def drawn(x):
+        return x * (1 + torch.rand_like(x))  # up to 1e38: two of unlike sign are apart by 2e38, and four by 4e38
+
+    assert judge_by_distribution(lambda x: 2 * drawn(x), inputs, 2 * drawn(*inputs.args)).ok
+    assert not judge_by_distribution(lambda x: 2 * drawn(x), inputs, -2 * drawn(*inputs.args)).ok
+
+
+def test_a_judged_result_waits_for_the_device_a_few_times(monkeypatch) -> None:
+    waits = []
+    for name in ("item", "tolist", "__float__", "__bool__", "cpu"):
+        real = getattr(torch.Tensor, name)
+        monkeypatch.setattr(torch.Tensor, name, lambda self, *_, real=real: waits.append(real) or real(self))
+    inputs = Inputs((torch.randn(64, 128),), {})
+    assert judge_by_distribution(dropped, inputs, dropped(*inputs.args)).ok
+    assert len(waits) < 40  # there were 360

@@ -6,6 +6,7 @@ import pytest
 
 from perfsuite.case.run import compare
 from perfsuite.oracle import examine
+from perfsuite.oracle.hard import finite
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Custom
 from perfsuite.settings import Settings
@@ -249,3 +250,16 @@ def test_other_sizes_where_the_arguments_take_them() -> None:
     assert judged(refuses).ok
     assert judged(listed).sentence.startswith("at other sizes: ")
     assert judged(listed).reason in (Reason.INACCURATE, Reason.BAD_SHAPE)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]
+)
+def test_one_value_that_is_not_finite_is_seen(dtype) -> None:
+    values = torch.full((40, 30), torch.finfo(dtype).max, dtype=torch.float64)
+    assert finite((values.to(dtype), torch.zeros(0, dtype=dtype), torch.arange(3)))
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        if dtype is torch.float8_e4m3fn and bad is not torch.nan:
+            continue  # it has no infinity
+        values[17, 3] = bad
+        assert not finite((torch.ones(2), values.to(dtype)))

@@ -8,7 +8,7 @@ import ctypes
 import pytest
 
 from perfsuite.problems import Inputs
-from perfsuite.problems.float64 import in_float64, nudged
+from perfsuite.problems.float64 import in_float64, nudged, operators
 
 torch = pytest.importorskip("torch")
 F, nn = torch.nn.functional, torch.nn
@@ -268,3 +268,42 @@ def test_a_nudge_is_one_unit_in_the_last_place(dtype) -> None:
     assert (share[normal_numbers] > 0.49 * eps).all()
     assert (share[normal_numbers] <= eps).all()
     assert 0.3 < ((one - other) > 0).double().mean() < 0.7
+
+
+def test_an_operator_is_asked_once_in_a_process(monkeypatch) -> None:
+    asked = []
+    facts = operators._of
+    monkeypatch.setattr(operators, "_of", lambda operator: asked.append(str(operator)) or facts(operator))
+
+    def chain(x):
+        for _ in range(5):
+            x = torch.special.scaled_modified_bessel_k1(x.abs() + 1)
+        return x
+
+    for _ in range(3):
+        the_same(chain, chain, normal(4, 4))
+    assert len(asked) == len(set(asked)) >= 1
+
+
+def test_what_looks_like_an_operator_says_nothing_about_it() -> None:
+    real = torch.ops.aten.log1p.default
+
+    class Alike:
+        """Equal to the operator, and of an unknown library."""
+
+        namespace, tags, is_view, _schema = "elsewhere", (), False, real._schema
+
+        def __hash__(self) -> int:
+            return hash(real)
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def name(self) -> str:
+            return "aten::log1p"
+
+        def _can_decompose(self) -> bool:
+            return False
+
+    assert not operators.facts_of(Alike()).known
+    assert operators.facts_of(real).known

@@ -78,3 +78,24 @@ def test_nothing_keeps_a_tensor_whose_moments_are_known() -> None:
     del given
     gc.collect()
     assert len(redraw._known()) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_drawn_values_keep_their_range_and_their_moments_in_every_dtype(dtype: torch.dtype) -> None:
+    shares, logarithms = torch.rand(64, 256).to(dtype), torch.rand(64, 256).log().to(dtype)
+    far = (1000 + 4 * torch.randn(64, 256)).to(dtype)
+    share, logarithm, other = drawn((shares, logarithms, far))
+    assert share.min() >= 0
+    assert share.max() <= 1
+    assert logarithm.max() <= 0
+    assert other.dtype is dtype
+    assert abs(float(other.double().mean()) - 1000) < 2
+    assert 3 < float(other.double().std()) < 6
+    assert other.data_ptr() != far.data_ptr()
+
+
+def test_a_constant_argument_is_drawn_in_memory_of_its_own() -> None:
+    given = torch.ones(8, 8), torch.arange(5)
+    for one, other in zip(drawn(given), given, strict=True):
+        assert torch.equal(one, other)
+        assert one.data_ptr() != other.data_ptr()

@@ -1,4 +1,4 @@
-"""What is known of an operator of torch, and the leaves of its arguments and results.
+"""Facts about an operator of torch, and the leaves of its arguments and results.
 
 An operator is asked once in a process: the questions take longer than a small operator does.
 """
@@ -21,7 +21,7 @@ _NODES = (list, tuple, dict)
 
 
 class Facts(NamedTuple):
-    """What does not change about an operator."""
+    """Answers about an operator that do not change."""
 
     name: str
     """Without its overload."""
