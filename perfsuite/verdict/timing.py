@@ -13,7 +13,7 @@ from perfsuite.outcome import Verdict
 from perfsuite.settings import Settings
 from perfsuite.verdict.interval import rounds_needed
 from perfsuite.verdict.noise import Noise
-from perfsuite.verdict.policy import GROSS_ROUNDS, gross, is_suspect
+from perfsuite.verdict.policy import GROSS_ROUNDS, gross, is_near, is_suspect
 from perfsuite.verdict.sequential import Estimate, SequentialTest, estimate, spent_at
 
 FIRST_ROUNDS = 20
@@ -117,7 +117,8 @@ class Timing:
             if self.timed.setups < enough:
                 return None
             verdict = self._look(test)
-        if verdict is Verdict.MISSED and self.remeasure is not None and self.processes == 1:
+        near = self.timed.estimate is not None and is_near(self.timed.estimate, target)
+        if verdict is Verdict.MISSED and near and self.remeasure is not None and self.processes == 1:
             return self._elsewhere(test, target, self.remeasure)
         return verdict
 
