@@ -57,6 +57,8 @@ class Gate:
         """Calls of `perf` so far; the cases of a call have its number."""
         self._label: str | None = None
         self._of_label: Counter[str | None] = Counter()
+        self._costs_of_call: dict[str, float] | None = None
+        """Those of the candidate in the call of `perf` at hand, once they are known: the same for all rivals."""
 
     def measure(
         self,
@@ -102,6 +104,7 @@ class Gate:
     def begin_call(self, label: str | None = None) -> None:
         """Count a call of `perf`; its cases carry its number and its label."""
         self.calls += 1
+        self._costs_of_call = None
         self._label = label
         self._of_label[label] += 1
 
@@ -157,7 +160,9 @@ class Gate:
         wrong = comparison.verdict is Verdict.WRONG
         if comparison.clock != "graph" or wrong or self.run.fresh or self.run.options.isolate:
             return None
-        return takes(ask.problem, ask.candidate, seed=ask.settings.seed)
+        if self._costs_of_call is None:
+            self._costs_of_call = takes(ask.problem, ask.candidate, seed=ask.settings.seed)
+        return dict(self._costs_of_call)
 
     def _judge(self, problem: Problem, candidate: Candidate, made: list[Comparison]) -> None:
         """Check the markers' limits besides speed. Each finding becomes a case."""

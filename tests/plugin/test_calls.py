@@ -73,3 +73,29 @@ def test_a_config_that_was_parsed_and_never_configured_is_left_alone(
     config.hook.pytest_configure_node(node=node)
     config.hook.pytest_testnodedown(node=node, error=None)
     assert node.workerinput == {}
+
+
+def test_costs_of_a_call_are_measured_once_for_all_rivals(suite: Suite) -> None:
+    suite.add_hooks("""
+import dataclasses
+from perfsuite.pytest_plugin import measure
+fake = pytest_perfsuite_compare
+
+def pytest_perfsuite_compare(ask):
+    return dataclasses.replace(fake(ask), clock="graph")
+
+def takes(problem, candidate, *, seed=0):
+    with open("taken", "a") as taken:
+        print(problem.m, file=taken)
+    return {"launches": float(problem.m)}
+
+measure.takes = takes
+""")
+    suite.write(
+        "@TARGET\n@pytest.mark.perf_target(against='cudnn', at_least=0.9)\n"
+        "def test_it(perf):\n    perf(Gemm(8, 8, 8), met)\n    perf(Gemm(9, 8, 8), met)\n    perf(Gemm(9, 8, 8), met)\n"
+    )
+    outcome = suite.run("--gpu", subprocess=True)
+    assert outcome.code == 0, outcome.out
+    assert (suite.path / "taken").read_text().split() == ["8", "9", "9"]
+    assert [case["measured"] for case in outcome.cases] == [{"launches": m} for m in (8.0, 8.0, 9.0, 9.0, 9.0, 9.0)]
