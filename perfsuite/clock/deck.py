@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from perfsuite.clock.turned import flat, sets_like
-from perfsuite.clock.windows import Windows, in_memory_order, windows
+from perfsuite.clock.windows import Windows, windows
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.orders import Move, is_value, reordered, same_numbers
 from perfsuite.problems.tensors import copy_in_place, dense, map_tensors, memory_of, tensors_in
@@ -158,7 +158,7 @@ class Deck:
             if isinstance(group, Windows):
                 found = [at[row.data_ptr()] for row in group.rows]
                 group.stack = None
-                group.use([in_memory_order(leaves[number][place]) for number, place in found])
+                group.use([leaves[number][place] for number, place in found])
             else:
                 group.use([[leaves[n][at[one.data_ptr()][1]] for one in live] for n, live in enumerate(group.live)])
         self.sets = sets

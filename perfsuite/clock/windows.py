@@ -59,6 +59,9 @@ class Windows:
             if in_view([*places, self.line.data_ptr()], most):
                 self.places = [place - FIRST for place in places]
                 return
+        if self.stack is None and self.plain and (stack := stacked(rows)) is not None:
+            self.stack, self.rows = stack, list(stack.unbind())  # in one call, where there may be a thousand
+            return
         self.rows = [in_memory_order(row) for row in rows]
         if self.stack is None and self.plain:
             self.stack = stacked(self.rows)

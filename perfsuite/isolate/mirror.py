@@ -36,7 +36,11 @@ class Mirror:
 
 def _operands(sets: Sequence[Inputs]) -> list[tuple[Any, ...]]:
     """The memory of the tensors of all sets, by their places in a set."""
-    return list(zip(*([memory_of(one.detach()) for one in tensors_in(inputs)] for inputs in sets), strict=True))
+    return list(zip(*(map(_memory, tensors_in(inputs)) for inputs in sets), strict=True))
+
+
+def _memory(tensor: Any) -> Any:
+    return memory_of(tensor.detach() if tensor.requires_grad else tensor)
 
 
 def _pair(*both: Sequence[Any]) -> tuple[Any, Any]:
