@@ -155,6 +155,10 @@ def _children(threads: Iterable[int]) -> list[int]:
     """The processes that these threads have started and that are there still."""
     found: list[int] = []
     for number in threads:
-        with suppress(OSError), open(f"{TASKS}/{number}/children") as listed:
-            found += map(int, listed.read().split())
+        with suppress(OSError):
+            handle = os.open(f"{TASKS}/{number}/children", os.O_RDONLY)
+            try:
+                found += map(int, os.read(handle, 1 << 16).split())
+            finally:
+                os.close(handle)
     return found
