@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -16,7 +16,6 @@ from perfsuite.case.module_state import RESTORED, reset_of_buffers
 from perfsuite.case.timed_inputs import judged_call, timed_inputs
 from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides, TimedCall
-from perfsuite.clock.deck import Moves
 from perfsuite.clock.garbage import collect_young
 from perfsuite.clock.room import MOST_KEPT_CALLS
 from perfsuite.guards.first_use import settle
@@ -58,8 +57,9 @@ class Checks:
         self._effects: Effects | None = None
         with_it = (getattr(self.problem, name, None) for name in ("reference", "against"))
         objects = (one for one in (ask.rival, *with_it) if callable(one))
-        by_name, device = isinstance(ask.rival, str), ask.settings.device
-        self.watch = Watch(look, self.problem, *objects, library=by_name, on_host=device == "cpu")
+        self.watch = Watch(look, self.problem, *objects, library=isinstance(ask.rival, str), device=ask.settings.device)
+        self._hard: Mapping[str, bool] = {}
+        """Hard inputs, and whether the rival's answer on them is known; of the examination."""
         self.warnings: list[str] = []
         self.rival_differs: list[str] = []
         """Sentences about strides of results, and settings of precision, that differ between the sides."""
@@ -120,14 +120,13 @@ class Checks:
         """Both sides as the clock times them, with hard inputs where the case is small enough to be judged on them."""
         problem, generator = self.problem, self.generator
         with failures(), self.a_check():
-            between = timed_inputs(problem, self.effects.pure(self.rival()), generator, self.settings)
+            between = timed_inputs(problem, self.effects.pure(self.rival()), generator, self.settings, self._hard)
         self.warnings += between.warnings
-        moves: Moves = "elements" if problem.exchangeable else "sets"
         return Sides(
             self.candidate,
             self.rival(),
             self.inputs,
-            moves=moves,
+            moves="elements" if problem.exchangeable else "sets",
             integers=between.integers,
             hard=between.hard,
             written=self.effects.written,
@@ -168,6 +167,7 @@ class Checks:
             if judgement.ok and rival is not None:
                 judgement = self._with_other_parameters(rival, judgement)
         self._judged(judgement)
+        self._hard = {} if measure else judgement.hard
         if judgement.left_out:
             self.warnings.append(f"there was no time to check these hard inputs: {', '.join(judgement.left_out)}")
         if judgement.note:

@@ -39,10 +39,17 @@ class TimedInputs:
     warnings: tuple[str, ...] = ()
 
 
-def timed_inputs(problem: Problem, rival: Callable[..., Any], generator: Any, settings: Settings) -> TimedInputs:
+def timed_inputs(
+    problem: Problem,
+    rival: Callable[..., Any],
+    generator: Any,
+    settings: Settings,
+    known: Mapping[str, bool] | None = None,
+) -> TimedInputs:
     """The hard inputs of the timed calls, and the moves of whole numbers between rounds.
 
     rival: without effects. It is called on each of these inputs first: where it fails, they are none of the user's.
+    known: hard inputs, and whether the rival's answer on them is known; there it is not called again.
     Large arguments get no hard inputs, which would take memory beside the sets of the clock.
     """
     make = partial(problem.inputs, generator)
@@ -61,7 +68,7 @@ def timed_inputs(problem: Problem, rival: Callable[..., Any], generator: Any, se
         if len(hard) == HARD_OF_CUSTOM:
             break
         for one in (name, *([MILDER[name]] if name in MILDER else [])):
-            if _refusal(rival, make(distribution=one)) is None:
+            if known[one] if known and one in known else _refusal(rival, make(distribution=one)) is None:
                 hard[one] = partial(make, distribution=one)
                 break
     return TimedInputs(hard, *_moves(given, make, rival, settings))

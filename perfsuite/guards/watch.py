@@ -52,17 +52,17 @@ class Watch:
     A first call may set up what it needs. Of that, the rival is spared what slows it.
     """
 
-    def __init__(self, look: Look, *objects: Any, library: bool = False, on_host: bool = False) -> None:
+    def __init__(self, look: Look, *objects: Any, library: bool = False, device: str = "cuda") -> None:
         """look: puts back what this class itself calls, and names it.
 
         objects: the problem, the rival and others whose methods, functions and hooks no side may change.
         library: the rival is one that perfsuite calls by name, not a function of the user's.
-        on_host: the processor is what computes.
+        device: where both sides compute. On a processor, threads are watched as well.
         """
         self._look = look
         self._looks_at_rival = LOOKS_AT_LIBRARY if library else -1
         self.before = Surroundings.now()
-        self.company = Company(library=library, on_host=on_host)
+        self.company = Company(library=library, on_host=device == "cpu")
         self._standing = (Standing.of_modules(), Standing.of_case(*objects))
         self._late, self.replaced = self._noted()
         """Full names that stand for something else than at the start."""

@@ -75,10 +75,10 @@ def examine(
     if not on_adversarial_values(problem, generator.device.type):
         return judgement
     if not problem.vetted and type(problem).hard_inputs is not Problem.hard_inputs:
-        wrong_there, left_out = examine_hard(
+        wrong_there, left_out, hard = examine_hard(
             problem, candidate, generator, problem.library() if rival is None else rival
         )
-        return wrong_there or replace(judgement, left_out=left_out)
+        return wrong_there or replace(judgement, left_out=left_out, hard=hard)
     for harder in problem.hard_distributions:
         found = _examine(problem, candidate, generator, rival, harder, deterministic)
         if not found.ok:

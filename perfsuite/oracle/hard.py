@@ -37,12 +37,14 @@ LONGEST_SECONDS = 15.0
 
 def examine_hard(
     problem: Problem, candidate: Callable[..., Any], generator: torch.Generator, library: Callable[..., Any]
-) -> tuple[Judgement | None, tuple[str, ...]]:
-    """The judgement of the first hard input on which `candidate` is wrong, or None; and those without time for them.
+) -> tuple[Judgement | None, tuple[str, ...], dict[str, bool]]:
+    """(judgement of the first hard input on which `candidate` is wrong, or None; those without time for them; the
+    others, and whether the rival's answer on them is known).
 
     Exceptions of the candidate are passed on where the rival runs.
     """
-    busy, start, left_out = time.thread_time(), time.monotonic(), []
+    busy, start, left_out = time.thread_time(), time.monotonic(), list[str]()
+    tried: dict[str, bool] = {}
 
     def late() -> bool:
         return time.thread_time() - busy > SECONDS or time.monotonic() - start > LONGEST_SECONDS
@@ -51,20 +53,21 @@ def examine_hard(
         if late():
             left_out.append(name)
             continue
-        found = _on(problem, candidate, generator, library, name)
-        if found is None and name in MILDER:
-            name = MILDER[name]
-            found = _on(problem, candidate, generator, library, name)
-        if found is not None and not found.ok:
-            return replace(found, sentence=f"on hard inputs ({name}): {found.sentence}"), tuple(left_out)
+        for one in (name, *([MILDER[name]] if name in MILDER else [])):
+            found = _on(problem, candidate, generator, library, one)
+            tried[one] = found is not None
+            if found is not None and not found.ok:
+                return replace(found, sentence=f"on hard inputs ({one}): {found.sentence}"), tuple(left_out), tried
+            if found is not None:
+                break
     if (other := neighbour(problem)) is not None and not late():
         try:
             found = _on(other, candidate, generator, library, "normal")
         except REFUSALS:  # a kernel may refuse sizes
             found = None
         if found is not None and not found.ok:
-            return replace(found, sentence=f"at other sizes: {found.sentence}"), tuple(left_out)
-    return None, tuple(left_out)
+            return replace(found, sentence=f"at other sizes: {found.sentence}"), tuple(left_out), tried
+    return None, tuple(left_out), tried
 
 
 def _on(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from perfsuite.outcome import Reason
 
@@ -30,6 +31,8 @@ class Judgement:
 
     left_out: tuple[str, ...] = ()
     """Hard inputs that were not tried, because there was no time."""
+    hard: Mapping[str, bool] = field(default_factory=dict)
+    """Hard inputs that were tried, and whether the rival's answer on them is known."""
     note: str | None = None
     """A sentence why other sizes say nothing about the candidate."""
 

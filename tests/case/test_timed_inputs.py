@@ -9,6 +9,7 @@ import torch
 
 from perfsuite.case.run import compare
 from perfsuite.case.timed_inputs import timed_inputs
+from perfsuite.oracle import examine
 from perfsuite.problems import Custom, Gemm
 from perfsuite.problems.base import Problem
 from perfsuite.problems.tensors import tensors_in
@@ -89,3 +90,35 @@ def test_inputs_are_other_numbers_than_those_of_a_test_that_uses_the_same_seed()
     compare(problem, candidate, at_least=None, settings=Settings(device="cpu", seed=7))
     assert seen
     assert not any(torch.isin(one, own).any() for one in seen)
+
+
+def test_the_rival_is_not_asked_again_on_what_the_examination_knows() -> None:
+    seen: list[float] = []
+
+    def rival(x: torch.Tensor) -> torch.Tensor:
+        seen.append(float(x.abs().max()))
+        return x.square()
+
+    problem = Custom((torch.randn(30, 4),), against=rival)
+    judgement = examine(problem, torch.square, torch.Generator().manual_seed(0))
+    assert judgement.hard
+    assert all(judgement.hard.values())
+    seen.clear()
+    settings = Settings(device="cpu")
+    assert timed_inputs(problem, rival, GENERATOR, settings, judgement.hard).hard.keys() <= judgement.hard.keys()
+    assert not seen
+    refused = dict.fromkeys(judgement.hard, False) | {"negative": True}
+    assert list(timed_inputs(problem, rival, GENERATOR, settings, refused).hard) == ["medium", "negative"]
+    assert len(seen) == 1  # nobody has tried the milder one of those that are refused
+
+
+def test_hard_inputs_that_the_rival_refuses_are_known_as_such() -> None:
+    def rival(x: torch.Tensor) -> torch.Tensor:
+        if x.abs().max() > 20:
+            raise ValueError("too large")
+        return x.square()
+
+    judgement = examine(Custom((torch.randn(30, 4),), against=rival), torch.square, torch.Generator().manual_seed(0))
+    assert judgement.ok
+    assert {name for name, known in judgement.hard.items() if not known} >= {"large"}
+    assert judgement.hard["negative"]
