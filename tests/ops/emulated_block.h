@@ -62,6 +62,7 @@ struct Product {
   float* d;
   bool scale;
   races::Snapshot asked;
+  bool a_e5m2 = false, b_e5m2 = false, eight_bits = false;
 };
 struct Fiber {
   ucontext_t context;
@@ -138,6 +139,7 @@ inline void settle(Barrier& b) {
   }
 }
 void tma(uint32_t shared, const CUtensorMap* map, uint32_t barrier, const int (&place)[5]);
+void tma_store(const CUtensorMap* map, uint32_t shared, const int (&place)[5]);
 template <typename V>
 V from_lane(V v, int lane) {
   uint64_t bits = 0;
@@ -258,6 +260,10 @@ template <typename V>
 V __ldcg(const V* p) {
   return *p;
 }
+template <typename V>
+V __ldg(const V* p) {
+  return *p;
+}
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t s) {
   const uint64_t v = (uint64_t)b << 32 | a;
   uint32_t r = 0;
@@ -311,6 +317,7 @@ inline int fresh_tid_x() { return emulated::cur->tid.x; }
 inline int opaque(int v) { return v; }
 inline uint32_t cluster_ctarank() { return emulated::cur->block->rank; }
 inline uint32_t cluster_nctarank() { return emulated::cluster_size; }
+inline uint32_t clusters_in_grid() { return emulated::grid_dim.x / emulated::cluster_size; }
 inline uint32_t mapa(uint32_t a, uint32_t rank) { return a % emulated::kBlock + (rank + 1) * emulated::kBlock; }
 inline void barrier_cluster_arrive_relaxed() {
   emulated::Meet& m = emulated::cluster_meet;
@@ -372,6 +379,14 @@ void store_shared_vector(uint32_t a, V v) {
   if (a % 16) emulated::fail("alignment");
   races::store(emulated::at(a), &v, 16);
 }
+inline float ld_shared(uint32_t a) { return load_from<float>(a); }
+template <typename V>
+void store_to(uint32_t a, V v) {
+  if (a % sizeof v) emulated::fail("alignment");
+  races::store(emulated::at(a), &v, sizeof v);
+}
+inline void st_shared(uint32_t a, float x) { store_to(a, x); }
+inline void st_shared_v2(uint32_t a, float x, float y) { store_to(a, make_float2(x, y)); }
 inline void mbarrier_init(uint32_t a, uint32_t n) {
   if (a % 8) emulated::fail("alignment");
   emulated::cur->block->barriers[a] = {(int)n, (int)n, 0, 0};
@@ -387,6 +402,10 @@ inline void mbarrier_arrive(uint32_t a) {
 inline void mbarrier_arrive_cluster(uint32_t a, uint32_t rank) {
   if (emulated::blocks[rank]->left == 0) emulated::fail("arrival at a block that has gone");
   mbarrier_arrive(mapa(a, rank));
+}
+inline void mbarrier_arrive_remote(uint32_t a) {
+  if (emulated::blocks[a / emulated::kBlock - 1]->left == 0) emulated::fail("arrival at a block that has gone");
+  mbarrier_arrive(a);
 }
 inline void bulk_copy_to_cluster(uint32_t to, uint32_t from, uint32_t bytes, uint32_t to_barrier) {
   if ((to | from | bytes) % 16) emulated::fail("alignment");
@@ -421,6 +440,23 @@ inline void tma_load_4d(uint32_t shared, const CUtensorMap* map, uint32_t barrie
                         uint64_t) {
   emulated::tma(shared, map, barrier, {x, y, z, u, 0});
 }
+inline void tma_load_3d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, uint64_t) {
+  emulated::tma(shared, map, barrier, {x, y, z, 0, 0});
+}
+inline void tma_load_3d_multicast(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z,
+                                  uint16_t ranks, uint64_t) {
+  for (int rank = 0; rank < emulated::cluster_size; ++rank) {
+    if (ranks >> rank & 1) emulated::tma(mapa(shared, rank), map, mapa(barrier, rank), {x, y, z, 0, 0});
+  }
+}
+inline void tma_store_3d(const CUtensorMap* map, uint32_t shared, int x, int y, int z) {
+  emulated::tma_store(map, shared, {x, y, z, 0, 0});
+}
+inline void bulk_commit_group() {}
+template <int>
+void bulk_wait_group_read() {}
+template <int>
+void bulk_wait_group() {}
 inline void bulk_load(uint32_t shared, const void* from, uint32_t bytes, uint32_t to_barrier) {
   if ((reinterpret_cast<uintptr_t>(from) | shared | bytes) % 16) emulated::fail("alignment");
   const auto asked = races::snapshot();
@@ -580,7 +616,52 @@ inline float element(uint64_t desc, bool mn_major, int mn, int k, bool bf16, con
   races::load_async(&bits, emulated::shared_memory() + a, 2, asked);
   return number(bits, bf16);
 }
+template <typename T>
+inline constexpr bool is_bfloat16 = std::is_same_v<T, __nv_bfloat16>;
+inline void bulk_prefetch(const void*, uint32_t) {}
+struct E4m3;
+struct E5m2;
+template <typename T>
+inline constexpr bool is_e5m2 = std::is_same_v<T, E5m2>;
+// 32 numbers of a row.
+inline void numbers_8(float (&into)[32], uint64_t desc, int mn, bool e5m2, const races::Snapshot& asked) {
+  static const auto table = [] {
+    std::vector<float> all(512);
+    for (int i = 0; i < 512; ++i) {
+      __nv_fp8_e4m3 x;
+      __nv_fp8_e5m2 y;
+      x.__x = y.__x = static_cast<uint8_t>(i);
+      all[i] = i < 256 ? static_cast<float>(x) : static_cast<float>(y);
+    }
+    return all;
+  }();
+  const uint32_t start = (desc & 0x3fff) << 4, stride = (desc >> 32 & 0x3fff) << 4;
+  for (int k = 0; k < 32; k += 16) {
+    uint32_t a = start + mn / 8 * stride + mn % 8 * 128 + k;
+    a ^= (a >> 7 & 7) << 4;
+    uint8_t bytes[16];
+    races::load_async(bytes, emulated::shared_memory() + a, 16, asked);
+    for (int i = 0; i < 16; ++i) into[k + i] = table[bytes[i] + 256 * e5m2];
+  }
+}
+// The sums of a thread, of 32 products each.
+inline void perform_8(const emulated::Product& p) {
+  const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4, of_group = emulated::cur->tid.x / 32 % 4;
+  float a[2][32], b[32];
+  for (int e = 0; e < 2; ++e) numbers_8(a[e], p.a, of_group * 16 + g + 8 * e, p.a_e5m2, p.asked);
+  for (int j = 0; j < p.n / 8; ++j)
+    for (int h = 0; h < 2; ++h) {
+      numbers_8(b, p.b, 8 * j + 2 * t + h, p.b_e5m2, p.asked);
+      for (int e = 0; e < 2; ++e) {
+        float& d = p.d[4 * j + 2 * e + h];
+        double sum = p.scale ? d : 0;
+        for (int k = 0; k < 32; ++k) sum += static_cast<double>(a[e][k]) * b[k];
+        d = static_cast<float>(sum);
+      }
+    }
+}
 inline void perform(const emulated::Product& p) {
+  if (p.eight_bits) return perform_8(p);
   auto& w = *emulated::cur->warp;
   const int lane = emulated::cur->lane, g = lane / 4, t = lane % 4, of_group = emulated::cur->tid.x / 32 % 4;
   float a[2][16];
@@ -633,6 +714,13 @@ struct Wgmma {
                                        d,
                                        scale != 0,
                                        races::snapshot()});
+  }
+  template <typename A, typename B>
+  static void ss_fp8(float (&d)[N / 2], uint64_t a, uint64_t b, int scale) {
+    emulated::Product product{
+        emulated::cur->group, a, b, {}, false, false, false, false, N, d, scale != 0, races::snapshot()};
+    product.a_e5m2 = is_e5m2<A>, product.b_e5m2 = is_e5m2<B>, product.eight_bits = true;
+    emulated::cur->products.push_back(product);
   }
   template <typename T, int TB>
   static void rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, int scale) {
