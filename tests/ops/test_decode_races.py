@@ -33,7 +33,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"needs g++ and the headers of CUDA in {TOOLKIT}")
     folder = tmp_path_factory.mktemp("decode_races")
     sources = wide.sources(folder / "csrc")
-    always = [compiler, "-std=c++17", "-O1", "-g", "-fPIC", "-w", f"-I{HERE}", f"-I{TOOLKIT}", "-DEMULATED_RACES", "-c"]
+    # Without -fno-gnu-unique, variables of the emulator would be those of another test's library, which are laid out
+    # otherwise.
+    always = [compiler, "-std=c++17", "-O1", "-g", "-fPIC", "-fno-gnu-unique", "-w", "-DEMULATED_RACES", "-c"]
+    always += [f"-I{HERE}", f"-I{TOOLKIT}"]
     watched = ["-fsanitize=thread", "-fno-threadsafe-statics", *wide.FLAGS, f"-I{sources}", "-x", "c++"]
     files = [sources / "cuda/decode/mma/mma.cu", sources / "cuda/decode/quantised/mma.cu", wide.HOST]
     jobs = [[*always, *watched, str(file), "-o", str(folder / f"{i}.o")] for i, file in enumerate(files)]
