@@ -717,8 +717,8 @@ struct Wgmma {
   }
   template <typename A, typename B>
   static void ss_fp8(float (&d)[N / 2], uint64_t a, uint64_t b, int scale) {
-    emulated::Product product{
-        emulated::cur->group, a, b, {}, false, false, false, false, N, d, scale != 0, races::snapshot()};
+    emulated::Product product{emulated::cur->group, a, b, {}, false, false, false, false, N, d, scale != 0,
+                              races::snapshot()};
     product.a_e5m2 = is_e5m2<A>, product.b_e5m2 = is_e5m2<B>, product.eight_bits = true;
     emulated::cur->products.push_back(product);
   }
