@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import filelock
 import pytest
 
 from perfsuite.device import locks
@@ -99,18 +100,19 @@ def test_auto_means_one_worker_a_card_and_each_sees_its_own(suite: Suite, monkey
 
 
 @contextmanager
-def another_run(uuid: str, folder: Path, seconds: float) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds a card's lock."""
+def another_run(uuid: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds a card's lock until its input ends."""
     script = (
-        "import sys, time\n"
+        "import sys\n"
         "from perfsuite.device.locks import hold\n"
         "with hold([sys.argv[1]], 'run'):\n"
         "    print('held', flush=True)\n"
-        "    time.sleep(float(sys.argv[2]))\n"
+        "    sys.stdin.read()\n"
     )
     environ = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
-    command = [sys.executable, "-c", script, uuid, str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
+    command = [sys.executable, "-c", script, uuid]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, env=environ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         try:
@@ -120,35 +122,56 @@ def another_run(uuid: str, folder: Path, seconds: float) -> Iterator[subprocess.
 
 
 @pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[str]]:
+    """Processes of `another_run` that let go of their lock when somebody begins to wait for it."""
+    there: list[subprocess.Popen[str]] = []
+    genuine = filelock.FileLock.acquire
+
+    def acquire(self: Any, *arguments: Any, **options: Any) -> Any:
+        if "timeout" in options:
+            for one in there:
+                assert one.poll() is None
+                assert one.stdin is not None
+                one.stdin.close()
+        return genuine(self, *arguments, **options)
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", acquire)
+    return there
+
+
+@pytest.fixture
 def uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A card whose lock nobody else takes."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return "GPU-test"
 
 
-def test_a_card_in_use_is_waited_for(uuid: str, tmp_path: Path) -> None:
-    with another_run(uuid, tmp_path, 0.5) as other:
+def test_a_card_in_use_is_waited_for(uuid: str, tmp_path: Path, waited: list[subprocess.Popen[str]]) -> None:
+    with another_run(uuid, tmp_path) as other:
         sentence = rf"GPU-test is kept by another run \(process {other.pid}, lock .*waited 0 s"
         with pytest.raises(locks.CardBusy, match=sentence), locks.hold([uuid], "run", wait_seconds=0):
             pass
-        started = time.monotonic()
-        with locks.hold([uuid], "run", wait_seconds=20):
-            assert time.monotonic() - started > 0.05
+    with another_run(uuid, tmp_path) as other:
+        waited.append(other)
+        with locks.hold([uuid], "run", wait_seconds=60):
+            assert other.stdin is not None
+            assert other.stdin.closed
 
 
 def test_a_dead_holder_keeps_nothing(uuid: str, tmp_path: Path) -> None:
-    with another_run(uuid, tmp_path, 60) as other:
+    with another_run(uuid, tmp_path) as other:
         other.kill()
         other.wait()
-        with locks.hold([uuid], "run", wait_seconds=5):
+        with locks.hold([uuid], "run", wait_seconds=60):
             assert locks.lock_path(uuid, "run").read_text() == f"{os.getpid()}\n"
 
 
 def test_a_run_that_waits_says_for_whom(
-    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuid: str
+    suite: Suite, tmp_path: Path, uuid: str, waited: list[subprocess.Popen[str]]
 ) -> None:
     suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)")
-    with another_run(f"GPU-{os.getppid()}-0", tmp_path, 1.0) as other:
+    with another_run(f"GPU-{os.getppid()}-0", tmp_path) as other:
+        waited.append(other)
         outcome = suite.run("--gpu")
     assert outcome.code == 0
     outcome.has(f"is kept by another run (process {other.pid}, lock ", "waiting for it, 900 s at most")
@@ -167,7 +190,7 @@ def test_another_run_on_the_card_stops_this_one_with_a_sentence(
 ) -> None:
     monkeypatch.setattr("perfsuite.device.locks.MOST_WAIT_SECONDS", 0.0)
     suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)")
-    with another_run(f"GPU-{os.getppid()}-0", tmp_path, 60):
+    with another_run(f"GPU-{os.getppid()}-0", tmp_path):
         outcome = suite.run("--gpu")
     assert outcome.code == 4
     outcome.has("is kept by another run")
