@@ -42,6 +42,10 @@ def test_the_first_call_is_on_record_and_no_part_of_the_checks() -> None:
 
     problem = Custom(args=(torch.randn(8, 8),), label="made", against=lambda x: x + x)
     one = compare(problem, compiles, settings=SETTINGS)
-    assert one.candidate_first_seconds == pytest.approx(0.2, rel=0.5)
-    assert one.check_seconds < one.wall_seconds - 0.15
+    assert one.candidate_first_seconds is not None
+    assert one.candidate_first_seconds >= 0.2
+    assert one.check_seconds is not None
+    assert one.wall_seconds is not None
+    # The first call lies within the wall time, beside the checks.
+    assert one.check_seconds + one.candidate_first_seconds <= one.wall_seconds
     assert case_record(one, test=None, fingerprint=FACTS).candidate_first_seconds == one.candidate_first_seconds
