@@ -159,17 +159,17 @@ def test_a_template_that_does_not_start_is_an_error_of_its_way(
 def test_a_process_that_takes_too_long_is_ended(
     way: str, tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "import os, time\ndef test_it():\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(60)\n"
+    text = "import os, time\ndef test_it():\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(900)\n"
     (tmp_path / "test_it.py").write_text(text)
     monkeypatch.setattr(fresh_process, "LONGEST_SECONDS", 3.0)
     begin = time.monotonic()
     with pytest.raises(TimeoutError, match="longer than 3 s"):
         getattr(processes, way)(words(tmp_path))
     processes.close()
-    assert time.monotonic() - begin < 40.0
-    if (tmp_path / "pid").exists():
+    assert time.monotonic() - begin < 300.0
+    if (tmp_path / "pid").exists() and (number := (tmp_path / "pid").read_text()):
         with pytest.raises(ProcessLookupError):
-            os.kill(int((tmp_path / "pid").read_text()), 0)
+            os.kill(int(number), 0)
 
 
 def test_plugins_that_a_template_has_loaded_are_no_error_where_warnings_are(
