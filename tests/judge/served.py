@@ -28,7 +28,8 @@ from perfsuite.judge.service import Service
 from perfsuite.judge.stored import Limits
 from perfsuite.outcome import Verdict
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
+"""The most that a service, a job of its pool or an answer takes to be there, also on a busy machine."""
 
 
 class Got(NamedTuple):
@@ -54,7 +55,7 @@ class Asking:
         sent = {"Content-Type": "application/json", **(headers or {})}
         if client is not None:
             sent["Authorization"] = f"Bearer {self.tokens.get(client, client)}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
         try:
             data = raw if raw is not None else None if body is None else json.dumps(body).encode()
             connection.request(method, path, data, sent)
@@ -115,7 +116,7 @@ class Served(Asking):
     def end(self, number: signal.Signals) -> int:
         """End it by a signal; its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=START_SECONDS)
 
     def workers(self) -> list[int]:
         """The numbers of the processes that judge."""
@@ -153,7 +154,7 @@ class HeldPool:
     def answer(self, reason: str = "checked") -> str:
         """Answer the job that was taken; its identifier."""
         assert self.source is not None
-        turn = self.turns.get(timeout=10)
+        turn = self.turns.get(timeout=START_SECONDS)
         self.held.discard(turn.key)
         found = Answer(
             id=turn.job.id, candidate="candidate", problem="gemm", device="cpu", verdict=Verdict.MET, reason=reason,
@@ -167,7 +168,7 @@ class HeldPool:
         if key not in self.held:
             return False
         self.ended.append(key)
-        turn = self.turns.get(timeout=10)
+        turn = self.turns.get(timeout=START_SECONDS)
         self.held.discard(key)
         self._room.release()
         assert self.source is not None
@@ -214,5 +215,5 @@ class Within(Asking):
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self.service.stop_waiting()
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=START_SECONDS)
         assert not self._thread.is_alive()

@@ -218,7 +218,7 @@ def test_a_pool_judges_a_queue_that_grows_and_ends_a_cancelled_job(tmp_path: Pat
     with Pool(Terms(), jobs=1) as pool:
         worker = threading.Thread(target=pool.work, args=(queue,))
         worker.start()
-        queue.submit("a", [(job("slow", "import time\ntime.sleep(60)\ndef run(a, b):\n    return a @ b\n"), TERMS)])
+        queue.submit("a", [(job("slow", "import time\ntime.sleep(900)\ndef run(a, b):\n    return a @ b\n"), TERMS)])
         while one(queue, "slow") != State.RUNNING:
             time.sleep(0.01)
         found = queue.cancel("a", "slow")
@@ -228,11 +228,11 @@ def test_a_pool_judges_a_queue_that_grows_and_ends_a_cancelled_job(tmp_path: Pat
             time.sleep(0.01)
         queue.submit("a", [(job("right"), TERMS), (job("wrong", "def run(a, b):\n    return b\n"), TERMS)])
         with ready:
-            assert ready.wait_for(lambda: {"right", "wrong"} <= done, timeout=60)
+            assert ready.wait_for(lambda: {"right", "wrong"} <= done, timeout=180)
         (state,) = pool.state
         assert (state.busy, state.starts) == (False, 2)
         queue.close_for_takers()
-        worker.join(timeout=10)
+        worker.join(timeout=180)
         assert not worker.is_alive()
     verdicts = [stored.answer and stored.answer["verdict"] for stored in queue.find("a", ["slow", "right", "wrong"])]
     assert verdicts == [None, "MET", "WRONG"]

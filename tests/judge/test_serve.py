@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Served, Within
+from served import START_SECONDS, Served, Within
 
 from perfsuite.cli.main import main
 from perfsuite.judge.answer import answer_schema
@@ -182,13 +182,13 @@ def test_rate_and_size_are_limited(tmp_path: Path) -> None:
         first = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.tokens['local']}\r\n".encode()
         first += b"Content-Type: application/json\r\n"
         # A body in pieces says nothing of its size before.
-        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as line:
+        with socket.create_connection(("127.0.0.1", service.port), timeout=60) as line:
             line.sendall(first + b"Transfer-Encoding: chunked\r\n\r\n")
             for _ in range(25):
                 line.sendall(b"1000\r\n" + b" " * 4096 + b"\r\n")
             assert line.recv(100).startswith(b"HTTP/1.1 413")
         whole = json.dumps(sent("x")).encode()
-        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as line:  # it goes before it has ended
+        with socket.create_connection(("127.0.0.1", service.port), timeout=60) as line:  # it goes before it has ended
             line.sendall(first + f"Content-Length: {len(whole) + 1}\r\n\r\n".encode() + whole)
         assert service.ask("GET", "/v1/jobs").value == {"jobs": []}
 
@@ -198,18 +198,19 @@ def test_a_wait_ends_with_the_job(within: Within) -> None:
         within.ask("POST", "/v1/jobs", sent(id))
     begin = time.monotonic()
     got = within.ask("GET", "/v1/jobs/x?wait=0.3").value
-    assert 0.3 <= time.monotonic() - begin < 10
+    assert time.monotonic() - begin >= 0.3
     assert (got["answer"], got["state"]) == (None, "running")
     assert within.ask("POST", "/v1/jobs/wait", {"ids": ["x", "y"], "seconds": 0}).value == {"jobs": []}
-    threading.Timer(0.3, within.pool.answer).start()
     begin = time.monotonic()
+    threading.Timer(0.3, within.pool.answer).start()
     (one,) = within.ask("POST", "/v1/jobs/wait", {"ids": ["y", "x"], "seconds": 60}).value["jobs"]
-    assert 0.2 <= time.monotonic() - begin < 30
+    assert time.monotonic() - begin >= 0.3
     assert (one["id"], one["state"], one["answer"]["verdict"]) == ("x", "done", "MET")
     assert within.ask("GET", "/v1/jobs/x?wait=60").value == one
+    begin = time.monotonic()
     threading.Timer(0.3, within.service.stop_waiting).start()  # a service that stops keeps nobody waiting
     assert within.ask("GET", "/v1/jobs/y?wait=60").value["answer"] is None
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 60
     assert not within.service._waiting
     assert within.ask("POST", "/v1/jobs", sent("z")).status == 503
     assert within.ask("GET", "/health").value["status"] == "stopping"
@@ -227,7 +228,7 @@ def test_waiting_and_running_jobs_are_cancelled(within: Within) -> None:
     assert within.ask("DELETE", "/v1/jobs/x").value == got
     within.ask("POST", "/v1/jobs", sent("z"))
     assert within.pool.answer() == "z"
-    done = within.ask("GET", "/v1/jobs/z?wait=10").value
+    done = within.ask("GET", "/v1/jobs/z?wait=60").value
     assert within.ask("DELETE", "/v1/jobs/z").value == done
     counts = within.ask("GET", "/health").value
     assert counts == {"status": "ok", "queued": 0, "running": 0, "workers": 1, "busy": 0, "restarts": 1}
@@ -239,7 +240,7 @@ def test_old_jobs_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         for id in "abc":
             service.ask("POST", "/v1/jobs", sent(id))
             assert service.pool.answer() == id
-        end = time.monotonic() + 20
+        end = time.monotonic() + START_SECONDS
         while len(service.ask("GET", "/v1/jobs").value["jobs"]) > 2 and time.monotonic() < end:
             time.sleep(0.05)
         assert [one["id"] for one in service.ask("GET", "/v1/jobs?state=done").value["jobs"]] == ["b", "c"]
@@ -261,8 +262,8 @@ def test_a_store_that_fails_loses_nothing(within: Within, tmp_path: Path) -> Non
     time.sleep(0.3)
     assert within.ask("GET", "/v1/jobs/x").value["state"] == "running"
     other.execute("ROLLBACK")
-    answering.join(timeout=20)
-    assert within.ask("GET", "/v1/jobs/x?wait=20").value["answer"]["verdict"] == "MET"
+    answering.join(timeout=START_SECONDS)
+    assert within.ask("GET", "/v1/jobs/x?wait=60").value["answer"]["verdict"] == "MET"
     pages = within.queue._connection.execute("PRAGMA page_count").fetchone()[0]
     within.queue._connection.execute(f"PRAGMA max_page_count = {pages}")  # a disk that is full
     wide = RIGHT + "#" * 50_000
@@ -286,7 +287,7 @@ def test_the_description_is_valid_and_has_the_schema_of_answers(within: Within) 
     within.ask("POST", "/v1/jobs", sent("x"))
     within.pool.answer()
     resolved = {"$ref": "#/components/schemas/JobForm", "components": described["components"]}
-    jsonschema.validate(within.ask("GET", "/v1/jobs/x?wait=10").value, resolved)
+    jsonschema.validate(within.ask("GET", "/v1/jobs/x?wait=60").value, resolved)
     for path, methods in described["paths"].items():
         for method, one in methods.items():
             assert one.get("security") or path in ("/health",), f"{method} {path}"
@@ -296,7 +297,7 @@ def test_metrics_are_those_of_the_jobs(within: Within) -> None:
     for id in ("x", "y"):
         within.ask("POST", "/v1/jobs", sent(id))
     within.pool.answer()
-    within.ask("GET", "/v1/jobs/x?wait=10")
+    within.ask("GET", "/v1/jobs/x?wait=60")
     while not within.pool.held:
         time.sleep(0.01)
     within.ask("DELETE", "/v1/jobs/y")
