@@ -29,6 +29,8 @@ from perfsuite.settings import Settings
 
 needs_bubblewrap = pytest.mark.skipif(sandbox.why_not() is not None, reason=f"no sandbox: {sandbox.why_not()}")
 
+LONGEST = 60.0
+
 
 def isolated(candidate, **options) -> Comparison:
     problem = options.pop("problem", Gemm(32, 32, 32, "float32"))
@@ -50,10 +52,7 @@ def test_a_child_that_a_candidate_leaves_is_ended_with_its_sandbox() -> None:
     assert isolated(kernels.product).verdict is Verdict.MET  # the sandbox has started whole
     before = _running()
     assert isolated(kernels.leaves_a_child).verdict is Verdict.MET
-    deadline = time.monotonic() + 10.0
-    while _running() > before and time.monotonic() < deadline:  # what was killed is still to be collected
-        time.sleep(0.05)
-    assert _running() <= before
+    assert _few(before)
     after = nursery(sandboxed=True)
     assert isolated(kernels.product).verdict is Verdict.MET
     assert after.alive
@@ -67,7 +66,7 @@ def test_a_fork_bomb_is_ended_and_nothing_of_it_is_left() -> None:
     assert (one.verdict, one.reason) == (Verdict.WRONG, Reason.CANDIDATE_FAILED), one.sentence
     assert "its sandbox had more than 128 processes, and all of them were ended" in one.sentence
     settle()
-    assert _running() <= before + 1
+    assert _few(before + 1)
     assert isolated(kernels.starts_some).verdict is Verdict.MET
 
 
@@ -83,12 +82,12 @@ def test_a_stopped_worker_ends_with_the_process_that_forked_it(monkeypatch: pyte
     remote.stop()
     os.kill(process.nursery._process.pid, signal.SIGKILL)
     process.nursery._process.wait()
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + LONGEST
     while Path(f"/proc/{worker}").exists() and _state(worker) != "Z" and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not Path(f"/proc/{worker}").exists() or _state(worker) == "Z"
     remote.close()
-    assert _running() <= before
+    assert _few(before)
 
 
 def _state(process: int) -> str:
@@ -96,6 +95,14 @@ def _state(process: int) -> str:
         return Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "Z"
+
+
+def _few(most: int) -> bool:
+    """True once at most so many run: what was killed is still to be collected, on a busy machine for some time."""
+    deadline = time.monotonic() + LONGEST
+    while (there := _running()) > most and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return there <= most
 
 
 def _running() -> int:
