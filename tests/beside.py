@@ -1,4 +1,4 @@
-"""Attacks that show in times, which other work on the machine may hide."""
+"""Verdicts that rest on times, which other work on the machine may hide."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from perfsuite.clock import processor
 from perfsuite.outcome import Reason
 
 
+def company() -> str | None:
+    """A sentence if other work may share the processors with this test."""
+    return processor.busy() or ("tests run beside this one" if os.environ.get("PYTEST_XDIST_WORKER") else None)
+
+
 def found_among(tries: int, once: Callable[[], Comparison]) -> Comparison:
     """The first comparison that finds tampering, or the last one. Skips if other work may have hidden the attack."""
-    busy = None
+    others = None
     for _ in range(tries):
-        busy = busy or processor.busy()
+        others = others or company()
         one = once()
         if one.reason is Reason.TAMPERED:
             return one
-    if busy or os.environ.get("PYTEST_XDIST_WORKER"):
-        pytest.skip(busy or "tests run beside this one, and may hide the attack")
+    if others := others or company():
+        pytest.skip(f"the attack may be hidden: {others}")
     return one
