@@ -39,6 +39,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     random.seed(seed)
     if torch := sys.modules.get("torch"):
         torch.manual_seed(seed)
+        for one in vars(getattr(item, "module", None) or object).values():
+            if isinstance(one, torch.Generator):
+                one.manual_seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed)
 
