@@ -163,11 +163,14 @@ def test_results_that_differ_from_call_to_call():
     assert judge(lambda x: 2 * x + 1e-7 * torch.rand(()), noisy).ok  # the library does not repeat itself either
 
 
-def test_a_library_that_differs_from_itself_only_now_and_then_is_heard_out():
+@pytest.mark.parametrize("stall", [0.0, 0.7], ids=["quiet", "busy machine"])
+def test_a_library_that_differs_from_itself_only_now_and_then_is_heard_out(stall):
     calls = []
 
     def rarely(x):
         calls.append(1)
+        if len(calls) == 20:
+            time.sleep(stall)  # others have the processor
         out = 2 * x
         if len(calls) % 300 == 2:
             out[0, 0] = torch.nextafter(out[0, 0], torch.tensor(1e4))
