@@ -98,39 +98,6 @@ def test_a_process_that_dies_gives_its_turn_back_and_is_counted_no_more(tmp_path
     assert made[0].contexts_beside() == 0
 
 
-MOST_WORKS = 1000
-"""Works that begin, at most, from when one asks to be alone until it is: 7 s of them. By the lock's own order there is
-no end of them."""
-
-
-def works_on_and_on(path: Path, asked: Any, over: Any, begun: Any) -> None:
-    mine = Turns(path, 3, lambda: 1)
-    while not over.is_set() and begun.value <= MOST_WORKS:
-        mine.begin()
-        if asked.is_set() and not over.is_set():
-            with begun.get_lock():
-                begun.value += 1
-        time.sleep(0.02)
-        mine.end()
-
-
-def test_whoever_waits_to_be_alone_comes_before_those_who_begin_to_work(tmp_path: Path) -> None:
-    asked, over, begun = FORK.Event(), FORK.Event(), FORK.Value("i", 0)
-    given = tmp_path / "turns", asked, over, begun
-    others = [FORK.Process(target=works_on_and_on, args=given) for _ in range(3)]
-    for one in others:
-        one.start()
-    mine = Turns(tmp_path / "turns", 4, lambda: 1)
-    mine.begin()
-    asked.set()
-    mine.alone()
-    over.set()
-    mine.end()
-    for one in others:
-        one.join()
-    assert begun.value <= MOST_WORKS
-
-
 def waits_to_be_alone(path: Path) -> bool:
     """True if another process waits to be alone."""
     with path.with_name(f"{path.name}.waiting").open() as lock:
@@ -139,6 +106,46 @@ def waits_to_be_alone(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def works_until_another_waits(path: Path, there: Any, one_waits: Any, begun: Any) -> None:
+    mine = Turns(path, 3, lambda: 1)
+    mine.begin()
+    there.set()
+    while not waits_to_be_alone(path):
+        time.sleep(0.01)
+    one_waits.set()
+    begun.wait(0.5)  # time for the other one to begin too early
+    mine.end()
+
+
+def begins_later(path: Path, one_waits: Any, begun: Any, was_alone: Any, told: Any) -> None:
+    mine = Turns(path, 3, lambda: 1)
+    one_waits.wait()
+    mine.begin()
+    told.put(was_alone.is_set())
+    begun.set()
+    mine.end()
+
+
+def test_whoever_waits_to_be_alone_comes_before_those_who_begin_to_work(tmp_path: Path) -> None:
+    path, told = tmp_path / "turns", FORK.Queue()
+    there, one_waits, begun, was_alone = (FORK.Event() for _ in range(4))
+    others = [
+        FORK.Process(target=works_until_another_waits, args=(path, there, one_waits, begun)),
+        FORK.Process(target=begins_later, args=(path, one_waits, begun, was_alone, told)),
+    ]
+    for one in others:
+        one.start()
+    assert there.wait(LONGEST)
+    mine = Turns(path, 3, lambda: 1)
+    mine.begin()
+    mine.alone()
+    was_alone.set()
+    mine.end()
+    assert told.get(timeout=LONGEST)
+    for one in others:
+        one.join()
 
 
 def times_and_captures(path: Path, number: int, told: Any, both: Any, asked: Any) -> None:
