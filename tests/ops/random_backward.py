@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the cases are imported by thei
 
 import backward_cases as cases
 
-from tests.ops.random_calls import Drawer, Found, ratio_of
+from tests.ops.random_calls import Drawer, Found, pairs_of, ratio_of
 
 MOST_OF_LIBRARY = 4.0
 """A gradient is wrong if its error is above the library's so many times, and above so many roundings of its own."""
@@ -61,7 +61,7 @@ def backward(draw: Drawer) -> Found:
     made = cases.make(case, draw.device)
     found = cases.gradients(case, made, draw.device)
     theirs = library(case, made)
-    shares, ratios, told = [], [], []
+    shares, errors, told = [], (), []
     for mine, other, exact, size in zip(found, theirs, made.exact, magnitudes(case, made), strict=True):
         rounded = (exact.to(case.dtype).double() - exact).norm()
         numbers = torch.stack([(mine.double() - exact).norm(), (other - exact).norm(), rounded, size, exact.norm()])
@@ -70,11 +70,10 @@ def backward(draw: Drawer) -> Found:
         floor = rounding + FLOAT32 * magnitude
         of_library = max(of_library, floor) if math.isfinite(of_library) else floor
         shares.append(error / (MOST_OF_LIBRARY * of_library + 1e-30) if math.isfinite(error) else math.inf)
-        ratios.append(ratio_of(error, of_library, mine.numel()))
+        errors += pairs_of(error, of_library, mine.numel())
         told.append(f"{error:.2e} of {norm:.2e} (library {of_library:.2e})")
-    known = [ratio for ratio in ratios if ratio is not None]
     sentence = "errors of dQ, dK and dV: " + ", ".join(told)
-    return Found(kind_of(case), str(case), max(shares) <= 1.0, sentence, max(known) if known else None)
+    return Found(kind_of(case), str(case), max(shares) <= 1.0, sentence, ratio_of(errors), errors)
 
 
 def kind_of(case: cases.Case) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,11 @@ class Found:
     right: bool
     sentence: str
     ratio: float | None
-    """None where there are too few results, or the plain kernel is exact."""
+    """The largest of those of `errors`; None where there are too few results, or the plain kernel is exact."""
+    errors: tuple[tuple[float, float], ...] = ()
+    """Of each result with enough numbers: the norm of its error, and of the plain kernel's."""
+    draws: int = 1
+    """Of the configuration, of which `ratio` and `errors` are."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,10 @@ class Drawer:
         return wide.view(tensor.dtype)[..., :columns]
 
 
-def ratio_of(candidate: float | None, plain: float | None, results: int) -> float | None:
-    if not candidate or not plain or results < FEWEST_RESULTS:
-        return None
-    return candidate / plain
+def pairs_of(candidate: float | None, plain: float | None, results: int) -> tuple[tuple[float, float], ...]:
+    """The errors of one result of so many numbers, for `Found.errors`."""
+    return ((candidate or 0.0, plain or 0.0),) if results >= FEWEST_RESULTS else ()
+
+
+def ratio_of(errors: Sequence[tuple[float, float]]) -> float | None:
+    return max((candidate / plain for candidate, plain in errors if candidate and plain), default=None)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from perfsuite.oracle.measures import measure
-from tests.ops.random_calls import Drawer, Found, ratio_of
+from tests.ops.random_calls import Drawer, Found, pairs_of, ratio_of
 
 FLOAT32 = 2.0**-24
 UNITS = 16.0
@@ -71,10 +71,10 @@ def _drawn(draw: Drawer, cache: torch.dtype, dtype: torch.dtype) -> Found:
         f"{str(cache)[6:]}, scales {kind}, scale {scale}, {str(dtype)[6:]}"
     )
     said = f"{share:.3g} of what is allowed at the worst element, {found.frobenius:.2e} of the whole"
-    ratio = ratio_of(found.frobenius, found.library_frobenius, out.numel())
+    errors = pairs_of(found.frobenius, found.library_frobenius, out.numel())
     where = "contiguous" if page is None else "pages"
     wide = "" if cache == dtype else ", float32" if dtype == torch.float32 else ", 16 bits"
-    return Found(f"{str(cache)[6:]}, {where}{wide}", what, right, said, ratio)
+    return Found(f"{str(cache)[6:]}, {where}{wide}", what, right, said, ratio_of(errors), errors)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import cuda_llm_ops  # noqa: E402
 
 from perfsuite.report.rows import rows_table  # noqa: E402
 from tests.ops import random_backward, random_decode, random_errors  # noqa: E402
+from tests.ops.random_calls import Found, ratio_of  # noqa: E402
 
 FEW = ["--device", "cpu", "--configurations", "12", "--most", "48"]
 
@@ -123,15 +125,42 @@ def test_parts_have_the_calls_of_the_whole(tmp_path: Path) -> None:
     assert random_errors.main([*join[:-1], "--out", str(joined)]) == 1  # a part is missing
 
 
-def test_a_ratio_above_is_that_of_several_draws() -> None:
-    def found(ratio: float, right: bool = True) -> random_errors.Found:
-        return random_errors.Found("kind", "what", right, "said", ratio)
+def drawn(*errors: tuple[float, float], right: bool = True) -> Found:
+    return Found("kind", "what", right, "said", ratio_of(errors), errors)
 
-    assert random_errors.pooled([found(1.3)]).ratio == 1.3
-    several = random_errors.pooled([found(1.6), found(0.9), found(0.9)])
-    assert several.ratio == pytest.approx((1.6 * 0.9 * 0.9) ** (1 / 3))
-    assert several.sentence == "said; 3 draws, ratios 0.900 to 1.600"
-    assert not random_errors.pooled([found(1.6), found(0.9, right=False)]).right
+
+def test_a_ratio_above_is_that_of_several_draws() -> None:
+    assert random_errors.pooled([drawn((1.3, 1.0))]).ratio == 1.3
+    several = random_errors.pooled([drawn((3.0, 1.0)), drawn((4.0, 5.0)), drawn((0.0, 2.0))])
+    assert several.ratio == pytest.approx((25 / 30) ** 0.5)
+    assert several.draws == 3
+    assert several.sentence == "said; 3 draws, ratios 0.800 to 3.000"
+    assert not random_errors.pooled([drawn((1.6, 1.0)), drawn((0.9, 1.0), right=False)]).right
+
+
+def test_the_largest_of_several_results_is_taken_last() -> None:
+    """Each of two equal gradients is above in every second draw; neither is above."""
+    draws = [drawn((1.5, 1.0), (1.0, 1.5)), drawn((1.0, 1.5), (1.5, 1.0))]
+    assert [one.ratio for one in draws] == [1.5, 1.5]
+    assert random_errors.pooled(draws).ratio == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("error", "above"), [(1.0, False), (1.1, False), (1.3, True), (1.5, True)])
+def test_chance_is_drawn_away(error: float, above: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors that scatter as those of four rows: of equal kernels some are above in one draw, and none after all."""
+    generator = torch.Generator().manual_seed(7)
+
+    def draw(*given: Any) -> Found:
+        mine, plain = torch.randn(2, 4, generator=generator).norm(dim=1).tolist()
+        return drawn((error * mine, plain))
+
+    first = [draw().ratio or 0.0 for _ in range(200)]
+    assert 10 < sum(one > random_errors.MOST_RATIO for one in first) < 190
+    monkeypatch.setattr(random_errors, "DRAWS", (9, 27, 2000))
+    monkeypatch.setattr(random_errors, "_draw", draw)
+    found = list(random_errors.calls("backward", "cpu", range(12), 48, 0, math.inf))
+    assert any((one.ratio or 0.0) > random_errors.MOST_RATIO for one in found) is above
+    assert {one.draws for one in found} <= {1, 9, 27, 2000}
 
 
 def test_a_draw_again_is_of_the_same_configuration() -> None:
