@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from device_sources import copy_without_ptx
+from emulated_sources import copy_for_emulator, emulator_flags
 
 torch = pytest.importorskip("torch", reason="the reference is torch's")
 
@@ -17,24 +17,18 @@ from backward_cases import Case, make  # noqa: E402
 from test_backward_device import Arguments, check, gradients  # noqa: E402
 
 HOST = Path(__file__).with_name("backward_wgmma_host.cpp")
-EMULATED = HOST.with_name("emulated_block.h")
-SHARED = "extern __shared__ __align__(1024) unsigned char memory[];"
 INSTANCES = ("d64", "d128", "d192_of_128", "d192", "d256")
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
-    build = copy_without_ptx(tmp_path_factory.mktemp("backward_wgmma") / "csrc", f'#include "{EMULATED}"\n')
-    (build / "cuda/launch_config.h").write_text(HOST.with_name("emulated_launch.h").read_text())
+    build = copy_for_emulator(tmp_path_factory.mktemp("backward_wgmma") / "csrc")
     folder = build / "cuda/backward"
     for source in folder.glob("*.cuh"):
-        text = source.read_text().replace(SHARED, "unsigned char* memory = emulated::shared_memory();")
-        source.write_text(text.replace("__shared__ __align__(16) T tile", "static T tile"))
+        source.write_text(source.read_text().replace("__shared__ __align__(16) T tile", "static T tile"))
     hosts = [str(folder / f"sm90_{name}.cu") for name in ("backward", *INSTANCES)]
-    flags = ["-w", "-Wno-psabi", "-O2", "-fno-strict-aliasing", "-include", str(EMULATED)]
-    flags += [f"-I{build}", f"-I{HOST.parent}", "-x", "c++", *hosts]
-    library = compile_for_host(HOST, build, *flags)
+    library = compile_for_host(HOST, build, *emulator_flags(build), *hosts)
     library.run.restype = library.name_of_launched.restype = ctypes.c_char_p
     assert library.bytes_of_arguments() == ctypes.sizeof(Arguments)
     return library

@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from emulated_sources import copy_for_emulator, emulator_flags
 
 torch = pytest.importorskip("torch", reason="the reference is torch's")
 
@@ -32,15 +33,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None or not (TOOLKIT / "cuda_runtime.h").is_file():
         pytest.skip(f"needs g++ and the headers of CUDA in {TOOLKIT}")
     folder = tmp_path_factory.mktemp("decode_races")
-    sources = wide.sources(folder / "csrc")
+    sources = copy_for_emulator(folder / "csrc")
     # Without -fno-gnu-unique, variables of the emulator would be those of another test's library, which are laid out
     # otherwise.
-    always = [compiler, "-std=c++17", "-O1", "-g", "-fPIC", "-fno-gnu-unique", "-w", "-DEMULATED_RACES", "-c"]
-    always += [f"-I{HERE}", f"-I{TOOLKIT}"]
-    watched = ["-fsanitize=thread", "-fno-threadsafe-statics", *wide.FLAGS, f"-I{sources}", "-x", "c++"]
+    always = [compiler, "-std=c++17", "-g", "-fPIC", "-fno-gnu-unique", "-DEMULATED_RACES", "-c", f"-I{TOOLKIT}"]
+    watched = [*emulator_flags(sources), "-O1", "-fsanitize=thread", "-fno-threadsafe-statics"]
     files = [sources / "cuda/decode/mma/mma.cu", sources / "cuda/decode/quantised/mma.cu", wide.HOST]
     jobs = [[*always, *watched, str(file), "-o", str(folder / f"{i}.o")] for i, file in enumerate(files)]
-    jobs.append([*always, "-O2", str(ENGINE), "-o", str(folder / "engine.o")])
+    jobs.append([*always, "-w", "-O2", f"-I{HERE}", str(ENGINE), "-o", str(folder / "engine.o")])
     for job in jobs:
         subprocess.run(job, check=True, capture_output=True)
     objects = sorted(folder.glob("*.o"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from device_sources import copy_without_ptx
+from emulated_sources import copy_for_emulator, emulator_flags
 
 torch = pytest.importorskip("torch", reason="the reference is torch's")
 
@@ -17,29 +17,14 @@ import decode_quantised_cases as quantised  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 HOST = Path(__file__).with_name("decode_wide_host.cpp")
-EMULATED = Path(__file__).with_name("emulated_block.h")
-LAUNCH = Path(__file__).with_name("emulated_launch.h")
-SHARED = "extern __shared__ __align__(1024) uint8_t shared_memory[];"
 KINDS = {"float16": 0, "e4m3": 1, "int8": 2}
-
-
-FLAGS = ["-fno-strict-aliasing", "-DCUDA_LLM_OPS_SM90_ATTENTION", "-include", str(EMULATED)]
-
-
-def sources(folder: Path) -> Path:
-    """The device code, for the emulator."""
-    build = copy_without_ptx(folder, f'#include "{EMULATED}"\n')
-    (build / "cuda/launch_config.h").write_text(LAUNCH.read_text())
-    for source in (build / "cuda/decode").rglob("*.cuh"):
-        source.write_text(source.read_text().replace(SHARED, "uint8_t* shared_memory = emulated::shared_memory();"))
-    return build
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
-    build = sources(tmp_path_factory.mktemp("decode_wide") / "csrc")
+    build = copy_for_emulator(tmp_path_factory.mktemp("decode_wide") / "csrc")
     hosts = [str(build / f"cuda/decode/{folder}/mma.cu") for folder in ("mma", "quantised")]
-    library = compile_for_host(HOST, build, "-w", *FLAGS, f"-I{build}", f"-I{HOST.parent}", "-x", "c++", *hosts)
+    library = compile_for_host(HOST, build, *emulator_flags(build), *hosts)
     library.decode.restype = ctypes.c_char_p
     return library
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from device_sources import copy_without_ptx
+from emulated_sources import copy_for_emulator, emulator_flags
 
 torch = pytest.importorskip("torch", reason="the reference is torch's")
 
@@ -15,22 +15,15 @@ import fp8_cases as cases  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 HOST = Path(__file__).with_name("fp8_wgmma_host.cpp")
-EMULATED = HOST.with_name("emulated_block.h")
-SHARED = "extern __shared__ __align__(1024) uint8_t shared_memory[];"
 TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory, compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
-    build = copy_without_ptx(tmp_path_factory.mktemp("fp8_wgmma") / "csrc", f'#include "{EMULATED}"\n')
-    (build / "cuda/launch_config.h").write_text(HOST.with_name("emulated_launch.h").read_text())
+    build = copy_for_emulator(tmp_path_factory.mktemp("fp8_wgmma") / "csrc")
     folder = build / "cuda/fp8/sm90"
-    for source in folder.glob("*.cuh"):
-        source.write_text(source.read_text().replace(SHARED, "uint8_t* shared_memory = emulated::shared_memory();"))
     hosts = [str(one) for one in (folder / "gemm.cu", folder / "cost_model.cu", *(folder / "instances").glob("*.cu"))]
-    flags = ["-w", "-Wno-psabi", "-O2", "-fno-strict-aliasing", "-include", str(EMULATED)]
-    flags += [f"-I{build}", f"-I{HOST.parent}", "-x", "c++", *hosts]
-    library = compile_for_host(HOST, build, *flags)
+    library = compile_for_host(HOST, build, *emulator_flags(build), *hosts)
     library.plans.restype = library.product.restype = ctypes.c_char_p
     return library
 
