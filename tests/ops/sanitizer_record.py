@@ -1,6 +1,7 @@
 """Runs the small calls of `sanitized` under every tool of compute-sanitizer, and writes what the tools found.
 
     python -m tests.ops.sanitizer_record --output records/h200/sanitizers.json
+    python -m tests.ops.sanitizer_record --family backward --output backward.json    # these calls alone
 
 Each tool watches the calls in several processes at once, and one more process counts the instances that the calls
 launch, against those of the build that the device can choose. The record has every place that a tool found, with all
@@ -25,7 +26,7 @@ from typing import Any
 
 from cuda_llm_ops.levers import origin, whole
 
-from tests.ops.sanitized import CALL
+from tests.ops.sanitized import CALL, FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -49,7 +50,8 @@ INSTANCES = {
     "FP8 quantisers": (("quantize_fp8", "rms_norm_fp8", "swiglu_fp8"), ("fp8_rows", "fp8_squares")),
     "attention's backward": ("flash_attention_backward", ("keys_kernel", "queries_kernel", "backward::kernel")),
 }
-"""What the table calls kernels: how their family begins in kernel_attributes(), and their names in `sanitized`."""
+"""What the table calls kernels: how their family begins in kernel_attributes(), and their names in `sanitized`. In the
+order of FAMILIES."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,14 @@ def places(told: str) -> dict[str, list[str]]:
     return where
 
 
-def instances(told: str) -> list[dict[str, Any]]:
+def instances(told: str, families: Sequence[str] = tuple(FAMILIES)) -> list[dict[str, Any]]:
     """A row for each kind of kernel: instances of the build that the device can choose, and that were launched."""
     built = [(name, int(number)) for name, number in re.findall(r"^built: (.+): (\d+)$", told, re.MULTILINE)]
     launched = re.findall(r"^(\S+): (\d+) instances, (\d+) launches$", told, re.MULTILINE)
     rows = []
-    for kind, (family, names) in INSTANCES.items():
+    for calls, (kind, (family, names)) in zip(FAMILIES, INSTANCES.items(), strict=True):
+        if calls not in families:
+            continue
         own = [(int(number), int(times)) for name, number, times in launched if name.startswith(names)]
         rows.append(
             {
@@ -122,9 +126,9 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
+def watched(sanitizer: str, families: Sequence[str], parts: int, seconds: float) -> dict[str, Any]:
     """The record: all tools and the count of instances, at once."""
-    calls = [sys.executable, "-m", "tests.ops.sanitized", "--seconds", f"{seconds:g}"]
+    calls = [sys.executable, "-m", "tests.ops.sanitized", "--family", *families, "--seconds", f"{seconds:g}"]
     options = ["--error-exitcode", str(FOUND), "--print-limit", str(PRINTED)]
     jobs = {("coverage", 0): [*calls, "--coverage"]}
     for tool in TOOLS:
@@ -142,7 +146,7 @@ def watched(sanitizer: str, parts: int, seconds: float) -> dict[str, Any]:
     return {
         "environment": origin("cuda") | about,
         "tools": tools,
-        "rows": instances(told["coverage", 0][1]),
+        "rows": instances(told["coverage", 0][1], families),
     }
 
 
@@ -180,6 +184,7 @@ def good(found: dict[str, Any]) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--family", nargs="+", choices=tuple(FAMILIES), default=tuple(FAMILIES), help="of calls")
     parser.add_argument("--parts", type=whole(1), default=2, help="processes of each tool (default: 2)")
     parser.add_argument("--seconds", type=float, default=300.0, help="begin no further call after these (default: 300)")
     parser.add_argument("--sanitizer", default="compute-sanitizer", metavar="FILE", help="the program")
@@ -189,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sanitizer is None:
         parser.error(f"--sanitizer is {given.sanitizer}, which is no program on PATH or in /usr/local/cuda/bin")
     try:
-        found = watched(sanitizer, given.parts, given.seconds)
+        found = watched(sanitizer, given.family, given.parts, given.seconds)
     except ValueError as error:
         print(f"sanitizer_record: {error}", file=sys.stderr)
         return 1

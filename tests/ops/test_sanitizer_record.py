@@ -16,6 +16,7 @@ from cuda_llm_ops import levers
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.ops import sanitizer_record
+from tests.ops.sanitized import FAMILIES
 from tests.ops.sanitizer_record import INSTANCES, Watched, good, instances, read
 
 COVERAGE = """fp8_few_rows: 2 instances, 9 launches
@@ -33,6 +34,7 @@ if words == ["--version"]:
     sys.exit()
 tool, part = words[words.index("--tool") + 1], int(words[-2])
 assert words[words.index("--print-limit") + 1] == "10000" and "--named" in words
+assert words[words.index("--family") + 1 : words.index("--seconds")] == {families!r}
 print({calls!r}[part])
 if {races!r}.get(tool):
     print({races!r}[tool][part])
@@ -83,6 +85,15 @@ def test_instances_that_no_call_launched_are_seen() -> None:
     assert not good({"tools": {}, "rows": list(rows.values())})
 
 
+def test_rows_are_of_the_calls_that_were_asked_for() -> None:
+    """In the order in which both tables name them."""
+    assert instances(COVERAGE, ["fp8"]) == [{"kernels": "fp8_gemm", "built": 3, "launched": 2, "launches": 9}]
+    assert [row["kernels"] for row in instances("", ["decode", "backward"])] == [
+        "flash_decode, 8-bit caches",
+        "attention's backward",
+    ]
+
+
 @pytest.mark.parametrize("change", [{"wrong": 1}, {"findings": 1}, {"complete": False}])
 def test_a_tool_that_is_not_clean_is_no_good(change: dict[str, Any]) -> None:
     found = {"calls": 1, "wrong": 0, "findings": 0, "complete": True}
@@ -90,13 +101,14 @@ def test_a_tool_that_is_not_clean_is_no_good(change: dict[str, Any]) -> None:
     assert not good({"tools": {"memcheck": found | change}, "rows": []})
 
 
+@pytest.mark.parametrize("families", [["fp8", "quantisers"], list(FAMILIES)], ids=["some", "all"])
 def test_the_parts_of_every_tool_are_added_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    families: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = ["10 calls in 1 s, 0 failed", "5 of 9 calls in 1 s, 0 failed: out of time"]
     program = tmp_path / "sanitizer"
     races = {"racecheck": ["call: one\n" + RACE.format(10), "call: two\n" + RACE.format(10)]}
-    program.write_text(FAKE.format(python=sys.executable, calls=calls, races=races))
+    program.write_text(FAKE.format(python=sys.executable, calls=calls, races=races, families=families))
     program.chmod(0o755)
     genuine = sanitizer_record._run
 
@@ -106,7 +118,8 @@ def test_the_parts_of_every_tool_are_added_up(
     monkeypatch.setattr(sanitizer_record, "_run", run)
     monkeypatch.setattr(sanitizer_record, "origin", lambda device: levers.origin("cpu"))
     file = tmp_path / "folder" / "sanitizers.json"
-    assert sanitizer_record.main(["--sanitizer", str(program), "--output", str(file)]) == 1
+    asked = ["--family", *families] if families != list(FAMILIES) else []
+    assert sanitizer_record.main(["--sanitizer", str(program), *asked, "--output", str(file)]) == 1
     found = json.loads(file.read_text())
     assert list(found["tools"]) == list(sanitizer_record.TOOLS)
     assert found["tools"]["racecheck"].pop("places") == [
