@@ -170,7 +170,9 @@ class Calibration:
     def _prepared(self, selector: str | None) -> subprocess.Popen[str]:
         """A process that imports its modules, and then waits for its plan without using the card."""
         line = [sys.executable, "-m", "perfsuite.calibrate.worker"]
-        environ = os.environ if selector is None else {**os.environ, "CUDA_VISIBLE_DEVICES": selector}
+        environ = dict(os.environ)
+        if selector is not None:  # a number is NVML's, which CUDA's is only in this order
+            environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **environ, "CUDA_VISIBLE_DEVICES": selector}
         return subprocess.Popen(line, stdin=subprocess.PIPE, text=True, env=environ)
 
     def _process(self, plan: Plan, given: _Waiting) -> None:

@@ -203,7 +203,9 @@ def _local(jobs: int, cards: Sequence[str], beside: int = 1) -> Iterator[Child]:
     places = list(enumerate(map(tuple, _cores(len(cards) or jobs))))
     each = beside if cards else 1
     for place, cores in places * each:
-        environment = {"CUDA_VISIBLE_DEVICES": cards[place], BESIDE: str(each)} if cards else {}
+        # CUDA numbers cards by speed unless told, NVML by place; the lock and the readings are those of NVML's number.
+        own = {"CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
+        environment = {"CUDA_VISIBLE_DEVICES": cards[place], **own, BESIDE: str(each)} if cards else {}
         named = cards[place] if cards else ",".join(map(str, cores)) or "all processors"
         yield Child(("-m", WORKER, *map(str, cores)), environment=environment, place=named)
 

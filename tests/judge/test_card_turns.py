@@ -28,6 +28,7 @@ def test_each_card_has_so_many_processes_and_they_begin_on_different_cards(monke
     made = list(_local(1, ["3", "7"], beside=2))
     assert [one.place for one in made] == ["3", "7", "3", "7"]
     assert {one._environment[BESIDE] for one in made} == {"2"}
+    assert {one._environment["CUDA_DEVICE_ORDER"] for one in made} == {"PCI_BUS_ID"}, "NVML's numbers"
     assert made[0]._words[2:] == made[2]._words[2:] == ("0", "1", "2", "3")
     assert [one._environment[BESIDE] for one in _local(1, ["3"])] == ["1"]
     assert [one._environment for one in _local(3, [], beside=4)] == [{}, {}, {}]
