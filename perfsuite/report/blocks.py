@@ -35,6 +35,7 @@ from perfsuite.report import (
     markdown,
     outputs,
     rows,
+    scaled,
     summary,
     terminal,
 )
@@ -54,16 +55,43 @@ class BlockError(UserError):
     """A block of a document cannot be generated; the text names the block and the cause."""
 
 
+def pictures(document: Path) -> dict[Path, str]:
+    """The pictures that blocks of a document show, as the records give them: file -> its text.
+
+    Raises BlockError or RecordError if one cannot be drawn.
+    """
+    found: dict[Path, str] = {}
+    for block in _blocks(document, _text(document)):
+        filters = dict(word.split("=", 1) for word in block["words"].split() if "=" in word)
+        if block["kind"] in PICTURES and (name := filters.get("picture")) is not None:
+            if not re.fullmatch(r"[\w-]+\.svg", name):
+                raise BlockError(f"{document}: picture={name} must be the name of an .svg file beside the document")
+            (record,) = (word for word in block["words"].split() if "=" not in word)
+            if (drawn := PICTURES[block["kind"]](document.parent / record)) is not None:
+                found[document.parent / name] = drawn
+    return found
+
+
 def refresh(document: Path, listings: Listings = MappingProxyType({})) -> str:
     """The document's text with every block generated anew. Blocks in fenced code stay as they are.
 
     listings: the function that makes the table of a `listing` block, by the block's name.
     Raises BlockError or RecordError if a block cannot be generated.
     """
+    text = _text(document)
+    blocks = {block.span() for block in _blocks(document, text)}
+    return _BLOCK.sub(lambda block: _made(block, document, listings) if block.span() in blocks else block[0], text)
+
+
+def _text(document: Path) -> str:
     try:
-        text = document.read_text(encoding="utf-8")
+        return document.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BlockError(f"{document}: cannot be read: {error}") from None
+
+
+def _blocks(document: Path, text: str) -> list[re.Match[str]]:
+    """The blocks of a document, without those in fenced code."""
     fences = [fence.span() for fence in _FENCE.finditer(text)]
 
     def quoted(match: re.Match[str]) -> bool:
@@ -72,7 +100,7 @@ def refresh(document: Path, listings: Listings = MappingProxyType({})) -> str:
     blocks = [block for block in _BLOCK.finditer(text) if not quoted(block)]
     if len(blocks) != sum(not quoted(opening) for opening in _OPENING.finditer(text)):
         raise BlockError(f"{document}: a block has no end: it needs <!-- /perfsuite:KIND --> on a line of its own")
-    return _BLOCK.sub(lambda block: block[0] if quoted(block) else _made(block, document, listings), text)
+    return blocks
 
 
 def _made(block: re.Match[str], document: Path, listings: Listings) -> str:
@@ -183,5 +211,8 @@ KINDS: dict[str, Callable[[Path, Filters], str]] = {
     "judge": judged.judge_table,
     "output": outputs.output,
     "rows": rows.rows_table,
+    "scale": scaled.scale_block,
 }
 """Kind of block -> the function that generates its body from the path of a record and the filters."""
+PICTURES: dict[str, Callable[[Path], str | None]] = {"scale": scaled.picture}
+"""Kind of block -> the function that draws the picture of a record for a filter `picture=FILE`; None draws none."""

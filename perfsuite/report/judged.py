@@ -3,15 +3,14 @@
     <!-- perfsuite:judge ../records/h200/judge.json table=speeds -->
     <!-- /perfsuite:judge -->
 
-`table` is speeds, jobs or stages; of a scale.json stages, scale (the same jobs on one card and on more) or identical
-(identical code gated on several cards at once). Each object of the file is one measurement with its environment. What
-was not measured has no row, and a file that is not there has none at all.
+`table` is speeds, jobs or stages. Each object of the file is one measurement with its environment. What was not
+measured has no row, and a file that is not there has none at all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from perfsuite.report import figures, markdown
 NOTHING = "Not measured yet."
 Row = tuple[str, ...]
 Part = Mapping[str, Any]
+Rows = Callable[[Part], Iterator[tuple[str, Row]]]
 
 _SPEEDS: dict[str, tuple[str, Callable[[Part], str], Callable[[Part], str]]] = {
     "in-process": (
@@ -59,32 +59,32 @@ _SPEEDS: dict[str, tuple[str, Callable[[Part], str], Callable[[Part], str]]] = {
 }
 """Measurement -> (what it is, the figure, the goal)."""
 _JOBS = {"http": "HTTP", "ray": "Ray"}
-_CARDS = {f"cards-{count}": f"{count} card{'s' * (count > 1)}" for count in (1, 2, 4, 8)}
-_SCALED = {**_CARDS, "removed": "all, one of them taken away in the middle"}
-_STAGED = {"isolated": "cached", "triton": "cold Triton", "cuda": "cold CUDA", **_JOBS, **_SCALED}
-_STAGES = ("wait", "parse", "compile", "run", "right", "fast", "whole")
+_STAGED = {"isolated": "cached", "triton": "cold Triton", "cuda": "cold CUDA", **_JOBS}
+STAGES = ("wait", "parse", "compile", "run", "right", "fast", "whole")
 
 
 def judge_table(path: Path, filters: Mapping[str, str]) -> str:
     """The table that `table` names, and a line that names the machines. RecordError for other files and filters."""
-    tables = {"speeds": _speeds, "jobs": _jobs, "stages": _stages, "scale": _scale, "identical": _identical}
+    return table_of_parts(path, filters, {"speeds": _speeds, "jobs": _jobs, "stages": _stages})
+
+
+def table_of_parts(path: Path, filters: Mapping[str, str], tables: Mapping[str, Rows]) -> str:
+    """The table that `table` names of a record whose objects are measurements, and a line that names the machines.
+
+    tables: the functions that give (measurement, its row) after the head and the rule below it.
+    """
     if set(filters) != {"table"} or filters["table"] not in tables:
-        raise RecordError(f"{path}: a block of a judge.json needs table= one of {', '.join(tables)}, and nothing else")
-    if not path.exists():
+        raise RecordError(f"{path}: a block of a {path.name} needs table= one of {', '.join(tables)}, and nothing else")
+    values = read_parts(path)
+    if values is None:
         return NOTHING
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: cannot be read as a record of the judge: {error}") from None
-    if not isinstance(values, dict) or not all(isinstance(part, dict) for part in values.values()):
-        raise RecordError(f"{path}: not a record of the judge: it must be an object of objects")
     used: dict[str, None] = {}
     rows: list[Row] = []
     try:
         for name, row in tables[filters["table"]](values):
             rows.append(row)
             if len(rows) > 2:
-                used[_where(path, name, values[name])] = None
+                used[environment_of(path, name, values[name])] = None
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{path}: a measurement lacks a field, or has a bad one: {error!r}") from None
     if len(rows) == 2:
@@ -92,7 +92,21 @@ def judge_table(path: Path, filters: Mapping[str, str]) -> str:
     return f"{markdown.grid(rows)}\n\nMeasured on {'; '.join(used)}."
 
 
-def _where(path: Path, name: str, part: Part) -> str:
+def read_parts(path: Path) -> dict[str, dict[str, Any]] | None:
+    """The measurements of a record; None if there is no such file. RecordError for another file."""
+    if not path.exists():
+        return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: cannot be read as a record of the judge: {error}") from None
+    if not isinstance(values, dict) or not all(isinstance(part, dict) for part in values.values()):
+        raise RecordError(f"{path}: not a record of the judge: it must be an object of objects")
+    return values
+
+
+def environment_of(path: Path, name: str, part: Part) -> str:
+    """The machine of one measurement, in one line. RecordError if it names none."""
     try:
         return markdown.environment(reader_of(Environment)(part["environment"]))
     except KeyError:
@@ -133,47 +147,19 @@ def _jobs(values: Part) -> Iterator[tuple[str, Row]]:
             yield name, (said, str(part["jobs"]), str(part["workers"]), pace, *map(str, counts), str(faults))
 
 
-def _scale(values: Part) -> Iterator[tuple[str, Row]]:
-    """A row for each number of cards."""
-    head = ("on", "jobs", "an hour", "share of linear", "host's processors busy", "deaths", "without one right verdict")
-    yield "", head
-    yield "", ("---", *["---:"] * (len(head) - 1))
-    for name, said in _SCALED.items():
-        if name in values:
-            part = values[name]
-            share = part.get("share_of_linear")
-            yield (
-                name,
-                (
-                    said,
-                    str(part["jobs"]),
-                    f"{part['jobs_per_hour']:,.0f}",
-                    "-" if share is None else f"{share:.2f}",
-                    f"{part['host_busy']:.0%} of {part['host_processors']}",
-                    str(part["deaths"]),
-                    str(len(part["faults"])),
-                ),
-            )
-
-
-def _identical(values: Part) -> Iterator[tuple[str, Row]]:
-    """A row for each number of cards that gated at once."""
-    yield "", ("cards at once", "gates", "false alarms", "true rate is at most (95 %)", "undecided")
-    yield "", ("---:",) * 5
-    for count in (1, 2, 4, 8):
-        if (name := f"identical-{count}") in values:
-            told = values[name]["aa"]
-            counts = (told["gates"], told["false_alarms"], f"{told['upper95']:.2%}", told["undecided"])
-            yield name, (str(count), *map(str, counts))
-
-
 def _stages(values: Part) -> Iterator[tuple[str, Row]]:
-    """The median and the 95th of 100 of each stage."""
-    yield "", ("jobs", *_STAGES)
-    yield "", ("---", *["---:"] * len(_STAGES))
-    for name, said in _STAGED.items():
+    return stages_of(values, _STAGED)
+
+
+def stages_of(
+    values: Part, measurements: Mapping[str, str], stages: Sequence[str] = STAGES
+) -> Iterator[tuple[str, Row]]:
+    """The median and the 95th of 100 of each stage. measurements: name -> what it is."""
+    yield "", ("jobs", *stages)
+    yield "", ("---", *["---:"] * len(stages))
+    for name, said in measurements.items():
         if name in values:
-            yield name, (said, *(_spread(values[name]["stages"].get(stage)) for stage in _STAGES))
+            yield name, (said, *(_spread(values[name]["stages"].get(stage)) for stage in stages))
 
 
 def _spread(stage: Mapping[str, float] | None) -> str:

@@ -80,6 +80,33 @@ class Fed:
             self.answered(turn, lost(turn, said))
 
     @property
+    def taken(self) -> int:
+        """The jobs that were handed out, each counted once."""
+        with self._lock:
+            return sum(self._next.values())
+
+    @property
+    def waiting(self) -> bool:
+        """True if a job whose process died waits for another process."""
+        with self._lock:
+            return bool(self._again)
+
+    def steady(self, processes: int) -> tuple[int, float]:
+        """(answers, seconds) of the time in which all processes had work.
+
+        From the answer that is the processes' first one each, on average, to the moment at which the last job was
+        handed out: the start and the end of a run, with few processes at work, do not count. A run that is too short
+        for that counts whole.
+        """
+        ends = sorted(one.ended for one in self.ended)
+        if len(ends) > processes:
+            begin, end = ends[processes - 1], max(one.began for one in self.ended)
+            inside = sum(begin < one <= end for one in ends)
+            if inside >= processes:
+                return inside, end - begin
+        return len(ends), self.seconds
+
+    @property
     def seconds(self) -> float:
         """From the first job's begin to the last answer; 0 without an answer."""
         return max((one.ended for one in self.ended), default=0.0) - min((one.began for one in self.ended), default=0.0)

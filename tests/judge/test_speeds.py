@@ -8,7 +8,6 @@ from typing import Any
 
 from fed import Fed
 from thousand_perfray import Suite, compared
-from thousand_scale import main as scale
 from thousand_speeds import GOALS, main
 
 from perfsuite.judge.engine import Terms
@@ -64,20 +63,3 @@ def test_runs_without_cases_have_no_share() -> None:
     empty = Suite(4, [], None, 1.0)
     told = compared(empty, empty)
     assert (told["cases"], told["share"], told["different"]) == (0, None, [])
-
-
-def test_scale_judges_the_same_jobs_on_more_processes_and_loses_none_with_one(tmp_path: Path) -> None:
-    record, calibration = tmp_path / "scale.json", tmp_path / "calibration.json"
-    calibration.write_text(json.dumps({"aa": {"gates": 1000, "alarms": 3}}))
-    words = ["--jobs", "12", "--counts", "1,2", "--seconds", "60", "--output", str(record)]
-    assert scale(["--jobs", "0", "--identical", f"4={calibration}", "--output", str(record)]) == 0
-    assert scale(words) == 0
-    found = json.loads(record.read_text())
-    assert found["identical-4"]["aa"] == {"gates": 1000, "alarms": 3}
-    for name in ("cards-1", "cards-2", "removed"):
-        part = found[name]
-        assert (part["jobs"], part["not_begun"], part["faults"]) == (12, 0, []), part["faults"]
-        assert 0.0 < part["host_busy"] <= 1.0
-    assert found["cards-1"]["share_of_linear"] == 1.0
-    assert found["removed"]["deaths"] <= 1
-    assert "1 card" in judge_table(record, {"table": "scale"})

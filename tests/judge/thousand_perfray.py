@@ -16,8 +16,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from measured import kept_in
 
 from perfsuite.device.cards import usable_devices
 from perfsuite.record.case import Case
+from perfsuite.record.schema import RecordError
 from perfsuite.record.store import read_record
 from perfsuite.report.matching import matched
 from perfsuite.settings import DeviceKind
@@ -46,6 +48,8 @@ class Suite:
     seconds: float | None
     """From the first call to the last end; None if no test was called."""
     whole: float
+    times: Mapping[str, Any] = field(default_factory=dict)
+    """What case_times wrote."""
 
 
 def run(name: str, words: Sequence[str], folder: Path, seconds: float, variables: dict[str, str]) -> Suite:
@@ -67,23 +71,25 @@ def run(name: str, words: Sequence[str], folder: Path, seconds: float, variables
             process.kill()
             process.wait()
     called = json.loads(times.read_text()) if times.exists() else None
-    cases = list(read_record(record)) if record.exists() else []
+    cases: list[Case] = []
+    with suppress(RecordError):  # a suite of no case, or one that was cut before its first
+        cases = list(read_record(record))
     spent = None if called is None else called["last"] - called["first"]
-    return Suite(code, cases, spent, time.monotonic() - begin)
+    return Suite(code, cases, spent, time.monotonic() - begin, called or {})
 
 
-def compared(plain: Suite, ray: Suite) -> dict[str, Any]:
-    """The verdicts and the times of both runs: an object for the record."""
-    pairs = [(one.before, one.after) for one in matched(plain.cases, ray.cases)]
+def compared(plain: Suite, other: Suite, name: str = "ray", goal: float = GOAL) -> dict[str, Any]:
+    """The verdicts and the times of both runs: an object for the record. name: of the other one."""
+    pairs = [(one.before, one.after) for one in matched(plain.cases, other.cases)]
     both = [(one, two) for one, two in pairs if one is not None and two is not None]
     apart = [(one, two) for one, two in both if one.verdict != two.verdict]
     close = [pair for pair in apart if any(map(holds_target, pair))]
     told = [
-        f"{one.test} {one.case}: {one.verdict} {one.reason} plain, {two.verdict} {two.reason} on Ray: {two.sentence}"
+        f"{one.test} {one.case}: {one.verdict} {one.reason} plain, {two.verdict} {two.reason} {name}: {two.sentence}"
         for one, two in apart
         if (one, two) not in close
     ]
-    share = ray.seconds / plain.seconds if plain.seconds and ray.seconds else None
+    share = other.seconds / plain.seconds if plain.seconds and other.seconds else None
     return {
         "cases": len(both),
         "in_one_run_only": len(pairs) - len(both),
@@ -91,9 +97,9 @@ def compared(plain: Suite, ray: Suite) -> dict[str, Any]:
         "interval_holds_target": len(close),
         "different": [one[:400] for one in told],
         "plain": side(plain),
-        "ray": side(ray),
+        name: side(other),
         "share": share,
-        "goal": GOAL,
+        "goal": goal,
     }
 
 

@@ -77,28 +77,3 @@ def test_other_filters_are_refused(tmp_path: Path, filters: dict[str, str]) -> N
 def test_bad_records_are_named(tmp_path: Path, parts: dict[str, Any], said: str) -> None:
     with pytest.raises(RecordError, match=said):
         judge_table(made(tmp_path, **parts), {"table": "speeds"})
-
-
-def test_cards_have_a_row_each_with_their_share_of_linear(tmp_path: Path) -> None:
-    part = {
-        "jobs": 400, "jobs_per_hour": 4000.0, "host_busy": 0.25, "host_processors": 64, "deaths": 0, "faults": [],
-        "stages": {"run": STAGE}, "environment": ENVIRONMENT, "share_of_linear": 1.0,
-    }  # fmt: skip
-    removed = {**part, "deaths": 1, "faults": ["one"]}
-    del removed["share_of_linear"]
-    file = tmp_path / "scale.json"
-    four = {**part, "jobs_per_hour": 15040.0, "share_of_linear": 0.94}
-    file.write_text(json.dumps({"cards-1": part, "cards-4": four, "removed": removed}))
-    rows = judge_table(file, {"table": "scale"}).splitlines()
-    assert rows[2] == "| 1 card | 400 | 4,000 | 1.00 | 25% of 64 | 0 | 0 |"
-    assert rows[3] == "| 4 cards | 400 | 15,040 | 0.94 | 25% of 64 | 0 | 0 |"
-    assert rows[4].endswith("| 4,000 | - | 25% of 64 | 1 | 1 |")
-    assert "| 4 cards |" in judge_table(file, {"table": "stages"})
-
-
-def test_identical_code_has_a_row_for_each_number_of_cards(tmp_path: Path) -> None:
-    told = {"gates": 1000, "false_alarms": 3, "undecided": 2, "lower95": 0.0006, "upper95": 0.0087}
-    file = tmp_path / "scale.json"
-    file.write_text(json.dumps({f"identical-{n}": {"aa": told, "environment": ENVIRONMENT} for n in (1, 4)}))
-    rows = judge_table(file, {"table": "identical"}).splitlines()
-    assert rows[2:4] == ["| 1 | 1000 | 3 | 0.87% | 2 |", "| 4 | 1000 | 3 | 0.87% | 2 |"]

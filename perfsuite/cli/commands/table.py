@@ -7,7 +7,7 @@ A table stands between two comments:
 
 The path is relative to the document; field=pattern keeps the cases that fit. A block
 <!-- perfsuite:listing NAME --> lists commands, markers, options, classes and the like.
-An unknown NAME lists all names.
+An unknown NAME lists all names. A block with picture=FILE.svg also draws that file, beside the document.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from perfsuite.cli.listings import LISTINGS
 from perfsuite.record.atomic_write import write_whole
-from perfsuite.report.blocks import refresh
+from perfsuite.report.blocks import pictures, refresh
 
 HELP = "make the tables in README and docs from the committed records, or check them"
 EXAMPLE = """example:
@@ -39,17 +39,18 @@ def run(arguments: argparse.Namespace) -> int:
     states: dict[str, str] = {}
     for document in arguments.documents:
         made = refresh(document, LISTINGS)
-        if made == document.read_text(encoding="utf-8"):
-            states[str(document)] = "up to date"
-        elif arguments.check:
-            states[str(document)] = "out of date"
-        else:
-            write_whole(document, made)
-            states[str(document)] = "made anew"
-        if not arguments.json:
-            state = states[str(document)]
-            remedy = f"; run `perfsuite table {document}`" if state == "out of date" else ""
-            print(f"{document}: {state}{remedy}")
+        for file, text in {document: made, **pictures(document)}.items():
+            if file.exists() and text == file.read_text(encoding="utf-8"):
+                states[str(file)] = "up to date"
+            elif arguments.check:
+                states[str(file)] = "out of date"
+            else:
+                write_whole(file, text)
+                states[str(file)] = "made anew"
+            if not arguments.json:
+                state = states[str(file)]
+                remedy = f"; run `perfsuite table {document}`" if state == "out of date" else ""
+                print(f"{file}: {state}{remedy}")
     if arguments.json:
         print(json.dumps(states, indent=1))
     return 1 if "out of date" in states.values() else 0

@@ -1,0 +1,249 @@
+"""One card against several: the program that measures it, with processors in the place of cards."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scaled_judge
+import scaled_same
+from fed import Ended, Fed
+from scaled_judge import Asked, Node
+from scaled_same import same
+from scaled_suite import suites
+from thousand_scale import main
+
+from perfsuite.calibrate import running
+from perfsuite.calibrate.parts import head
+from perfsuite.calibrate.running import Order
+from perfsuite.judge.engine import Terms
+from perfsuite.judge.jobs import Job
+from perfsuite.report.scaled import picture, scale_block
+from perfsuite.workers.child import DiedError
+
+LONG = "600"
+"""Seconds that no part of these tests needs."""
+
+
+def asked(**more: Any) -> Asked:
+    given: dict[str, Any] = {"jobs": 12, "seconds": 600.0, "warm_seconds": 600.0, "counts": [1, 2], "beside": 1}
+    return Asked(**{**given, **more})
+
+
+def test_the_judge_loses_no_job_on_one_card_on_two_and_with_one_taken_away(tmp_path: Path) -> None:
+    record = tmp_path / "scale.json"
+    words = ["--parts", "judge", "--cards", "2", "--counts", "1,2", "--jobs", "12", "--untimed"]
+    words += ["--seconds", LONG, "--warm-seconds", LONG, "--output", str(record)]
+    assert main(words) == 0
+    found = json.loads(record.read_text())
+    for name in ("cards-1", "cards-2", "removed"):
+        part = found[name]
+        assert (part["jobs"], part["not_begun"], part["faults"]) == (12, 0, []), part["faults"]
+        assert part["host_busy"] is None or 0.0 <= part["host_busy"] <= 1.0
+        assert part["jobs_per_hour"] > 0.0
+        assert {"asked", "run", "right", "whole"} <= set(part["stages"])
+    assert "| all, one taken away in the middle | 2 | 12 |" in scale_block(record, {"table": "judge"})
+    assert "<svg" in str(picture(record))
+
+
+class Fake:
+    """A process of a pool that answers as it should; or one that waits with its first job until it is ended."""
+
+    def __init__(self, place: str, *, waits: bool = False, behind: Sequence[Fake] = ()) -> None:
+        """behind: those that must have a job before this one answers."""
+        self.place, self.pid, self.starts, self._waits, self._behind = place, 1, 1, waits, behind
+        self.expected: dict[str, tuple[str, ...]] = {}
+        self._asked, self._ended = threading.Event(), threading.Event()
+
+    def prepare(self) -> bool:
+        return True
+
+    def ask(self, request: bytes, seconds: float | None = None) -> bytes:
+        job = json.loads(request)["job"]
+        self._asked.set()
+        assert all(other._asked.wait(600.0) for other in self._behind)
+        if self._waits:
+            assert self._ended.wait(600.0)
+            raise DiedError("ended")
+        verdict = (*self.expected[job["id"]], "x", "right")[:3]
+        answer = dict(zip(("verdict", "reason", "stage"), verdict, strict=True))
+        return json.dumps({**answer, "id": job["id"], "sentence": "", "seconds": {"whole": 0.0}}).encode()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def close(self) -> None:
+        self.end()
+
+
+def node(monkeypatch: pytest.MonkeyPatch, places: int, children: Sequence[Fake], **more: Any) -> Node:
+    monkeypatch.setattr(scaled_judge, "_local", lambda *_: children)
+    made = Node(asked(**more), [], places, "cpu")
+    for child in children:
+        child.expected = {id: one.expected for id, one in made._known.items()}
+    return made
+
+
+def test_a_job_of_the_card_that_is_taken_away_gets_its_verdict_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others may have ended all that they had when its processes die; each of these has a job then."""
+    last = [Fake("1", waits=True), Fake("1", waits=True)]
+    children = [Fake("0", behind=last), last[0], Fake("0", behind=last), last[1]]
+    with node(monkeypatch, 2, children, jobs=200, beside=2) as there:
+        found = there.removed()
+    assert (found["jobs"], found["not_begun"], found["faults"], found["deaths"]) == (200, 0, [], 2)
+    assert found["taken_away"] == 1
+
+
+@pytest.mark.parametrize(
+    ("places", "counts", "together", "wanted"),
+    [
+        (8, [1, 2, 4, 8], True, [{8: [*range(8)]}, {4: [0, 1, 2, 3], 2: [4, 5], 1: [6]}]),
+        (4, [1, 2, 4], True, [{4: [0, 1, 2, 3]}, {2: [0, 1], 1: [2]}]),
+        (3, [1, 2, 3], True, [{3: [0, 1, 2]}, {2: [0, 1], 1: [2]}]),
+        (2, [1, 2], True, [{2: [0, 1]}, {1: [0]}]),
+        (4, [1, 2, 4], False, [{4: [0, 1, 2, 3]}, {2: [0, 1]}, {1: [0]}]),
+        (1, [1], True, [{1: [0]}]),
+    ],
+)
+def test_parts_that_run_at_the_same_time_have_cards_of_their_own(
+    places: int, counts: list[int], together: bool, wanted: list[dict[int, list[int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = node(monkeypatch, places, [Fake("0")] * places, counts=counts, together=together)
+    assert there.groups() == wanted
+
+
+def test_the_jobs_are_the_same_mixture_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = node(monkeypatch, 1, [Fake("0")], jobs=130)
+    known = list(there._known.values())
+    assert known[:60] == known[60:120]
+    assert len({one.id for one in there._jobs}) == 130
+    assert sum(one.kind != "plain" for one in known[:60]) == 6
+
+
+def fed_of(times: Sequence[tuple[float, float]]) -> Fed:
+    job = Job("1", {}, "gemm")
+    made = Fed([job], Terms(), seconds=1.0)
+    made.ended = [Ended(job, {}, began, ended, 0) for began, ended in times]
+    return made
+
+
+def test_the_rate_counts_while_all_processes_have_work() -> None:
+    """Two processes, a job a second each, a start of ten seconds, and a last job that takes twenty."""
+    times = [(0.0, 10.0), (0.0, 10.0), *((10.0 + t, 11.0 + t) for t in range(8) for _ in range(2)), (18.0, 38.0)]
+    assert fed_of(times).steady(2) == (16, 8.0)
+    assert fed_of(times[:3]).steady(2) == (3, 11.0), "too short: the whole run"
+    assert fed_of([]).steady(2) == (0, 0.0)
+
+
+def test_gates_on_all_cards_take_over_the_noise_of_the_one_card(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    noise, orders = [{"case": "a", "seconds": 1e-5, "setup_noise": 0.01, "process_noise": 0.02}], []
+
+    class Told:
+        def __init__(self, order: Order, selectors: Sequence[str], folder: Path) -> None:
+            assert folder.is_dir()
+            orders.append((len(selectors), order.seconds, [(one.noise, one.gates) for one in order.after]))
+            assert order.part is not None
+            row = json.dumps({"kind": "gate", "case": "a", "slowdown": 0.0, "process": 0})
+            order.part.write_text(head(1, {"gpu": "H200"}, order.gates, noise) + f"{row}\n")
+
+        def run(self) -> dict[str, Any]:
+            return {"aa": {"gates": 9}, "wall_seconds_per_gate_median": 0.1, "process_noise_seen": 0.0, "cases": []}
+
+    monkeypatch.setattr(scaled_same, "Calibration", Told)
+    found = dict(same("cuda", ["0", "1", "2", "3"], 1000, 60.0, 90.0))
+    assert orders == [(1, 90.0, []), (4, 60.0, [(noise, [])])]
+    assert [found[name]["cards"] for name in ("identical-1", "identical-4")] == [1, 4]
+    part = tmp_path / "part.jsonl"
+    row = json.dumps({"kind": "gate", "case": "a", "slowdown": 0.0, "process": 0})
+    part.write_text(head(2, {"gpu": "H200"}, {0.0: 1}, noise) + f"{row}\n")
+    dict(same("cuda", ["0", "1"], 1000, 60.0, 90.0, part))
+    assert orders[2:] == [(1, 90.0, [(noise, [])]), (2, 60.0, [(noise, [])])]
+
+
+def test_identical_code_is_gated_on_one_processor_and_on_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (case, *_) = running.cases("cpu")
+    monkeypatch.setattr(running, "cases", lambda _: [case])
+    monkeypatch.setattr(running, "NOISE_PROCESSES", 1)
+    monkeypatch.setattr(running, "NOISE_SETUPS", 2)
+    monkeypatch.setattr(running, "GRACE_SECONDS", 600.0)
+    monkeypatch.setattr(scaled_same, "PROCESSES", 1)
+    record = tmp_path / "scale.json"
+    words = ["--parts", "same", "--cards", "2", "--gates", "2", "--same-seconds", LONG, "--alone-seconds", LONG]
+    assert main([*words, "--output", str(record)]) == 0
+    found = json.loads(record.read_text())
+    assert [found[name]["gates"] for name in ("identical-1", "identical-2")] == [2, 2]
+    one, two = ({case["case"]: case["setup_noise"] for case in found[name]["cases"]} for name in found)
+    assert one == two, "the same noise figures"
+    assert scale_block(record, {"table": "same"}).splitlines()[2].startswith("| 1 | 2 |")
+
+
+SUITE = """
+import pytest
+from perfsuite import Gemm
+
+@pytest.mark.gpu
+@pytest.mark.perf_target(against="cublas", at_least=0.05)
+@pytest.mark.parametrize("n", [16, 24, 32, 40])
+def test_product(n, perf):
+    perf(Gemm(n, n, n, dtype="float32"), lambda a, b: a @ b)
+"""
+
+
+def test_a_suite_on_two_processes_says_what_each_did(tmp_path: Path) -> None:
+    file = tmp_path / "test_products.py"
+    file.write_text(SUITE)
+    words = ["--perf-portable", "--perf-seconds=0.02", "-p", "no:cacheprovider", str(file)]
+    ((name, found),) = suites([], 2, ["auto"], words, 600.0)
+    assert name == "suite-auto"
+    assert (found["cases"], found["in_one_run_only"]) == (4, 0)
+    assert found["equal_verdicts"] + found["interval_holds_target"] + len(found["different"]) == 4
+    assert [place["tests"] for place in found["places"]] == [2, 2]
+    for place in found["places"]:
+        parts = [place[key] for key in ("start", "timed", "checks", "other", "between", "end")]
+        assert min(parts) >= 0.0
+        assert place["timed"] > 0.0
+        assert sum(parts) == pytest.approx(place["whole"], abs=0.05 * place["whole"])
+
+
+def test_records_are_joined_unless_both_measured_the_same(tmp_path: Path) -> None:
+    here, there = tmp_path / "here.json", tmp_path / "there.json"
+    here.write_text(json.dumps({"cards-1": {"jobs": 1}}))
+    there.write_text(json.dumps({"cards-1": {"jobs": 1}, "cards-2": {"jobs": 2}}))
+    words = ["--parts", "", "--output", str(here)]
+    assert main([*words, "--join", str(there)]) == 0
+    assert json.loads(here.read_text()) == {"cards-1": {"jobs": 1}, "cards-2": {"jobs": 2}}
+    there.write_text(json.dumps({"cards-2": {"jobs": 3}}))
+    with pytest.raises(SystemExit, match="have both measured cards-2"):
+        main([*words, "--join", str(there)])
+
+
+def test_a_calibration_on_other_cards_is_taken_over(tmp_path: Path) -> None:
+    record, file = tmp_path / "scale.json", tmp_path / "calibration.json"
+    aa = {"gates": 1000, "false_alarms": 3, "undecided": 0, "lower95": 0.0, "upper95": 0.01}
+    summary = {"aa": aa, "wall_seconds_per_gate_median": 0.1, "process_noise_seen": 0.0, "cases": []}
+    file.write_text(json.dumps(summary))
+    assert main(["--parts", "", "--identical", f"4={file}", "--output", str(record)]) == 0
+    assert json.loads(record.read_text())["identical-4"]["aa"] == aa
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--parts", "judge,speed"], "--parts has speed; allowed are judge, same, perf, ray"),
+        (["--cards", "9"], "--cards is 9; it must be at most 8"),
+        (["--jobs", "0"], "--jobs is 0; it must be at least 1"),
+        (["--counts", "1,x"], "--counts is '1,x'"),
+        (["--identical", "four=a.json"], "it must be N=FILE"),
+        (["--join", "a.json"], "--join needs --output"),
+    ],
+)
+def test_bad_words_are_named(words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert said in capsys.readouterr().err
