@@ -58,13 +58,13 @@ class Cards:
     def _watch(self) -> None:
         import pynvml  # type: ignore[import-untyped]
 
-        pynvml.nvmlInit()
-        handles = {card.selector: pynvml.nvmlDeviceGetHandleByUUID(card.uuid) for card in self._cards}
-        while not self._end.wait(self.SECONDS):
-            for selector, handle in handles.items():
-                with contextlib.suppress(pynvml.NVMLError):
+        with contextlib.suppress(pynvml.NVMLError):  # what cannot be read has no figure
+            pynvml.nvmlInit()
+            handles = {card.selector: pynvml.nvmlDeviceGetHandleByUUID(card.uuid) for card in self._cards}
+            while not self._end.wait(self.SECONDS):
+                for selector, handle in handles.items():
                     self._seen[selector].append(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0)
-        pynvml.nvmlShutdown()
+            pynvml.nvmlShutdown()
 
     def busy(self) -> dict[str, Any]:
         """Card -> the mean of what was seen; nothing of a card that was not seen."""

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import scaled_judge
 import scaled_same
+import scaled_suite
+import thousand_scale
+from drawn import drawn
 from fed import Ended, Fed
+from host_watch import Cards
 from scaled_judge import Asked, Node
 from scaled_same import same
 from scaled_suite import suites
+from thousand_perfray import Suite
 from thousand_scale import main
 
 from perfsuite.calibrate import running
 from perfsuite.calibrate.parts import head
 from perfsuite.calibrate.running import Order
+from perfsuite.device.cards import Device, Devices
 from perfsuite.judge.engine import Terms
 from perfsuite.judge.jobs import Job
 from perfsuite.report.scaled import picture, scale_block
@@ -50,13 +58,17 @@ def test_the_judge_loses_no_job_on_one_card_on_two_and_with_one_taken_away(tmp_p
     assert "<svg" in str(picture(record))
 
 
+EXPECTED = {one.id: one.expected for device in ("cpu", "cuda") for one in drawn(60, device=device)}
+"""A drawn job -> its verdict."""
+
+
 class Fake:
     """A process of a pool that answers as it should; or one that waits with its first job until it is ended."""
 
     def __init__(self, place: str, *, waits: bool = False, behind: Sequence[Fake] = ()) -> None:
         """behind: those that must have a job before this one answers."""
         self.place, self.pid, self.starts, self._waits, self._behind = place, 1, 1, waits, behind
-        self.expected: dict[str, tuple[str, ...]] = {}
+        self.ids: list[str] = []
         self._asked, self._ended = threading.Event(), threading.Event()
 
     def prepare(self) -> bool:
@@ -69,7 +81,8 @@ class Fake:
         if self._waits:
             assert self._ended.wait(600.0)
             raise DiedError("ended")
-        verdict = (*self.expected[job["id"]], "x", "right")[:3]
+        self.ids.append(job["id"])
+        verdict = (*EXPECTED[job["id"].partition("-")[2]], "x", "right")[:3]
         answer = dict(zip(("verdict", "reason", "stage"), verdict, strict=True))
         return json.dumps({**answer, "id": job["id"], "sentence": "", "seconds": {"whole": 0.0}}).encode()
 
@@ -82,10 +95,7 @@ class Fake:
 
 def node(monkeypatch: pytest.MonkeyPatch, places: int, children: Sequence[Fake], **more: Any) -> Node:
     monkeypatch.setattr(scaled_judge, "_local", lambda *_: children)
-    made = Node(asked(**more), [], places, "cpu")
-    for child in children:
-        child.expected = {id: one.expected for id, one in made._known.items()}
-    return made
+    return Node(asked(**more), [], places, "cpu")
 
 
 def test_a_job_of_the_card_that_is_taken_away_gets_its_verdict_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +191,59 @@ def test_identical_code_is_gated_on_one_processor_and_on_two(monkeypatch: pytest
     one, two = ({case["case"]: case["setup_noise"] for case in found[name]["cases"]} for name in found)
     assert one == two, "the same noise figures"
     assert scale_block(record, {"table": "same"}).splitlines()[2].startswith("| 1 | 2 |")
+
+
+def test_four_cards_are_used_as_they_are_numbered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The whole program, with a library, processes, gates and suites that only say what they were asked for."""
+    cards = [Device(at, "H200", f"GPU-{at}", (9, 0), 140 << 30, str(at + 3)) for at in range(4)]
+    kept: dict[str, Any] = {}
+    children: list[Fake] = []
+    asked_for: list[Any] = []
+
+    def local(count: int, selectors: Sequence[str], beside: int) -> list[Fake]:
+        asked_for.append((count, selectors, beside))
+        children.extend(Fake(selector) for _ in range(beside) for selector in selectors)
+        return children
+
+    def suite(name: str, words: Sequence[str], folder: Path, seconds: float, variables: Mapping[str, str]) -> Suite:
+        asked_for.append((name, words, variables))
+        places = [{"card": card.selector, "tests": ["a"], "first": 1.0, "last": 3.0, "seconds": 2.0} for card in cards]
+        return Suite(0, [], 2.0, 3.0, {"begun": 0.0, "last": 3.0, "places": places})
+
+    library = SimpleNamespace(
+        NVMLError=RuntimeError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=10 * int(handle[-1])),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(Cards, "SECONDS", 0.0)
+    monkeypatch.setattr(thousand_scale, "usable_devices", lambda _: Devices(tuple(cards)))
+    monkeypatch.setattr(thousand_scale, "kept_in", lambda _, name, values, device: kept.update({name: values}))
+    monkeypatch.setattr(thousand_scale, "on_each_card", lambda _: 2)
+    monkeypatch.setattr(thousand_scale, "same", lambda *given: asked_for.append(given) or iter([]))
+    monkeypatch.setattr(scaled_judge, "_local", local)
+    monkeypatch.setattr(scaled_suite, "run", suite)
+    words = ["--parts", "judge,same,perf,ray", "--together", "--jobs", "240", "--perf-shard", "1/8", "tests/perf"]
+    assert main(words) == 0
+    assert [name for name in kept if name.startswith("cards")] == ["cards-4", "cards-2", "cards-1"]
+    assert [kept[name]["processes"] for name in ("cards-4", "cards-2", "cards-1", "removed")] == [8, 4, 2, 8]
+    assert not [fault for name, part in kept.items() if "suite" not in name for fault in part["faults"]]
+    assert kept["cards-2"]["at_the_same_time"] == [1]
+    processes, gates, *runs = asked_for
+    assert processes == (4, ["3", "4", "5", "6"], 2)
+    assert gates[:3] == ("cuda", ["3", "4", "5", "6"], 1000)
+    common = ["--gpu", "--perf-seed=0", "--perf-shard", "1/8", "tests/perf"]
+    every, first = {"CUDA_VISIBLE_DEVICES": "3,4,5,6"}, {"CUDA_VISIBLE_DEVICES": "3"}
+    assert runs == [
+        ("plain", common, first),
+        ("auto", [*common, "-n", "auto"], every),
+        ("ray", [*common, "--perf-ray=local"], every),
+    ]
+    assert [place["card"] for place in kept["suite-auto"]["places"]] == ["3", "4", "5", "6"]
+    seen = [place["kernel_share"] for place in kept["suite-auto"]["places"]]
+    assert seen in ([None] * 4, pytest.approx([0.0, 0.1, 0.2, 0.3])), "of each card its own, if there was time to look"
 
 
 SUITE = """
